@@ -1,0 +1,90 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <triage/graph.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+/// Capture: a script's function runs once on the call's own tensors; every operation runs eagerly and is appended to a
+/// graph. What the script *reads* of a tensor (a size, a value) becomes a guard or a graph break.
+namespace triage::capture {
+
+/// The one door through which front ends call operators: runs `op` on `stack` (arguments in, results out, exactly as
+/// OperatorHandle::callBoxed) and records the call when this thread is capturing. Throws what ATen throws, and
+/// GraphBreakError where the call cannot be captured soundly.
+void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+class Recorder {
+ public:
+  /// Makes this recorder current on this thread until destroyed. `where` tells the script line now running.
+  Recorder(std::string name, std::function<Source()> where = {});
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// The recorder of this thread; null when it is not capturing.
+  static Recorder* current() noexcept;
+
+  void set_where(std::function<Source()> where) { where_ = std::move(where); }
+
+  /// Declares an input and returns the tensor to hand to the script in its place (an alias: the same input given twice
+  /// stays two values).
+  at::Tensor add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor);
+
+  /// --- what front ends report while the script runs ---
+  /// The script reads one size, or all sizes (rank, numel, #x): the graph then holds for these sizes only.
+  void read_size(const at::Tensor& tensor, int64_t dim);
+  void read_shape(const at::Tensor& tensor);
+  /// The script does what one graph cannot hold. `what` is a clause ("`item` reads a value of a tensor"), `hint` a
+  /// sentence. Throws GraphBreakError, and remembers it: a script that swallows the error cannot make the capture succeed.
+  [[noreturn]] void graph_break(const std::string& what, const std::string& hint);
+  /// Around the function of one branch of IF: random operators and writes to outer tensors are breaks inside.
+  void enter_branch();
+  void leave_branch();
+  bool is_flags(const at::Tensor& tensor) const;
+  bool is_param(const at::Tensor& tensor) const;
+  bool knows(const at::Tensor& tensor) const;   // an input, or made during this capture
+
+  /// --- the result ---
+  struct SizeGuard { size_t input; int64_t dim; int64_t size; };
+  struct Result {
+    graph::Graph graph;
+    std::vector<SizeGuard> sizes;    // specialised sizes of inputs
+  };
+  /// What broke the capture, if anything did.
+  const std::optional<GraphBreakError>& broken() const { return broken_; }
+  /// Ends the capture: `outputs` become the graph's outputs. The graph is not cleaned yet.
+  Result finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
+
+ private:
+  friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  graph::Value* value_of(const at::Tensor& tensor);
+  graph::Operand operand_of(const c10::IValue& value);
+  void bind(at::Tensor& tensor, graph::Value* value, bool fresh_identity);
+
+  struct Traced {
+    at::Tensor tensor;               // keeps the TensorImpl alive, so that its address stays unique
+    graph::Value* value = nullptr;
+    int branch = 0;                  // depth of branches it was made at
+    bool is_param = false;
+    bool is_input = false;
+    size_t input = 0;                // index of the input, where it is one
+  };
+  graph::Graph graph_;
+  std::function<Source()> where_;
+  std::unordered_map<const c10::TensorImpl*, Traced> traced_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<SizeGuard> sizes_;
+  bool all_sizes_ = false;
+  int branch_depth_ = 0;
+  std::optional<GraphBreakError> broken_;
+  Recorder* previous_ = nullptr;
+};
+
+}  // namespace triage::capture

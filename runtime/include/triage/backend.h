@@ -1,0 +1,31 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <triage/graph.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace triage {
+
+/// What a backend makes of a graph. Immutable; `run` may be called by any number of threads at once.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  /// `inputs` in the order of Graph::inputs() (params included, as 0-dim tensors). Appends to `outputs`, which comes in
+  /// empty, one tensor for each of Graph::outputs(). No output shares memory with an input, unless it *is* that input.
+  /// Throws what ATen throws.
+  virtual void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const = 0;
+};
+
+/// Makes an Executable of a finished, verified graph. `examples` are inputs of the shapes in use, in graph order.
+using Backend = std::function<std::unique_ptr<Executable>(const graph::Graph& graph, const std::vector<at::Tensor>& examples)>;
+
+/// Backends by name; `eager` (the ATen interpreter) is always there. Thread-safe.
+void register_backend(const std::string& name, Backend backend);
+/// Throws InputError that lists the names there are.
+Backend find_backend(const std::string& name);
+std::vector<std::string> list_backends();
+
+}  // namespace triage

@@ -1,0 +1,47 @@
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace triage {
+
+/// Where in a script something stands. `line` is 1-based; 0 where it is not known.
+struct Source {
+  std::string file;
+  int line = 0;
+};
+
+/// Base of everything that triage throws. `what()` is complete for a person: what was done, what was expected, what came,
+/// what to do. A bad *sample* never throws; these are for bad scripts, bad calls and bad files.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, Source source = {}, std::string traceback = {})
+      : std::runtime_error(message), source_(std::move(source)), traceback_(std::move(traceback)) {}
+  /// The script line that caused it; empty file where no script was involved.
+  const Source& source() const noexcept { return source_; }
+  /// The script's traceback, several lines; empty where no script was running.
+  const std::string& traceback() const noexcept { return traceback_; }
+
+ private:
+  Source source_;
+  std::string traceback_;
+};
+
+/// A script could not be loaded: syntax, contract (what it returns), budget at load.
+class LoadError : public Error { using Error::Error; };
+/// A policy's own code failed while it ran.
+class PolicyError : public Error { using Error::Error; };
+/// The host passed inputs or options that do not fit the policy's signature.
+class InputError : public Error { using Error::Error; };
+/// The script did what one graph cannot hold (read a value, side effect, ...).
+class GraphBreakError : public Error { using Error::Error; };
+/// A budget or deadline ran out: instructions, time, memory.
+class LimitError : public Error { using Error::Error; };
+/// A file could not be read or written, or is not what its name says.
+class FileError : public Error { using Error::Error; };
+/// A value of the configuration is out of range.
+class ConfigError : public Error { using Error::Error; };
+/// A graph text or graph that does not verify.
+class GraphError : public Error { using Error::Error; };
+
+}  // namespace triage

@@ -1,0 +1,77 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <triage/error.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The small interface through which `runtime/` reaches a script engine; `bindings/lua` implements it.
+namespace triage {
+
+/// A number the host may change per call: int64, double or bool, with its default.
+struct Param {
+  std::string name;
+  c10::IValue value;
+};
+
+/// What a policy takes and gives. `outputs` is empty until the script says or has shown how many there are.
+struct Signature {
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  std::vector<Param> params;
+};
+
+/// Budgets of one script. Zero means unlimited.
+struct Limits {
+  uint64_t instructions = 50'000'000;      // VM instructions per load, and per run of the function
+  double seconds = 5.0;                    // wall time, likewise
+  size_t script_bytes = 64u << 20;         // interpreter memory (soft: checked, never refused in the allocator)
+  size_t tensor_bytes = 4ull << 30;        // tensors alive that the script made
+};
+
+/// A function of the host that policies may call (a graph break): tensors in, tensors out.
+struct HostFunction {
+  std::string name;
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn;
+};
+
+struct ScriptOptions {
+  std::string path;                        // names the chunk; "policies/repair.lua"
+  Limits limits;
+  std::vector<HostFunction> host_functions;
+  std::function<void(const std::string&)> print;   // where `print` of the script goes; default: stdout
+};
+
+/// One loaded version of a script, with an interpreter of its own. Not thread-safe: whoever calls it holds a mutex.
+class Script {
+ public:
+  virtual ~Script() = default;
+  virtual const std::string& name() const = 0;
+  virtual const Signature& signature() const = 0;
+  virtual bool fullgraph() const = 0;      // the script asked for one graph or an error
+  /// Runs the policy's function once. With a capture::Recorder current on this thread its operations are recorded.
+  /// `params` are 0-dim tensors in the order of the signature. Throws PolicyError, GraphBreakError, LimitError.
+  virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
+                                       std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
+  /// Of the last call: which outputs are flags.
+  virtual const std::vector<bool>& flags_outputs() const = 0;
+  /// The policy's own tests: each name with how it failed; empty message: passed.
+  virtual std::vector<std::pair<std::string, std::string>> run_tests() = 0;
+};
+
+/// Loads `source`, throws LoadError or LimitError. Thread-safe.
+using FrontEnd = std::function<std::unique_ptr<Script>(std::string_view source, const ScriptOptions& options)>;
+
+/// Registers the front end for a file ending (".lua").
+void register_front_end(const std::string& ending, FrontEnd front_end);
+/// Throws LoadError that says which library to link where none is registered for the ending of `path`.
+FrontEnd find_front_end(const std::string& path);
+
+}  // namespace triage

@@ -1,0 +1,143 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <triage/error.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+/// The IR: a straight line of calls of dispatcher operators in SSA form. Every value is a tensor. Control flow is gone by
+/// the time a graph exists (branches are `triage::select` / `aten::where`), so is mutation (in-place operators are
+/// recorded as their functional forms). A Graph is built by one thread; once finished it is immutable and may be shared.
+namespace triage::graph {
+
+struct Node;
+
+/// What was seen of a tensor when the graph was captured: for printing and for example inputs, never relied on at run
+/// time (the batch size differs from call to call).
+struct TensorMeta {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+  c10::Device device = c10::kCPU;
+};
+
+/// An SSA value. Owned by its Graph; its address is stable.
+struct Value {
+  uint32_t id = 0;             // unique in its graph; printed as %id where it has no name
+  std::string name;            // inputs and constants; empty otherwise
+  Node* producer = nullptr;    // null for inputs and constants
+  std::optional<TensorMeta> meta;
+  bool is_flags = false;       // made by a flags operation: (N, num_words), data and not numbers
+};
+
+/// An argument of a node, one for each argument of the operator's schema: a value of the graph, a constant, or a list
+/// of either (Tensor[], Tensor?[]). A value may stand where the schema wants a Scalar, float or int (a policy's `params`):
+/// the interpreter then reads the one-element tensor when the node runs.
+struct Operand {
+  std::variant<Value*, c10::IValue, std::vector<Operand>> data;
+  Operand(Value* value) : data(value) {}                             // NOLINT(google-explicit-constructor)
+  Operand(c10::IValue constant) : data(std::move(constant)) {}       // NOLINT(google-explicit-constructor)
+  Operand(std::vector<Operand> items) : data(std::move(items)) {}    // NOLINT(google-explicit-constructor)
+  Value* value() const { auto* v = std::get_if<Value*>(&data); return v ? *v : nullptr; }
+  const c10::IValue* constant() const { return std::get_if<c10::IValue>(&data); }
+  const std::vector<Operand>* list() const { return std::get_if<std::vector<Operand>>(&data); }
+};
+
+/// One call. Results are flattened: an operator that returns Tensor[] has one result for each element it gave at capture.
+struct Node {
+  c10::OperatorHandle op;
+  std::vector<Operand> operands;
+  std::vector<Value*> results;
+  Source source;               // the script line that made it
+};
+
+enum class InputKind : uint8_t { tensor, param };
+
+struct Input {
+  Value* value;
+  InputKind kind;              // a param is a 0-dim wrapped number the host may change per call
+};
+
+/// A tensor that the graph holds (an upvalue, `torch.tensor{...}`, a folded constant). Never written to.
+struct Constant {
+  Value* value;
+  at::Tensor tensor;
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string name = "graph");
+  Graph(Graph&&) noexcept;
+  Graph& operator=(Graph&&) noexcept;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph();
+  /// A deep copy (constants share their storage).
+  Graph clone() const;
+
+  const std::string& name() const { return name_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<Constant>& constants() const { return constants_; }
+  const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
+  std::vector<std::unique_ptr<Node>>& nodes() { return nodes_; }
+  const std::vector<Value*>& outputs() const { return outputs_; }
+  std::vector<Value*>& outputs() { return outputs_; }
+  const std::vector<std::string>& output_names() const { return output_names_; }
+
+  Value* add_input(std::string name, InputKind kind, std::optional<TensorMeta> meta = {});
+  Value* add_constant(at::Tensor tensor, std::string name = {});
+  /// Appends a call with `num_results` fresh values. `operands` must match the schema's arguments one to one.
+  Node* append(c10::OperatorHandle op, std::vector<Operand> operands, size_t num_results, Source source = {});
+  /// A fresh value that belongs to this graph (for passes that insert nodes).
+  Value* new_value();
+  void set_outputs(std::vector<Value*> outputs, std::vector<std::string> names = {});
+  const at::Tensor* constant_of(const Value* value) const;   // null where it is no constant
+  void drop_unused_constants();
+
+ private:
+  std::string name_;
+  std::deque<Value> values_;
+  std::vector<Input> inputs_;
+  std::vector<Constant> constants_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<Value*> outputs_;
+  std::vector<std::string> output_names_;
+};
+
+/// Text of a graph: one line a node with its types and script line. `parse(print(g))` gives the same graph, and printing
+/// that gives the same text (constants of up to 1,000 elements are printed in full, with exact bits; larger ones are
+/// named with their shape, and such a text is refused by `parse` with a message that says so).
+std::string print(const Graph& graph);
+/// Throws GraphError with line and column of `text`.
+Graph parse(const std::string& text);
+/// Checks the invariants: operands match schemas, every value is defined before it is used, names unique, outputs exist.
+/// Throws GraphError naming the node.
+void verify(const Graph& graph);
+
+/// Passes. Each keeps what the graph computes, bit for bit, random operators in order included.
+void fold_constants(Graph& graph);            // calls with constant operands only (never random ones)
+void eliminate_common(Graph& graph);          // equal pure calls become one
+void eliminate_dead(Graph& graph);            // calls nobody uses (never random operators or assertions)
+void clean(Graph& graph);                     // the three above, to a fixed point; then verify
+
+/// The same computation in plain ATen: every `triage::` call is replaced by what its decomposition does (`where`, shifts,
+/// masks). Works for every batch size the graph works for. Needs `meta` of the inputs.
+Graph decompose(const Graph& graph);
+
+/// Records what `fn` does with `inputs` (any C++ code that calls dispatcher operators at the top level) as a graph.
+Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
+            const std::vector<at::Tensor>& inputs, std::string name = "traced");
+
+/// What the compiler knows of operators beyond their schemas.
+bool is_random(const c10::OperatorHandle& op);        // draws from a generator
+bool writes(const c10::OperatorHandle& op);           // mutates an argument (in-place, out=)
+bool returns_flags(const c10::OperatorHandle& op, size_t result);   // result `result` is a flags tensor
+bool is_effect(const c10::OperatorHandle& op);        // must be kept though nobody uses its result (assertions)
+
+}  // namespace triage::graph

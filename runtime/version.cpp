@@ -1,0 +1,7 @@
+#include <triage/version.h>
+
+namespace triage {
+
+const char* version() noexcept { return TRIAGE_VERSION; }
+
+}  // namespace triage
