@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 #include <triage/graph.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,7 +23,8 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 class Recorder {
  public:
   /// Makes this recorder current on this thread until destroyed. `where` tells the script line now running.
-  Recorder(std::string name, std::function<Source()> where = {});
+  /// `strict`: the first graph break throws.
+  Recorder(std::string name, bool strict, std::function<Source()> where = {});
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -30,6 +32,7 @@ class Recorder {
   /// The recorder of this thread; null when it is not capturing.
   static Recorder* current() noexcept;
 
+  /// How to tell the script line now running; the front end sets it when its function starts.
   void set_where(std::function<Source()> where) { where_ = std::move(where); }
 
   /// Declares an input and returns the tensor to hand to the script in its place (an alias: the same input given twice
@@ -41,14 +44,21 @@ class Recorder {
   void read_size(const at::Tensor& tensor, int64_t dim);
   void read_shape(const at::Tensor& tensor);
   /// The script does what one graph cannot hold. `what` is a clause ("`item` reads a value of a tensor"), `hint` a
-  /// sentence. Throws GraphBreakError, and remembers it: a script that swallows the error cannot make the capture succeed.
-  [[noreturn]] void graph_break(const std::string& what, const std::string& hint);
+  /// sentence. A strict recorder (fullgraph) throws GraphBreakError, and remembers it: a script that swallows the error
+  /// cannot make the capture succeed. Any other stops recording and returns: the script goes on with its real values, and
+  /// from here on `current()` is null on this thread.
+  void graph_break(const std::string& what, const std::string& hint);
   /// Around the function of one branch of IF: random operators and writes to outer tensors are breaks inside.
   void enter_branch();
   void leave_branch();
+  int branch_depth() const noexcept { return branch_depth_; }
+  /// Tells captures apart: unique in the process, never 0.
+  uint64_t serial() const noexcept { return serial_; }
   bool is_flags(const at::Tensor& tensor) const;
   bool is_param(const at::Tensor& tensor) const;
   bool knows(const at::Tensor& tensor) const;   // an input, or made during this capture
+  /// Whether `tensor` shares memory with another tensor of this capture, so that a write to it cannot be captured.
+  bool shares_memory(const at::Tensor& tensor) const;
 
   /// --- the result ---
   struct SizeGuard { size_t input; int64_t dim; int64_t size; };
@@ -64,9 +74,13 @@ class Recorder {
  private:
   friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
+  void bind(at::Tensor& tensor, graph::Value* value);
   graph::Value* value_of(const at::Tensor& tensor);
   graph::Operand operand_of(const c10::IValue& value);
-  void bind(at::Tensor& tensor, graph::Value* value, bool fresh_identity);
+  void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
 
   struct Traced {
     at::Tensor tensor;               // keeps the TensorImpl alive, so that its address stays unique
@@ -83,8 +97,31 @@ class Recorder {
   std::vector<SizeGuard> sizes_;
   bool all_sizes_ = false;
   int branch_depth_ = 0;
+  inline static std::atomic<uint64_t> last_serial_{0};
+  uint64_t serial_ = ++last_serial_;
+  bool strict_ = false;
+  bool grad_mode_ = true;
   std::optional<GraphBreakError> broken_;
   Recorder* previous_ = nullptr;
+};
+
+/// While alive on a thread, remembers which tensors that `call` made are flags, recorded or not: a script that runs without
+/// a recorder can then still say which of its outputs are flags.
+class FlagsTracker {
+ public:
+  FlagsTracker();
+  ~FlagsTracker();
+  FlagsTracker(const FlagsTracker&) = delete;
+  FlagsTracker& operator=(const FlagsTracker&) = delete;
+  static FlagsTracker* current() noexcept;
+  bool is_flags(const at::Tensor& tensor) const { return flags_.count(tensor.unsafeGetTensorImpl()) != 0; }
+
+ private:
+  friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void observe(const c10::OperatorHandle& op, bool moved, const torch::jit::Stack& results);
+  bool any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> flags_;
+  FlagsTracker* previous_;
 };
 
 }  // namespace triage::capture

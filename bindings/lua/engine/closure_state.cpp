@@ -1,0 +1,168 @@
+#include "bindings/lua/engine/closure_state.h"
+
+#include "bindings/lua/state.h"
+
+#include <string_view>
+#include <unordered_map>
+
+namespace triage::lua {
+namespace {
+
+const char libraries = 0;   // its address is the registry key of the set of library tables
+
+constexpr int max_depth = 60;
+constexpr int max_values = 20'000;
+
+class Reader {
+ public:
+  explicit Reader(lua_State* L) : L_(L) {
+    luaL_checkstack(L, 3 * max_depth + 10, "closure state");
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &libraries);
+    libraries_ = lua_gettop(L);
+  }
+
+  void value(int index, int depth) {
+    index = lua_absindex(L_, index);
+    if (++values_ > max_values || depth > max_depth) return opaque();
+    switch (lua_type(L_, index)) {
+      case LUA_TNIL: text_ += 'n'; break;
+      case LUA_TBOOLEAN: text_ += lua_toboolean(L_, index) ? 'T' : 'F'; break;
+      case LUA_TNUMBER: number(index); break;
+      case LUA_TSTRING: string(index); break;
+      case LUA_TTABLE: table(index, depth); break;
+      case LUA_TFUNCTION: function(index, depth); break;
+      default: userdata(index);
+    }
+  }
+
+  std::string take() { return std::move(text_); }
+
+ private:
+  template <typename T>
+  void bytes(char tag, const T& item) {
+    text_ += tag;
+    text_.append(reinterpret_cast<const char*>(&item), sizeof(item));
+  }
+
+  /// Too much to read: equal only as long as nothing at all was written.
+  void opaque() { bytes('E', context(L_).epoch); }
+
+  void number(int index) {
+    if (lua_isinteger(L_, index)) bytes('i', lua_tointeger(L_, index));
+    else bytes('d', lua_tonumber(L_, index));
+  }
+
+  void string(int index) {
+    size_t length = 0;
+    const char* data = lua_tolstring(L_, index, &length);
+    bytes('s', length);
+    text_.append(data, length);
+  }
+
+  bool is_library(int index) {
+    if (lua_type(L_, index) != LUA_TTABLE) return false;
+    lua_pushvalue(L_, index);
+    lua_rawget(L_, libraries_);
+    bool known = lua_toboolean(L_, -1);
+    lua_pop(L_, 1);
+    return known;
+  }
+
+  /// True the first time; later a reference to where it came first.
+  bool first_visit(int index) {
+    const void* address = lua_topointer(L_, index);
+    auto [found, fresh] = seen_.emplace(address, seen_.size());
+    bytes(fresh ? 'o' : 'r', fresh ? reinterpret_cast<size_t>(address) : found->second);
+    return fresh;
+  }
+
+  void table(int index, int depth) {
+    if (!first_visit(index) || is_library(index)) return;
+    contents(index, depth);
+    if (lua_getmetatable(L_, index)) {
+      value(-1, depth + 1);
+      lua_pop(L_, 1);
+    }
+    text_ += '}';
+  }
+
+  void contents(int index, int depth) {
+    lua_pushnil(L_);
+    while (lua_next(L_, index)) {
+      value(-2, depth + 1);
+      value(-1, depth + 1);
+      lua_pop(L_, 1);
+    }
+  }
+
+  /// The environment itself counts as a library; what scripts put into it does not.
+  void globals(int index, int depth) {
+    if (!first_visit(index)) return;
+    lua_pushnil(L_);
+    while (lua_next(L_, index)) {
+      if (!is_library(-1) && !lua_iscfunction(L_, -1)) {
+        value(-2, depth + 1);
+        value(-1, depth + 1);
+      }
+      lua_pop(L_, 1);
+    }
+  }
+
+  void function(int index, int depth) {
+    if (!first_visit(index) || lua_iscfunction(L_, index)) return;
+    for (int i = 1; const char* name = lua_getupvalue(L_, index, i); ++i) {
+      if (std::string_view(name) == "_ENV" && lua_istable(L_, -1)) globals(lua_gettop(L_), depth);
+      else value(-1, depth + 1);
+      lua_pop(L_, 1);
+    }
+    text_ += ')';
+  }
+
+  void userdata(int index) {
+    if (const at::Tensor* tensor = test_tensor(L_, index)) {
+      bytes('t', tensor->unsafeGetTensorImpl());
+      bytes('v', tensor->is_inference() ? 0 : tensor->_version());
+      return;
+    }
+    bytes('u', lua_topointer(L_, index));
+  }
+
+  lua_State* L_;
+  int libraries_ = 0;
+  int values_ = 0;
+  std::string text_;
+  std::unordered_map<const void*, size_t> seen_;
+};
+
+}  // namespace
+
+void mark_libraries(lua_State* L) {
+  int globals = lua_gettop(L);
+  lua_newtable(L);
+  int set = lua_gettop(L);
+  lua_pushvalue(L, globals);
+  lua_pushboolean(L, true);
+  lua_rawset(L, set);
+  lua_pushnil(L);
+  while (lua_next(L, globals)) {
+    if (lua_istable(L, -1)) {
+      lua_pushvalue(L, -1);
+      lua_pushboolean(L, true);
+      lua_rawset(L, set);
+    }
+    lua_pop(L, 1);
+  }
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &libraries);
+  lua_pop(L, 1);
+}
+
+std::string closure_state(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  int top = lua_gettop(L);
+  Reader reader(L);
+  reader.value(index, 0);
+  lua_settop(L, top);
+  return reader.take();
+}
+
+}  // namespace triage::lua

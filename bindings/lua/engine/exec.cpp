@@ -1,0 +1,46 @@
+#include "bindings/lua/engine/exec.h"
+
+#include "bindings/lua/engine/library_check.h"
+#include "bindings/lua/engine/protected.h"
+#include "bindings/lua/engine/script_state.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+namespace triage::lua {
+namespace {
+
+std::string read_source(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw FileError("cannot open the script '" + path + "'");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+int exec_script(const std::string& path, const std::vector<std::string>& arguments) {
+  try {
+    check_lua_library();
+    StateOptions options;
+    options.sandboxed = false;
+    options.limits = {0, 0, 0, 0};
+    options.path = path;
+    options.args = arguments;
+    auto state = make_script_state(std::move(options));
+    in_protected_call(state->lua(), [&](lua_State* L) {
+      push_chunk(*state, read_source(path), "@" + path);
+      for (const auto& argument : arguments) lua_pushlstring(L, argument.data(), argument.size());
+      lua_call(L, static_cast<int>(arguments.size()), 0);
+    });
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "triage exec: %s\n", error.what());
+    if (!error.traceback().empty()) std::fprintf(stderr, "%s\n", error.traceback().c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "triage exec: %s\n", error.what());
+  }
+  return 1;
+}
+
+}  // namespace triage::lua

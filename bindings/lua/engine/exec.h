@@ -1,0 +1,11 @@
+#pragma once
+#include <string>
+#include <vector>
+
+namespace triage::lua {
+
+/// Runs a trusted script with the full Lua library and the table `arg` as the `lua` program sets it. Prints an error with
+/// its traceback to stderr. Returns the exit status: 0, or 1 when the script failed.
+int exec_script(const std::string& path, const std::vector<std::string>& arguments);
+
+}  // namespace triage::lua

@@ -1,0 +1,206 @@
+#include "bindings/lua/engine/policy_table.h"
+
+#include "bindings/lua/state.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+namespace triage::lua {
+namespace {
+
+const char policy_mark = 0;   // its address is the registry key of the metatable that marks policies
+
+constexpr std::array<std::string_view, 8> fields = {"name", "inputs", "outputs", "params", "fullgraph", "run", "tests", "signature"};
+
+bool is_name(const std::string& text) {
+  if (text.empty() || !(std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_')) return false;
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+void check_known_fields(lua_State* L, int table) {
+  lua_pushnil(L);
+  while (lua_next(L, table)) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) != LUA_TSTRING) throw LoadError("policy: expected named fields only (name, inputs, outputs, params, fullgraph, run, tests)");
+    std::string key = lua_tostring(L, -1);
+    if (std::find(fields.begin(), fields.end(), key) == fields.end())
+      throw LoadError("policy: there is no field '" + key + "'. Known fields: name, inputs, outputs, params, fullgraph, run, tests, signature.");
+  }
+}
+
+/// The field's value on the stack; false and nothing where it is nil.
+bool get_field(lua_State* L, int table, const char* name, int type, const char* expected) {
+  int got = lua_getfield(L, table, name);
+  if (got == LUA_TNIL) {
+    lua_pop(L, 1);
+    return false;
+  }
+  if (got != type)
+    throw LoadError(std::string("policy: field '") + name + "': expected " + expected + ", got a " + lua_typename(L, got));
+  return true;
+}
+
+std::vector<std::string> read_names(lua_State* L, int table, const char* field) {
+  std::vector<std::string> names;
+  if (!get_field(L, table, field, LUA_TTABLE, "a list of names")) return names;
+  int list = lua_gettop(L);
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
+    bool is_string = lua_rawgeti(L, list, i) == LUA_TSTRING;
+    std::string name = is_string ? lua_tostring(L, -1) : "";
+    if (!is_name(name))
+      throw LoadError(std::string("policy: field '") + field + "': entry " + std::to_string(i) + " is no name (letters, digits and _)");
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      throw LoadError(std::string("policy: field '") + field + "' names '" + name + "' twice");
+    names.push_back(std::move(name));
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return names;
+}
+
+std::vector<Param> read_params(lua_State* L, int table) {
+  std::vector<Param> params;
+  if (!get_field(L, table, "params", LUA_TTABLE, "a table of names and numbers")) return params;
+  int list = lua_gettop(L);
+  lua_pushnil(L);
+  while (lua_next(L, list)) {
+    if (lua_type(L, -2) != LUA_TSTRING || !is_name(lua_tostring(L, -2)))
+      throw LoadError("policy: field 'params': expected names and numbers, as in params = { limit = 1e6 }");
+    std::string name = lua_tostring(L, -2);
+    c10::IValue value;
+    if (lua_isboolean(L, -1)) value = static_cast<bool>(lua_toboolean(L, -1));
+    else if (lua_isinteger(L, -1)) value = static_cast<int64_t>(lua_tointeger(L, -1));
+    else if (lua_type(L, -1) == LUA_TNUMBER) value = static_cast<double>(lua_tonumber(L, -1));
+    else throw LoadError("policy: param '" + name + "': expected a number or a boolean, got a " + luaL_typename(L, -1));
+    params.push_back({std::move(name), std::move(value)});
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  // Table order is not defined; the signature's must be.
+  std::sort(params.begin(), params.end(), [](const Param& a, const Param& b) { return a.name < b.name; });
+  return params;
+}
+
+/// Names of the parameters of the function at the top of the stack.
+std::vector<std::string> parameter_names(lua_State* L) {
+  lua_Debug info;
+  lua_pushvalue(L, -1);
+  lua_getinfo(L, ">u", &info);
+  std::vector<std::string> names;
+  for (int i = 1; i <= info.nparams; ++i)
+    if (const char* name = lua_getlocal(L, nullptr, i)) names.emplace_back(name);
+  return names;
+}
+
+bool takes_any_number(lua_State* L) {
+  lua_Debug info;
+  lua_pushvalue(L, -1);
+  lua_getinfo(L, ">u", &info);
+  return info.isvararg;
+}
+
+void check_tests(lua_State* L, int table) {
+  if (!get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) return;
+  int list = lua_gettop(L);
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
+    std::string where = "policy: test " + std::to_string(i);
+    if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");
+    for (const char* field : {"args", "check"}) {
+      if (lua_getfield(L, -1, field) != LUA_TFUNCTION) throw LoadError(where + ": field '" + field + "': expected a function");
+      lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+}
+
+/// policy {...}
+int make_policy(lua_State* L) {
+  if (lua_type(L, 1) != LUA_TTABLE) throw LoadError(std::string("policy: expected a table, got a ") + luaL_typename(L, 1));
+  lua_settop(L, 1);
+  check_known_fields(L, 1);
+  if (!get_field(L, 1, "run", LUA_TFUNCTION, "a function")) throw LoadError("policy: field 'run' is missing: the function of the policy");
+  lua_pop(L, 1);
+  read_names(L, 1, "inputs");
+  read_names(L, 1, "outputs");
+  read_params(L, 1);
+  check_tests(L, 1);
+  for (auto [field, type, expected] : {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
+    if (get_field(L, 1, field, type, expected)) lua_pop(L, 1);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &policy_mark);
+  lua_setmetatable(L, 1);
+  return 1;
+}
+
+bool is_policy(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE || !lua_getmetatable(L, index)) return false;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &policy_mark);
+  bool same = lua_rawequal(L, -1, -2);
+  lua_pop(L, 2);
+  return same;
+}
+
+PolicyDefinition read_function(lua_State* L, std::string name) {
+  PolicyDefinition policy;
+  policy.name = std::move(name);
+  if (takes_any_number(L))
+    throw LoadError("the policy's function takes `...`, so its inputs have no names. Write the parameters out, or use policy { inputs = {...}, run = ... }.");
+  policy.signature.inputs = parameter_names(L);
+  policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
+  return policy;
+}
+
+PolicyDefinition read_table(lua_State* L, std::string name) {
+  int table = lua_gettop(L);
+  PolicyDefinition policy;
+  policy.name = std::move(name);
+  if (get_field(L, table, "name", LUA_TSTRING, "a string")) {
+    policy.name = lua_tostring(L, -1);
+    lua_pop(L, 1);
+  }
+  policy.signature.inputs = read_names(L, table, "inputs");
+  policy.signature.outputs = read_names(L, table, "outputs");
+  policy.signature.params = read_params(L, table);
+  if (get_field(L, table, "fullgraph", LUA_TBOOLEAN, "true or false")) {
+    policy.fullgraph = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+  }
+  lua_getfield(L, table, "run");
+  if (policy.signature.inputs.empty()) {
+    if (takes_any_number(L)) throw LoadError("policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }");
+    policy.signature.inputs = parameter_names(L);
+    if (!policy.signature.params.empty() && !policy.signature.inputs.empty()) policy.signature.inputs.pop_back();   // run(z, f, p)
+  }
+  for (const auto& param : policy.signature.params)
+    if (std::find(policy.signature.inputs.begin(), policy.signature.inputs.end(), param.name) != policy.signature.inputs.end())
+      throw LoadError("policy: '" + param.name + "' is both an input and a param");
+  policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
+  if (get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) policy.tests = luaL_ref(L, LUA_REGISTRYINDEX);
+  lua_pop(L, 1);
+  return policy;
+}
+
+}  // namespace
+
+void push_policy(lua_State* L) {
+  lua_newtable(L);
+  lua_pushliteral(L, "policy");
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "policy");
+  lua_setfield(L, -2, "__metatable");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &policy_mark);
+  lua_pushcfunction(L, guarded<make_policy>);
+}
+
+PolicyDefinition read_policy(lua_State* L, const std::string& path) {
+  std::string name = std::filesystem::path(path).stem().string();
+  if (lua_isfunction(L, -1)) return read_function(L, name);
+  if (is_policy(L, -1)) return read_table(L, name);
+  if (lua_istable(L, -1)) throw LoadError("the script returned a plain table; a policy is a function, or what policy {...} returns");
+  throw LoadError(std::string("the script returned ") + (lua_isnil(L, -1) ? "nothing" : std::string("a ") + luaL_typename(L, -1)) +
+                  "; a policy file ends with `return function(z) ... end` or `return policy {...}`");
+}
+
+}  // namespace triage::lua

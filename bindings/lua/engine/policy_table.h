@@ -1,0 +1,26 @@
+#pragma once
+#include <triage/front_end.h>
+
+#include <lua.hpp>
+
+#include <string>
+
+namespace triage::lua {
+
+/// What a policy file returned, taken apart. The functions stay in the Lua registry under these references.
+struct PolicyDefinition {
+  std::string name;
+  Signature signature;
+  bool fullgraph = false;
+  int run = LUA_NOREF;
+  int tests = LUA_NOREF;    // the list `tests`, where there is one
+};
+
+/// Pushes the function `policy`, which checks the table it is given and marks it.
+void push_policy(lua_State* L);
+
+/// Reads the policy at the top of the stack: a function, or what `policy {...}` returned. Raises a Lua error that says
+/// what was expected; `path` names the policy where it gives itself no name. Pops it.
+PolicyDefinition read_policy(lua_State* L, const std::string& path);
+
+}  // namespace triage::lua

@@ -1,0 +1,71 @@
+#include "bindings/lua/engine/script_state.h"
+
+#include "bindings/lua/chunk.h"
+#include "bindings/lua/engine/closure_state.h"
+#include "bindings/lua/engine/compile.h"
+#include "bindings/lua/engine/policy_table.h"
+#include "bindings/lua/engine/protected.h"
+#include "runtime/capture/recorder.h"
+
+namespace triage::lua {
+namespace {
+
+/// A function of the host: tensors in, tensors out. One graph cannot hold it.
+int call_host(lua_State* L) {
+  const auto& function = *static_cast<const HostFunction*>(lua_touserdata(L, lua_upvalueindex(1)));
+  std::vector<at::Tensor> arguments;
+  for (int i = 1; i <= lua_gettop(L); ++i) arguments.push_back(check_tensor(L, i));
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("`" + function.name + "` is a function of the host", "Call it before or after the policy.");
+  std::vector<at::Tensor> results = function.fn(arguments);
+  luaL_checkstack(L, static_cast<int>(results.size()), "too many results");
+  for (auto& result : results) push_tensor(L, std::move(result));
+  return static_cast<int>(results.size());
+}
+
+int free_host_function(lua_State* L) {
+  static_cast<HostFunction*>(lua_touserdata(L, 1))->~HostFunction();
+  lua_pushnil(L);
+  lua_setmetatable(L, 1);
+  return 0;
+}
+
+void push_host_function(lua_State* L, const HostFunction& function) {
+  new (lua_newuserdatauv(L, sizeof(HostFunction), 0)) HostFunction(function);
+  lua_newtable(L);
+  lua_pushcfunction(L, guarded<free_host_function>);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_pushcclosure(L, guarded<call_host>, 1);
+}
+
+}  // namespace
+
+std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions) {
+  auto state = std::make_unique<State>(std::move(options));
+  in_protected_call(state->lua(), [&](lua_State* L) {
+    push_policy(L);
+    state->define("policy");
+    push_triage(L);
+    state->define("triage");
+    for (const auto& function : host_functions) {
+      push_host_function(L, function);
+      state->define(function.name.c_str());
+    }
+    state->push_environment();
+    mark_libraries(L);
+  });
+  return state;
+}
+
+void push_chunk(State& state, std::string_view source, const std::string& chunk_name) {
+  lua_State* L = state.lua();
+  state.push_environment();
+  ChunkOptions options;
+  options.env = lua_gettop(L);
+  options.policy = state.context().sandboxed;
+  if (load_chunk(L, source, chunk_name.c_str(), options) != LUA_OK) lua_error(L);
+  lua_remove(L, -2);
+}
+
+}  // namespace triage::lua

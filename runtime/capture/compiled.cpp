@@ -1,0 +1,198 @@
+#include "runtime/capture/compiled.h"
+
+#include "runtime/capture/recorder.h"
+
+#include <ATen/ops/ones.h>
+#include <triage/error.h>
+
+#include <chrono>
+
+namespace triage::capture {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
+  std::vector<InputShape> shape;
+  for (const auto& input : inputs)
+    shape.push_back({input.sizes().vec(), input.scalar_type(), input.device(), input.requires_grad()});
+  return shape;
+}
+
+at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
+  return all.slice(0, all.size() - num_params);
+}
+
+/// An output that is not an input itself must not share memory with one.
+void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) {
+  for (auto& output : outputs) {
+    if (!output.defined() || !output.has_storage()) continue;
+    bool is_input = false, shares = false;
+    for (const auto& input : inputs) {
+      is_input |= output.is_same(input);
+      shares |= input.has_storage() && output.is_alias_of(input);
+    }
+    if (shares && !is_input) output = output.clone();
+  }
+}
+
+}  // namespace
+
+Compiled::Compiled(std::shared_ptr<Script> script, Options options)
+    : script_(std::move(script)), options_(std::move(options)), backend_(find_backend(options_.backend)) {}
+
+Compiled::~Compiled() = default;
+
+const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
+  for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next)
+    if (entry->guards.hold(all)) return entry;
+  return nullptr;
+}
+
+void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
+                   std::vector<at::Tensor>& outputs) {
+  if (params.empty()) {
+    if (const Entry* entry = find(inputs)) return entry->executable->run(inputs, outputs);
+    return miss(inputs, 0, deadline, outputs);
+  }
+  c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
+  all.append(params.begin(), params.end());
+  if (const Entry* entry = find(all)) return entry->executable->run(all, outputs);
+  miss(all, params.size(), deadline, outputs);
+}
+
+void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (const Entry* entry = find(all)) {   // another thread captured it meanwhile
+    lock.unlock();
+    return entry->executable->run(all, outputs);
+  }
+  if (broken_.load(std::memory_order_relaxed)) return run_script(all, num_params, deadline, outputs);
+  if (entries_.size() >= options_.recompile_limit) {
+    if (!limit_reported_ && options_.warn)
+      options_.warn("policy '" + script_->name() + "' reached the limit of " + std::to_string(options_.recompile_limit) +
+                    " captured graphs; other calls now run the script. Last reason: " +
+                    entries_.back()->guards.failure(all, input_names()) +
+                    ". Hint: a size that the script reads is specialised; pass numbers as params, keep sizes in tensor operations.");
+    limit_reported_ = true;
+    return run_script(all, num_params, deadline, outputs);
+  }
+  capture(all, num_params, deadline, outputs);
+}
+
+void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs) {
+  auto inputs = without_params(all, num_params);
+  std::optional<ProtectInputs> protect;
+  if (options_.protect_inputs) protect.emplace(inputs);
+  outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
+  eager_flags_outputs_ = script_->flags_outputs();
+  separate_from_inputs(inputs, outputs);
+}
+
+void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs) {
+  if (!entries_.empty()) report_recompile(all);
+  auto start = Clock::now();
+  std::vector<std::string> names = input_names();
+  Guards guards = Guards::of(all);
+  Recorder recorder(script_->name(), options_.fullgraph);
+  std::vector<at::Tensor> traced;
+  size_t num_inputs = all.size() - num_params;
+  for (size_t i = 0; i < all.size(); ++i)
+    traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
+                                        i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
+  at::ArrayRef<at::Tensor> given(traced);
+  std::vector<at::Tensor> results;
+  try {
+    std::optional<ProtectInputs> protect;
+    if (options_.protect_inputs) protect.emplace(without_params(all, num_params));
+    results = script_->call(given.slice(0, num_inputs), given.slice(num_inputs), deadline);
+  } catch (const GraphBreakError&) {
+    throw;
+  } catch (const std::exception&) {
+    if (options_.fullgraph && recorder.broken()) throw *recorder.broken();   // the script turned the break into another error
+    throw;
+  }
+  eager_flags_outputs_ = script_->flags_outputs();
+  if (recorder.broken()) {
+    if (options_.fullgraph) throw *recorder.broken();
+    graph_breaks_.push_back(recorder.broken()->what());
+    broken_.store(true, std::memory_order_relaxed);
+    if (options_.warn) options_.warn("policy '" + script_->name() + "' runs as a script on every call: " + graph_breaks_.back());
+  }
+
+  outputs = results;
+  for (auto& output : outputs)
+    for (size_t i = 0; i < num_inputs; ++i)
+      if (output.is_same(traced[i])) output = all[i];   // returned untouched: the host's own tensor
+  separate_from_inputs(without_params(all, num_params), outputs);
+  if (recorder.broken()) return;
+
+  auto entry = std::make_unique<Entry>();
+  Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
+  graph::clean(captured.graph);
+  entry->capture_seconds = seconds_since(start);
+  start = Clock::now();
+  for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
+  entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
+  entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
+  entry->compile_seconds = seconds_since(start);
+  for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
+  entry->guards = std::move(guards);
+  entry->shape = shape_of(without_params(all, num_params));
+  entry->next = newest_.load(std::memory_order_relaxed);
+  entries_.push_back(std::move(entry));
+  newest_.store(entries_.back().get(), std::memory_order_release);
+}
+
+void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
+  if (!options_.inform) return;
+  std::string text = "Recompiling function " + script_->name() + "\n  triggered by the following guard failure(s):";
+  for (size_t i = 0; i < entries_.size(); ++i)
+    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, input_names());
+  options_.inform(text);
+}
+
+void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params) {
+  std::vector<at::Tensor> all;
+  for (const auto& input : shape)
+    all.push_back(at::ones(input.sizes, at::TensorOptions(input.dtype).device(input.device)).set_requires_grad(input.requires_grad));
+  all.insert(all.end(), params.begin(), params.end());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (find(all) || broken_ || entries_.size() >= options_.recompile_limit) return;
+  std::vector<at::Tensor> outputs;
+  capture(all, params.size(), std::nullopt, outputs);
+}
+
+std::vector<const Entry*> Compiled::entries() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<const Entry*> entries;
+  for (const auto& entry : entries_) entries.push_back(entry.get());
+  return entries;
+}
+
+std::vector<std::string> Compiled::graph_breaks() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return graph_breaks_;
+}
+
+std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::vector<InputShape>> shapes;
+  for (const auto& entry : entries_) shapes.push_back(entry->shape);
+  return shapes;
+}
+
+std::vector<bool> Compiled::flags_outputs() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return entries_.empty() ? eager_flags_outputs_ : entries_.back()->flags_outputs;
+}
+
+std::vector<std::string> Compiled::input_names() const {
+  std::vector<std::string> names = script_->signature().inputs;
+  for (const auto& param : script_->signature().params) names.push_back(param.name);
+  return names;
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,137 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <triage/backend.h>
+#include <triage/front_end.h>
+#include <triage/graph.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace triage::capture {
+
+/// What a captured graph depends on besides its inputs' values. Checked on every call, without Lua, lock or allocation.
+struct Guards {
+  struct Input {
+    uint64_t keys;                 // dispatch keys: device type, layout, conj and neg bits, inference tensor
+    caffe2::TypeMeta dtype;
+    c10::DeviceIndex device_index;
+    int64_t rank;
+    bool requires_grad;
+    bool wrapped;                  // a wrapped number (params): decides type promotion
+  };
+  struct Size {
+    size_t input;
+    int64_t dim;
+    int64_t size;
+  };
+  std::vector<Input> inputs;
+  std::vector<Size> sizes;         // sizes that the script read
+  uint64_t included_keys, excluded_keys;   // thread state: autocast, inference mode
+  bool grad_mode;
+  caffe2::TypeMeta default_dtype;
+  uint64_t config_epoch;
+
+  static Guards of(at::ArrayRef<at::Tensor> inputs);
+  bool hold(at::ArrayRef<at::Tensor> inputs) const noexcept;
+  /// The first guard that fails, for a person ("tensor 'x' size mismatch at index 1. expected 3, actual 4").
+  std::string failure(at::ArrayRef<at::Tensor> inputs, const std::vector<std::string>& names) const;
+  /// One line a guard.
+  std::string text(const std::vector<std::string>& names) const;
+};
+
+/// How a call looked: enough to make up inputs of the same kind.
+struct InputShape {
+  std::vector<int64_t> sizes;
+  at::ScalarType dtype;
+  c10::Device device;
+  bool requires_grad;
+};
+
+/// One captured graph of a function.
+struct Entry {
+  Guards guards;
+  std::shared_ptr<const graph::Graph> graph;
+  std::unique_ptr<Executable> executable;
+  std::vector<bool> flags_outputs;
+  std::vector<InputShape> shape;
+  double capture_seconds = 0, compile_seconds = 0;
+  const Entry* next = nullptr;
+};
+
+/// A script's function with its cache of captured graphs: a call whose guards hold runs the compiled graph, any other call
+/// runs the script once and adds an entry. Thread-safe. The warm path takes no lock: entries are only ever added, and live
+/// as long as this object.
+class Compiled {
+ public:
+  struct Options {
+    std::string backend = "eager";
+    bool fullgraph = false;        // a graph break is an error instead of a fall-back to running the script
+    bool protect_inputs = true;    // a script that writes to an input in place gets an error (policies)
+    size_t recompile_limit = 8;    // beyond it the script runs instead, and entries that match are still used
+    std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
+    std::function<void(const std::string&)> inform;  // recompiles with their reasons
+  };
+  using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+  Compiled(std::shared_ptr<Script> script, Options options);
+  ~Compiled();
+  Compiled(const Compiled&) = delete;
+  Compiled& operator=(const Compiled&) = delete;
+
+  /// `inputs` and `params` in the order of the signature; appends the outputs. Throws what the script or ATen throws.
+  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already.
+  void prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params);
+
+  /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
+  std::vector<const Entry*> entries() const;
+  std::vector<std::string> graph_breaks() const;
+  std::vector<std::vector<InputShape>> shapes_in_use() const;
+  /// Of the newest call form: which outputs are flags.
+  std::vector<bool> flags_outputs() const;
+  Script& script() { return *script_; }
+
+ private:
+  const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept;
+  void miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void report_recompile(at::ArrayRef<at::Tensor> all) const;
+  std::vector<std::string> input_names() const;
+
+  std::shared_ptr<Script> script_;
+  Options options_;
+  Backend backend_;
+  std::atomic<const Entry*> newest_{nullptr};
+  std::atomic<bool> broken_{false};          // a graph break was met: the script runs on every call that has no entry
+  mutable std::mutex mutex_;                 // the script, and what follows
+  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::string> graph_breaks_;
+  std::vector<bool> eager_flags_outputs_;
+  bool limit_reported_ = false;
+};
+
+/// While alive on a thread, `capture::call` refuses operators that write to the memory of these tensors (the inputs of a
+/// policy belong to the host).
+class ProtectInputs {
+ public:
+  explicit ProtectInputs(at::ArrayRef<at::Tensor> inputs);
+  ~ProtectInputs();
+  ProtectInputs(const ProtectInputs&) = delete;
+  ProtectInputs& operator=(const ProtectInputs&) = delete;
+  /// Throws when `op`, called with `stack`, would write to protected memory.
+  static void check(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  static bool active() noexcept;
+
+ private:
+  std::vector<at::Tensor> inputs_;
+  ProtectInputs* previous_;
+};
+
+}  // namespace triage::capture

@@ -1,0 +1,106 @@
+#include "runtime/capture/compiled.h"
+
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <triage/config.h>
+
+#include <sstream>
+
+namespace triage::capture {
+namespace {
+
+Guards::Input guard_of(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return {impl->key_set().raw_repr(), tensor.dtype(), tensor.device().index(), tensor.dim(), tensor.requires_grad(),
+          impl->is_wrapped_number()};
+}
+
+bool holds(const Guards::Input& guard, const at::Tensor& tensor) noexcept {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return impl->key_set().raw_repr() == guard.keys && impl->dtype() == guard.dtype && impl->dim() == guard.rank &&
+         tensor.device().index() == guard.device_index && tensor.requires_grad() == guard.requires_grad &&
+         impl->is_wrapped_number() == guard.wrapped;
+}
+
+std::string name_of(size_t input, const std::vector<std::string>& names) {
+  return input < names.size() ? names[input] : "#" + std::to_string(input);
+}
+
+}  // namespace
+
+Guards Guards::of(at::ArrayRef<at::Tensor> inputs) {
+  Guards guards;
+  for (const auto& input : inputs) guards.inputs.push_back(guard_of(input));
+  auto thread_state = c10::impl::tls_local_dispatch_key_set();
+  guards.included_keys = thread_state.included_.raw_repr();
+  guards.excluded_keys = thread_state.excluded_.raw_repr();
+  guards.grad_mode = c10::GradMode::is_enabled();
+  guards.default_dtype = c10::get_default_dtype();
+  guards.config_epoch = triage::config_epoch();
+  return guards;
+}
+
+bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
+  if (tensors.size() != inputs.size() || config_epoch != triage::config_epoch()) return false;
+  auto thread_state = c10::impl::tls_local_dispatch_key_set();
+  if (included_keys != thread_state.included_.raw_repr() || excluded_keys != thread_state.excluded_.raw_repr() ||
+      grad_mode != c10::GradMode::is_enabled() || default_dtype != c10::get_default_dtype())
+    return false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!holds(inputs[i], tensors[i])) return false;
+  for (const Size& size : sizes)
+    if (tensors[size.input].unsafeGetTensorImpl()->size(size.dim) != size.size) return false;
+  return true;
+}
+
+std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<std::string>& names) const {
+  std::ostringstream out;
+  for (size_t i = 0; i < inputs.size() && i < tensors.size(); ++i) {
+    const Input& guard = inputs[i];
+    const at::Tensor& tensor = tensors[i];
+    out << "tensor '" << name_of(i, names) << "' ";
+    if (tensor.dim() != guard.rank) {
+      out << "rank mismatch. expected " << guard.rank << ", actual " << tensor.dim();
+      return out.str();
+    }
+    if (tensor.dtype() != guard.dtype) {
+      out << "dtype mismatch. expected " << guard.dtype.name() << ", actual " << tensor.dtype().name();
+      return out.str();
+    }
+    if (tensor.requires_grad() != guard.requires_grad) {
+      out << "requires_grad mismatch. expected requires_grad=" << guard.requires_grad;
+      return out.str();
+    }
+    if (!holds(guard, tensor)) {
+      out << "device or layout mismatch. actual " << tensor.device() << ", " << tensor.layout();
+      return out.str();
+    }
+    out.str("");
+  }
+  for (const Size& size : sizes) {
+    int64_t actual = tensors[size.input].size(size.dim);
+    if (actual == size.size) continue;
+    out << "tensor '" << name_of(size.input, names) << "' size mismatch at index " << size.dim << ". expected " << size.size
+        << ", actual " << actual;
+    return out.str();
+  }
+  if (config_epoch != triage::config_epoch()) return "the flags configuration changed";
+  if (grad_mode != c10::GradMode::is_enabled()) return grad_mode ? "grad mode was on, is off" : "grad mode was off, is on";
+  return "thread state changed (autocast, inference mode or default dtype)";
+}
+
+std::string Guards::text(const std::vector<std::string>& names) const {
+  std::ostringstream out;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input& guard = inputs[i];
+    out << name_of(i, names) << ": dtype " << guard.dtype.name() << ", rank " << guard.rank
+        << (guard.requires_grad ? ", requires grad" : "") << (guard.wrapped ? ", a number" : "") << "\n";
+  }
+  for (const Size& size : sizes)
+    out << name_of(size.input, names) << ": size(" << size.dim << ") == " << size.size << " (read by the script)\n";
+  out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << default_dtype.name() << "\n";
+  return out.str();
+}
+
+}  // namespace triage::capture

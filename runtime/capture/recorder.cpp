@@ -1,0 +1,311 @@
+#include "runtime/capture/recorder.h"
+
+#include "runtime/capture/compiled.h"
+#include "runtime/capture/rules.h"
+
+#include <ATen/ops/alias.h>
+#include <c10/core/GradMode.h>
+
+namespace triage::capture {
+namespace {
+
+thread_local Recorder* current_recorder = nullptr;
+thread_local FlagsTracker* current_tracker = nullptr;
+
+std::string base_name(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  auto colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
+std::string located(const Source& where, const std::string& text) {
+  if (where.file.empty()) return text;
+  return where.file + ":" + std::to_string(where.line) + ": " + text;
+}
+
+graph::TensorMeta meta_of(const at::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
+}
+
+bool is_wrapped_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
+
+/// The last arguments of the stack: those of the call.
+std::vector<c10::IValue> arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  size_t count = op.schema().arguments().size();
+  return {stack.end() - static_cast<std::ptrdiff_t>(count), stack.end()};
+}
+
+template <typename Visit>
+void for_each_tensor(const std::vector<c10::IValue>& arguments, const Visit& visit) {
+  for (const auto& argument : arguments) {
+    if (argument.isTensor()) {
+      if (argument.toTensor().defined()) visit(argument.toTensor());
+    } else if (argument.isList()) {
+      for (const c10::IValue& item : argument.toListRef())
+        if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+    }
+  }
+}
+
+}  // namespace
+
+void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (ProtectInputs::active()) ProtectInputs::check(op, stack);
+  FlagsTracker* tracker = current_tracker;
+  const bool moved = tracker && tracker->any_flags(op, stack);
+  if (Recorder* recorder = Recorder::current())
+    recorder->record(op, stack);
+  else
+    op.callBoxed(&stack);
+  if (tracker) tracker->observe(op, moved, stack);
+}
+
+FlagsTracker::FlagsTracker() : previous_(current_tracker) { current_tracker = this; }
+FlagsTracker::~FlagsTracker() { current_tracker = previous_; }
+FlagsTracker* FlagsTracker::current() noexcept { return current_tracker; }
+
+bool FlagsTracker::any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  if (flags_.empty() || !moves_data(op)) return false;
+  bool any = false;
+  for_each_tensor(arguments_of(op, stack), [&](const at::Tensor& tensor) { any |= is_flags(tensor); });
+  return any;
+}
+
+void FlagsTracker::observe(const c10::OperatorHandle& op, bool moved, const torch::jit::Stack& results) {
+  size_t count = op.schema().returns().size();
+  size_t first = results.size() - count;
+  for (size_t i = 0; i < count; ++i) {
+    if (!results[first + i].isTensor() || !(moved || graph::returns_flags(op, i))) continue;
+    const at::Tensor& tensor = results[first + i].toTensor();
+    if (tensor.defined() && tensor.dim() == 2) flags_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+  }
+}
+
+Recorder* Recorder::current() noexcept { return current_recorder; }
+
+Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
+    : graph_(std::move(name)),
+      where_(std::move(where)),
+      strict_(strict),
+      grad_mode_(c10::GradMode::is_enabled()),
+      previous_(current_recorder) {
+  current_recorder = this;
+}
+
+Recorder::~Recorder() { current_recorder = previous_; }
+
+at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor) {
+  at::Tensor traced = tensor;
+  if (kind == graph::InputKind::tensor) {
+    traced = at::alias(tensor);
+  } else {   // a param stays a wrapped number, and gets an identity of its own
+    traced = tensor.clone();
+    traced.unsafeGetTensorImpl()->set_wrapped_number(is_wrapped_number(tensor));
+  }
+  graph::Value* value = graph_.add_input(name, kind, meta_of(tensor));
+  Traced& entry = traced_[traced.unsafeGetTensorImpl()];
+  entry.tensor = traced;
+  entry.value = value;
+  entry.is_input = true;
+  entry.is_param = kind == graph::InputKind::param;
+  entry.input = inputs_.size();
+  inputs_.push_back(tensor);
+  return traced;
+}
+
+void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  if (found == traced_.end()) return;   // made outside of this capture: the same on every call
+  if (!found->second.is_input) {
+    all_sizes_ = true;
+    return;
+  }
+  int64_t wrapped = dim < 0 ? dim + tensor.dim() : dim;
+  if (wrapped >= 0 && wrapped < tensor.dim()) sizes_.push_back({found->second.input, wrapped, tensor.size(wrapped)});
+}
+
+void Recorder::read_shape(const at::Tensor& tensor) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) read_size(tensor, dim);
+  // The rank of an input is always guarded; that of anything else may depend on sizes (squeeze).
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  if (found != traced_.end() && !found->second.is_input) all_sizes_ = true;
+}
+
+void Recorder::graph_break(const std::string& what, const std::string& hint) {
+  Source where = where_ ? where_() : Source{};
+  std::string text = located(where, "graph break: " + what + (hint.empty() ? "" : ". Hint: " + hint));
+  if (!broken_) broken_.emplace(text, where);
+  if (strict_) throw *broken_;
+  current_recorder = previous_;   // from here on the script runs eagerly
+}
+
+void Recorder::enter_branch() { ++branch_depth_; }
+void Recorder::leave_branch() { --branch_depth_; }
+
+bool Recorder::is_flags(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() && found->second.value->is_flags;
+}
+
+bool Recorder::is_param(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() && found->second.is_param;
+}
+
+bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tensor.unsafeGetTensorImpl()) != 0; }
+
+bool Recorder::shares_memory(const at::Tensor& tensor) const {
+  for (const auto& [impl, entry] : traced_)
+    if (impl != tensor.unsafeGetTensorImpl() && entry.tensor.has_storage() && entry.tensor.is_alias_of(tensor)) return true;
+  for (const auto& input : inputs_)
+    if (input.has_storage() && input.is_alias_of(tensor)) return true;
+  for (const auto& constant : graph_.constants())
+    if (constant.tensor.has_storage() && constant.tensor.is_alias_of(tensor)) return true;
+  return false;
+}
+
+void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  refuse_flags_arithmetic(op, arguments);
+  if (!capturable(op, stack)) {   // not strict: the break is noted, the script goes on eagerly
+    op.callBoxed(&stack);
+    return;
+  }
+  if (graph::writes(op)) {
+    record_write(op, stack);
+    return;
+  }
+  op.callBoxed(&stack);
+  append(op, arguments, stack);
+}
+
+bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  if (auto refused = refusal(op, arguments)) {
+    graph_break(refused->what, refused->hint);
+    return false;
+  }
+  if (branch_depth_ > 0 && graph::is_random(op)) {
+    graph_break("`" + base_name(op) + "` draws random numbers inside a branch of IF, whose branches all run",
+                "Draw before the IF, and use the tensor inside.");
+    return false;
+  }
+  if (c10::GradMode::is_enabled() != grad_mode_) {
+    bool matters = false;
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= tensor.requires_grad(); });
+    if (matters) {
+      graph_break("`" + base_name(op) + "` runs in another grad mode than the policy was called in",
+                  "Use x:detach() in place of torch.no_grad inside a policy.");
+      return false;
+    }
+  }
+  return true;
+}
+
+void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
+  if (!is_arithmetic(op)) return;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    if (!is_flags(tensor)) return;
+    Source where = where_ ? where_() : Source{};
+    throw Error("`" + base_name(op) + "` does arithmetic on a flags tensor; flags are packed records, not numbers. "
+                "Use err.* to ask (err.has_code, err.count_errors, ...) and push / err.merge to change them.", where);
+  });
+}
+
+void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results) {
+  std::vector<graph::Operand> operands;
+  operands.reserve(arguments.size());
+  bool moves_flags = false;
+  const auto& schema = op.schema();
+  const bool ours = op.operator_name().name.rfind("triage::", 0) == 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    operands.push_back(operand_of(arguments[i]));
+    graph::Value* value = operands.back().value();
+    if (ours && value && (schema.arguments()[i].name() == "flags" || schema.arguments()[i].name() == "other"))
+      value->is_flags = true;   // a flags tensor that came in as an input
+  }
+  if (moves_data(op))
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { moves_flags |= is_flags(tensor); });
+
+  size_t first = results.size() - schema.returns().size();
+  std::vector<at::Tensor*> produced;
+  std::vector<std::vector<at::Tensor>> lists(schema.returns().size());
+  std::vector<size_t> positions;
+  for (size_t i = first; i < results.size(); ++i) {
+    if (results[i].isTensor()) {
+      produced.push_back(&results[i].toTensor());
+    } else if (results[i].isTensorList()) {
+      auto& list = lists[i - first];
+      list = results[i].toTensorVector();
+      for (auto& tensor : list) produced.push_back(&tensor);
+      all_sizes_ = true;   // how many tensors came out may depend on sizes
+    }
+  }
+  graph::Node* node = graph_.append(op, std::move(operands), produced.size(), where_ ? where_() : Source{});
+  for (size_t i = 0; i < produced.size(); ++i) {
+    at::Tensor& tensor = *produced[i];
+    graph::Value* value = node->results[i];
+    value->is_flags = graph::returns_flags(op, i) || (moves_flags && tensor.defined() && tensor.dim() == 2);
+    if (tensor.defined()) bind(tensor, value);
+  }
+  for (size_t i = first; i < results.size(); ++i)
+    if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
+}
+
+void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
+  // Values are told apart by the identity of their tensors. An operator that hands back an argument as it is (`to`,
+  // `contiguous`) would give one identity to two values, which differ when replayed on other strides.
+  if (traced_.count(tensor.unsafeGetTensorImpl())) tensor = at::alias(tensor);
+  value->meta = meta_of(tensor);
+  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
+  entry.tensor = tensor;
+  entry.value = value;
+  entry.branch = branch_depth_;
+}
+
+graph::Value* Recorder::value_of(const at::Tensor& tensor) {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  if (found != traced_.end()) return found->second.value;
+  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];   // from before the capture: a constant of the graph
+  entry.tensor = tensor;
+  entry.value = graph_.add_constant(tensor);
+  entry.branch = -1;
+  return entry.value;
+}
+
+graph::Operand Recorder::operand_of(const c10::IValue& value) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return c10::IValue();
+    // A Lua number where the schema wants a tensor: kept as the number, which the interpreter wraps again.
+    if (is_wrapped_number(tensor) && !knows(tensor)) {
+      if (tensor.scalar_type() == at::kBool) return c10::IValue(tensor.item().toBool());
+      if (at::isComplexType(tensor.scalar_type())) return c10::IValue(tensor.item().toComplexDouble());
+      if (at::isIntegralType(tensor.scalar_type(), false)) return c10::IValue(tensor.item().toLong());
+      return c10::IValue(tensor.item().toDouble());
+    }
+    return value_of(tensor);
+  }
+  if (value.isTensorList() || (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList())) {
+    std::vector<graph::Operand> items;
+    for (const c10::IValue& item : value.toListRef()) items.push_back(operand_of(item));
+    return items;
+  }
+  return value;
+}
+
+Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names) {
+  std::vector<graph::Value*> values;
+  values.reserve(outputs.size());
+  for (const auto& output : outputs) values.push_back(value_of(output));
+  graph_.set_outputs(std::move(values), names);
+  if (all_sizes_) {
+    sizes_.clear();
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim) sizes_.push_back({i, dim, inputs_[i].size(dim)});
+  }
+  current_recorder = previous_;
+  return {std::move(graph_), std::move(sizes_)};
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,119 @@
+#include "runtime/capture/rules.h"
+
+#include <ATen/core/Tensor.h>
+#include <triage/graph.h>
+
+#include <string_view>
+#include <unordered_set>
+
+namespace triage::capture {
+namespace {
+
+using Names = std::unordered_set<std::string_view>;
+
+/// The name without its namespace: "add" of "aten::add".
+std::string_view base_name(const c10::OperatorHandle& op) {
+  std::string_view name = op.operator_name().name;
+  auto colon = name.rfind(':');
+  return colon == std::string_view::npos ? name : name.substr(colon + 1);
+}
+
+bool gives_only_tensors(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns()) {
+    auto kind = result.type()->kind();
+    if (kind == c10::TypeKind::TensorType) continue;
+    if (kind == c10::TypeKind::ListType &&
+        result.type()->expectRef<c10::ListType>().getElementType()->kind() == c10::TypeKind::TensorType)
+      continue;
+    return false;
+  }
+  return true;
+}
+
+bool has_out_argument(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments())
+    if (argument.is_out()) return true;
+  return false;
+}
+
+bool indexes_by_mask(const c10::IValue& indices) {
+  if (!indices.isList()) return false;
+  for (const c10::IValue& index : indices.toListRef())
+    if (index.isTensor() && index.toTensor().defined() &&
+        (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
+      return true;
+  return false;
+}
+
+bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  static const Names always = {"nonzero",  "nonzero_numpy", "argwhere",           "masked_select", "bincount",
+                               "_unique",  "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
+                               "histogram", "histogramdd",  "histc_auto",         "combinations"};
+  std::string_view name = base_name(op);
+  if (always.count(name)) return true;
+  if (name == "index") return arguments.size() > 1 && indexes_by_mask(arguments[1]);
+  if (name == "where") return arguments.size() == 1;
+  if (name == "repeat_interleave") {   // the length is the sum of the repeats, a tensor
+    for (const auto& argument : op.schema().arguments())
+      if (argument.name() == "repeats") return argument.type()->kind() == c10::TypeKind::TensorType;
+  }
+  return false;
+}
+
+/// Sizes decide how many tensors come out, so a replay at another size would come out with another number of them.
+bool gives_list(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns())
+    if (result.type()->kind() == c10::TypeKind::ListType && schema.returns().size() > 1) return true;
+  return false;
+}
+
+}  // namespace
+
+std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  const auto& schema = op.schema();
+  std::string name(base_name(op));
+  if (gives_dynamic_shape(op, arguments))
+    return Refusal{"`" + name + "` gives a result whose shape depends on values",
+                   "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok."};
+  if (has_out_argument(schema))
+    return Refusal{"`" + name + "` writes its result into `out`", "Use the form without `out`: it returns the result."};
+  if (!gives_only_tensors(schema))
+    return Refusal{"`" + name + "` reads a value of a tensor",
+                   "Keep it a tensor: compare and select with torch.where or IF, or read it after the policy ran."};
+  if (gives_list(schema))
+    return Refusal{"`" + name + "` gives lists among several results", "Call the single operators it is made of."};
+  return std::nullopt;
+}
+
+std::optional<c10::OperatorHandle> functional_twin(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name();
+  if (name.name.size() < 2 || name.name.back() != '_') return std::nullopt;
+  auto twin = c10::Dispatcher::singleton().findSchema({name.name.substr(0, name.name.size() - 1), name.overload_name});
+  if (!twin) return std::nullopt;
+  const auto& wanted = op.schema().arguments();
+  const auto& given = twin->schema().arguments();
+  if (wanted.size() != given.size() || twin->schema().returns().size() != 1 || graph::writes(*twin)) return std::nullopt;
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (wanted[i].name() != given[i].name() || *wanted[i].type() != *given[i].type()) return std::nullopt;
+  return *twin;
+}
+
+bool is_arithmetic(const c10::OperatorHandle& op) {
+  static const Names names = {
+      "add",  "sub",  "rsub", "mul",    "div",    "true_divide", "floor_divide", "remainder", "fmod",   "pow",   "neg", "negative",
+      "abs",  "sum",  "mean", "prod",   "cumsum", "cumprod",     "std",          "var",       "exp",    "log",   "sqrt", "matmul",
+      "mm",   "bmm",  "dot",  "softmax", "log_softmax", "sigmoid", "tanh",       "relu",      "clamp",  "norm",  "square", "reciprocal",
+      "linear", "subtract", "multiply", "divide", "nan_to_num", "round", "floor", "ceil",     "sign"};
+  std::string_view name = base_name(op);
+  if (!name.empty() && name.back() == '_') name.remove_suffix(1);
+  return op.operator_name().name.rfind("aten::", 0) == 0 && names.count(name);
+}
+
+bool moves_data(const c10::OperatorHandle& op) {
+  static const Names names = {"clone", "alias", "contiguous", "detach", "where",  "select",      "slice",    "index",
+                              "index_select", "cat", "concat", "masked_fill", "flip", "roll", "narrow", "take_ok_p",
+                              "take_err_p", "index_put", "slice_scatter", "select_scatter", "expand", "expand_as", "repeat"};
+  return names.count(base_name(op));
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,29 @@
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+/// What capture knows of single operators: which cannot stand in a graph, and why.
+namespace triage::capture {
+
+struct Refusal {
+  std::string what;   // a clause: what the operator does that one graph cannot hold
+  std::string hint;   // a sentence: what to do instead
+};
+
+/// Why a call of `op` cannot be captured; nothing where it can.
+std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+
+/// The functional twin of an in-place operator (`aten::add_.Tensor` -> `aten::add.Tensor`), where its arguments are the same.
+std::optional<c10::OperatorHandle> functional_twin(const c10::OperatorHandle& op);
+
+/// Operators that give numbers a meaning flags do not have (`f + 1`, `f:mean()`).
+bool is_arithmetic(const c10::OperatorHandle& op);
+
+/// Operators that only move rows or copy: the result holds flags when what they move does.
+bool moves_data(const c10::OperatorHandle& op);
+
+}  // namespace triage::capture

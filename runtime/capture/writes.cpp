@@ -1,0 +1,90 @@
+// In-place operators while capturing. The graph has no mutation: `x:add_(y)` is recorded as `add`, and x stands for the new
+// value from then on. That is sound as long as nothing else looks at x's memory.
+#include "runtime/capture/compiled.h"
+#include "runtime/capture/recorder.h"
+#include "runtime/capture/rules.h"
+
+#include <c10/core/GradMode.h>
+
+namespace triage::capture {
+namespace {
+
+thread_local ProtectInputs* protecting = nullptr;
+
+std::string base_name(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  auto colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
+bool written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
+
+}  // namespace
+
+void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  size_t first = stack.size() - arguments.size();
+  auto stop = [&](const std::string& what, const std::string& hint) {
+    graph_break("`" + base_name(op) + "` " + what, hint);
+    op.callBoxed(&stack);
+  };
+  if (arguments.empty() || !written(arguments[0]) || !stack[first].isTensor())
+    return stop("writes to one of its arguments", "Use an operator that returns its result.");
+  at::Tensor target = stack[first].toTensor();
+  auto found = traced_.find(target.unsafeGetTensorImpl());
+  if (found == traced_.end() || found->second.is_input || found->second.branch < 0)
+    return stop("writes to a tensor that was there before the call", "Write to a copy: x:clone().");
+  if (found->second.branch < branch_depth_)
+    return stop("writes inside a branch of IF to a tensor made outside of it, and every branch runs",
+                "Return the new value from the branch.");
+  if (shares_memory(target))
+    return stop("writes to a tensor that shares its memory with another one", "Use the form without the underscore, or clone first.");
+  if (graph::is_random(op))
+    return stop("fills a tensor with random numbers in place", "Use torch.rand_like, torch.randn_like or torch.bernoulli.");
+  auto twin = functional_twin(op);
+  if (!twin) return stop("writes in place and has no form that returns its result", "Build the new tensor with torch.where.");
+
+  std::vector<c10::IValue> operands(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
+  torch::jit::Stack results = operands;
+  twin->callBoxed(&results);
+  at::Tensor fresh = results.back().toTensor();
+  if (fresh.sizes() != target.sizes())
+    return stop("would change the shape of what it writes to", "Use the form without the underscore.");
+  append(*twin, operands, results);
+  if (fresh.scalar_type() != target.scalar_type()) {   // in place, the target's dtype stays
+    static const auto to_dtype = c10::Dispatcher::singleton().findSchemaOrThrow("aten::to", "dtype");
+    operands = {results.back(), target.scalar_type(), false, false, c10::IValue()};
+    results = operands;
+    to_dtype.callBoxed(&results);
+    append(to_dtype, operands, results);
+  }
+  graph::Value* value = value_of(results.back().toTensor());
+  op.callBoxed(&stack);   // the script's tensor itself changes, as it would eagerly
+  value->is_flags |= found->second.value->is_flags;
+  traced_[target.unsafeGetTensorImpl()].value = value;
+}
+
+ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs) : inputs_(inputs.begin(), inputs.end()), previous_(protecting) {
+  protecting = this;
+}
+
+ProtectInputs::~ProtectInputs() { protecting = previous_; }
+
+bool ProtectInputs::active() noexcept { return protecting != nullptr; }
+
+void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!graph::writes(op)) return;
+  const auto& arguments = op.schema().arguments();
+  size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!written(arguments[i]) || !stack[first + i].isTensor()) continue;
+    const at::Tensor& target = stack[first + i].toTensor();
+    if (!target.defined() || !target.has_storage()) continue;
+    for (const auto& input : protecting->inputs_)
+      if (input.has_storage() && input.is_alias_of(target))
+        throw Error("`" + base_name(op) + "` would write to an input of the policy in place; inputs belong to the host. "
+                    "Write to a copy (x:clone()), or use the form that returns its result.");
+  }
+}
+
+}  // namespace triage::capture
