@@ -2,22 +2,13 @@
 #   triage_torch  LibTorch with its flags, our include paths, OpenMP
 #   triage_lua_api  Lua 5.4 compiled as C++
 
+include(LibTorch)
+triage_prefer_python_torch()
 find_package(Torch REQUIRED)
-
-# With a system LibTorch installed, the CMake files of a PyTorch wheel resolve `torch` and `c10` to the system's libraries
-# unless the prefix path holds the torch package folder itself. Such a program aborts at start; refuse to build it.
-file(REAL_PATH "${TORCH_INSTALL_PREFIX}" torch_prefix)
-foreach(library IN ITEMS ${TORCH_LIBRARY})
-  if(library MATCHES "^/")
-    file(REAL_PATH "${library}" real_library)
-    cmake_path(IS_PREFIX torch_prefix "${real_library}" NORMALIZE inside)
-    if(NOT inside)
-      message(FATAL_ERROR "LibTorch mixed from two places: headers and CMake files under ${torch_prefix}, but the library is "
-                          "${real_library}. Put both `torch.utils.cmake_prefix_path` and the folder of the torch package in "
-                          "CMAKE_PREFIX_PATH (./dev does), or remove one of the two.")
-    endif()
-  endif()
-endforeach()
+triage_check_torch(torch_error)
+if(torch_error)
+  message(FATAL_ERROR "${torch_error}")
+endif()
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
@@ -35,7 +26,12 @@ target_link_libraries(triage_torch INTERFACE ${TORCH_LIBRARIES} OpenMP::OpenMP_C
 target_include_directories(triage_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_include_directories(triage_torch INTERFACE ${CMAKE_SOURCE_DIR}/runtime/include ${CMAKE_SOURCE_DIR})
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-target_compile_options(triage_torch INTERFACE ${torch_flags} -Wall -Wextra -Wno-unused-parameter -ffp-contract=off)
+# GCC 12 sees overflows in LibTorch's reference counting where there are none.
+target_compile_options(triage_torch INTERFACE ${torch_flags} -Wall -Wextra -Wno-unused-parameter -Wno-stringop-overflow
+                       -Wno-array-bounds -Wno-restrict -ffp-contract=off)
+# LibTorch is built with NDEBUG, and some of its classes have members more without it (at::RecordFunction): in whatever
+# build type, our objects must see the layout of the library.
+target_compile_definitions(triage_torch INTERFACE NDEBUG)
 if(TRIAGE_WERROR)
   target_compile_options(triage_torch INTERFACE -Werror)
 endif()

@@ -23,4 +23,6 @@ function(triage_precompiled target)
     target_precompile_headers(triage_precompiled_aten PRIVATE ${CMAKE_SOURCE_DIR}/runtime/compat/precompiled.h)
   endif()
   target_precompile_headers(${target} REUSE_FROM triage_precompiled_aten)
+  # Executables would get -fPIE, and a header precompiled with -fPIC is then silently not used.
+  target_compile_options(${target} PRIVATE -fPIC)
 endfunction()

@@ -1,1 +1,85 @@
-int main() { return 0; }
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <triage/error.h>
+#include <triage/version.h>
+
+#include "bindings/cli/command.h"
+
+namespace {
+
+using namespace triage::cli;
+
+constexpr int failed = 1, wrong_use = 2;
+
+std::string chosen_command(const CLI::App& app) {
+  auto chosen = app.get_subcommands();
+  return chosen.empty() ? "triage" : "triage " + chosen[0]->get_name();
+}
+
+int complain(const std::string& command, const std::string& message, int status) {
+  fmt::print(stderr, "{}: {}\n", command, message);
+  return status;
+}
+
+/// CLI11 only says that a word was not expected; most often it is a misspelt command.
+std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+    return fmt::format("there is no command \"{}\"{}. See triage --help", argv[1], did_you_mean(argv[1], names));
+  }
+  std::string text = error.what();
+  for (char& c : text) c = c == '\n' ? ' ' : c;
+  return fmt::format("{}. See {} --help", text.substr(0, text.find_last_not_of(" .") + 1), chosen_command(app));
+}
+
+int run_action(const CLI::App& app, const Action& action) {
+  std::string command = chosen_command(app);
+  try {
+    return action();
+  } catch (const UsageError& error) {
+    return complain(command, error.what(), wrong_use);
+  } catch (const triage::InputError& error) {
+    return complain(command, error.what(), wrong_use);
+  } catch (const triage::FileError& error) {
+    return complain(command, error.what(), wrong_use);
+  } catch (const triage::ConfigError& error) {
+    return complain(command, error.what(), wrong_use);
+  } catch (const triage::Error& error) {
+    std::string traceback = error.traceback().empty() ? "" : "\n" + error.traceback();
+    return complain(command, error.what() + traceback, failed);
+  } catch (const c10::Error& error) {
+    return complain(command, error.what_without_backtrace(), failed);
+  } catch (const std::exception& error) {
+    return complain(command, error.what(), failed);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees here.
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
+  spdlog::set_pattern("%n: %v");
+  spdlog::set_level(spdlog::level::warn);
+  c10::SetStackTraceFetcher([]() -> std::string { return ""; });
+
+  CLI::App app("Per-sample error records and scripted recovery for LibTorch", "triage");
+  app.set_version_flag("--version", std::string("triage ") + triage::version());
+  app.require_subcommand(1);
+  Action action;
+  for (auto add : {add_run, add_exec, add_check, add_explain, add_watch, add_version}) add(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);   // --help and --version
+    if (argc == 1) {
+      fmt::print(stderr, "{}", app.help());
+      return wrong_use;
+    }
+    return complain(chosen_command(app), parse_message(app, error, argc, argv), wrong_use);
+  }
+  return run_action(app, action);
+}

@@ -4,6 +4,8 @@
 
 #include <lua.hpp>
 
+#include <triage/front_end.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -11,14 +13,15 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <triage/front_end.h>
+#include <unordered_map>
 
 /// The thin layer between Lua's C API and C++. Rules that hold everywhere in bindings/lua:
 /// every C function is registered through `guarded`; no C++ exception other than Lua's own crosses a Lua frame; every entry
 /// from the host runs inside lua_pcall; finalizers are idempotent; an object that was closed raises an error when used.
 namespace triage::lua {
 
-/// Raises the text (or, from a triage::Error, an error object that keeps its type) as a Lua error at the caller's line.
+/// Pushes the value of a Lua error, for `lua_error` to raise: "file:line: message" with the script's line; from a
+/// GraphBreakError or LimitError an error object instead, which keeps the C++ error and reads the same through tostring.
 int raise(lua_State* L, const std::exception& error);
 
 /// Turns C++ exceptions of `F` into Lua errors. Lua's own errors are C++ throws of another type and pass through; hence
@@ -33,7 +36,15 @@ int guarded(lua_State* L) {
   return lua_error(L);
 }
 
-/// What every lua_State of ours carries; found through lua_getextraspace.
+/// Throws the error value at `index` as C++: what an error object holds, else a PolicyError with its text. Reads nothing
+/// that runs Lua code (no metamethods). `traceback` goes into the error.
+[[noreturn]] void rethrow(lua_State* L, int index, const std::string& traceback = {});
+
+/// The text of any error value, without running Lua code.
+std::string error_text(lua_State* L, int index);
+
+/// What every lua_State of ours carries; found through lua_getextraspace. It outlives its lua_State (finalizers count
+/// tensors off).
 struct Context {
   Limits limits;
   bool sandboxed = true;                     // a policy; false: `triage exec` trusts its script
@@ -45,11 +56,19 @@ struct Context {
   uint64_t epoch = 0;                        // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
   std::string chunk;                         // path of the script
+  std::function<bool(const std::string&)> op_filter;   // operators the script may call ("aten::add"); empty: all
+  // Storages that userdata of this state hold: how many tensors share each, and its size. Kept by push_tensor and __gc.
+  struct Storage { int64_t tensors = 0; int64_t bytes = 0; };
+  std::unordered_map<const void*, Storage> storages;
+  int64_t live_tensors = 0;                  // userdata not yet finalized
+  int64_t collected_at = 0;                  // tensor_bytes after the last collection that tensors asked for
 };
+/// Ties a state to its context; before anything else of ours runs in it.
+void attach(lua_State* L, Context& context);
 Context& context(lua_State* L);
 
-/// Raises a LimitError in Lua when a budget is used up. Called by the hook, and by every function of ours that allocates
-/// or loops (with what it is about to charge).
+/// Throws LimitError (which `guarded` turns into a Lua error) when a budget is used up. Called by the hook, and by every
+/// function of ours that allocates or loops, with what it is about to charge.
 void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes = 0, uint64_t instructions = 0);
 
 /// Tensors as userdata. `test_tensor` gives null when the value at `index` is none (a forged table included).
@@ -57,7 +76,8 @@ void push_tensor(lua_State* L, at::Tensor tensor);
 const at::Tensor* test_tensor(lua_State* L, int index);
 const at::Tensor& check_tensor(lua_State* L, int index);   // raises "bad argument #n (tensor expected, got ...)"
 
-/// The script line now running, for recorders and messages.
+/// The script line now running, for recorders and messages. Chunks whose name starts with "=[" (our own Lua code) are
+/// passed over: the line is the one in the user's script.
 Source current_line(lua_State* L);
 
 }  // namespace triage::lua

@@ -5,6 +5,7 @@
 #include <ATen/ops/ones.h>
 #include <triage/error.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace triage::capture {
@@ -87,7 +88,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
-  eager_flags_outputs_ = script_->flags_outputs();
+  note_flags_outputs();
   separate_from_inputs(inputs, outputs);
 }
 
@@ -114,12 +115,16 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     if (options_.fullgraph && recorder.broken()) throw *recorder.broken();   // the script turned the break into another error
     throw;
   }
-  eager_flags_outputs_ = script_->flags_outputs();
+  note_flags_outputs();
   if (recorder.broken()) {
     if (options_.fullgraph) throw *recorder.broken();
-    graph_breaks_.push_back(recorder.broken()->what());
+    const std::string broken = recorder.broken()->what();
+    {
+      std::lock_guard<std::mutex> lock(notes_mutex_);
+      graph_breaks_.push_back(broken);
+    }
     broken_.store(true, std::memory_order_relaxed);
-    if (options_.warn) options_.warn("policy '" + script_->name() + "' runs as a script on every call: " + graph_breaks_.back());
+    if (options_.warn) options_.warn("policy '" + script_->name() + "' runs as a script on every call: " + broken);
   }
 
   outputs = results;
@@ -165,28 +170,34 @@ void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Te
   capture(all, params.size(), std::nullopt, outputs);
 }
 
+// None of these takes the mutex of the script: a reload asks them while a call may be inside the script for long.
 std::vector<const Entry*> Compiled::entries() const {
-  std::lock_guard<std::mutex> lock(mutex_);
   std::vector<const Entry*> entries;
-  for (const auto& entry : entries_) entries.push_back(entry.get());
+  for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next) entries.push_back(entry);
+  std::reverse(entries.begin(), entries.end());
   return entries;
 }
 
 std::vector<std::string> Compiled::graph_breaks() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(notes_mutex_);
   return graph_breaks_;
 }
 
 std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
-  std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::vector<InputShape>> shapes;
-  for (const auto& entry : entries_) shapes.push_back(entry->shape);
+  for (const Entry* entry : entries()) shapes.push_back(entry->shape);
   return shapes;
 }
 
 std::vector<bool> Compiled::flags_outputs() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return entries_.empty() ? eager_flags_outputs_ : entries_.back()->flags_outputs;
+  if (const Entry* newest = newest_.load(std::memory_order_acquire)) return newest->flags_outputs;
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  return eager_flags_outputs_;
+}
+
+void Compiled::note_flags_outputs() {
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  eager_flags_outputs_ = script_->flags_outputs();
 }
 
 std::vector<std::string> Compiled::input_names() const {

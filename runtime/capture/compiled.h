@@ -103,6 +103,7 @@ class Compiled {
   void capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
+  void note_flags_outputs();
   std::vector<std::string> input_names() const;
 
   std::shared_ptr<Script> script_;
@@ -110,11 +111,12 @@ class Compiled {
   Backend backend_;
   std::atomic<const Entry*> newest_{nullptr};
   std::atomic<bool> broken_{false};          // a graph break was met: the script runs on every call that has no entry
-  mutable std::mutex mutex_;                 // the script, and what follows
+  std::mutex mutex_;                         // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
+  bool limit_reported_ = false;
+  mutable std::mutex notes_mutex_;           // short: what follows
   std::vector<std::string> graph_breaks_;
   std::vector<bool> eager_flags_outputs_;
-  bool limit_reported_ = false;
 };
 
 /// While alive on a thread, `capture::call` refuses operators that write to the memory of these tensors (the inputs of a

@@ -35,6 +35,43 @@ std::vector<c10::IValue> arguments_of(const c10::OperatorHandle& op, const torch
   return {stack.end() - static_cast<std::ptrdiff_t>(count), stack.end()};
 }
 
+/// Front ends put a param where the schema wants a number: the call gets its value, the graph keeps the param. Says whether
+/// there was any.
+bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  size_t first = stack.size() - arguments.size();
+  bool any = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = stack[first + i];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    c10::TypePtr type = arguments[i].real_type();
+    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (type->kind() == c10::TypeKind::TensorType) continue;
+    at::Scalar number = value.toTensor().item();
+    switch (type->kind()) {
+      case c10::TypeKind::NumberType: value = number; break;
+      case c10::TypeKind::FloatType: value = number.toDouble(); break;
+      default: value = number.toLong();
+    }
+    any = true;
+  }
+  return any;
+}
+
+/// Whether an operator that moves data moves flags. An argument named `flags` only says which rows (take_ok_p).
+template <typename IsFlags>
+bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const IsFlags& is_flags) {
+  if (!moves_data(op)) return false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (op.schema().arguments()[i].name() == "flags") continue;
+    if (arguments[i].isTensor() && arguments[i].toTensor().defined() && is_flags(arguments[i].toTensor())) return true;
+    if (!arguments[i].isList()) continue;
+    for (const c10::IValue& item : arguments[i].toListRef())
+      if (item.isTensor() && item.toTensor().defined() && is_flags(item.toTensor())) return true;
+  }
+  return false;
+}
+
 template <typename Visit>
 void for_each_tensor(const std::vector<c10::IValue>& arguments, const Visit& visit) {
   for (const auto& argument : arguments) {
@@ -65,10 +102,7 @@ FlagsTracker::~FlagsTracker() { current_tracker = previous_; }
 FlagsTracker* FlagsTracker::current() noexcept { return current_tracker; }
 
 bool FlagsTracker::any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
-  if (flags_.empty() || !moves_data(op)) return false;
-  bool any = false;
-  for_each_tensor(arguments_of(op, stack), [&](const at::Tensor& tensor) { any |= is_flags(tensor); });
-  return any;
+  return !flags_.empty() && moves_flags(op, arguments_of(op, stack), [&](const at::Tensor& tensor) { return is_flags(tensor); });
 }
 
 void FlagsTracker::observe(const c10::OperatorHandle& op, bool moved, const torch::jit::Stack& results) {
@@ -167,6 +201,12 @@ bool Recorder::shares_memory(const at::Tensor& tensor) const {
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
   refuse_flags_arithmetic(op, arguments);
+  bool with_params = read_params(op, stack);
+  if (with_params && graph::writes(op)) {
+    graph_break("`" + base_name(op) + "` takes a param as a number and writes in place", "Use the form without the underscore.");
+    op.callBoxed(&stack);
+    return;
+  }
   if (!capturable(op, stack)) {   // not strict: the break is noted, the script goes on eagerly
     op.callBoxed(&stack);
     return;
@@ -215,7 +255,6 @@ void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std:
 void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results) {
   std::vector<graph::Operand> operands;
   operands.reserve(arguments.size());
-  bool moves_flags = false;
   const auto& schema = op.schema();
   const bool ours = op.operator_name().name.rfind("triage::", 0) == 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -224,8 +263,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     if (ours && value && (schema.arguments()[i].name() == "flags" || schema.arguments()[i].name() == "other"))
       value->is_flags = true;   // a flags tensor that came in as an input
   }
-  if (moves_data(op))
-    for_each_tensor(arguments, [&](const at::Tensor& tensor) { moves_flags |= is_flags(tensor); });
+  const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return is_flags(tensor); });
 
   size_t first = results.size() - schema.returns().size();
   std::vector<at::Tensor*> produced;
@@ -245,7 +283,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   for (size_t i = 0; i < produced.size(); ++i) {
     at::Tensor& tensor = *produced[i];
     graph::Value* value = node->results[i];
-    value->is_flags = graph::returns_flags(op, i) || (moves_flags && tensor.defined() && tensor.dim() == 2);
+    value->is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
     if (tensor.defined()) bind(tensor, value);
   }
   for (size_t i = first; i < results.size(); ++i)

@@ -242,6 +242,16 @@ TEST_CASE("arithmetic on flags is an error that says what to do") {
   CHECK_THROWS_SAYING(Error, run(compiled, {at::randn({2, 2})}), "arithmetic on a flags tensor");
 }
 
+TEST_CASE("data that flags select is data")  {
+  auto fn = script([](auto inputs, auto) {
+    at::Tensor f = op("triage::new", "", {inputs[0], 16, at::kLong});
+    return std::vector<at::Tensor>{op_add(op("triage::take_ok_p", "", {f, inputs[0], 0.0}), inputs[0])};
+  });
+  Compiled compiled(fn, {});
+  run(compiled, {at::randn({2, 2})});
+  CHECK(compiled.flags_outputs() == std::vector<bool>{false});
+}
+
 TEST_CASE("outputs made by flags operations are known as flags") {
   auto fn = script([](auto inputs, auto) {
     at::Tensor f = op("triage::new", "", {inputs[0], 16, at::kLong});

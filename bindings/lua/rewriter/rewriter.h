@@ -4,18 +4,19 @@
 #include <string_view>
 #include <vector>
 
-/// Rewrites Lua 5.4 source so that the things the VM hides become calls: comparisons, truth tests, concatenation, function
-/// identities, writes. Lines stay where they are. The rewritten chunk is still plain Lua 5.4 text; it expects its intrinsics
-/// (see `intrinsics()`) as upvalues, handed over by the loader.
+/// Rewrites Lua 5.4 source so that the things the VM hides become calls: comparisons, truth tests, concatenation,
+/// function identities, writes. Lines stay where they are. The rewritten chunk is still plain Lua 5.4 text; it expects
+/// its intrinsics (see `intrinsics()`) as upvalues, handed over by the loader.
 namespace triage::lua::rewriter {
 
 struct SyntaxError : std::runtime_error {
-  SyntaxError(const std::string& message, int line, int column) : std::runtime_error(message), line(line), column(column) {}
-  int line, column;     // 1-based
+  SyntaxError(const std::string& message, int line, int column)
+      : std::runtime_error(message), line(line), column(column) {}
+  int line, column;  // 1-based
 };
 
 struct Options {
-  bool policy = true;   // refuse what policies may not write (`local _ENV`, ...)
+  bool policy = true;  // refuse what policies may not write (`local _ENV`, ...)
 };
 
 /// A finding of `triage check`: not an error, but probably not what was meant.
@@ -24,10 +25,10 @@ struct Warning {
   std::string message;
 };
 
-/// Throws SyntaxError with Lua's own wording where Lua has one ("file:3: unexpected symbol near 'x'").
-/// The result is the text of a chunk that returns the rewritten main function when it is called with the intrinsics, in
-/// the order of `intrinsics()`: `local __triage_lt, ... = ...; return function(...) <the source> end`, the source starting
-/// on line 1.
+/// Throws SyntaxError with Lua's own wording where Lua has one ("file:3: unexpected symbol near 'x'"). The result is
+/// the text of a chunk that returns the rewritten main function when it is called with the intrinsics, in the order of
+/// `intrinsics()`: `local __triage_lt, ... = ...; return function(...) <the source> end`, the source starting on line
+/// 1.
 std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options = {});
 
 /// Names of the intrinsics in the order in which the rewritten chunk takes them.

@@ -15,7 +15,7 @@ class Executable {
   virtual ~Executable() = default;
   /// `inputs` in the order of Graph::inputs() (params included, as 0-dim tensors). Appends to `outputs`, which comes in
   /// empty, one tensor for each of Graph::outputs(). No output shares memory with an input, unless it *is* that input.
-  /// Throws what ATen throws.
+  /// Where an operator fails it throws PolicyError with ATen's message, the call and its script line.
   virtual void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const = 0;
 };
 

@@ -99,6 +99,9 @@ class Graph {
   void set_outputs(std::vector<Value*> outputs, std::vector<std::string> names = {});
   const at::Tensor* constant_of(const Value* value) const;   // null where it is no constant
   void drop_unused_constants();
+  bool has_name(const std::string& name) const;              // of an input or a constant
+  /// Gives `value` another number; values made later get higher ones. Numbers must stay unique: for the parser.
+  void set_id(Value* value, uint32_t id);
 
  private:
   std::string name_;
@@ -108,6 +111,7 @@ class Graph {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<Value*> outputs_;
   std::vector<std::string> output_names_;
+  uint32_t next_id_ = 0;
 };
 
 /// Text of a graph: one line a node with its types and script line. `parse(print(g))` gives the same graph, and printing

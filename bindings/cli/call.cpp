@@ -1,0 +1,145 @@
+#include "bindings/cli/call.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/null_sink.h>
+#include <triage/backend.h>
+#include <triage/files.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "bindings/cli/command.h"
+#include "bindings/cli/generator.h"
+
+namespace triage::cli {
+namespace {
+
+std::string quoted(const std::vector<std::string>& names) {
+  std::vector<std::string> result;
+  for (const std::string& name : names) result.push_back('"' + name + '"');
+  return result.empty() ? "none" : fmt::format("{}", fmt::join(result, ", "));
+}
+
+c10::Device parse_device(const std::string& text) {
+  try {
+    c10::Device device(text);
+    at::empty({1}, at::TensorOptions().device(device));   // a LibTorch without CUDA parses "cuda" and fails here
+    return device;
+  } catch (const std::exception&) {
+    throw UsageError(fmt::format("there is no device \"{}\" here; this LibTorch has cpu{}", text, at::hasCUDA() ? " and cuda" : ""));
+  }
+}
+
+void check_backend(const std::string& name) {
+  std::vector<std::string> backends = list_backends();
+  if (std::find(backends.begin(), backends.end(), name) != backends.end()) return;
+  throw UsageError(fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
+}
+
+c10::Scalar parse_number(const std::string& name, const std::string& text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  const char* end = text.data() + text.size();
+  int64_t whole = 0;
+  if (auto [at, error] = std::from_chars(text.data(), end, whole); error == std::errc() && at == end) return whole;
+  double real = 0;
+  if (auto [at, error] = std::from_chars(text.data(), end, real); error == std::errc() && at == end) return real;
+  throw UsageError(fmt::format("--param {}={}: a number, true or false is expected", name, text));
+}
+
+Params parse_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy) {
+  std::vector<std::string> names;
+  for (const Param& param : signature.params) names.push_back(param.name);
+  Params params;
+  for (const std::string& text : texts) {
+    auto [name, value] = split_assignment(text, "--param");
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw UsageError(fmt::format("{} has no param \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
+    }
+    params.emplace_back(name, parse_number(name, value));
+  }
+  return params;
+}
+
+using Assignments = std::vector<std::pair<std::string, std::string>>;
+
+/// The inputs as given, in the order of the signature.
+Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names, const std::string& policy) {
+  Assignments given;
+  for (const std::string& text : texts) {
+    auto [name, source] = split_assignment(text, "--input");
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw UsageError(fmt::format("{} has no input \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
+    }
+    for (const auto& [earlier, ignored] : given) {
+      if (earlier == name) throw UsageError(fmt::format("--input {} is given twice", name));
+    }
+    given.emplace_back(name, source);
+  }
+  Assignments ordered;
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    auto found = std::find_if(given.begin(), given.end(), [&](const auto& pair) { return pair.first == name; });
+    if (found == given.end()) missing.push_back(name);
+    else ordered.push_back(*found);
+  }
+  if (!missing.empty()) {
+    throw UsageError(fmt::format("{} needs the input{} {}; give {} as --input {}=FILE, or try --input {}=randn:32x512", policy,
+                                 missing.size() == 1 ? "" : "s", quoted(missing), missing.size() == 1 ? "it" : "each", missing[0], missing[0]));
+  }
+  return ordered;
+}
+
+}  // namespace
+
+void add_call_options(CLI::App& command, CallOptions& options) {
+  command.add_option("POLICY", options.policy, "Lua file that returns a policy")->required();
+  command.add_option("--input,-i", options.inputs, "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR")
+      ->type_name("NAME=FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_option("--param,-p", options.params, "a number for a param of the policy")
+      ->type_name("NAME=NUMBER")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_option("--backend", options.backend, "what runs the captured graph")->capture_default_str();
+  command.add_option("--device", options.device, "where the inputs are put")->capture_default_str();
+  command.add_flag("--fullgraph", options.fullgraph, "a graph break is an error");
+  command.footer(std::string("Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n") +
+                 generator_help);
+}
+
+std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    throw UsageError(fmt::format("{} {}: the form is NAME={}", option, text, std::string_view(option) == "--param" ? "NUMBER" : "FILE"));
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+RuntimeOptions quiet_runtime(bool json) {
+  RuntimeOptions options;
+  options.logger = std::make_shared<spdlog::logger>("triage", std::make_shared<spdlog::sinks::null_sink_mt>());
+  if (json) options.print = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  return options;
+}
+
+Call prepare_call(const CallOptions& options, bool json) {
+  check_backend(options.backend);
+  c10::Device device = parse_device(options.device);
+  RuntimeOptions runtime_options = quiet_runtime(json);
+  runtime_options.backend = options.backend;
+  runtime_options.fullgraph = options.fullgraph;
+  Runtime runtime(runtime_options);
+  Policy policy = runtime.load(options.policy);
+  Signature signature = policy.signature();
+  Call call{std::move(runtime), policy, {}, {}, {}};
+  call.options.params = parse_params(options.params, signature, options.policy);
+  for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy)) {
+    std::optional<at::Tensor> generated = generate(source);
+    call.inputs.push_back((generated ? *generated : load_tensor(source)).to(device));
+    call.sources.push_back(source);
+  }
+  return call;
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,40 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <triage/runtime.h>
+
+#include <string>
+#include <vector>
+
+namespace triage::cli {
+
+/// The options of `run` and `explain` that say which policy to call with what.
+struct CallOptions {
+  std::string policy;
+  std::vector<std::string> inputs;    // NAME=FILE or NAME=generator
+  std::vector<std::string> params;    // NAME=VALUE
+  std::string backend = "eager";
+  std::string device = "cpu";
+  bool fullgraph = false;
+};
+void add_call_options(CLI::App& command, CallOptions& options);
+
+/// `left=right` taken apart; throws UsageError that names the option where there is no `=` or nothing before it.
+std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option);
+
+/// A loaded policy with its inputs in the order of its signature.
+struct Call {
+  Runtime runtime;
+  Policy policy;
+  std::vector<at::Tensor> inputs;
+  std::vector<std::string> sources;   // what each input was read from
+  RunOptions options;
+};
+/// Options for a Runtime in this program: its log goes nowhere, because what it would say is in the report, or is thrown.
+/// What scripts print goes to standard error where standard output must hold nothing but JSON.
+RuntimeOptions quiet_runtime(bool json);
+
+/// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend or
+/// device that is not there.
+Call prepare_call(const CallOptions& options, bool json);
+
+}  // namespace triage::cli

@@ -1,0 +1,117 @@
+#include <fmt/format.h>
+#include <triage/runtime.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "bindings/cli/call.h"
+#include "bindings/cli/command.h"
+#include "bindings/cli/terminal.h"
+#include "bindings/lua/rewriter/rewriter.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace rewriter = lua::rewriter;
+
+struct Options {
+  std::vector<std::string> files;
+  bool json = false;
+};
+
+/// Something that was found in a file. Line and column are 0 where they are not known.
+struct Finding {
+  int line = 0, column = 0;
+  std::string message;
+};
+
+struct Checked {
+  std::string path;
+  std::vector<Finding> errors, warnings;
+  Signature signature;
+};
+
+std::string read_source(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string source{std::istreambuf_iterator<char>(file), {}};
+  // Opening a folder succeeds, reading it does not.
+  if (file.bad() || !file.is_open()) throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
+  return source;
+}
+
+/// Messages of Lua start with the place, which is printed apart here.
+std::string without_place(const std::string& message, const std::string& path, int line) {
+  std::string place = fmt::format("{}:{}: ", path, line);
+  return message.compare(0, place.size(), place) == 0 ? message.substr(place.size()) : message;
+}
+
+Checked check_file(const std::string& path, bool json) {
+  Checked checked{path, {}, {}, {}};
+  std::string source = read_source(path);
+  try {
+    for (const rewriter::Warning& warning : rewriter::check(source, path)) checked.warnings.push_back({warning.line, warning.column, warning.message});
+    Runtime runtime(quiet_runtime(json));
+    checked.signature = runtime.load(path).signature();
+  } catch (const rewriter::SyntaxError& error) {
+    checked.errors.push_back({error.line, error.column, without_place(error.what(), path, error.line)});
+  } catch (const Error& error) {
+    int line = error.source().line;
+    checked.errors.push_back({line, 0, without_place(error.what(), path, line)});
+  }
+  return checked;
+}
+
+void print_finding(const std::string& path, const Finding& finding, Paint colour, const char* kind) {
+  std::string place = path;
+  if (finding.line > 0) place += fmt::format(":{}", finding.line);
+  if (finding.column > 0) place += fmt::format(":{}", finding.column);
+  fmt::print("{}: {}: {}\n", place, paint(colour, kind), finding.message);
+}
+
+Json findings_json(const std::vector<Finding>& findings) {
+  Json list = Json::array();
+  for (const Finding& finding : findings) list.push_back({{"line", finding.line}, {"column", finding.column}, {"message", finding.message}});
+  return list;
+}
+
+Json to_json(const Checked& checked) {
+  return {{"path", checked.path},
+          {"ok", checked.errors.empty()},
+          {"errors", findings_json(checked.errors)},
+          {"warnings", findings_json(checked.warnings)},
+          {"inputs", checked.signature.inputs},
+          {"outputs", checked.signature.outputs}};
+}
+
+int check(const Options& options) {
+  Json files = Json::array();
+  size_t broken = 0;
+  for (const std::string& path : options.files) read_source(path);   // a wrong name is wrong use: nothing is checked then
+  for (const std::string& path : options.files) {
+    Checked checked = check_file(path, options.json);
+    broken += !checked.errors.empty();
+    if (options.json) {
+      files.push_back(to_json(checked));
+      continue;
+    }
+    for (const Finding& finding : checked.errors) print_finding(path, finding, Paint::error, "error");
+    for (const Finding& finding : checked.warnings) print_finding(path, finding, Paint::warning, "warning");
+    if (checked.errors.empty() && checked.warnings.empty()) fmt::print("{}: {}\n", path, paint(Paint::good, "ok"));
+  }
+  if (options.json) print_json({{"ok", broken == 0}, {"files", files}});
+  return broken == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("check", "Check policies without running them: syntax, likely mistakes, what the file returns");
+  command->add_option("FILES", options->files, "Lua files that return policies")->required();
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &action] { action = [options] { return check(*options); }; });
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,88 @@
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+#include <triage/version.h>
+
+#include <lua.hpp>
+#include <memory>
+#include <string_view>
+
+#include "bindings/cli/command.h"
+#include "bindings/cli/terminal.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// What stands behind `key` in LibTorch's own description of its build, up to the end of the item.
+std::string torch_setting(const std::string& config, std::string_view key) {
+  size_t at = config.find(key);
+  if (at == std::string::npos) return "";
+  at += key.size();
+  return config.substr(at, config.find_first_of(",\n", at) - at);
+}
+
+/// "5.4.4" of the library that is loaded; the headers may be of another release.
+std::string lua_release() {
+  std::string_view identity(lua_ident);   // "$LuaVersion: Lua 5.4.4  Copyright ..."
+  size_t start = identity.find("Lua 5");
+  if (start == std::string_view::npos) return LUA_RELEASE;
+  start += 4;
+  return std::string(identity.substr(start, identity.find(' ', start) - start));
+}
+
+/// The file of the shared library that holds `symbol`.
+std::string library_of(const void* symbol) {
+  Dl_info info{};
+  return ::dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+Json describe() {
+  std::string config = at::show_config();
+  std::string running = torch_setting(config, "TORCH_VERSION=");
+  std::string lua_library = library_of(lua_ident);
+  return {{"triage", version()},
+          {"libtorch", running.empty() ? TORCH_VERSION : running},
+          {"libtorch_headers", TORCH_VERSION},
+          {"libtorch_library", library_of(reinterpret_cast<const void*>(&at::show_config))},
+          {"lua", lua_release()},
+          {"lua_library", lua_library},
+          {"compiler", fmt::format("{} {}",
+#ifdef __clang__
+                                   "clang", __clang_version__
+#else
+                                   "gcc", __VERSION__
+#endif
+                                   )},
+          {"cpu", torch_setting(config, "CPU capability usage: ")},
+          {"threads", at::get_num_threads()}};
+}
+
+int print_version(bool json) {
+  Json facts = describe();
+  if (json) {
+    print_json(facts);
+    return 0;
+  }
+  auto text = [&](const char* key) { return facts[key].get<std::string>(); };
+  fmt::print("triage {}\n", text("triage"));
+  fmt::print("  LibTorch  {}  {}\n", text("libtorch"), paint(Paint::faint, text("libtorch_library")));
+  if (text("libtorch") != text("libtorch_headers")) fmt::print("            built for {}\n", text("libtorch_headers"));
+  fmt::print("  Lua       {}  {}\n", text("lua"), paint(Paint::faint, text("lua_library")));
+  fmt::print("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"), facts["threads"].get<int>());
+  return 0;
+}
+
+}  // namespace
+
+void add_version(CLI::App& app, Action& action) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("version", "Show the versions of triage and of what it runs on");
+  command->add_flag("--json", *json, "print one JSON object");
+  command->callback([json, &action] { action = [json] { return print_version(*json); }; });
+}
+
+}  // namespace triage::cli

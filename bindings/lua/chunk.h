@@ -1,0 +1,18 @@
+#pragma once
+#include <lua.hpp>
+
+#include <string_view>
+
+namespace triage::lua {
+
+struct ChunkOptions {
+  int env = 0;         // stack index of the table that becomes the chunk's _ENV; 0: the globals
+  bool policy = true;  // refuse what policies may not write
+};
+
+/// Loads Lua source: rewritten (bindings/lua/rewriter), text only. `chunk_name` as for lua_load: "@file", "=name", or
+/// the text itself. Returns LUA_OK with the main function on the stack; else an error status with the message on the
+/// stack.
+int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, const ChunkOptions& options = {});
+
+}  // namespace triage::lua

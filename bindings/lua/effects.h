@@ -1,0 +1,30 @@
+#pragma once
+#include <lua.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+/// Where running scripts meet the budgets, the epoch and the recorder. Knows nothing of LibTorch, so that the meaning
+/// of rewritten code can be tested without it.
+namespace triage::lua {
+
+/// Number of the capture now running on this thread, unique in the process; 0 when there is none.
+uint64_t current_capture() noexcept;
+/// How many branches of IF are being recorded, one inside the other.
+int current_branch() noexcept;
+
+/// The script does what one graph cannot hold: raises a Lua error where the recorder is strict, else recording ends and
+/// the script goes on.
+void break_graph(lua_State* L, const std::string& what, const std::string& hint);
+
+/// A variable or table that guards may have looked at was written.
+void bump_epoch(lua_State* L);
+
+/// Does this state run a policy, which is not trusted, rather than a script of the user's own?
+bool is_policy(lua_State* L);
+
+/// Charges `bytes` of script memory before they are allocated; raises a Lua error when the budget is used up.
+void charge_bytes(lua_State* L, size_t bytes);
+
+}  // namespace triage::lua

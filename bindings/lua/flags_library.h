@@ -1,0 +1,30 @@
+#pragma once
+#include <lua.hpp>
+
+#include <string>
+
+/// What the Lua prelude (scripts/prelude) needs from C++: checked arguments, the configuration, locations, inspection of
+/// flags, and what control flow must ask without telling the recorder. All of it goes into the table `core` that prelude
+/// chunks are given; scripts never see that table itself.
+namespace triage::lua {
+
+/// The functions of the prelude. After open_torch, before open_prelude.
+void open_flags(lua_State* L);
+
+/// Chains of IF that were begun while capturing and not ended with ELSE. `check_finished_chains` throws an error that names the
+/// line of the first, and forgets them; `forget_chains` only forgets them.
+void check_finished_chains(lua_State* L);
+void forget_chains(lua_State* L);
+
+/// Pushes a read-only view of the table at `index`: reads and iteration go through, writes are errors that name `name`.
+/// Tables within it are made read-only in place.
+void push_read_only(lua_State* L, int index, const char* name);
+
+/// Adds to the table on top of the stack; each of the parts of this library.
+void add_argument_checks(lua_State* L);
+void add_config(lua_State* L);
+void add_locations(lua_State* L);
+void add_inspection(lua_State* L);
+void add_control_flow(lua_State* L);
+
+}  // namespace triage::lua

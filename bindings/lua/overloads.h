@@ -1,0 +1,73 @@
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+struct lua_State;
+
+/// What the dispatcher knows under one name, prepared for calls from Lua. Collected once in a process, by any thread.
+namespace triage::lua {
+
+/// What a parameter takes. Symbolic integers of newer LibTorch count as plain ones.
+enum class ParamKind : uint8_t {
+  tensor, scalar, integer, real, boolean, text, dtype, layout, memory_format, device, generator,
+  tensors, optional_tensors, integers, reals, booleans, scalars,
+  foreign   // streams, storages, script classes: Lua has no such values
+};
+
+struct Param {
+  std::string name;
+  ParamKind kind = ParamKind::foreign;
+  bool optional = false;      // takes None
+  bool keyword_only = false;
+  bool out = false;           // an `out=` tensor
+  bool written = false;       // changed in place
+  int length = 0;             // `int[2]`: one number stands for two; 0: any length
+  bool has_default = false;
+  c10::IValue default_value;
+};
+
+struct Overload {
+  c10::OperatorHandle handle;
+  std::vector<Param> params;
+  int self = -1;              // index of the parameter named `self`
+  int positional = 0;         // parameters that may be given by position; they come first
+  bool writes_out = false;    // an `out=` variant
+  bool creates = false;       // takes dtype, layout, device, pin_memory: makes a tensor
+
+  const c10::FunctionSchema& schema() const { return handle.schema(); }
+  /// "sum(self: Tensor, dim: {int} = nil, keepdim: boolean = false, {dtype: dtype = nil}) -> Tensor"
+  std::string signature() const;
+};
+
+struct Operator {
+  std::string name;           // "aten::sum"
+  std::vector<Overload> overloads;   // those that return their result first, `out=` variants last
+
+  std::string base() const { return name.substr(name.rfind(':') + 1); }
+};
+
+/// Null where the dispatcher has no callable operator of that name ("aten::add"). The result lives forever.
+const Operator* find_operator(const std::string& name);
+
+/// One exact overload ("triage::push", "where"); null where there is none.
+const Overload* find_overload(const std::string& name, const std::string& overload);
+
+/// Names in the namespace of `name` that a person may have meant, the closest first; at most three, none that is far off.
+std::vector<std::string> close_operators(const std::string& name);
+
+/// Of `candidates`, those that `word` may be a misspelling of.
+std::vector<std::string> close_words(const std::string& word, const std::vector<std::string>& candidates);
+
+/// "; did you mean 'a' or 'b'?", empty where there are none.
+std::string did_you_mean(const std::vector<std::string>& words);
+
+/// Whether scripts of this state may call the operator: what Context::op_filter says; without a filter, yes.
+bool op_allowed(lua_State* L, const std::string& name);
+
+/// "Tensor", "int", "{int}", "dtype"
+std::string type_name(const Param& param);
+
+}  // namespace triage::lua

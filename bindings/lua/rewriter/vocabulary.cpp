@@ -1,0 +1,63 @@
+#include "bindings/lua/rewriter/vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace triage::lua::rewriter {
+namespace {
+
+template <size_t n>
+bool contains(const std::array<std::string_view, n>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+constexpr std::array<std::string_view, 15> kGiveFlags = {
+    "push",      "flag_nan",          "flag_inf",        "flag_nan_and_inf", "flag_oob_indices",
+    "err.new",   "err.new_t",         "err.from_code",   "err.push",         "err.push_scalar",
+    "err.merge", "err.map_err_flags", "err.ensure_mask", "err.guard",        "err.clear"};
+constexpr std::array<std::string_view, 4> kGiveDataAndFlags = {"fix", "err.recover_with_fallback", "err.and_then",
+                                                               "err.bind"};
+constexpr std::array<std::string_view, 10> kForEveryRow = {
+    "IF",           "ELIF",     "ELSE",      "err.map_ok", "err.map_err", "err.map_err_flags",
+    "err.and_then", "err.bind", "err.guard", "fix"};
+constexpr std::array<std::string_view, 17> kRaising = {"cholesky",    "cholesky_solve", "cholesky_inverse",
+                                                       "inverse",     "solve",          "triangular_solve",
+                                                       "lu_solve",    "lstsq",          "svd",
+                                                       "symeig",      "gather",         "index_select",
+                                                       "embedding",   "take",           "scatter",
+                                                       "scatter_add", "one_hot"};
+
+std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
+}  // namespace
+
+std::string global_path(const Expression& expression) {
+  std::string path;
+  const Expression* e = &expression;
+  for (; e->kind == ExpressionKind::Index && e->right->kind == ExpressionKind::String; e = e->left)
+    path = "." + e->right->text + path;
+  return e->kind == ExpressionKind::Name && !e->variable ? e->text + path : "";
+}
+
+std::string called_global(const Expression& expression) {
+  return expression.kind == ExpressionKind::Call ? global_path(*expression.left) : "";
+}
+
+int flags_result(const std::string& path) {
+  if (contains(kGiveFlags, path)) return 0;
+  return contains(kGiveDataAndFlags, path) ? 1 : -1;
+}
+
+bool is_functional(const std::string& path) {
+  return flags_result(path) >= 0 || path.rfind("err.", 0) == 0 || path == "find";
+}
+
+bool runs_for_every_row(const std::string& path) { return contains(kForEveryRow, path); }
+
+bool raises_on_bad_values(const std::string& path) {
+  const bool is_linalg = path.find("linalg") != std::string::npos && path.find("norm") == std::string::npos;
+  return is_linalg || contains(kRaising, last_part(path));
+}
+
+}  // namespace triage::lua::rewriter

@@ -1,0 +1,200 @@
+#include "bindings/lua/state.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace triage::lua {
+namespace {
+
+/// An error that must reach the host with its type. Lives in a userdata, so that scripts can pass it on but not forge it.
+struct ErrorBox {
+  std::string message;
+  std::exception_ptr error;
+};
+
+const char error_metatable = 0;   // its address is the registry key
+
+ErrorBox* test_error(lua_State* L, int index) {
+  void* box = lua_touserdata(L, index);
+  if (!box || lua_islightuserdata(L, index) || !lua_getmetatable(L, index)) return nullptr;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &error_metatable);
+  bool same = lua_rawequal(L, -1, -2);
+  lua_pop(L, 2);
+  return same ? static_cast<ErrorBox*>(box) : nullptr;
+}
+
+ErrorBox& check_error(lua_State* L) {
+  ErrorBox* box = test_error(L, 1);
+  if (!box) luaL_typeerror(L, 1, "triage error");
+  return *box;
+}
+
+int error_tostring(lua_State* L) {
+  const ErrorBox& box = check_error(L);
+  lua_pushlstring(L, box.message.data(), box.message.size());
+  return 1;
+}
+
+int error_gc(lua_State* L) {
+  ErrorBox& box = check_error(L);
+  box.error = nullptr;
+  std::string().swap(box.message);
+  return 0;
+}
+
+int error_concat(lua_State* L) {
+  for (int i = 1; i <= 2; ++i) {
+    std::string text = error_text(L, i);
+    lua_pushlstring(L, text.data(), text.size());
+  }
+  lua_concat(L, 2);
+  return 1;
+}
+
+void push_error_metatable(lua_State* L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &error_metatable) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  static const luaL_Reg functions[] = {{"__tostring", guarded<error_tostring>},
+                                       {"__gc", guarded<error_gc>},
+                                       {"__concat", guarded<error_concat>},
+                                       {nullptr, nullptr}};
+  luaL_newlib(L, functions);
+  lua_pushliteral(L, "error");
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "error");
+  lua_setfield(L, -2, "__metatable");
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &error_metatable);
+}
+
+void push_error(lua_State* L, std::string message, std::exception_ptr error) {
+  void* memory = lua_newuserdatauv(L, sizeof(ErrorBox), 0);
+  new (memory) ErrorBox{std::move(message), std::move(error)};
+  push_error_metatable(L);
+  lua_setmetatable(L, -2);
+}
+
+/// What LibTorch says, without where in its own sources it said so.
+std::string_view trimmed(std::string_view text) {
+  for (std::string_view noise : {"\nException raised from", "\nThis could be because", " This could be because the operator",
+                                 "\nDebugging info for", "\nException Context"}) {
+    auto found = text.find(noise);
+    if (found != std::string_view::npos) text = text.substr(0, found);
+  }
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  return text;
+}
+
+std::string located(const Source& where, std::string_view text) {
+  std::string prefix = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
+  if (text.substr(0, prefix.size()) == prefix) prefix.clear();   // it says so itself
+  return prefix + std::string(text);
+}
+
+template <typename E>
+bool raise_typed(lua_State* L, const std::exception& error, const Source& here) {
+  const E* typed = dynamic_cast<const E*>(&error);
+  if (!typed) return false;
+  const Source& where = typed->source().file.empty() ? here : typed->source();
+  std::string text = located(where, typed->what());
+  push_error(L, text, std::make_exception_ptr(E(text, where, typed->traceback())));
+  return true;
+}
+
+}  // namespace
+
+int raise(lua_State* L, const std::exception& error) {
+  Source where = current_line(L);
+  if (raise_typed<GraphBreakError>(L, error, where) || raise_typed<LimitError>(L, error, where)) return 1;
+  std::string_view text = error.what();
+  if (auto* torch_error = dynamic_cast<const c10::Error*>(&error)) text = torch_error->what_without_backtrace();
+  std::string located_text = located(where, trimmed(text));
+  lua_pushlstring(L, located_text.data(), located_text.size());
+  return 1;
+}
+
+std::string error_text(lua_State* L, int index) {
+  if (ErrorBox* box = test_error(L, index)) return box->message;
+  switch (lua_type(L, index)) {
+    case LUA_TSTRING: {
+      size_t length = 0;
+      const char* text = lua_tolstring(L, index, &length);
+      return {text, length};
+    }
+    case LUA_TNUMBER:
+      return lua_isinteger(L, index) ? std::to_string(lua_tointeger(L, index)) : std::to_string(lua_tonumber(L, index));
+    case LUA_TTABLE: {   // an error of the library: {kind = ..., message = ...}
+      index = lua_absindex(L, index);
+      lua_pushliteral(L, "message");
+      std::string text = lua_rawget(L, index) == LUA_TSTRING ? lua_tostring(L, -1) : "(error object is a table)";
+      lua_pop(L, 1);
+      return text;
+    }
+    default: return std::string("(error object is a ") + luaL_typename(L, index) + " value)";
+  }
+}
+
+void rethrow(lua_State* L, int index, const std::string& traceback) {
+  if (ErrorBox* box = test_error(L, index)) {
+    std::exception_ptr error = box->error;
+    if (error) std::rethrow_exception(error);
+    throw PolicyError(box->message, {}, traceback);
+  }
+  std::string text = error_text(L, index);
+  Source where;   // "file:line: message", as Lua and we write it
+  auto colon = text.find(':');
+  if (colon != std::string::npos) {
+    auto end = text.find(':', colon + 1);
+    std::string digits = end == std::string::npos ? "" : text.substr(colon + 1, end - colon - 1);
+    if (!digits.empty() && digits.size() < 9 && digits.find_first_not_of("0123456789") == std::string::npos)
+      where = {text.substr(0, colon), std::stoi(digits)};
+  }
+  throw PolicyError(text, where, traceback);
+}
+
+void attach(lua_State* L, Context& context) { *static_cast<Context**>(lua_getextraspace(L)) = &context; }
+
+Context& context(lua_State* L) { return **static_cast<Context**>(lua_getextraspace(L)); }
+
+void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t instructions) {
+  Context& own = context(L);
+  const Limits& limits = own.limits;
+  auto exceeded = [&](const char* what, const std::string& allowed) {
+    throw LimitError(std::string("the script used up its budget of ") + what + " (" + allowed +
+                     "); do less in it, or have the host raise triage::Limits");
+  };
+  auto over = [](uint64_t used, uint64_t more, uint64_t limit) { return limit && (more > limit || used > limit - more); };
+
+  if (instructions) own.instructions_left -= std::min(own.instructions_left, instructions);
+  if (limits.instructions && own.instructions_left == 0 && instructions) {
+    own.expired = true;
+    exceeded("instructions", std::to_string(limits.instructions));
+  }
+  if (own.deadline && std::chrono::steady_clock::now() >= *own.deadline) {
+    own.expired = true;
+    exceeded("time", std::to_string(limits.seconds) + " s, or the deadline of the call");
+  }
+  if (over(own.script_bytes, script_bytes, limits.script_bytes)) {
+    lua_gc(L, LUA_GCCOLLECT);
+    if (over(own.script_bytes, script_bytes, limits.script_bytes))
+      exceeded("interpreter memory", std::to_string(limits.script_bytes >> 10) + " KiB");
+  }
+  auto alive = [&] { return static_cast<uint64_t>(std::max<int64_t>(own.tensor_bytes, 0)); };
+  if (over(alive(), tensor_bytes, limits.tensor_bytes)) {
+    lua_gc(L, LUA_GCCOLLECT);
+    if (over(alive(), tensor_bytes, limits.tensor_bytes))
+      exceeded("tensor memory", std::to_string(limits.tensor_bytes >> 20) + " MiB");
+  }
+}
+
+Source current_line(lua_State* L) {
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(L, level, &frame); ++level) {
+    lua_getinfo(L, "Sl", &frame);
+    if (frame.currentline > 0 && std::string_view(frame.source).substr(0, 2) != "=[")
+      return {frame.short_src, frame.currentline};
+  }
+  return {};
+}
+
+}  // namespace triage::lua

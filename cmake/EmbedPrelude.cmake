@@ -1,0 +1,15 @@
+# Writes OUTPUT, a C++ file that holds the texts of the Lua prelude: cmake -DOUTPUT=... -DSOURCES=a.lua;b.lua -P EmbedPrelude.cmake
+# String literals of moderate length, one a line of Lua: a raw string would meet the compilers' limits and `)"`.
+set(content "// Generated from scripts/prelude by cmake/EmbedPrelude.cmake.\n#include \"bindings/lua/prelude.h\"\n\n")
+string(APPEND content "namespace triage::lua {\n\nconst std::vector<PreludeFile>& prelude_files() {\n")
+string(APPEND content "  static const std::vector<PreludeFile> files = {\n")
+foreach(source IN LISTS SOURCES)
+  get_filename_component(name ${source} NAME)
+  file(READ ${source} text)
+  string(REPLACE "\\" "\\\\" text "${text}")
+  string(REPLACE "\"" "\\\"" text "${text}")
+  string(REPLACE "\n" "\\n\"\n       \"" text "${text}")
+  string(APPEND content "      {\"${name}\",\n       \"${text}\"},\n")
+endforeach()
+string(APPEND content "  };\n  return files;\n}\n\n}  // namespace triage::lua\n")
+file(WRITE ${OUTPUT} "${content}")

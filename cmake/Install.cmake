@@ -1,0 +1,47 @@
+# cmake --install: libraries, headers, program, the CMake package `triage` and pkg-config files.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# The version stands in CMakeLists.txt and, for programs, in a header: they must agree.
+set(version_header ${CMAKE_SOURCE_DIR}/runtime/include/triage/version.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${version_header})
+file(STRINGS ${version_header} line REGEX "^#define TRIAGE_VERSION ")
+if(NOT line STREQUAL "#define TRIAGE_VERSION \"${PROJECT_VERSION}\"")
+  message(FATAL_ERROR "The version is ${PROJECT_VERSION} in CMakeLists.txt, but ${version_header} says: ${line}")
+endif()
+
+# Examples use the names of the package, inside this build too.
+add_library(triage::runtime ALIAS triage_runtime)
+add_library(triage::triage ALIAS triage)
+
+# A library finds its neighbour beside it, and LibTorch where it was linked from, unless that is a system folder.
+set_target_properties(triage triage_runtime triage_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(triage triage_runtime PROPERTIES INSTALL_RPATH "$ORIGIN")
+file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+set_target_properties(triage_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+
+install(TARGETS triage triage_runtime triage_cli
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/triage DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The package is written by hand, not exported: programs get LibTorch's flags, not our warnings and include folders.
+triage_torch_version(torch_version)
+file(REAL_PATH "${TORCH_INSTALL_PREFIX}" torch_prefix)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/triage)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/triageConfig.cmake.in ${CMAKE_BINARY_DIR}/package/triageConfig.cmake
+                              INSTALL_DESTINATION ${package_folder}
+                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/triageConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/package/triageConfig.cmake ${CMAKE_BINARY_DIR}/package/triageConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/LibTorch.cmake
+        DESTINATION ${package_folder})
+
+# For builds without CMake. The file finds its prefix by where it lies: cmake --install may choose any.
+cmake_path(GET TORCH_LIBRARY PARENT_PATH torch_library_folder)
+list(TRANSFORM TORCH_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE torch_include_flags)
+list(JOIN torch_include_flags " " torch_include_flags)
+file(RELATIVE_PATH prefix_from_pkgconfig /${CMAKE_INSTALL_LIBDIR}/pkgconfig /.)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/triage.pc.in ${CMAKE_BINARY_DIR}/package/triage.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/package/triage.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,205 @@
+#include "runtime/backends/eager.h"
+
+#include <ATen/core/stack.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "runtime/backends/plan.h"
+#include "runtime/graph/evaluate.h"
+
+// The ATen interpreter. An Executable is immutable, so any number of threads run it at once; what a run needs besides is
+// kept a thread, and emptied at the end of every run, also when an operator throws.
+
+namespace triage {
+namespace {
+
+using eager::Output;
+using eager::Plan;
+using eager::Register;
+using eager::Slot;
+using eager::Step;
+
+struct Workspace {
+  torch::jit::Stack stack;
+  std::vector<c10::IValue> registers;  // results of nodes
+  bool busy = false;
+};
+
+/// Lends this thread's workspace for one run. A run inside a run (an operator that runs a graph) gets one of its own.
+class Lease {
+ public:
+  explicit Lease(size_t num_registers) : space_(shared().busy ? own_ : shared()) {
+    space_.busy = true;
+    space_.registers.resize(num_registers);
+  }
+  ~Lease() {
+    space_.stack.clear();
+    space_.registers.clear();
+    space_.busy = false;
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Workspace& operator*() { return space_; }
+
+ private:
+  static Workspace& shared() {
+    thread_local Workspace workspace;
+    return workspace;
+  }
+  Workspace own_;
+  Workspace& space_;
+};
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return nullptr;
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+class EagerExecutable final : public Executable {
+ public:
+  explicit EagerExecutable(Plan plan) : plan_(std::move(plan)) {}
+
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    if (inputs.size() != plan_.num_inputs)
+      throw InputError(fmt::format("graph `{}` takes {} inputs, got {}", plan_.name, plan_.num_inputs, inputs.size()));
+    outputs.reserve(plan_.outputs.size());
+    if (plan_.steps.empty()) {
+      for (const Output& output : plan_.outputs) outputs.push_back(passed_through(output, inputs));
+      return;
+    }
+    Lease lease(plan_.num_registers - plan_.num_inputs);
+    run_steps(inputs, *lease);
+    for (const Output& output : plan_.outputs)
+      outputs.push_back(output.from == Output::From::result ? result(output, inputs, (*lease).registers)
+                                                            : passed_through(output, inputs));
+  }
+
+ private:
+  void run_steps(at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
+    const Step* step = plan_.steps.data();
+    try {
+      for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
+        for (uint32_t i = 0; i < step->num_slots; ++i) push(plan_.slots[step->first_slot + i], inputs, space);
+        step->op.callBoxed(&space.stack);
+        store(*step, space);
+      }
+    } catch (const Error& error) {
+      if (!error.source().file.empty()) throw;  // says already where
+      rethrow(*step, error.what());
+    } catch (const c10::Error& error) {
+      rethrow(*step, error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      rethrow(*step, error.what());
+    }
+  }
+
+  const at::Tensor& tensor_at(Register index, at::ArrayRef<at::Tensor> inputs, const Workspace& space) const {
+    return index < plan_.num_inputs ? inputs[index] : space.registers[index - plan_.num_inputs].toTensor();
+  }
+
+  void push(const Slot& slot, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
+    switch (slot.from) {
+      case Slot::From::constant:
+        space.stack.push_back(plan_.constants[slot.index]);
+        break;
+      case Slot::From::list:
+        space.stack.emplace_back(list_of(plan_.lists[slot.index], inputs, space));
+        break;
+      default:
+        space.stack.push_back(value_of(slot, inputs, space));
+        break;
+    }
+  }
+
+  c10::IValue value_of(const Slot& slot, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
+    switch (slot.from) {
+      case Slot::From::take:
+        return std::move(space.registers[slot.index - plan_.num_inputs]);
+      case Slot::From::read:
+        return tensor_at(slot.index, inputs, space);
+      case Slot::From::number:
+        return graph::read_number(tensor_at(slot.index, inputs, space), slot.kind);
+      default:
+        return plan_.constants[slot.index];
+    }
+  }
+
+  c10::impl::GenericList list_of(const eager::List& list, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
+    c10::impl::GenericList items(list.element);
+    items.reserve(list.items.size());
+    for (const Slot& item : list.items) items.push_back(value_of(item, inputs, space));
+    return items;
+  }
+
+  void store(const Step& step, Workspace& space) const {
+    c10::IValue* results = space.registers.data() + (step.first_result - plan_.num_inputs);
+    if (step.returns_list) {
+      store_flattened(step, space.stack, results);
+    } else {
+      for (uint32_t i = 0; i < step.num_results; ++i) results[i] = std::move(space.stack[i]);
+    }
+    space.stack.clear();
+    for (uint32_t i = 0; i < step.num_unused; ++i)
+      space.registers[plan_.unused[step.first_unused + i] - plan_.num_inputs] = c10::IValue();
+  }
+
+  static void store_flattened(const Step& step, const torch::jit::Stack& stack, c10::IValue* results) {
+    size_t count = 0;
+    auto take = [&](const c10::IValue& value) {
+      if (count++ < step.num_results) results[count - 1] = value;
+    };
+    for (const c10::IValue& value : stack) {
+      if (!value.isList()) {
+        take(value);
+      } else {
+        for (const c10::IValue& item : value.toListRef()) take(item);
+      }
+    }
+    if (count != step.num_results)
+      throw InputError(
+          fmt::format("it gave {} tensors where the graph was captured with {}; how many there are depends on "
+                      "the sizes of the inputs, which must be those of the capture",
+                      count, step.num_results));
+  }
+
+  at::Tensor passed_through(const Output& output, at::ArrayRef<at::Tensor> inputs) const {
+    return output.from == Output::From::input ? inputs[output.index] : plan_.constants[output.index].toTensor().clone();
+  }
+
+  at::Tensor result(const Output& output, at::ArrayRef<at::Tensor> inputs, std::vector<c10::IValue>& registers) const {
+    c10::IValue& from = registers[output.index - plan_.num_inputs];
+    at::Tensor tensor = output.last ? std::move(from).toTensor() : from.toTensor();
+    return shares_memory(tensor, inputs) ? tensor.clone() : tensor;
+  }
+
+  /// Schemas do not tell all aliases (`type_as`, `reshape`, `dropout` without training), so storages are compared.
+  bool shares_memory(const at::Tensor& tensor, at::ArrayRef<at::Tensor> inputs) const {
+    if (!tensor.defined()) return false;
+    const c10::StorageImpl* storage = storage_of(tensor);
+    if (!storage) return false;
+    for (const at::Tensor& input : inputs)
+      if (storage_of(input) == storage) return true;
+    for (const c10::StorageImpl* constant : plan_.constant_storages)
+      if (constant == storage) return true;
+    return false;
+  }
+
+  [[noreturn]] void rethrow(const Step& step, const std::string& message) const {
+    const auto& origin = plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
+    std::string where =
+        origin.source.file.empty() ? "" : fmt::format("{}:{}: ", origin.source.file, origin.source.line);
+    throw PolicyError(fmt::format("{}`{}` in graph `{}` failed: {}", where, origin.text, plan_.name, message),
+                      origin.source);
+  }
+
+  Plan plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> compile_eager(const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+  graph::verify(graph);  // kernels trust their arguments: a wrong constant would be undefined behaviour
+  return std::make_unique<EagerExecutable>(eager::plan_of(graph));
+}
+
+}  // namespace triage

@@ -1,0 +1,9 @@
+#pragma once
+#include <triage/backend.h>
+
+namespace triage {
+
+/// The `eager` backend: a graph compiled to a flat list of boxed ATen calls. Any device; autograd records as usual.
+std::unique_ptr<Executable> compile_eager(const graph::Graph& graph, const std::vector<at::Tensor>& examples);
+
+}  // namespace triage

@@ -1,0 +1,78 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <triage/error.h>
+#include <triage/graph.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/graph/argument_type.h"
+
+/// A graph laid out for the interpreter: everything that can be decided before the first call is decided here, so that a
+/// call looks nothing up. Values live in registers: first the inputs, in graph order (read from the caller's array), then
+/// the results of the nodes.
+namespace triage::eager {
+
+using Register = uint32_t;
+
+struct Slot {
+  enum class From : uint8_t {
+    read,      // a register, needed again later
+    take,      // a register, at its last use
+    constant,  // an IValue of the plan
+    number,    // a register that is read as a number (`kind`)
+    list,      // a list with at least one register in it
+  };
+  From from = From::constant;
+  graph::Kind kind = graph::Kind::tensor;
+  uint32_t index = 0;  // register, or index into Plan::constants or Plan::lists
+};
+
+struct List {
+  std::vector<Slot> items;
+  c10::TypePtr element;
+};
+
+struct Step {
+  c10::OperatorHandle op;
+  uint32_t first_slot;  // into Plan::slots; one for each argument of the schema
+  uint32_t num_slots;
+  Register first_result;  // results lie side by side
+  uint32_t num_results;
+  bool returns_list;      // results come as at least one list, to be flattened
+  uint32_t first_unused;  // into Plan::unused: results nobody reads
+  uint32_t num_unused;
+};
+
+/// Where the step came from: for errors only.
+struct StepOrigin {
+  std::string text;  // "%3 = aten::mm"
+  Source source;
+};
+
+struct Output {
+  enum class From : uint8_t { input, constant, result };
+  From from;
+  uint32_t index;     // input, constant tensor, or register
+  bool last = false;  // nobody else reads the register: move it out
+};
+
+struct Plan {
+  std::string name;
+  size_t num_inputs = 0;
+  size_t num_registers = 0;
+  std::vector<Step> steps;
+  std::vector<Slot> slots;
+  std::vector<c10::IValue> constants;
+  std::vector<List> lists;
+  std::vector<Register> unused;
+  std::vector<Output> outputs;
+  std::vector<const c10::StorageImpl*> constant_storages;  // what outputs must not share memory with
+  std::vector<StepOrigin> origins;                         // one for each step
+};
+
+Plan plan_of(const graph::Graph& graph);
+
+}  // namespace triage::eager

@@ -1,0 +1,161 @@
+#include "runtime/files/disk.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <triage/error.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <string_view>
+
+namespace triage::files {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t largest_read = 1u << 30;   // Linux reads and writes at most 2 GB a call
+
+/// The file that a write to `path` replaces: links are followed, a dangling one to its target.
+fs::path follow_links(fs::path path) {
+  for (int hops = 0; hops < 40 && fs::is_symlink(fs::symlink_status(path)); ++hops) {
+    fs::path target = fs::read_symlink(path);
+    path = target.is_absolute() ? target : path.parent_path() / target;
+  }
+  return path;
+}
+
+std::string temporary_name(const fs::path& target) {
+  static std::atomic<uint32_t> counter{std::random_device{}()};
+  return (target.parent_path() / fmt::format(".{}.{}-{:08x}.tmp", target.filename().string(), ::getpid(), counter++)).string();
+}
+
+}  // namespace
+
+InputFile::InputFile(const std::string& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd_ < 0) {
+    const char* hint = errno == ENOENT ? "; is the name right, relative to the current folder?" : "";
+    throw FileError(fmt::format("cannot read \"{}\": {}{}", path, std::strerror(errno), hint));
+  }
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(fd_);
+    throw FileError(fmt::format("cannot read \"{}\": it is {}; a file is expected", path,
+                                S_ISDIR(status.st_mode) ? "a folder" : "not a regular file"));
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() { ::close(fd_); }
+
+void InputFile::read(uint64_t offset, void* to, size_t count) const {
+  char* out = static_cast<char*>(to);
+  while (count > 0) {
+    ssize_t got = ::pread(fd_, out, std::min(count, largest_read), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Malformed(fmt::format("reading fails at byte {}: {}", offset, std::strerror(errno)));
+    if (got == 0) throw Malformed(fmt::format("the file ends at byte {}, {} bytes too early", offset, count));
+    out += got;
+    offset += static_cast<uint64_t>(got);
+    count -= static_cast<size_t>(got);
+  }
+}
+
+std::string InputFile::head(size_t count) const {
+  std::string bytes(std::min<uint64_t>(count, size_), '\0');
+  read(0, bytes.data(), bytes.size());
+  return bytes;
+}
+
+OutputFile::OutputFile(const std::string& path) : path_(path) {
+  fs::path target = follow_links(path);
+  target_ = target.string();
+  fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) {
+    throw FileError(fmt::format("cannot write \"{}\": the folder \"{}\" does not exist; make it first", path, folder.string()));
+  }
+  fs::file_status status = fs::status(target, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    throw FileError(fmt::format("cannot write \"{}\": there is {} of that name", path,
+                                fs::is_directory(status) ? "a folder" : "something other than a file"));
+  }
+  std::string temporary = temporary_name(target);
+  fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    throw FileError(fmt::format("cannot write \"{}\": no new file can be made in \"{}\": {}", path, folder.string(),
+                                std::strerror(errno)));
+  }
+  temporary_ = temporary;
+  if (fs::exists(status)) ::fchmod(fd_, static_cast<mode_t>(status.permissions()) & 07777);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), target_(std::move(other.target_)), temporary_(std::move(other.temporary_)), fd_(other.fd_) {
+  other.temporary_.clear();
+  other.fd_ = -1;
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void OutputFile::fail(const std::string& doing) const {
+  int error = errno;
+  const char* hint = error == ENOSPC || error == EDQUOT ? "; free some space, or write elsewhere" : "";
+  throw FileError(fmt::format("cannot write \"{}\": {} fails: {}{}; the file was left as it was", path_, doing,
+                              std::strerror(error), hint));
+}
+
+void OutputFile::write(const void* data, size_t count) {
+  const char* from = static_cast<const char*>(data);
+  while (count > 0) {
+    ssize_t done = ::write(fd_, from, std::min(count, largest_read));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail("writing");
+    from += done;
+    count -= static_cast<size_t>(done);
+  }
+}
+
+void OutputFile::flush() {
+  // A rename may reach the disk before the data does: without fsync a power cut could leave an empty file.
+  if (::fsync(fd_) != 0) fail("flushing to disk");
+}
+
+void OutputFile::commit() {
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("renaming the finished file");
+  temporary_.clear();
+  // The new name itself; where the file system cannot flush a folder, the data is safe all the same.
+  std::string folder = fs::path(target_).parent_path().string();
+  int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  ::fsync(directory);
+  ::close(directory);
+}
+
+std::string describe_content(const InputFile& file) {
+  std::string head = file.head(512);
+  auto starts = [&](std::string_view magic) { return head.compare(0, magic.size(), magic) == 0; };
+  if (head.empty()) return "an empty file";
+  if (starts("\x93NUMPY")) return "a NumPy .npy file";
+  if (starts(std::string_view("PK\3\4", 4))) {
+    return head.find(".npy") != std::string::npos ? "a NumPy .npz archive" : "a zip archive, as .pt files are";
+  }
+  if (starts(std::string_view("PK\5\6", 4))) return "an empty zip archive";
+  if (starts("\x80")) return "a Python pickle";
+  if (starts("\x89HDF")) return "an HDF5 file";
+  if (starts("\x1f\x8b")) return "a gzip archive";
+  if (starts("{") || starts("[")) return "JSON text";
+  if (head.size() > 9 && head[8] == '{') return "a .safetensors file";
+  size_t text = 0;
+  for (unsigned char c : head) text += (c >= 32 && c < 127) || c == '\n' || c == '\t' || c == '\r';
+  return text == head.size() ? "a text file" : "data of no format known here";
+}
+
+}  // namespace triage::files

@@ -1,0 +1,61 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace triage::files {
+
+/// What is wrong with a file's content or with a value to be written: a clause without the path, which the entry points
+/// of files.h put in front when they make a FileError of it.
+struct Malformed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A regular file, open for reading. Throws FileError where there is none (missing, a folder, no permission).
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  uint64_t size() const { return size_; }
+  /// Reads exactly `count` bytes; throws Malformed where the file ends before.
+  void read(uint64_t offset, void* to, size_t count) const;
+  /// At most `count` bytes from the start: what the magic bytes are looked up in.
+  std::string head(size_t count) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+/// A file in the making: bytes go to a temporary file beside `path`; `commit` flushes it and renames it over `path`.
+/// Destroyed without commit, it leaves nothing behind. A symbolic link stays one: what it points to is replaced. The
+/// permissions of a replaced file are kept.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void write(const void* data, size_t count);
+  void flush();
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const std::string& doing) const;
+
+  std::string path_;
+  std::string target_;      // `path_` with links followed
+  std::string temporary_;   // empty once it is renamed or moved from
+  int fd_ = -1;
+};
+
+/// In words, by the first bytes: "a NumPy .npy file", "an empty file", ...
+std::string describe_content(const InputFile& file);
+
+}  // namespace triage::files

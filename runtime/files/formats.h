@@ -1,0 +1,37 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/files/disk.h"
+
+/// One reader and one writer a format. They throw Malformed (or what LibTorch throws) with a clause that names no path.
+namespace triage::files {
+
+c10::IValue read_pt(const std::string& path, const InputFile& file);
+void write_pt(OutputFile& file, const c10::IValue& value);
+
+at::Tensor read_npy(const InputFile& file);
+void write_npy(OutputFile& file, const at::Tensor& tensor);
+
+/// With a key, only that tensor is read.
+c10::IValue read_safetensors(const InputFile& file, const std::string& key);
+void write_safetensors(OutputFile& file, const c10::IValue& value);
+
+/// The values of `tensor` as dense, C-ordered memory on the CPU, without gradient history. Throws Malformed for sparse,
+/// quantized and other tensors that have no such memory.
+at::Tensor plain_values(const at::Tensor& tensor);
+
+/// numel of `sizes` times `element_size`. Throws Malformed for negative sizes, and where the product is too large for
+/// any memory.
+uint64_t checked_bytes(const std::vector<int64_t>& sizes, size_t element_size);
+
+/// A bool must be 0 or 1: any other byte is undefined behaviour in compiled code. Files may hold any byte.
+void normalize_bools(void* bytes, size_t count);
+
+/// "32x512", "0-dim" for display.
+std::string describe_shape(at::IntArrayRef sizes);
+
+}  // namespace triage::files

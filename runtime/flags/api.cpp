@@ -1,0 +1,325 @@
+// triage::err and the helpers: thin calls of the registered operators, found once.
+#include <ATen/ATen.h>
+#include <runtime/flags/checks.h>
+#include <triage/flags.h>
+
+namespace triage {
+namespace {
+
+using at::Tensor;
+
+const ErrorConfig& chosen(const std::optional<ErrorConfig>& config) {
+  if (!config) return get_config();
+  config->validate();
+  return *config;
+}
+
+template <class Signature>
+auto operation(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
+}
+
+template <const char* name>
+Tensor ask(const Tensor& f) {
+  static const auto op = operation<Tensor(const Tensor&)>(name);
+  return op.call(f);
+}
+
+Tensor rows_where(const Tensor& z, const Tensor& mask) {
+  return at::index_select(z, 0, at::flatten(at::nonzero(mask)));
+}
+
+Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
+  static const auto op = operation<Tensor(const Tensor&, const Tensor&, const Tensor&)>("triage::select");
+  return op.call(cond, a, b);
+}
+
+Tensor guard_grad(const Tensor& z, const Tensor& taken) {
+  static const auto op = operation<Tensor(const Tensor&, const Tensor&)>("triage::guard_grad");
+  return op.call(z, taken);
+}
+
+// `fn(z)` for the rows of `taken`, z for the others.
+Tensor mapped(const Tensor& z, const Tensor& taken, const err::Transform& fn) {
+  return select(taken, fn(guard_grad(z, taken)), z);
+}
+
+Tensor pushed(const Tensor& f, int64_t code, int64_t location, int64_t severity, const Tensor& where,
+              const ErrorConfig& config) {
+  static const auto masked =
+      operation<Tensor(const Tensor&, int64_t, int64_t, int64_t, const Tensor&, int64_t, int64_t)>("triage::push",
+                                                                                                   "where");
+  static const auto all =
+      operation<Tensor(const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>("triage::push", "scalar");
+  const int64_t policy = config.accumulation.packed();
+  return where.defined() ? masked.call(f, code, location, severity, where, config.num_slots, policy)
+                         : all.call(f, code, location, severity, config.num_slots, policy);
+}
+
+int64_t code_set(const std::vector<int64_t>& codes) {
+  if (codes.empty()) return 0xFFFF;
+  int64_t set = 0;
+  for (int64_t code : codes) {
+    flags::check::code("fix", code);
+    set |= int64_t{1} << code;
+  }
+  return set;
+}
+
+template <const char* name>
+Tensor detected(const Tensor& z, Location location, const Tensor& f, const ConfigOptions& options) {
+  static const auto op =
+      operation<Tensor(const Tensor&, const c10::optional<Tensor>&, int64_t, int64_t, int64_t, at::ScalarType)>(name);
+  const ErrorConfig& config = chosen(options.config);
+  return op.call(z, f.defined() ? c10::optional<Tensor>(f) : c10::nullopt, location.id, config.num_slots,
+                 config.accumulation.packed(), config.flag_dtype);
+}
+
+#define TRIAGE_NAME(function) constexpr char function##_name[] = "triage::" #function;
+TRIAGE_NAME(is_ok)
+TRIAGE_NAME(is_err)
+TRIAGE_NAME(has_critical)
+TRIAGE_NAME(all_ok)
+TRIAGE_NAME(any_err)
+TRIAGE_NAME(count_errors)
+TRIAGE_NAME(max_severity)
+TRIAGE_NAME(get_first_code)
+TRIAGE_NAME(get_first_location)
+TRIAGE_NAME(get_first_severity)
+TRIAGE_NAME(flag_nan)
+TRIAGE_NAME(flag_inf)
+TRIAGE_NAME(flag_nan_and_inf)
+#undef TRIAGE_NAME
+
+}  // namespace
+
+namespace err {
+
+Tensor new_(const Tensor& x, const ConfigOptions& options) {
+  static const auto op = operation<Tensor(const Tensor&, int64_t, at::ScalarType)>("triage::new");
+  const ErrorConfig& config = chosen(options.config);
+  return op.call(x, config.num_slots, config.flag_dtype);
+}
+
+Tensor new_t(int64_t samples, const NewOptions& options) {
+  if (samples < 0)
+    throw InputError("err.new_t: the number of samples must be 0 or more; got " + std::to_string(samples) + ".");
+  const ErrorConfig& config = chosen(options.config);
+  return at::zeros({samples, config.num_words()}, at::TensorOptions(config.flag_dtype).device(options.device));
+}
+
+Tensor from_code(int64_t code, Location location, int64_t samples, const FromCodeOptions& options) {
+  const auto empty = new_t(samples, {options.device, options.config});
+  return pushed(empty, code, location.id, options.severity.value_or(default_severity(code)), {},
+                chosen(options.config));
+}
+
+Tensor push(const Tensor& f, int64_t code, Location location, const PushOptions& options) {
+  return pushed(f, code, location.id, options.severity.value_or(default_severity(code)), options.where,
+                chosen(options.config));
+}
+
+Tensor push(const Tensor& f, const Tensor& codes, Location location, const PushOptions& options) {
+  static const auto op =
+      operation<Tensor(const Tensor&, const Tensor&, int64_t, int64_t, int64_t, int64_t)>("triage::push");
+  const ErrorConfig& config = chosen(options.config);
+  Tensor chosen_codes = codes;
+  if (options.where.defined()) {
+    flags::check::flags("push", f);
+    flags::check::mask("push", "where", options.where, f);
+    flags::check::code_tensor("push", codes, f);
+    chosen_codes = at::where(options.where, codes, at::zeros({}, codes.options()));
+  }
+  return op.call(f, chosen_codes, location.id, options.severity.value_or(config.default_severity), config.num_slots,
+                 config.accumulation.packed());
+}
+
+Tensor push_scalar(const Tensor& f, int64_t code, Location location, const SeverityOptions& options) {
+  return pushed(f, code, location.id, options.severity.value_or(default_severity(code)), {}, chosen(options.config));
+}
+
+Tensor merge(at::ArrayRef<Tensor> flags, const ConfigOptions& options) {
+  static const auto op = operation<Tensor(const Tensor&, const Tensor&, int64_t, int64_t)>("triage::merge");
+  if (flags.empty()) throw InputError("err.merge: at least one flags tensor is needed; got none.");
+  const ErrorConfig& config = chosen(options.config);
+  Tensor result = flags[0];
+  for (const Tensor& other : flags.slice(1))
+    result = op.call(result, other, config.num_slots, config.accumulation.packed());
+  return result;
+}
+
+Tensor clear(const Tensor& f, int64_t code) {
+  static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::clear");
+  return op.call(f, code);
+}
+
+Tensor is_ok(const Tensor& f) { return ask<is_ok_name>(f); }
+Tensor is_err(const Tensor& f) { return ask<is_err_name>(f); }
+Tensor has_critical(const Tensor& f) { return ask<has_critical_name>(f); }
+Tensor all_ok(const Tensor& f) { return ask<all_ok_name>(f); }
+Tensor any_err(const Tensor& f) { return ask<any_err_name>(f); }
+Tensor count_errors(const Tensor& f) { return ask<count_errors_name>(f); }
+Tensor max_severity(const Tensor& f) { return ask<max_severity_name>(f); }
+Tensor get_first_code(const Tensor& f) { return ask<get_first_code_name>(f); }
+Tensor get_first_location(const Tensor& f) { return ask<get_first_location_name>(f); }
+Tensor get_first_severity(const Tensor& f) { return ask<get_first_severity_name>(f); }
+
+Tensor has_code(const Tensor& f, int64_t code) {
+  static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_code");
+  return op.call(f, code);
+}
+
+Tensor has_nan(const Tensor& f) { return has_code(f, nan); }
+Tensor has_inf(const Tensor& f) { return has_code(f, inf); }
+Tensor has_fallback(const Tensor& f) { return has_code(f, fallback_value); }
+
+Tensor has_domain(const Tensor& f, int64_t domain) {
+  static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_domain");
+  return op.call(f, domain);
+}
+
+Tensor get_slot(const Tensor& f, int64_t index) {
+  static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::get_slot");
+  return op.call(f, index);
+}
+
+Tensor get_ok(const Tensor& f) { return rows_where(f, is_ok(f)); }
+Tensor get_err(const Tensor& f) { return rows_where(f, is_err(f)); }
+
+Tensor take_ok(const Tensor& f, const Tensor& z) {
+  flags::check::flags("take_ok", f);
+  flags::check::data("take_ok", z, f);
+  return rows_where(z, is_ok(f));
+}
+
+Tensor take_err(const Tensor& f, const Tensor& z) {
+  flags::check::flags("take_err", f);
+  flags::check::data("take_err", z, f);
+  return rows_where(z, is_err(f));
+}
+
+std::pair<Tensor, Tensor> partition(const Tensor& f, const Tensor& z) { return {take_ok(f, z), take_err(f, z)}; }
+
+std::pair<std::vector<Tensor>, std::vector<Tensor>> partition_many(const Tensor& f, at::ArrayRef<Tensor> zs) {
+  std::pair<std::vector<Tensor>, std::vector<Tensor>> result;
+  for (const Tensor& z : zs) {
+    auto [ok_rows, bad_rows] = partition(f, z);
+    result.first.push_back(std::move(ok_rows));
+    result.second.push_back(std::move(bad_rows));
+  }
+  return result;
+}
+
+Tensor take_ok_p(const Tensor& f, const Tensor& z, const at::Scalar& fill) {
+  static const auto op = operation<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>("triage::take_ok_p");
+  return op.call(f, z, fill);
+}
+
+Tensor take_err_p(const Tensor& f, const Tensor& z, const at::Scalar& fill) {
+  static const auto op = operation<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>("triage::take_err_p");
+  return op.call(f, z, fill);
+}
+
+Tensor map_ok(const Tensor& f, const Tensor& z, const Transform& fn) { return mapped(z, is_ok(f), fn); }
+Tensor map_err(const Tensor& f, const Tensor& z, const Transform& fn) { return mapped(z, is_err(f), fn); }
+Tensor map_err_flags(const Tensor& f, const Transform& fn) { return select(is_err(f), fn(f), f); }
+
+std::pair<Tensor, Tensor> and_then(const Tensor& f, const Tensor& z, const Step& fn, const ConfigOptions& options) {
+  const auto fine = is_ok(f);
+  const auto [z2, f2] = fn(guard_grad(z, fine));
+  const auto fresh = select(fine, f2, at::zeros_like(f2));
+  return {select(fine, z2, z), merge({f, fresh}, options)};
+}
+
+std::pair<Tensor, Tensor> bind(const Tensor& f, const Tensor& z, const Step& fn, const ConfigOptions& options) {
+  const auto fine = is_ok(f);
+  const auto [z2, f2] = fn(guard_grad(z, fine));
+  return {select(fine, z2, z), merge({f, f2}, options)};
+}
+
+Tensor ensure_mask(const Tensor& f, const Tensor& fine, int64_t code, Location location,
+                   const SeverityOptions& options) {
+  flags::check::flags("ensure_mask", f);
+  flags::check::mask("ensure_mask", "mask", fine, f);
+  return pushed(f, code, location.id, options.severity.value_or(default_severity(code)), at::logical_not(fine),
+                chosen(options.config));
+}
+
+Tensor guard(const Tensor& f, const Tensor& z, const Transform& predicate, int64_t code, Location location,
+             const SeverityOptions& options) {
+  return ensure_mask(f, predicate(z).to(at::kBool), code, location, options);
+}
+
+std::pair<Tensor, Tensor> recover_with_fallback(const Tensor& f, const Tensor& z, const Tensor& fallback,
+                                                Location location, const SeverityOptions& options) {
+  FixOptions repair;
+  repair.fallback = fallback;
+  repair.config = options.config;
+  if (options.severity.value_or(warn) == warn) return fix(z, f, location, repair);
+  return {fix(z, f, location, repair).first,
+          pushed(f, fallback_value, location.id, *options.severity, is_err(f), chosen(options.config))};
+}
+
+Tensor replace(const Tensor& z, const at::Scalar& value, const ReplaceTargets& targets) {
+  static const auto op =
+      operation<Tensor(const Tensor&, const at::Scalar&, bool, bool, bool, at::ArrayRef<double>)>("triage::replace");
+  if (!targets.nan && !targets.posinf && !targets.neginf && targets.values.empty()) {
+    throw InputError("err.replace: no targets were given; name at least one of NaN, infinities and values to replace.");
+  }
+  return op.call(z, value, targets.nan, targets.posinf, targets.neginf, targets.values);
+}
+
+}  // namespace err
+
+bool has_err(const Tensor& f) { return err::any_err(f).item<bool>(); }
+
+Tensor find(int64_t code, const Tensor& f) { return err::has_code(f, code); }
+
+Tensor push(const Tensor& f, int64_t code, Location location, const PushOptions& options) {
+  return err::push(f, code, location, options);
+}
+
+std::pair<Tensor, Tensor> fix(const Tensor& z, const Tensor& f, Location location, const FixOptions& options) {
+  using Result = std::tuple<Tensor, Tensor>;
+  static const auto by_tensor =
+      operation<Result(const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
+          "triage::fix");
+  static const auto by_number =
+      operation<Result(const Tensor&, const Tensor&, const at::Scalar&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
+          "triage::fix", "scalar");
+  const ErrorConfig& config = chosen(options.config);
+  const int64_t codes = code_set(options.codes);
+  const int64_t policy = config.accumulation.packed();
+  Result result;
+  if (const auto* number = std::get_if<double>(&options.fallback)) {
+    result = by_number.call(z, f, *number, location.id, codes, options.min_severity, config.num_slots, policy);
+  } else {
+    const auto* tensor = std::get_if<Tensor>(&options.fallback);
+    const Tensor value = tensor ? *tensor : std::get<std::function<Tensor()>>(options.fallback)();
+    result = by_tensor.call(z, f, value, location.id, codes, options.min_severity, config.num_slots, policy);
+  }
+  return {std::get<0>(result), std::get<1>(result)};
+}
+
+Tensor flag_nan(const Tensor& z, Location location, const Tensor& f, const ConfigOptions& options) {
+  return detected<flag_nan_name>(z, location, f, options);
+}
+
+Tensor flag_inf(const Tensor& z, Location location, const Tensor& f, const ConfigOptions& options) {
+  return detected<flag_inf_name>(z, location, f, options);
+}
+
+Tensor flag_nan_and_inf(const Tensor& z, Location location, const Tensor& f, const ConfigOptions& options) {
+  return detected<flag_nan_and_inf_name>(z, location, f, options);
+}
+
+Tensor flag_oob_indices(const Tensor& ids, int64_t num_embeddings, Location location, const Tensor& f,
+                        const ConfigOptions& options) {
+  static const auto op = operation<Tensor(const Tensor&, int64_t, const c10::optional<Tensor>&, int64_t, int64_t,
+                                          int64_t, at::ScalarType)>("triage::flag_oob_indices");
+  const ErrorConfig& config = chosen(options.config);
+  return op.call(ids, num_embeddings, f.defined() ? c10::optional<Tensor>(f) : c10::nullopt, location.id,
+                 config.num_slots, config.accumulation.packed(), config.flag_dtype);
+}
+
+}  // namespace triage

@@ -1,0 +1,205 @@
+// Gradients. A repaired row contributes nothing to any gradient: its own gradient at `z` is exactly 0, whatever came from
+// below (0 * NaN is NaN: multiplying by a mask would not do). Flags never require grad.
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <runtime/flags/checks.h>
+#include <runtime/flags/composite_slots.h>
+#include <runtime/flags/operators.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace triage::flags::autograd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// The operator as registered, by its C++ signature; looked up once.
+template <class Signature>
+auto operation(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
+}
+
+bool wants_grad(const Tensor& z) { return at::GradMode::is_enabled() && z.requires_grad(); }
+
+// `grad` where the mask over rows holds, else 0.
+Tensor keep_rows(const Tensor& grad, const Tensor& mask) {
+  return at::where(composite::over_rows(mask, grad.dim()), grad, at::zeros({}, grad.options()));
+}
+
+Tensor bad_rows(const Tensor& flags, int64_t codes, int64_t min_severity) {
+  static auto op = operation<Tensor(const Tensor&, int64_t, int64_t)>("triage::match");
+  return op.call(flags, codes, min_severity);
+}
+
+using FixResult = std::tuple<Tensor, Tensor>;
+
+FixResult fix_below(const Tensor& z, const Tensor& flags, const Tensor& fallback, int64_t location, int64_t codes,
+                    int64_t min_severity, int64_t num_slots, int64_t policy) {
+  static auto op =
+      operation<FixResult(const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
+          "triage::fix");
+  at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(z, flags, fallback, location, codes, min_severity, num_slots, policy);
+}
+
+FixResult fix_scalar_below(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location,
+                           int64_t codes, int64_t min_severity, int64_t num_slots, int64_t policy) {
+  static auto op =
+      operation<FixResult(const Tensor&, const Tensor&, const Scalar&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
+          "triage::fix", "scalar");
+  at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(z, flags, fallback, location, codes, min_severity, num_slots, policy);
+}
+
+struct Fix : Function<Fix> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& z, const Tensor& flags, const Tensor& fallback,
+                               int64_t location, int64_t codes, int64_t min_severity, int64_t num_slots,
+                               int64_t policy) {
+    auto [repaired, updated] = fix_below(z, flags, fallback, location, codes, min_severity, num_slots, policy);
+    at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({bad_rows(flags, codes, min_severity)});
+    ctx->saved_data["z"] = z.scalar_type();
+    ctx->saved_data["fallback"] = fallback.scalar_type();
+    ctx->saved_data["sizes"] = fallback.sizes().vec();
+    ctx->mark_non_differentiable({updated});
+    return {repaired, updated};
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    variable_list result(8);
+    if (!grads[0].defined()) return result;
+    const auto bad = ctx->get_saved_variables()[0];
+    const auto sizes = ctx->saved_data["sizes"].toIntVector();
+    result[0] = keep_rows(grads[0], at::logical_not(bad)).to(ctx->saved_data["z"].toScalarType());
+    result[2] = at::sum_to(keep_rows(grads[0], bad), sizes).to(ctx->saved_data["fallback"].toScalarType());
+    return result;
+  }
+};
+
+// What keeps some of `z` and overwrites the rest with a constant: the gradient passes where `kept` holds, a mask over rows or
+// over elements.
+struct Keep : Function<Keep> {
+  using Run = std::function<Tensor(const Tensor&)>;
+  static Tensor forward(AutogradContext* ctx, const Tensor& z, const Run& run, const Tensor& kept) {
+    ctx->save_for_backward({kept});
+    ctx->saved_data["z"] = z.scalar_type();
+    at::AutoDispatchBelowADInplaceOrView below;
+    return run(z);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
+    const auto kept = ctx->get_saved_variables()[0];
+    const auto mask = kept.dim() == 1 ? composite::over_rows(kept, grads[0].dim()) : kept;
+    const auto grad = at::where(mask, grads[0], at::zeros({}, grads[0].options()));
+    return {grad.to(ctx->saved_data["z"].toScalarType()), Tensor(), Tensor()};
+  }
+};
+
+struct Select : Function<Select> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& cond, const Tensor& a, const Tensor& b) {
+    static auto op = operation<Tensor(const Tensor&, const Tensor&, const Tensor&)>("triage::select");
+    at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({cond});
+    return op.call(cond, a, b);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
+    const auto cond = ctx->get_saved_variables()[0];
+    return {Tensor(), keep_rows(grads[0], cond), keep_rows(grads[0], at::logical_not(cond))};
+  }
+};
+
+struct GuardGrad : Function<GuardGrad> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& z, const Tensor& taken) {
+    ctx->save_for_backward({taken});
+    return z;  // autograd makes a proper view of it
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return {Tensor(), Tensor()};
+    const auto taken = composite::over_rows(ctx->get_saved_variables()[0], grads[0].dim());
+    const auto passes = at::logical_or(taken, at::isfinite(grads[0]));
+    return {at::where(passes, grads[0], at::zeros({}, grads[0].options())), Tensor()};
+  }
+};
+
+}  // namespace
+
+FixResult fix(const Tensor& z, const Tensor& flags, const Tensor& fallback, int64_t location, int64_t codes,
+              int64_t min_severity, int64_t num_slots, int64_t policy) {
+  if (!wants_grad(z) && !wants_grad(fallback)) {
+    return fix_below(z, flags, fallback, location, codes, min_severity, num_slots, policy);
+  }
+  auto results = Fix::apply(z, flags, fallback, location, codes, min_severity, num_slots, policy);
+  return {results[0], results[1]};
+}
+
+FixResult fix_scalar(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location, int64_t codes,
+                     int64_t min_severity, int64_t num_slots, int64_t policy) {
+  if (!wants_grad(z)) return fix_scalar_below(z, flags, fallback, location, codes, min_severity, num_slots, policy);
+  const auto good = at::logical_not(bad_rows(flags, codes, min_severity));
+  Tensor updated;
+  auto run = [&](const Tensor& data) {
+    auto results = fix_scalar_below(data, flags, fallback, location, codes, min_severity, num_slots, policy);
+    updated = std::get<1>(results);
+    return std::get<0>(results);
+  };
+  auto repaired = Keep::apply(z, Keep::Run(run), good);
+  return {repaired, updated};
+}
+
+Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
+  static auto op = operation<Tensor(const Tensor&, const Tensor&, const Scalar&)>("triage::take_ok_p");
+  auto run = [&](const Tensor& data) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    return op.call(flags, data, fill);
+  };
+  if (!wants_grad(z)) return run(z);
+  check::flags("take_ok_p", flags);
+  return Keep::apply(z, Keep::Run(run), at::logical_not(bad_rows(flags, 0xFFFF, 0)));
+}
+
+Tensor take_err_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
+  static auto op = operation<Tensor(const Tensor&, const Tensor&, const Scalar&)>("triage::take_err_p");
+  auto run = [&](const Tensor& data) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    return op.call(flags, data, fill);
+  };
+  if (!wants_grad(z)) return run(z);
+  check::flags("take_err_p", flags);
+  return Keep::apply(z, Keep::Run(run), bad_rows(flags, 0xFFFF, 0));
+}
+
+Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
+  static auto op =
+      operation<Tensor(const Tensor&, const Scalar&, bool, bool, bool, at::ArrayRef<double>)>("triage::replace");
+  auto run = [&](const Tensor& data) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    return op.call(data, value, nan, posinf, neginf, values);
+  };
+  if (!wants_grad(z)) return run(z);
+  Tensor kept;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const auto hit = composite::replaced(z, nan, posinf, neginf, values);
+    kept = hit.defined() ? at::logical_not(hit) : at::ones_like(z, z.options().dtype(at::kBool));
+  }
+  return Keep::apply(z, Keep::Run(run), kept);
+}
+
+Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
+  if (wants_grad(a) || wants_grad(b)) return Select::apply(cond, a, b);
+  static auto op = operation<Tensor(const Tensor&, const Tensor&, const Tensor&)>("triage::select");
+  at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(cond, a, b);
+}
+
+Tensor guard_grad(const Tensor& z, const Tensor& taken) {
+  check::guard_grad(z, taken);
+  if (wants_grad(z)) return GuardGrad::apply(z, taken);
+  at::AutoDispatchBelowADInplaceOrView below;
+  return at::alias(z);
+}
+
+}  // namespace triage::flags::autograd

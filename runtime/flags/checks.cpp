@@ -1,0 +1,233 @@
+#include <c10/util/StringUtil.h>
+#include <runtime/flags/checks.h>
+#include <triage/location.h>
+
+namespace triage::flags::check {
+namespace {
+
+template <class... Parts>
+[[noreturn]] void refuse(const char* op, const Parts&... parts) {
+  throw InputError(c10::str("triage::", op, ": ", parts...));
+}
+
+void strided(const char* op, const char* name, const Tensor& tensor) {
+  if (!tensor.defined()) refuse(op, "`", name, "` is not a tensor (undefined).");
+  if (tensor.layout() != c10::kStrided) {
+    refuse(op, "`", name, "` must be a dense tensor; got layout ", tensor.layout(), ". Call to_dense() first.");
+  }
+}
+
+void same_device(const char* op, const char* name, const Tensor& tensor, const Tensor& like, const char* like_name) {
+  if (tensor.device() != like.device()) {
+    refuse(op, "`", name, "` is on ", tensor.device(), " but `", like_name, "` is on ", like.device(),
+           ". Move one of them with to(device).");
+  }
+}
+
+void same_batch(const char* op, const char* name, const Tensor& tensor, const Tensor& like, const char* like_name) {
+  if (tensor.size(0) != like.size(0)) {
+    refuse(op, "`", name, "` has ", tensor.size(0), " samples, `", like_name, "` has ", like.size(0), " (shapes ",
+           tensor.sizes(), " and ", like.sizes(), "). Both must come from the same batch.");
+  }
+}
+
+void rows(const char* op, const char* name, const Tensor& tensor, const Tensor& like, const char* like_name) {
+  strided(op, name, tensor);
+  if (tensor.dim() != 1 || tensor.size(0) != like.size(0)) {
+    refuse(op, "`", name, "` must have one element a sample, shape (", like.size(0), ",); got shape ", tensor.sizes(),
+           tensor.dim() > 1 ? ". Reduce the other dims first, e.g. with flatten(1).any(1)." : ".");
+  }
+  same_device(op, name, tensor, like, like_name);
+}
+
+}  // namespace
+
+AccumulationConfig accumulation(const char* op, int64_t packed) {
+  if (packed < 0 || packed >= 32 || (packed & 3) == 3) {
+    refuse(op, "`policy` must be priority | order << 2 | dedupe << 3 with priority 0..2, order 0..1, dedupe 0..3; got ",
+           packed, ". AccumulationConfig::packed() makes it.");
+  }
+  return unpack(packed);
+}
+
+void carrier(const char* op, ScalarType dtype) {
+  if (dtype != ScalarType::Long && dtype != ScalarType::Int && dtype != ScalarType::Float &&
+      dtype != ScalarType::Double) {
+    refuse(op, "a flags tensor is carried by int64, int32, float32 or float64; got ", dtype, ".");
+  }
+}
+
+void flags(const char* op, const Tensor& flags) {
+  strided(op, "flags", flags);
+  if (flags.dim() != 2 || flags.size(1) < 1) {
+    refuse(op, "a flags tensor has shape (N, num_words); got shape ", flags.sizes(), ". err.new(x) makes one.");
+  }
+  carrier(op, flags.scalar_type());
+}
+
+void num_slots(const char* op, int64_t num_slots) {
+  if (num_slots < 1 || num_slots > MAX_SLOTS)
+    refuse(op, "`num_slots` must be 1..", MAX_SLOTS, "; got ", num_slots, ".");
+}
+
+void record(const char* op, const Tensor& flags, int64_t slots, int64_t policy) {
+  check::flags(op, flags);
+  num_slots(op, slots);
+  const int64_t words = words_for(slots, flags.scalar_type());
+  if (flags.size(1) != words) {
+    refuse(op, "flags of ", slots, " slots in ", flags.scalar_type(), " words have shape (N, ", words, "); got shape ",
+           flags.sizes(), ". Pass the config that the flags were made with.");
+  }
+  accumulation(op, policy);
+}
+
+void code(const char* op, int64_t code) {
+  if (code < 0 || code > 15) refuse(op, "an error code is 0..15; got ", code, ".");
+}
+
+void codes(const char* op, int64_t codes, int64_t min_severity) {
+  if (codes < 0 || codes > 0xFFFF) {
+    refuse(op, "`codes` is a set of codes, bit c for code c, 0..65535; got ", codes, ".");
+  }
+  severity(op, min_severity);
+}
+
+void domain(const char* op, int64_t domain) {
+  if (domain < 0 || domain > 3) {
+    refuse(op, "an error domain is NUMERIC 0, INDEX 1, QUALITY 2 or RUNTIME 3; got ", domain, ".");
+  }
+}
+
+void location(const char* op, int64_t location) {
+  if (location < 0 || location > ErrorLocation::MAX_LOCATION_ID) {
+    refuse(op, "a location id is 0..", ErrorLocation::MAX_LOCATION_ID, "; got ", location, ".");
+  }
+}
+
+void severity(const char* op, int64_t severity) {
+  if (severity < 0 || severity > 3) {
+    refuse(op, "a severity is OK 0, WARN 1, ERROR 2 or CRITICAL 3; got ", severity, ".");
+  }
+}
+
+void slot(const char* op, const Tensor& flags, int64_t index) {
+  check::flags(op, flags);
+  const int64_t slots = flags.size(1) * slots_per_word(flags.scalar_type());
+  if (index < 0 || index >= slots) refuse(op, "these flags have slots 0..", slots - 1, "; got ", index, ".");
+}
+
+void mask(const char* op, const char* name, const Tensor& mask, const Tensor& like) {
+  rows(op, name, mask, like, "flags");
+  if (mask.scalar_type() != ScalarType::Bool) {
+    refuse(op, "`", name, "` must be a bool mask; got ", mask.scalar_type(), ". Compare it with something first.");
+  }
+}
+
+void code_tensor(const char* op, const Tensor& code, const Tensor& flags) {
+  rows(op, "code", code, flags, "flags");
+  if (!c10::isIntegralType(code.scalar_type(), /*includeBool=*/false)) {
+    refuse(op, "a tensor of codes must be of an integer dtype; got ", code.scalar_type(),
+           ". To push one code under a mask, pass the code as a number and the mask as `where`.");
+  }
+}
+
+void batch_in_front(const char* op, const char* name, const Tensor& z) {
+  strided(op, name, z);
+  if (z.dim() < 1) {
+    refuse(op, "`", name, "` must have the batch as its first dim; got a 0-dim tensor. Give it one with unsqueeze(0).");
+  }
+}
+
+void data(const char* op, const Tensor& z, const Tensor& flags) {
+  batch_in_front(op, "z", z);
+  same_batch(op, "z", z, flags, "flags");
+  same_device(op, "z", z, flags, "flags");
+}
+
+void same_form(const char* op, const Tensor& flags, const Tensor& other) {
+  check::flags(op, other);
+  if (other.scalar_type() != flags.scalar_type() || other.size(1) != flags.size(1)) {
+    refuse(op, "both flags tensors must be of one carrier and width; got ", flags.scalar_type(), " ", flags.sizes(),
+           " and ", other.scalar_type(), " ", other.sizes(), ".");
+  }
+  same_batch(op, "other", other, flags, "flags");
+  same_device(op, "other", other, flags, "flags");
+}
+
+void detection(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t where, int64_t slots, int64_t policy,
+               ScalarType dtype) {
+  batch_in_front(op, "z", z);
+  if (flags) {
+    record(op, *flags, slots, policy);
+    data(op, z, *flags);
+  } else {
+    num_slots(op, slots);
+    accumulation(op, policy);
+    carrier(op, dtype);
+  }
+  location(op, where);
+}
+
+void indices(const Tensor& ids, int64_t num_embeddings) {
+  if (num_embeddings < 0) refuse("flag_oob_indices", "`num_embeddings` must be 0 or more; got ", num_embeddings, ".");
+  if (at::isComplexType(ids.scalar_type())) {
+    refuse("flag_oob_indices", "`ids` must be of an integer dtype; got ", ids.scalar_type(), ".");
+  }
+}
+
+void fix(const Tensor& z, const Tensor& flags, int64_t where, int64_t which, int64_t min_severity, int64_t slots,
+         int64_t policy) {
+  record("fix", flags, slots, policy);
+  data("fix", z, flags);
+  location("fix", where);
+  codes("fix", which, min_severity);
+}
+
+void fallback(const Tensor& z, const Tensor& fallback) {
+  strided("fix", "fallback", fallback);
+  const auto wanted = z.sizes();
+  const auto got = fallback.sizes();
+  bool fits = got.size() <= wanted.size();
+  for (size_t i = 0; fits && i < got.size(); ++i) {
+    const int64_t size = got[got.size() - 1 - i];
+    fits = size == 1 || size == wanted[wanted.size() - 1 - i];
+  }
+  if (!fits) refuse("fix", "`fallback` of shape ", got, " does not broadcast to z's shape ", wanted, ".");
+  if (fallback.dim() > 0 || !fallback.device().is_cpu()) same_device("fix", "fallback", fallback, z, "z");
+}
+
+bool select(const Tensor& cond, const Tensor& a, const Tensor& b) {
+  strided("select", "cond", cond);
+  strided("select", "a", a);
+  strided("select", "b", b);
+  if (cond.scalar_type() != ScalarType::Bool || cond.dim() > 1) {
+    refuse("select", "a condition is a bool of shape (N,) (selects samples) or () (selects the batch); got ",
+           cond.scalar_type(), " of shape ", cond.sizes(), ".");
+  }
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) {
+    refuse("select", "both branches must agree in shape and dtype; got ", a.scalar_type(), " ", a.sizes(), " and ",
+           b.scalar_type(), " ", b.sizes(), ".");
+  }
+  same_device("select", "b", b, a, "a");
+  same_device("select", "cond", cond, a, "a");
+  if (cond.dim() == 0) return false;
+  batch_in_front("select", "a", a);
+  same_batch("select", "cond", cond, a, "a");
+  return true;
+}
+
+void guard_grad(const Tensor& z, const Tensor& taken) {
+  strided("guard_grad", "z", z);
+  strided("guard_grad", "taken", taken);
+  if (taken.scalar_type() != ScalarType::Bool || taken.dim() > 1) {
+    refuse("guard_grad", "`taken` must be a bool of shape (N,) or (); got ", taken.scalar_type(), " of shape ",
+           taken.sizes(), ".");
+  }
+  if (taken.dim() == 1) {
+    batch_in_front("guard_grad", "z", z);
+    same_batch("guard_grad", "taken", taken, z, "z");
+  }
+  same_device("guard_grad", "taken", taken, z, "z");
+}
+
+}  // namespace triage::flags::check

@@ -1,0 +1,271 @@
+// The record operations as plain ATen calls. A record becomes (N, slots) integers, one column a slot; an update is one
+// `where` over the columns; then the columns are packed into words again. No call here names the batch size.
+#include <ATen/ATen.h>
+#include <runtime/flags/checks.h>
+#include <runtime/flags/composite_slots.h>
+
+namespace triage::flags::composite {
+namespace {
+
+constexpr int64_t DEDUPE_MASK[] = {0, CODE_MASK, LOCATION_MASK, CODE_MASK | LOCATION_MASK};
+
+ScalarType bits_dtype(ScalarType carrier) { return check::slots_per_word(carrier) == 2 ? at::kInt : at::kLong; }
+
+int64_t lanes(const Tensor& flags, int64_t slot) {
+  int64_t word = 0;
+  for (int64_t i = 0; i < check::slots_per_word(flags.scalar_type()); ++i) word |= slot << (SLOT_BITS * i);
+  return word;
+}
+
+Tensor shifts(const Tensor& words) {
+  const int64_t bits = words.scalar_type() == at::kInt ? 32 : 64;
+  return at::arange(0, bits, SLOT_BITS, words.options());
+}
+
+// Slots (N, words * slots a word) back into words of the carrier.
+Tensor pack(const Tensor& slots, ScalarType carrier) {
+  const int64_t per = check::slots_per_word(carrier);
+  auto shifted = at::bitwise_left_shift(at::reshape(slots, {-1, slots.size(1) / per, per}), shifts(slots));
+  auto words = at::sum(shifted, {-1}, /*keepdim=*/false, slots.scalar_type());
+  return words.scalar_type() == carrier ? words : words.view(carrier);
+}
+
+Tensor has_bits(const Tensor& slots, int64_t mask) { return at::ne(at::bitwise_and(slots, mask), 0); }
+
+// Of each row's true columns, only the first.
+Tensor first(const Tensor& columns) { return at::logical_and(columns, at::eq(at::cumsum(columns, 1), 1)); }
+
+// Where in a full record ranked by severity or location the newcomer goes, if it ranks higher: at the first of the weakest.
+Tensor outranked(const Tensor& slots, const Tensor& fresh, const AccumulationConfig& policy) {
+  auto rank = [&](const Tensor& x) {
+    return policy.priority == Priority::severity ? at::bitwise_and(x, SEVERITY_MASK)
+                                                 : at::bitwise_and(at::bitwise_right_shift(x, LOCATION_SHIFT), 0x3FF);
+  };
+  const bool keep_highest = policy.order == Order::last;
+  auto ranks = rank(slots);
+  auto weakest = keep_highest ? at::amin(ranks, {1}, true) : at::amax(ranks, {1}, true);
+  auto stronger = keep_highest ? at::gt(rank(fresh), weakest) : at::lt(rank(fresh), weakest);
+  return at::logical_and(first(at::eq(ranks, weakest)), stronger);
+}
+
+// Records `fresh` (N, 1) in `slots` (N, num_slots). A fresh slot of code 0 or severity 0 is not recorded.
+Tensor record_slot(const Tensor& slots, const Tensor& fresh, const AccumulationConfig& policy) {
+  auto severity = at::bitwise_and(slots, SEVERITY_MASK);
+  auto live = at::ne(severity, 0);
+  auto active = at::logical_and(has_bits(fresh, SEVERITY_MASK), has_bits(fresh, CODE_MASK));
+  Tensor replaced;  // where a worse duplicate takes an entry's place
+  if (policy.dedupe != Dedupe::none) {
+    const int64_t mask = DEDUPE_MASK[static_cast<int>(policy.dedupe)];
+    auto same = at::logical_and(live, at::eq(at::bitwise_and(slots, mask), at::bitwise_and(fresh, mask)));
+    auto worse = at::gt(at::bitwise_and(fresh, SEVERITY_MASK), severity);
+    replaced = at::logical_and(at::logical_and(first(same), worse), active);
+    active = at::logical_and(active, at::logical_not(at::any(same, 1, /*keepdim=*/true)));
+  }
+  if (policy.priority == Priority::chrono && policy.order == Order::last) {
+    auto kept = replaced.defined() ? at::where(replaced, fresh, slots) : slots;
+    return at::where(active, at::cat({fresh, at::slice(slots, 1, 0, slots.size(1) - 1)}, 1), kept);
+  }
+  auto empty = at::logical_not(live);
+  auto target = first(empty);
+  if (policy.priority != Priority::chrono) {
+    auto full = at::logical_not(at::any(empty, 1, /*keepdim=*/true));
+    target = at::logical_or(target, at::logical_and(full, outranked(slots, fresh, policy)));
+  }
+  target = at::logical_and(target, active);
+  if (replaced.defined()) target = at::logical_or(target, replaced);
+  return at::where(target, fresh, slots);
+}
+
+// Runs `update` on the first `num_slots` columns; the unused ones of the last word stay as they are.
+template <class Update>
+Tensor update_slots(const Tensor& flags, int64_t num_slots, Update update) {
+  auto all = slots_of(flags);
+  const int64_t capacity = all.size(1);
+  if (capacity == num_slots) return pack(update(all), flags.scalar_type());
+  auto used = update(at::slice(all, 1, 0, num_slots));
+  return pack(at::cat({used, at::slice(all, 1, num_slots, capacity)}, 1), flags.scalar_type());
+}
+
+Tensor push_fresh(const Tensor& flags, const Tensor& fresh, int64_t num_slots, int64_t policy) {
+  return update_slots(flags, num_slots,
+                      [&](const Tensor& slots) { return record_slot(slots, fresh, check::unpack(policy)); });
+}
+
+int64_t packed_slot(int64_t code, int64_t location, int64_t severity) {
+  return severity | code << CODE_SHIFT | location << LOCATION_SHIFT;
+}
+
+Tensor first_slot_field(const Tensor& flags, int64_t shift, int64_t mask) {
+  auto word = at::select(bits_of(flags), 1, 0);
+  return at::bitwise_and(shift ? at::bitwise_right_shift(word, shift) : word, mask).to(at::kInt);
+}
+
+Tensor live_with(const Tensor& slots, const Tensor& condition) {
+  return at::any(at::logical_and(has_bits(slots, SEVERITY_MASK), condition), 1);
+}
+
+}  // namespace
+
+Tensor bits_of(const Tensor& flags) {
+  const auto dtype = bits_dtype(flags.scalar_type());
+  return dtype == flags.scalar_type() ? flags : flags.view(dtype);
+}
+
+Tensor slots_of(const Tensor& flags) {
+  auto words = bits_of(flags);
+  auto spread = at::bitwise_right_shift(at::unsqueeze(words, -1), shifts(words));
+  return at::flatten(at::bitwise_and(spread, SLOT_MASK), 1, 2);
+}
+
+Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
+  check::batch_in_front("new", "like", like);
+  check::num_slots("new", num_slots);
+  check::carrier("new", dtype);
+  auto rows = at::slice(like.dim() == 1 ? at::unsqueeze(like, 1) : like, 1, 0, 0);
+  if (rows.dim() > 2) rows = at::flatten(rows, 1, -1);
+  return at::constant_pad_nd(
+      at::zeros_like(rows, dtype, at::kStrided, like.device(), c10::nullopt, at::MemoryFormat::Contiguous),
+      {0, check::words_for(num_slots, dtype)});
+}
+
+Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
+            int64_t policy) {
+  check::record("push", flags, num_slots, policy);
+  check::code_tensor("push", code, flags);
+  check::location("push", location);
+  check::severity("push", severity);
+  if (severity == 0) return at::clone(flags, at::MemoryFormat::Contiguous);
+  auto wide = code.to(at::kLong);
+  auto known = at::logical_and(at::ge(wide, 0), at::le(wide, 15));
+  auto codes = at::where(known, wide, err::unknown);
+  auto fresh = at::bitwise_or(at::bitwise_left_shift(codes, CODE_SHIFT), packed_slot(0, location, severity));
+  return push_fresh(flags, at::unsqueeze(fresh.to(bits_dtype(flags.scalar_type())), 1), num_slots, policy);
+}
+
+Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
+                  int64_t num_slots, int64_t policy) {
+  check::record("push", flags, num_slots, policy);
+  check::code("push", code);
+  check::location("push", location);
+  check::severity("push", severity);
+  check::mask("push", "where", where, flags);
+  if (code == 0 || severity == 0) return at::clone(flags, at::MemoryFormat::Contiguous);
+  auto fresh = at::mul(where.to(bits_dtype(flags.scalar_type())), packed_slot(code, location, severity));
+  return push_fresh(flags, at::unsqueeze(fresh, 1), num_slots, policy);
+}
+
+Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
+                   int64_t policy) {
+  check::record("push", flags, num_slots, policy);
+  check::code("push", code);
+  check::location("push", location);
+  check::severity("push", severity);
+  if (code == 0 || severity == 0) return at::clone(flags, at::MemoryFormat::Contiguous);
+  auto fresh = at::full_like(at::slice(bits_of(flags), 1, 0, 1), packed_slot(code, location, severity));
+  return push_fresh(flags, fresh, num_slots, policy);
+}
+
+Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
+  check::record("merge", flags, num_slots, policy);
+  check::same_form("merge", flags, other);
+  auto fresh = slots_of(other);
+  return update_slots(flags, num_slots, [&](Tensor slots) {
+    for (int64_t i = 0; i < num_slots; ++i) {
+      slots = record_slot(slots, at::slice(fresh, 1, i, i + 1), check::unpack(policy));
+    }
+    return slots;
+  });
+}
+
+Tensor clear(const Tensor& flags, int64_t code) {
+  check::flags("clear", flags);
+  check::code("clear", code);
+  auto slots = slots_of(flags);
+  auto which =
+      at::logical_and(has_bits(slots, SEVERITY_MASK), at::eq(at::bitwise_and(slots, CODE_MASK), code << CODE_SHIFT));
+  return pack(at::masked_fill(slots, which, 0), flags.scalar_type());
+}
+
+Tensor is_err(const Tensor& flags) {
+  check::flags("is_err", flags);
+  return at::any(has_bits(bits_of(flags), lanes(flags, SEVERITY_MASK)), 1);
+}
+
+Tensor is_ok(const Tensor& flags) {
+  check::flags("is_ok", flags);
+  return at::logical_not(is_err(flags));
+}
+
+Tensor any_err(const Tensor& flags) {
+  check::flags("any_err", flags);
+  return at::any(has_bits(bits_of(flags), lanes(flags, SEVERITY_MASK)));
+}
+
+Tensor all_ok(const Tensor& flags) {
+  check::flags("all_ok", flags);
+  return at::logical_not(any_err(flags));
+}
+
+Tensor has_critical(const Tensor& flags) {
+  check::flags("has_critical", flags);
+  return at::any(at::eq(at::bitwise_and(slots_of(flags), SEVERITY_MASK), err::critical), 1);
+}
+
+Tensor count_errors(const Tensor& flags) {
+  check::flags("count_errors", flags);
+  return at::sum(has_bits(slots_of(flags), SEVERITY_MASK), {1}, /*keepdim=*/false, at::kInt);
+}
+
+Tensor max_severity(const Tensor& flags) {
+  check::flags("max_severity", flags);
+  return at::amax(at::bitwise_and(slots_of(flags), SEVERITY_MASK), {1}).to(at::kLong);
+}
+
+Tensor get_first_code(const Tensor& flags) {
+  check::flags("get_first_code", flags);
+  return first_slot_field(flags, CODE_SHIFT, 0xF);
+}
+
+Tensor get_first_location(const Tensor& flags) {
+  check::flags("get_first_location", flags);
+  return first_slot_field(flags, LOCATION_SHIFT, 0x3FF);
+}
+
+Tensor get_first_severity(const Tensor& flags) {
+  check::flags("get_first_severity", flags);
+  return first_slot_field(flags, 0, SEVERITY_MASK);
+}
+
+Tensor has_code(const Tensor& flags, int64_t code) {
+  check::flags("has_code", flags);
+  check::code("has_code", code);
+  auto slots = slots_of(flags);
+  return live_with(slots, at::eq(at::bitwise_and(slots, CODE_MASK), code << CODE_SHIFT));
+}
+
+Tensor has_domain(const Tensor& flags, int64_t domain) {
+  check::flags("has_domain", flags);
+  check::domain("has_domain", domain);
+  auto slots = slots_of(flags);
+  return live_with(slots, at::eq(at::bitwise_and(slots, 0xC << CODE_SHIFT), domain << (CODE_SHIFT + 2)));
+}
+
+Tensor get_slot(const Tensor& flags, int64_t index) {
+  check::slot("get_slot", flags, index);
+  const int64_t per = check::slots_per_word(flags.scalar_type());
+  auto word = at::select(bits_of(flags), 1, index / per);
+  return at::bitwise_and(at::bitwise_right_shift(word, index % per * SLOT_BITS), SLOT_MASK).to(at::kLong);
+}
+
+Tensor match(const Tensor& flags, int64_t codes, int64_t min_severity) {
+  check::flags("match", flags);
+  check::codes("match", codes, min_severity);
+  if (codes == 0xFFFF && min_severity <= 1) return is_err(flags);
+  auto slots = slots_of(flags);
+  auto code = at::bitwise_and(at::bitwise_right_shift(slots, CODE_SHIFT), 0xF);
+  auto wanted = has_bits(at::bitwise_right_shift(at::full_like(code, codes), code), 1);
+  auto severe = at::ge(at::bitwise_and(slots, SEVERITY_MASK), std::max<int64_t>(min_severity, 1));
+  return at::any(at::logical_and(wanted, severe), 1);
+}
+
+}  // namespace triage::flags::composite

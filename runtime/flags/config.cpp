@@ -1,0 +1,128 @@
+#include <triage/config.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <mutex>
+
+namespace triage {
+namespace {
+
+template <size_t n>
+const std::string& name_in(const std::array<std::string, n>& names, const char* what, int64_t value) {
+  if (value < 0 || value >= static_cast<int64_t>(n)) {
+    throw ConfigError(std::string("There is no ") + what + " " + std::to_string(value) + "; they are 0.." +
+                      std::to_string(n - 1) + ".");
+  }
+  return names[static_cast<size_t>(value)];
+}
+
+[[noreturn]] void refuse(const char* field, const std::string& value, const char* allowed) {
+  throw ConfigError(std::string("ErrorConfig.") + field + " must be " + allowed + "; got " + value + ".");
+}
+
+// Configurations that were ever set are kept, each once, so that readers need no lock and their references stay valid.
+struct Global {
+  std::mutex mutex;
+  std::deque<ErrorConfig> seen{ErrorConfig{}};
+  std::atomic<const ErrorConfig*> current{&seen.front()};
+  std::atomic<uint64_t> epoch{1};
+};
+
+Global& global() {
+  static auto* instance = new Global;
+  return *instance;
+}
+
+}  // namespace
+
+const std::string& code_name(int64_t code) {
+  static const std::array<std::string, 16> names{"OK",
+                                                 "NAN",
+                                                 "INF",
+                                                 "OVERFLOW",
+                                                 "CODE_4",
+                                                 "OUT_OF_BOUNDS",
+                                                 "NEGATIVE_IDX",
+                                                 "EMPTY_INPUT",
+                                                 "CODE_8",
+                                                 "ZERO_OUTPUT",
+                                                 "CONSTANT_OUTPUT",
+                                                 "SATURATED",
+                                                 "CODE_12",
+                                                 "FALLBACK_VALUE",
+                                                 "VALUE_CLAMPED",
+                                                 "UNKNOWN"};
+  return name_in(names, "error code", code);
+}
+
+const std::string& severity_name(int64_t severity) {
+  static const std::array<std::string, 4> names{"OK", "WARN", "ERROR", "CRITICAL"};
+  return name_in(names, "severity", severity);
+}
+
+const std::string& domain_name(int64_t domain) {
+  static const std::array<std::string, 4> names{"NUMERIC", "INDEX", "QUALITY", "RUNTIME"};
+  return name_in(names, "error domain", domain);
+}
+
+int64_t default_severity(int64_t code) {
+  switch (code) {
+    case err::ok:
+      return err::ok;
+    case err::nan:
+    case err::inf:
+      return err::critical;
+    case err::overflow:
+    case err::out_of_bounds:
+    case err::negative_idx:
+    case err::empty_input:
+      return err::error;
+    default:
+      return err::warn;
+  }
+}
+
+void ErrorConfig::validate() const {
+  using c10::ScalarType;
+  if (flag_dtype != ScalarType::Long && flag_dtype != ScalarType::Int && flag_dtype != ScalarType::Float &&
+      flag_dtype != ScalarType::Double) {
+    refuse("flag_dtype", c10::toString(flag_dtype), "int64, int32, float32 or float64");
+  }
+  if (num_slots < 1 || num_slots > MAX_SLOTS) refuse("num_slots", std::to_string(num_slots), "1..32768");
+  if (static_cast<int>(accumulation.priority) > 2) {
+    refuse("accumulation.priority", std::to_string(static_cast<int>(accumulation.priority)),
+           "CHRONO, SEVERITY or LOCATION");
+  }
+  if (static_cast<int>(accumulation.order) > 1) {
+    refuse("accumulation.order", std::to_string(static_cast<int>(accumulation.order)), "FIRST or LAST");
+  }
+  if (static_cast<int>(accumulation.dedupe) > 3) {
+    refuse("accumulation.dedupe", std::to_string(static_cast<int>(accumulation.dedupe)),
+           "NONE, CODE, LOCATION or UNIQUE");
+  }
+  if (default_severity < err::warn || default_severity > err::critical) {
+    refuse("default_severity", std::to_string(default_severity), "WARN (1), ERROR (2) or CRITICAL (3)");
+  }
+  if (transpose_threshold < 0) refuse("transpose_threshold", std::to_string(transpose_threshold), "0 or more");
+}
+
+const ErrorConfig& get_config() noexcept { return *global().current.load(std::memory_order_acquire); }
+
+void set_config(const ErrorConfig& config) {
+  config.validate();
+  auto& g = global();
+  std::lock_guard lock(g.mutex);
+  if (*g.current.load(std::memory_order_relaxed) == config) return;
+  const ErrorConfig* kept = nullptr;
+  for (const auto& known : g.seen) {
+    if (known == config) kept = &known;
+  }
+  if (!kept) kept = &g.seen.emplace_back(config);
+  g.current.store(kept, std::memory_order_release);
+  g.epoch.fetch_add(1, std::memory_order_acq_rel);
+}
+
+uint64_t config_epoch() noexcept { return global().epoch.load(std::memory_order_acquire); }
+
+}  // namespace triage

@@ -1,0 +1,165 @@
+// flags.*: what happened, at the boundary. Everything walks over the errors once; words without errors cost one look.
+#include <ATen/ATen.h>
+#include <runtime/flags/rows.h>
+#include <triage/flags.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace triage::flags {
+namespace {
+
+Tensor on_cpu(const char* op, const Tensor& f) {
+  check::flags(op, f);
+  return f.to(at::kCPU).contiguous();
+}
+
+// Calls visit(sample, slot index, slot) for each error of the samples [begin, end).
+template <class Visit>
+void each_error(const Tensor& contiguous, int64_t begin, int64_t end, Visit visit) {
+  const cpu::Rows rows(contiguous);
+  for (int64_t sample = begin; sample < end; ++sample) {
+    const uint16_t* slots = rows[sample];
+    for (int64_t i = 0; i < rows.width; i += 4) {
+      if (!live_lanes(four_slots(slots + i, rows.width - i))) continue;
+      for (int64_t k = i; k < std::min(i + 4, rows.width); ++k) {
+        if (slots[k] & SEVERITY_MASK) visit(sample, k, slots[k]);
+      }
+    }
+  }
+}
+
+int64_t code_of(uint16_t slot) { return slot >> CODE_SHIFT & 0xF; }
+int64_t location_of(uint16_t slot) { return slot >> LOCATION_SHIFT; }
+
+UnpackedError unpacked(uint16_t slot) {
+  const int64_t severity = slot & SEVERITY_MASK;
+  return {severity,
+          code_of(slot),
+          location_of(slot),
+          severity_name(severity),
+          code_name(code_of(slot)),
+          ErrorLocation::name(location_of(slot))};
+}
+
+int64_t checked_sample(const char* op, const Tensor& f, int64_t sample) {
+  const int64_t count = f.size(0);
+  if (sample < -count || sample >= count) {
+    throw InputError(std::string("flags.") + op + ": there is no sample " + std::to_string(sample) + " in a batch of " +
+                     std::to_string(count) + ".");
+  }
+  return sample < 0 ? sample + count : sample;
+}
+
+// Errors counted by location and code, both in the order in which they are first met.
+struct Counts {
+  struct Place {
+    int64_t location;
+    std::vector<std::pair<int64_t, int64_t>> codes;  // code, how often
+  };
+  explicit Counts(const Tensor& contiguous) {
+    std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
+    each_error(contiguous, 0, contiguous.size(0), [&](int64_t, int64_t, uint16_t slot) {
+      int& known = index[static_cast<size_t>(location_of(slot))];
+      if (!known) {
+        places.push_back({location_of(slot), {}});
+        known = static_cast<int>(places.size());
+      }
+      add(places[static_cast<size_t>(known) - 1].codes, code_of(slot), 1);
+      ++total;
+    });
+  }
+  static void add(std::vector<std::pair<int64_t, int64_t>>& codes, int64_t code, int64_t count) {
+    for (auto& entry : codes) {
+      if (entry.first == code) {
+        entry.second += count;
+        return;
+      }
+    }
+    codes.emplace_back(code, count);
+  }
+  // Codes by falling count; of equals, the one met first.
+  std::vector<std::pair<int64_t, int64_t>> codes() const {
+    std::vector<std::pair<int64_t, int64_t>> all;
+    for (const Place& place : places) {
+      for (const auto& [code, count] : place.codes) add(all, code, count);
+    }
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    return all;
+  }
+  std::vector<Place> places;
+  int64_t total = 0;
+};
+
+}  // namespace
+
+std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample) {
+  check::flags("unpack", f);
+  const int64_t row = checked_sample("unpack", f, sample);
+  const auto one = f.narrow(0, row, 1).to(at::kCPU).contiguous();
+  std::vector<UnpackedError> errors;
+  each_error(one, 0, 1, [&](int64_t, int64_t, uint16_t slot) { errors.push_back(unpacked(slot)); });
+  return errors;
+}
+
+std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f) {
+  const auto all = on_cpu("unpack_all", f);
+  std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
+  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t, uint16_t slot) {
+    samples[static_cast<size_t>(sample)].push_back(unpacked(slot));
+  });
+  return samples;
+}
+
+Summary summary(const Tensor& f) {
+  Summary result;
+  for (const auto& place : Counts(on_cpu("summary", f)).places) {
+    auto& codes = result[ErrorLocation::name(place.location)];
+    for (const auto& [code, count] : place.codes) codes[code_name(code)] += count;
+  }
+  return result;
+}
+
+std::string repr(const Tensor& f) {
+  const Counts counts(on_cpu("repr", f));
+  const std::string head = "ErrorFlags(" + std::to_string(f.size(0)) + " samples, ";
+  if (!counts.total) return head + "no errors)";
+  std::string codes;
+  for (const auto& [code, count] : counts.codes()) {
+    codes += (codes.empty() ? "" : ", ") + std::to_string(count) + "x" + code_name(code);
+  }
+  std::set<std::string> names;
+  for (const auto& place : counts.places) names.insert(ErrorLocation::name(place.location));
+  std::string where;
+  size_t shown = 0;
+  for (const auto& name : names) {
+    if (shown == 3) break;
+    where += (shown++ ? ", " : "") + name;
+  }
+  if (names.size() > shown) where += " +" + std::to_string(names.size() - shown) + " more";
+  return head + std::to_string(counts.total) + " errors: " + codes + " @ " + where + ")";
+}
+
+std::string pretty_print(const Tensor& f, int64_t sample) {
+  const auto errors = unpack(f, sample);
+  if (errors.empty()) return "[OK] No errors";
+  std::string text = "Found " + std::to_string(errors.size()) + " error(s):";
+  for (size_t i = 0; i < errors.size(); ++i) {
+    const auto& e = errors[i];
+    text += "\n  [" + std::to_string(i) + "] " + e.severity_name + " | " + domain_name(e.code >> 2) + "." +
+            e.code_name + " | @ " + e.location_name;
+  }
+  return text;
+}
+
+std::vector<TableRow> to_table(const Tensor& f) {
+  const auto all = on_cpu("to_table", f);
+  std::vector<TableRow> table;
+  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
+    table.push_back({sample, index, unpacked(slot)});
+  });
+  return table;
+}
+
+}  // namespace triage::flags

@@ -1,0 +1,230 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <triage/graph.h>
+
+#include <unordered_map>
+
+#include "runtime/flags/composite.h"
+#include "runtime/graph/describe.h"
+#include "runtime/graph/evaluate.h"
+#include "runtime/graph/uses.h"
+
+namespace triage::graph {
+namespace {
+
+bool is_ours(const Node& node) { return node.op.operator_name().name.rfind("triage::", 0) == 0; }
+
+bool has_ours(const Graph& graph) {
+  for (const auto& node : graph.nodes())
+    if (is_ours(*node)) return true;
+  return false;
+}
+
+/// Makes up tensors for values, as far as their call's decomposition needs them: what it records depends on ranks, dtypes
+/// and constants only.
+class Examples {
+ public:
+  explicit Examples(const Graph& graph) : graph_(graph) {
+    for (const auto& input : graph.inputs())
+      if (input.kind == InputKind::param) params_[input.value] = true;
+  }
+
+  at::Tensor of(const Value* value) {
+    at::Tensor& tensor = tensors_[value];
+    if (!tensor.defined()) tensor = make(value);
+    return tensor;
+  }
+
+ private:
+  at::Tensor make(const Value* value) {
+    if (const at::Tensor* constant = graph_.constant_of(value)) return *constant;
+    if (value->meta) {
+      at::Tensor zeros =
+          at::zeros(value->meta->sizes, at::TensorOptions().dtype(value->meta->dtype).device(value->meta->device));
+      if (params_.count(value) && zeros.dim() == 0) zeros.unsafeGetTensorImpl()->set_wrapped_number(true);
+      return zeros;
+    }
+    if (!value->producer)
+      throw GraphError(
+          fmt::format("cannot decompose graph `{}`: its input {} has no type; capture it, or write one such as "
+                      "%z: \"f32[32, 512]\"",
+                      graph_.name(), describe(*value)));
+    const Node& node = *value->producer;
+    std::vector<at::Tensor> results = evaluate(node, [&](const Value* operand) { return of(operand); });
+    for (size_t i = 0; i < results.size() && i < node.results.size(); ++i)
+      tensors_.emplace(node.results[i], results[i]);
+    for (size_t i = 0; i < node.results.size(); ++i)
+      if (node.results[i] == value) return results.at(i);
+    throw GraphError(fmt::format("{} did not give {}", describe(node), describe(*value)));
+  }
+
+  const Graph& graph_;
+  std::unordered_map<const Value*, at::Tensor> tensors_;
+  std::unordered_map<const Value*, bool> params_;
+};
+
+// A number that comes from a value of the graph (a param) stands in the recorded calls as one of these, unlikely to be
+// there for another reason, and is put back in its place afterwards.
+constexpr double kFloatStandIn = 7.3890560989306495e-203;
+constexpr int64_t kIntStandIn = 0x5eed'0f7a'1a6e'c0de;
+
+class Decomposer {
+ public:
+  explicit Decomposer(const Graph& graph) : graph_(graph), examples_(graph), out_(graph.name()) {}
+
+  Graph run() {
+    for (const auto& input : graph_.inputs()) {
+      Value* copy = out_.add_input(input.value->name, input.kind, input.value->meta);
+      copy->is_flags = input.value->is_flags;
+      map_[input.value] = copy;
+    }
+    for (const auto& constant : graph_.constants()) {
+      Value* copy = out_.add_constant(constant.tensor, constant.value->name);
+      copy->is_flags = constant.value->is_flags;
+      map_[constant.value] = copy;
+    }
+    for (const auto& node : graph_.nodes()) is_ours(*node) ? inline_call(*node) : copy(*node);
+    std::vector<Value*> outputs;
+    for (const Value* output : graph_.outputs()) outputs.push_back(map_.at(output));
+    out_.set_outputs(std::move(outputs), graph_.output_names());
+    return std::move(out_);
+  }
+
+ private:
+  static void copy_facts(const Value& from, Value& to) {
+    to.meta = from.meta;
+    to.is_flags = from.is_flags;
+  }
+
+  void copy(const Node& node) {
+    std::vector<Operand> operands = node.operands;
+    for (auto& operand : operands) for_each_use(operand, [&](Value*& value) { value = map_.at(value); });
+    Node* twin = out_.append(node.op, std::move(operands), node.results.size(), node.source);
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      copy_facts(*node.results[i], *twin->results[i]);
+      map_[node.results[i]] = twin->results[i];
+    }
+  }
+
+  /// One call of ours being replaced.
+  struct Site {
+    const Node& node;
+    std::vector<c10::IValue> arguments;  // as the composite takes them; tensors of the graph are filled in
+    std::vector<const Value*> tensors;   // of the graph, in the order of the trace's inputs
+    std::vector<size_t> positions;       // where they stand among the arguments
+    const Value* number = nullptr;       // read as a number, behind the stand-in
+    bool number_used = false;
+  };
+
+  [[noreturn]] void fail(const Node& node, const std::string& what) const {
+    throw GraphError(fmt::format("cannot decompose {}: {}", describe(node), what), node.source);
+  }
+
+  Site site_of(const Node& node) {
+    Site site{node, {}, {}, {}, nullptr, false};
+    const auto& schema = node.op.schema().arguments();
+    for (size_t i = 0; i < schema.size(); ++i) {
+      ArgumentType type = type_of(schema[i]);
+      const Operand& operand = node.operands[i];
+      if (const c10::IValue* constant = operand.constant()) {
+        site.arguments.push_back(boxed_constant(*constant, type));
+      } else if (operand.list()) {
+        fail(node, fmt::format("argument `{}` is a list of tensors", schema[i].name()));
+      } else if (type.kind == Kind::tensor) {
+        site.positions.push_back(i);
+        site.tensors.push_back(operand.value());
+        site.arguments.emplace_back();
+      } else {
+        site.arguments.push_back(stand_in(site, *operand.value()));
+      }
+    }
+    return site;
+  }
+
+  c10::IValue stand_in(Site& site, const Value& value) {
+    if (site.number && site.number != &value) fail(site.node, "two of its numbers are tensors of the graph");
+    site.number = &value;
+    at::ScalarType dtype = examples_.of(&value).scalar_type();
+    if (at::isFloatingType(dtype)) return kFloatStandIn;
+    if (at::isIntegralType(dtype, false)) return kIntStandIn;
+    fail(site.node,
+         fmt::format("its number {} has dtype {}; expected a float or an integer", describe(value), dtype_name(dtype)));
+  }
+
+  static Graph record(const Site& site, const flags::Composite& composite, const std::vector<at::Tensor>& inputs) {
+    return trace(
+        [&](const std::vector<at::Tensor>& tensors) {
+          torch::jit::Stack stack = site.arguments;
+          for (size_t i = 0; i < tensors.size(); ++i) stack[site.positions[i]] = tensors[i];
+          composite(stack);
+          return flattened(stack);
+        },
+        inputs, op_name(site.node.op));
+  }
+
+  void inline_call(const Node& node) {
+    const flags::Composite* composite = flags::find_composite(op_name(node.op));
+    if (!composite) fail(node, "the operator has no decomposition");
+    Site site = site_of(node);
+    std::vector<at::Tensor> inputs;
+    for (const Value* value : site.tensors) inputs.push_back(examples_.of(value));
+    Graph body = record(site, *composite, inputs);
+    if (body.outputs().size() != node.results.size())
+      fail(node, fmt::format("its decomposition gives {} results", body.outputs().size()));
+
+    std::unordered_map<const Value*, Value*> inner;
+    for (size_t i = 0; i < site.tensors.size(); ++i) inner[body.inputs()[i].value] = map_.at(site.tensors[i]);
+    for (const auto& constant : body.constants()) inner[constant.value] = out_.add_constant(constant.tensor);
+    for (const auto& call : body.nodes()) inline_node(site, *call, inner);
+    if (site.number && !site.number_used)
+      fail(node, fmt::format("the number {} does not reach its decomposition as it is", describe(*site.number)));
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      Value* result = inner.at(body.outputs()[i]);
+      if (result->producer) copy_facts(*node.results[i], *result);
+      map_[node.results[i]] = result;
+    }
+  }
+
+  void inline_node(Site& site, const Node& call, std::unordered_map<const Value*, Value*>& inner) {
+    std::vector<Operand> operands = call.operands;
+    for (auto& operand : operands) {
+      for_each_use(operand, [&](Value*& value) { value = inner.at(value); });
+      const c10::IValue* constant = operand.constant();
+      if (site.number && constant &&
+          (same_constant(*constant, kFloatStandIn) || same_constant(*constant, kIntStandIn))) {
+        operand = Operand(map_.at(site.number));
+        site.number_used = true;
+      }
+    }
+    Node* twin = out_.append(call.op, std::move(operands), call.results.size(), site.node.source);
+    for (size_t i = 0; i < call.results.size(); ++i) {
+      copy_facts(*call.results[i], *twin->results[i]);
+      inner[call.results[i]] = twin->results[i];
+    }
+  }
+
+  const Graph& graph_;
+  Examples examples_;
+  Graph out_;
+  std::unordered_map<const Value*, Value*> map_;
+};
+
+}  // namespace
+
+Graph decompose(const Graph& graph) {
+  // Where autograd or inference mode are on, the composites would record what belongs to them.
+  at::NoGradGuard no_grad;
+  verify(graph);
+  Graph result = graph.clone();
+  constexpr int kMaxDepth = 8;  // composites that call operators of ours
+  for (int depth = 0; has_ours(result); ++depth) {
+    if (depth == kMaxDepth)
+      throw GraphError(
+          fmt::format("cannot decompose graph `{}`: its decompositions lead back to themselves", graph.name()));
+    result = Decomposer(result).run();
+  }
+  clean(result);
+  return result;
+}
+
+}  // namespace triage::graph

@@ -1,0 +1,106 @@
+#include <ATen/ATen.h>
+#include <triage/graph.h>
+
+#include <cstring>
+#include <unordered_map>
+
+#include "runtime/graph/describe.h"
+#include "runtime/graph/tensor_text.h"
+#include "runtime/graph/uses.h"
+
+namespace triage::graph {
+namespace {
+
+void append_bytes(std::string& key, const void* data, size_t size) { key.append(static_cast<const char*>(data), size); }
+
+/// Appends what tells this constant from every other, bit for bit.
+void append_key(std::string& key, const c10::IValue& value) {
+  if (value.isNone()) {
+    key += 'n';
+  } else if (value.isBool()) {
+    key += value.toBool() ? 't' : 'f';
+  } else if (value.isInt()) {
+    int64_t number = value.toInt();
+    append_bytes(key += 'i', &number, sizeof(number));
+  } else if (value.isDouble()) {
+    double number = value.toDouble();
+    append_bytes(key += 'd', &number, sizeof(number));
+  } else if (value.isComplexDouble()) {
+    auto number = value.toComplexDouble();
+    append_bytes(key += 'c', &number, sizeof(number));
+  } else if (value.isString()) {
+    key += 's' + std::to_string(value.toStringRef().size()) + ':' + value.toStringRef();
+  } else if (value.isDevice()) {
+    key += '@' + value.toDevice().str() + ';';
+  } else if (value.isList()) {
+    auto items = value.toListRef();
+    key += '[' + std::to_string(items.size()) + ':';
+    for (const c10::IValue& item : items) append_key(key, item);
+  } else {
+    const void* identity = &value;  // equal to nothing else
+    append_bytes(key += '?', &identity, sizeof(identity));
+  }
+}
+
+void append_key(std::string& key, const Operand& operand) {
+  if (const Value* value = operand.value()) {
+    append_bytes(key += 'v', &value, sizeof(value));
+  } else if (const auto* items = operand.list()) {
+    key += '[' + std::to_string(items->size()) + ':';
+    for (const auto& item : *items) append_key(key, item);
+  } else {
+    append_key(key, *operand.constant());
+  }
+}
+
+std::string key_of(const Node& node) {
+  std::string key = op_name(node.op) + '(';
+  for (const auto& operand : node.operands) append_key(key, operand);
+  return key;
+}
+
+/// Small constants are compared by their text, which is exact; large ones by identity.
+std::string key_of(const at::Tensor& tensor) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  if (!is_printable(tensor) || tensor.requires_grad()) {
+    std::string key = "impl ";
+    append_bytes(key, &impl, sizeof(impl));
+    return key;
+  }
+  return layout_text(tensor) + (impl->is_wrapped_number() ? " number " : " ") + values_text(tensor);
+}
+
+void merge_constants(Graph& graph) {
+  Replacements replacements;
+  std::unordered_map<std::string, Value*> seen;
+  for (const auto& constant : graph.constants()) {
+    auto [first, fresh] =
+        seen.emplace(key_of(constant.tensor) + (constant.value->is_flags ? "flags" : ""), constant.value);
+    if (!fresh) replacements[constant.value] = first->second;
+  }
+  replace_uses(graph, replacements);
+}
+
+}  // namespace
+
+void eliminate_common(Graph& graph) {
+  merge_constants(graph);
+  Replacements replacements;
+  std::unordered_map<std::string, const Node*> seen;
+  for (auto& node : graph.nodes()) {
+    for_each_use(*node, [&](Value*& value) {
+      if (auto found = replacements.find(value); found != replacements.end()) value = found->second;
+    });
+    if (is_random(node->op) || is_effect(node->op) || writes(node->op) || is_uninitialized(node->op)) continue;
+    auto [first, fresh] = seen.emplace(key_of(*node), node.get());
+    if (fresh || first->second->results.size() != node->results.size()) continue;
+    for (size_t i = 0; i < node->results.size(); ++i) replacements[node->results[i]] = first->second->results[i];
+  }
+  replace_uses(graph, replacements);
+  graph.drop_unused_constants();
+  std::erase_if(graph.nodes(), [&](const std::unique_ptr<Node>& node) {
+    return !node->results.empty() && replacements.count(node->results.front());
+  });
+}
+
+}  // namespace triage::graph

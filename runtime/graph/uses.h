@@ -1,0 +1,30 @@
+#pragma once
+#include <triage/graph.h>
+
+#include <unordered_map>
+
+/// What passes share: walking and replacing the values that nodes use.
+namespace triage::graph {
+
+/// Calls `visit(Value*&)` for every value in the operand, lists included.
+template <typename Visit>
+void for_each_use(Operand& operand, const Visit& visit) {
+  if (auto* value = std::get_if<Value*>(&operand.data)) visit(*value);
+  if (auto* items = std::get_if<std::vector<Operand>>(&operand.data))
+    for (auto& item : *items) for_each_use(item, visit);
+}
+
+template <typename Visit>
+void for_each_use(Node& node, const Visit& visit) {
+  for (auto& operand : node.operands) for_each_use(operand, visit);
+}
+
+using Replacements = std::unordered_map<const Value*, Value*>;
+
+/// Puts the replacement in the place of every use, outputs included.
+void replace_uses(Graph& graph, const Replacements& replacements);
+
+/// Operators whose results hold whatever was in memory: equal calls do not give equal values.
+bool is_uninitialized(const c10::OperatorHandle& op);
+
+}  // namespace triage::graph

@@ -1,0 +1,202 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <triage/config.h>
+#include <triage/location.h>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+/// Flags operations for C++ hosts: the names, argument order and results of the Lua API, with options in a trailing struct.
+///
+/// `f` is a flags tensor `(N, num_words)` (config.h), `z` data with the batch in front, `(N, ...)`, of any dtype and strides,
+/// a mask is a bool `(N,)`. No operation writes to its arguments. Results of N = 0 batches are empty, not errors. Where a
+/// config is not given, the global one holds; it must be the one that the flags were made with (width and policy), the
+/// carrier is read off the flags themselves. Wrong arguments throw triage::InputError; a bad sample never throws.
+///
+/// All run on any device that ATen serves, on CPU as one pass over the data. Masks, counts and flags never require grad;
+/// a row (or element) that was repaired gets gradient exactly 0.
+namespace triage {
+
+struct ConfigOptions {
+  std::optional<ErrorConfig> config = {};
+};
+struct NewOptions {
+  c10::Device device = c10::kCPU;
+  std::optional<ErrorConfig> config = {};
+};
+struct FromCodeOptions {
+  c10::Device device = c10::kCPU;
+  std::optional<int64_t> severity = {};  ///< default: the code's own (default_severity)
+  std::optional<ErrorConfig> config = {};
+};
+struct PushOptions {
+  std::optional<int64_t> severity =
+      {};                 ///< default: the code's own; for a tensor of codes, the config's default_severity
+  at::Tensor where = {};  ///< only these samples; undefined: all
+  std::optional<ErrorConfig> config = {};
+};
+struct SeverityOptions {
+  std::optional<int64_t> severity = {};
+  std::optional<ErrorConfig> config = {};
+};
+struct FixOptions {
+  /// What bad samples get: a number, a tensor that broadcasts to z, or a function that makes one of them.
+  std::variant<double, at::Tensor, std::function<at::Tensor()>> fallback = 0.0;
+  std::vector<int64_t> codes = {};   ///< only entries with these codes count; empty: all
+  int64_t min_severity = err::warn;  ///< only entries at least this bad count
+  std::optional<ErrorConfig> config = {};
+};
+/// Elements that `err::replace` replaces.
+struct ReplaceTargets {
+  bool nan = false;
+  bool posinf = false;
+  bool neginf = false;
+  std::vector<double> values = {};
+};
+
+namespace err {
+
+/// --- making flags ---
+/// Flags without errors for the samples of `x`, on its device.
+at::Tensor new_(const at::Tensor& x, const ConfigOptions& options = {});
+at::Tensor new_t(int64_t samples, const NewOptions& options = {});
+/// Flags of `samples` samples, each with this one error.
+at::Tensor from_code(int64_t code, Location location, int64_t samples, const FromCodeOptions& options = {});
+
+/// --- recording ---
+at::Tensor push(const at::Tensor& f, int64_t code, Location location, const PushOptions& options = {});
+/// A code a sample, `(N,)` of any integer dtype; 0 records nothing; a number that is no code (outside 0..15) is recorded
+/// as UNKNOWN.
+at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location, const PushOptions& options = {});
+at::Tensor push_scalar(const at::Tensor& f, int64_t code, Location location, const SeverityOptions& options = {});
+/// The entries of each further tensor, slot 0 first, pushed into the first.
+at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
+/// Empties every slot with this code; the others stay where they are.
+at::Tensor clear(const at::Tensor& f, int64_t code);
+
+/// --- asking: bool `(N,)` ---
+at::Tensor is_ok(const at::Tensor& f);
+at::Tensor is_err(const at::Tensor& f);
+at::Tensor has_nan(const at::Tensor& f);
+at::Tensor has_inf(const at::Tensor& f);
+at::Tensor has_code(const at::Tensor& f, int64_t code);
+at::Tensor has_critical(const at::Tensor& f);
+at::Tensor has_domain(const at::Tensor& f, int64_t domain);
+at::Tensor has_fallback(const at::Tensor& f);
+/// bool `()`
+at::Tensor all_ok(const at::Tensor& f);
+at::Tensor any_err(const at::Tensor& f);
+inline at::Tensor has_any(const at::Tensor& f) { return any_err(f); }
+/// int32 `(N,)` and int64 `(N,)`
+at::Tensor count_errors(const at::Tensor& f);
+at::Tensor max_severity(const at::Tensor& f);
+/// Of slot 0, int32 `(N,)`; and the bits of slot `index`, int64 `(N,)`.
+at::Tensor get_first_code(const at::Tensor& f);
+at::Tensor get_first_location(const at::Tensor& f);
+at::Tensor get_first_severity(const at::Tensor& f);
+at::Tensor get_slot(const at::Tensor& f, int64_t index);
+
+/// --- choosing samples: results of M <= N rows ---
+at::Tensor get_ok(const at::Tensor& f);
+at::Tensor get_err(const at::Tensor& f);
+at::Tensor take_ok(const at::Tensor& f, const at::Tensor& z);
+at::Tensor take_err(const at::Tensor& f, const at::Tensor& z);
+std::pair<at::Tensor, at::Tensor> partition(const at::Tensor& f, const at::Tensor& z);
+std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const at::Tensor& f,
+                                                                           at::ArrayRef<at::Tensor> zs);
+/// Shape of `z`; the other samples are filled.
+at::Tensor take_ok_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = 0.0);
+at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = 0.0);
+
+/// --- combinators: `fn` runs on all rows; what it made of the other rows is dropped, and their gradient with it ---
+using Transform = std::function<at::Tensor(const at::Tensor&)>;
+using Step = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&)>;  // z -> z, f
+at::Tensor map_ok(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
+at::Tensor map_err(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
+at::Tensor map_err_flags(const at::Tensor& f, const Transform& fn);
+/// A sample with errors is frozen: neither its value nor its flags change.
+std::pair<at::Tensor, at::Tensor> and_then(const at::Tensor& f, const at::Tensor& z, const Step& fn,
+                                           const ConfigOptions& options = {});
+/// The value of a sample with errors is frozen; its flags go on to accumulate.
+std::pair<at::Tensor, at::Tensor> bind(const at::Tensor& f, const at::Tensor& z, const Step& fn,
+                                       const ConfigOptions& options = {});
+/// Records `code` where `fine` is false.
+at::Tensor ensure_mask(const at::Tensor& f, const at::Tensor& fine, int64_t code, Location location,
+                       const SeverityOptions& options = {});
+/// Records `code` where `predicate(z)`, bool `(N,)`, is false.
+at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, int64_t code, Location location,
+                 const SeverityOptions& options = {});
+/// Gives samples with errors the fallback, which broadcasts to z, and records FALLBACK_VALUE (WARN) there: `z, f`.
+std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
+                                                        const at::Tensor& fallback, Location location,
+                                                        const SeverityOptions& options = {});
+/// Replaces elements, not samples. Throws InputError when nothing is targeted.
+at::Tensor replace(const at::Tensor& z, const at::Scalar& value, const ReplaceTargets& targets);
+
+}  // namespace err
+
+/// True when any sample has any error. Reads a value: on an accelerator it waits for it.
+bool has_err(const at::Tensor& f);
+/// The samples with this code: err::has_code with the arguments as the helper has them.
+at::Tensor find(int64_t code, const at::Tensor& f);
+at::Tensor push(const at::Tensor& f, int64_t code, Location location, const PushOptions& options = {});
+/// Gives every sample with any entry in `f` the fallback in all its elements, and records FALLBACK_VALUE (WARN) there: `z, f`.
+std::pair<at::Tensor, at::Tensor> fix(const at::Tensor& z, const at::Tensor& f, Location location,
+                                      const FixOptions& options = {});
+/// Record what is wrong with the samples of `z`, in `f` or, when that is undefined, in new flags. Integers hold neither NaN
+/// nor Inf. A sample with both gets NAN first, then INF.
+at::Tensor flag_nan(const at::Tensor& z, Location location, const at::Tensor& f = {},
+                    const ConfigOptions& options = {});
+at::Tensor flag_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
+                    const ConfigOptions& options = {});
+at::Tensor flag_nan_and_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
+                            const ConfigOptions& options = {});
+/// OUT_OF_BOUNDS for samples with an index below 0 or not below `num_embeddings`.
+at::Tensor flag_oob_indices(const at::Tensor& ids, int64_t num_embeddings, Location location, const at::Tensor& f = {},
+                            const ConfigOptions& options = {});
+
+/// At the boundary: what happened, as plain C++ values. Copies the flags to the CPU where they are not.
+namespace flags {
+
+struct UnpackedError {
+  int64_t severity;
+  int64_t code;
+  int64_t location;
+  std::string severity_name;
+  std::string code_name;
+  std::string location_name;
+  friend bool operator==(const UnpackedError&, const UnpackedError&) = default;
+};
+
+/// One row of `to_table`: an error with its sample and slot.
+struct TableRow {
+  int64_t sample;
+  int64_t slot;
+  UnpackedError error;
+};
+
+/// location name -> code name -> how often
+using Summary = std::map<std::string, std::map<std::string, int64_t>>;
+
+/// The errors of one sample, slot 0 first. `sample` counts from the end where negative.
+std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample);
+/// The errors of every sample. Costs one look at each word, and memory only for samples and errors.
+std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f);
+Summary summary(const at::Tensor& f);
+/// `ErrorFlags(32 samples, no errors)` or `ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)`: codes by
+/// falling count, of equals the one met first; at most three locations in order of their names, then ` +K more`.
+std::string repr(const at::Tensor& f);
+/// One sample in lines for people: `[OK] No errors`, or a line an error.
+std::string pretty_print(const at::Tensor& f, int64_t sample);
+/// Every error of the batch, samples in order, slot 0 first.
+std::vector<TableRow> to_table(const at::Tensor& f);
+
+}  // namespace flags
+}  // namespace triage

@@ -1,0 +1,115 @@
+// The registry of locations. One table, guarded by a shared mutex: readers (names at the boundary, ids of known paths)
+// do not block each other, and nothing is ever removed but by `reset`.
+#include <c10/util/Exception.h>
+#include <triage/error.h>
+#include <triage/location.h>
+
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+namespace triage {
+namespace {
+
+struct Registry {
+  std::shared_mutex mutex;
+  std::map<std::string, int64_t, std::less<>> ids;
+  std::vector<std::string> paths{"Unknown"};  // by id
+  bool warned_full = false;
+};
+
+Registry& registry() {
+  static auto* instance = new Registry;  // outlives every static that may still record an error at exit
+  return *instance;
+}
+
+int64_t find(const Registry& r, std::string_view path) {
+  if (path == r.paths[0]) return ErrorLocation::UNKNOWN;
+  auto it = r.ids.find(path);
+  return it == r.ids.end() ? -1 : it->second;
+}
+
+}  // namespace
+
+int64_t ErrorLocation::register_path(std::string_view path) {
+  if (path.empty()) {
+    throw InputError(
+        "A location's path must not be empty; leave the location out (id 0, `Unknown`) or name the place.");
+  }
+  auto& r = registry();
+  {
+    std::shared_lock lock(r.mutex);
+    if (int64_t id = find(r, path); id >= 0) return id;
+  }
+  bool warn = false;
+  {
+    std::unique_lock lock(r.mutex);
+    if (int64_t id = find(r, path); id >= 0) return id;
+    const auto id = static_cast<int64_t>(r.paths.size());
+    if (id <= MAX_LOCATION_ID) {
+      r.ids.emplace(path, id);
+      r.paths.emplace_back(path);
+      return id;
+    }
+    warn = !r.warned_full;
+    r.warned_full = true;
+  }
+  if (warn) {
+    TORCH_WARN("All ", MAX_LOCATION_ID, " locations are taken: `", std::string(path),
+               "` and every further new path are recorded as `Unknown` (id 0). Use fewer, coarser paths.");
+  }
+  return UNKNOWN;
+}
+
+int64_t ErrorLocation::get(std::string_view path) {
+  auto& r = registry();
+  std::shared_lock lock(r.mutex);
+  const int64_t id = find(r, path);
+  return id < 0 ? UNKNOWN : id;
+}
+
+std::string ErrorLocation::path(int64_t id) {
+  auto& r = registry();
+  std::shared_lock lock(r.mutex);
+  return id >= 0 && id < static_cast<int64_t>(r.paths.size()) ? r.paths[static_cast<size_t>(id)] : std::string();
+}
+
+std::string ErrorLocation::name(int64_t id) {
+  auto found = path(id);
+  return found.empty() ? "Location_" + std::to_string(id) : found;
+}
+
+bool ErrorLocation::is_registered(std::string_view path) {
+  auto& r = registry();
+  std::shared_lock lock(r.mutex);
+  return r.ids.find(path) != r.ids.end();
+}
+
+int64_t ErrorLocation::count() {
+  auto& r = registry();
+  std::shared_lock lock(r.mutex);
+  return static_cast<int64_t>(r.paths.size());
+}
+
+void ErrorLocation::reset() {
+  auto& r = registry();
+  std::unique_lock lock(r.mutex);
+  r.ids.clear();
+  r.paths.resize(1);
+  r.warned_full = false;
+}
+
+std::map<std::string, int64_t> ErrorLocation::get_all_paths() {
+  auto& r = registry();
+  std::shared_lock lock(r.mutex);
+  return {r.ids.begin(), r.ids.end()};
+}
+
+Location::Location(int64_t number) : id(number) {
+  if (number < 0 || number > ErrorLocation::MAX_LOCATION_ID) {
+    throw InputError("A location id must be 0.." + std::to_string(ErrorLocation::MAX_LOCATION_ID) + "; got " +
+                     std::to_string(number) + ". Pass a path to have an id chosen.");
+  }
+}
+
+}  // namespace triage

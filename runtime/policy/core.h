@@ -1,0 +1,142 @@
+#pragma once
+#include "runtime/policy/epochs.h"
+#include "runtime/policy/janitor.h"
+#include "runtime/policy/source_file.h"
+#include "runtime/policy/version.h"
+
+#include <spdlog/logger.h>
+#include <triage/runtime.h>
+
+#include <atomic>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace triage::policy {
+
+/// What the policies of a Runtime share. Lives as long as the Runtime, any of its policies, or any Watch.
+class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
+ public:
+  explicit RuntimeCore(RuntimeOptions options);
+
+  const RuntimeOptions& options() const noexcept { return options_; }
+  spdlog::logger& logger() const noexcept { return *options_.logger; }
+  Janitor& janitor() noexcept { return janitor_; }
+  const LastGood& last_good() const noexcept { return last_good_; }
+
+  void define(HostFunction function);
+  /// Loads `source` under budget and makes a version of it; it is not live yet. Throws LoadError, LimitError, InputError.
+  std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path, bool run_tests) const;
+  ScriptOptions script_options(const std::string& path) const;
+
+  /// Makes the handle's shared pointer: when the last handle goes, the janitor destroys the policy.
+  std::shared_ptr<PolicyCore> adopt(std::unique_ptr<PolicyCore> core);
+  std::vector<std::shared_ptr<PolicyCore>> policies() const;
+  void add_watch(const std::shared_ptr<WatchCore>& watch);
+
+ private:
+  RuntimeOptions options_;
+  LastGood last_good_;
+  mutable std::mutex mutex_;  // what follows
+  std::vector<HostFunction> host_functions_;
+  std::vector<std::weak_ptr<PolicyCore>> policies_;
+  std::vector<std::weak_ptr<WatchCore>> watches_;
+  Janitor janitor_;  // last: it stops before the rest goes
+};
+
+/// One policy: its live version, which calls read without a lock, and all that changes it.
+class PolicyCore {
+ public:
+  /// `path` is as the user gave it; `file` is empty for a policy that does not live in a file.
+  PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file);
+  ~PolicyCore();
+  PolicyCore(const PolicyCore&) = delete;
+  PolicyCore& operator=(const PolicyCore&) = delete;
+
+  /// The first version. Of a file that is missing or broken, the last good bytes are taken, if a cache holds them.
+  void load_first(std::optional<std::string> source);
+
+  std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+  /// Runs the live version once and throws what it throws, whatever `on_error` says.
+  void prepare(at::ArrayRef<at::Tensor> inputs);
+  void set_param(const std::string& name, c10::Scalar value);
+
+  enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };
+  /// Takes up the file as it is now. `retry`: also a source that was refused before.
+  FileChange follow_file(bool retry);
+  Reload replace(std::string source);
+  void rollback(int number, bool pin);
+  void unpin();
+
+  const std::string& name() const noexcept { return name_; }
+  const std::string& path() const noexcept { return path_; }
+  const std::filesystem::path& file() const noexcept { return file_; }  // absolute; empty where there is none
+  RuntimeCore& runtime() const noexcept { return *runtime_; }
+  VersionInfo version() const;
+  std::vector<VersionInfo> versions() const;
+
+  /// Calls `look(const PolicyVersion&)` with the live version, which is not freed meanwhile.
+  template <class Look>
+  auto with_live(Look&& look) const {
+    Epochs::Reading reading(*epochs_);
+    return look(*live_.load(std::memory_order_seq_cst)->version);
+  }
+
+ private:
+  /// All that one call needs, replaced as a whole. Immutable.
+  struct Live {
+    std::shared_ptr<PolicyVersion> version;
+    std::vector<at::Tensor> params;
+    std::shared_ptr<PolicyVersion>
+        last_good;  // where on_error asks for it: the latest earlier one that has run; may be null
+    std::vector<at::Tensor> last_good_params;
+  };
+  struct Retired {
+    std::unique_ptr<const Live> live;
+    std::vector<std::shared_ptr<PolicyVersion>> versions;
+  };
+
+  static void run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                          const std::vector<at::Tensor>& params, const RunOptions& options,
+                          std::vector<at::Tensor>& outputs);
+  void recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+               std::vector<at::Tensor>& outputs);
+  void report_failure(PolicyVersion& version, const std::exception& error) const;
+
+  FileChange take_up(std::string source, bool retry);
+  std::shared_ptr<PolicyVersion> make_successor(std::string source) const;
+  void go_live(const std::shared_ptr<PolicyVersion>& version);
+  void publish(const std::shared_ptr<PolicyVersion>& version);  // with mutex_ held
+  std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& before) const;
+  std::shared_ptr<PolicyVersion> find_kept(int number) const;
+  bool note_failure(const std::string& message, const Source& source);
+  void clear_failure();
+  bool pinned() const;
+
+  const std::shared_ptr<RuntimeCore> runtime_;
+  const std::string path_;
+  const std::filesystem::path file_;
+  std::string name_;  // fixed by load_first
+
+  const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
+  std::atomic<const Live*> live_{nullptr};
+
+  std::mutex changing_;     // one reload, rollback or pin at a time; may be held for long
+  uint64_t seen_hash_ = 0;  // of the source last looked at, taken over or not; under changing_
+  bool refused_ = false;    // ... and was refused; under changing_
+  bool deleted_ = false;    // the file was gone when last looked at; under changing_
+
+  mutable std::mutex mutex_;                             // short: what follows, and replacing live_
+  std::deque<std::shared_ptr<PolicyVersion>> versions_;  // kept for rollback, oldest first; the live one is among them
+  Params params_;                                        // set by the host for all calls
+  std::optional<LoadFailure> last_error_;
+  bool pinned_ = false;
+  int next_number_ = 1;
+};
+
+}  // namespace triage::policy

@@ -1,0 +1,65 @@
+#include "runtime/policy/front_end.h"
+
+#include <fmt/format.h>
+#include <triage/front_end.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+namespace triage {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, FrontEnd> front_ends;
+};
+
+// Never destroyed: policies may be loaded while other statics are going away.
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+std::string known_endings(const Registry& all) {
+  std::string list;
+  for (const auto& [ending, front_end] : all.front_ends) list += list.empty() ? ending : ", " + ending;
+  return list;
+}
+
+}  // namespace
+
+void register_front_end(const std::string& ending, FrontEnd front_end) {
+  std::lock_guard lock(registry().mutex);
+  registry().front_ends[ending] = std::move(front_end);
+}
+
+FrontEnd find_front_end(const std::string& path) {
+  const std::string ending = policy::ending_of(path);
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().front_ends.find(ending);
+  if (found != registry().front_ends.end()) return found->second;
+  const std::string known = known_endings(registry());
+  throw LoadError(known.empty()
+                      ? fmt::format("cannot load '{}': this program has no script engine; link triage::triage "
+                                    "(triage::runtime alone has no Lua)",
+                                    path)
+                      : fmt::format("cannot load '{}': no script engine for the ending '{}'; there are ones for {}",
+                                    path, ending, known),
+                  {path, 0});
+}
+
+namespace policy {
+
+std::string ending_of(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension().string();
+  return ending.empty() ? ".lua" : ending;
+}
+
+bool has_front_end(const std::string& path) {
+  std::lock_guard lock(registry().mutex);
+  return registry().front_ends.count(ending_of(path)) > 0;
+}
+
+}  // namespace policy
+}  // namespace triage

@@ -1,0 +1,91 @@
+#include "runtime/policy/janitor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+namespace triage::policy {
+
+Janitor::Janitor() : thread_([this] { loop(); }) {}
+
+Janitor::~Janitor() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Janitor::retire(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> garbage) {
+  {
+    std::lock_guard lock(mutex_);
+    items_.push_back({std::move(epochs), Grace{}, std::move(garbage)});
+  }
+  wake_.notify_all();
+}
+
+bool Janitor::discard(std::shared_ptr<void>& garbage) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    items_.push_back({nullptr, Grace{}, std::move(garbage)});
+  }
+  wake_.notify_all();
+  return true;
+}
+
+void Janitor::close() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  idle_.wait(lock, [this] { return items_.empty() && !busy_; });
+}
+
+void Janitor::loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_ || !items_.empty()) {
+    std::vector<Item> ripe = take_ripe();
+    if (!ripe.empty()) {
+      busy_ = true;
+      lock.unlock();
+      ripe.clear();  // destructors of policies and versions run here, without the lock
+      lock.lock();
+      busy_ = false;
+      continue;
+    }
+    if (items_.empty()) idle_.notify_all();
+    wait(lock);
+  }
+  idle_.notify_all();
+}
+
+std::vector<Janitor::Item> Janitor::take_ripe() {
+  std::set<Epochs*> flipped;
+  std::vector<Item> ripe;
+  const auto is_ripe = [&](Item& item) {
+    if (!item.epochs || item.grace.passed(*item.epochs)) return true;
+    if (flipped.insert(item.epochs.get()).second) item.epochs->flip();
+    return false;
+  };
+  auto kept = items_.begin();
+  for (Item& item : items_) {
+    if (is_ripe(item)) {
+      ripe.push_back(std::move(item));
+    } else {
+      if (&*kept != &item) *kept = std::move(item);
+      ++kept;
+    }
+  }
+  items_.erase(kept, items_.end());
+  return ripe;
+}
+
+void Janitor::wait(std::unique_lock<std::mutex>& lock) {
+  if (!items_.empty()) {
+    wake_.wait_for(lock, std::chrono::milliseconds(2));  // readers leave without telling anybody
+  } else if (!stopping_) {
+    wake_.wait(lock, [this] { return stopping_ || !items_.empty(); });
+  }
+}
+
+}  // namespace triage::policy

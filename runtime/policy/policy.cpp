@@ -1,0 +1,136 @@
+#include "runtime/policy/core.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/runtime.h>
+
+#include <algorithm>
+
+namespace triage {
+namespace {
+
+/// Inputs by name in the order of the signature.
+std::vector<at::Tensor> ordered(const std::string& policy, const std::vector<std::string>& names,
+                                const Policy::NamedTensors& given) {
+  std::vector<at::Tensor> inputs(names.size());
+  for (const auto& [name, tensor] : given) {
+    const auto place = std::find(names.begin(), names.end(), name);
+    if (place == names.end())
+      throw InputError(
+          fmt::format("policy '{}' has no input '{}'; it takes ({})", policy, name, fmt::join(names, ", ")));
+    at::Tensor& input = inputs[static_cast<size_t>(place - names.begin())];
+    if (input.defined()) throw InputError(fmt::format("policy '{}': input '{}' is given twice", policy, name));
+    input = tensor;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].defined())
+      throw InputError(
+          fmt::format("policy '{}': input '{}' is missing; it takes ({})", policy, names[i], fmt::join(names, ", ")));
+  return inputs;
+}
+
+std::vector<std::string> names_for(const Signature& signature, size_t count) {
+  std::vector<std::string> names = signature.outputs;
+  for (size_t i = names.size(); i < count; ++i) names.push_back(fmt::format("out{}", i));
+  return names;
+}
+
+}  // namespace
+
+Outputs::Outputs(std::vector<std::string> names, std::vector<at::Tensor> tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) items_.emplace_back(std::move(names.at(i)), std::move(tensors[i]));
+}
+
+const at::Tensor& Outputs::operator[](std::string_view name) const {
+  for (const auto& item : items_)
+    if (item.first == name) return item.second;
+  std::string names;
+  for (const auto& item : items_) names += names.empty() ? item.first : ", " + item.first;
+  throw InputError(fmt::format("there is no output '{}'; there are ({})", name, names));
+}
+
+bool Outputs::contains(std::string_view name) const noexcept {
+  return std::any_of(items_.begin(), items_.end(), [&](const auto& item) { return item.first == name; });
+}
+
+policy::PolicyCore& Policy::core() const {
+  if (!core_) throw InputError("this triage::Policy holds no policy; get one from Runtime::load");
+  return *core_;
+}
+
+void Policy::throw_output_count(size_t wanted, size_t got) const {
+  throw InputError(fmt::format("policy '{}' has {} output{} ({}); run<{}> cannot take them", name(), got,
+                               got == 1 ? "" : "s", fmt::join(names_for(signature(), got), ", "), wanted));
+}
+
+std::vector<at::Tensor> Policy::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
+  return core().run(inputs, options);
+}
+
+Outputs Policy::run_named(const NamedTensors& inputs, const RunOptions& options) const {
+  // Names cannot change while the policy lives: a reload that would change them is refused.
+  const auto names = core().with_live([](const policy::PolicyVersion& live) { return live.signature.inputs; });
+  std::vector<at::Tensor> outputs = core().run(ordered(name(), names, inputs), options);
+  const size_t count = outputs.size();
+  return Outputs(names_for(signature(), count), std::move(outputs));
+}
+
+void Policy::prepare(at::ArrayRef<at::Tensor> inputs) const { core().prepare(inputs); }
+
+void Policy::set_param(const std::string& name, c10::Scalar value) const { core().set_param(name, value); }
+
+const std::string& Policy::name() const { return core().name(); }
+
+Signature Policy::signature() const {
+  return core().with_live([](const policy::PolicyVersion& live) { return live.known_signature(); });
+}
+
+VersionInfo Policy::version() const { return core().version(); }
+
+std::vector<VersionInfo> Policy::versions() const { return core().versions(); }
+
+void Policy::rollback(int number) const { core().rollback(number, /*pin=*/false); }
+
+void Policy::pin(int number) const { core().rollback(number, /*pin=*/true); }
+
+Reload Policy::unpin() const {
+  core().unpin();
+  return reload();
+}
+
+Reload Policy::reload() const {
+  using Change = policy::PolicyCore::FileChange;
+  const Change change = core().follow_file(/*retry=*/true);
+  if (change == Change::swapped) return Reload::swapped;
+  return change == Change::refused || change == Change::deleted ? Reload::refused : Reload::unchanged;
+}
+
+Reload Policy::replace(std::string_view source) const { return core().replace(std::string(source)); }
+
+std::vector<CapturedGraph> Policy::graphs() const {
+  return core().with_live([](const policy::PolicyVersion& live) {
+    std::vector<std::string> names = live.signature.inputs;
+    for (const Param& param : live.signature.params) names.push_back(param.name);
+    std::vector<CapturedGraph> graphs;
+    for (const capture::Entry* entry : live.compiled.entries())
+      graphs.push_back({entry->graph, entry->guards.text(names)});
+    return graphs;
+  });
+}
+
+std::vector<std::string> Policy::graph_breaks() const {
+  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.graph_breaks(); });
+}
+
+std::vector<bool> Policy::flags_outputs() const {
+  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.flags_outputs(); });
+}
+
+std::vector<std::pair<std::string, std::string>> Policy::run_tests() const {
+  // In an interpreter of its own: the live one may be answering a call.
+  const auto [source, path] =
+      core().with_live([](const policy::PolicyVersion& live) { return std::pair(live.source, live.path); });
+  return find_front_end(path)(source, core().runtime().script_options(path))->run_tests();
+}
+
+}  // namespace triage

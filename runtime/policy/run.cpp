@@ -1,0 +1,124 @@
+// The path of one call through a policy, and what happens when the policy fails.
+#include "runtime/policy/core.h"
+#include "runtime/policy/pass_through.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/error.h>
+
+#include <algorithm>
+#include <new>
+
+namespace triage::policy {
+namespace {
+
+[[noreturn]] void throw_input_count(const PolicyVersion& version, size_t got) {
+  const auto& names = version.signature.inputs;
+  throw InputError(fmt::format("policy '{}' takes {} input{} ({}), and was given {}", version.name, names.size(),
+                               names.size() == 1 ? "" : "s", fmt::join(names, ", "), got));
+}
+
+[[noreturn]] void throw_undefined(const PolicyVersion& version, size_t index) {
+  throw InputError(fmt::format("policy '{}': input '{}' is an undefined tensor; every input must be given",
+                               version.name, version.signature.inputs[index]));
+}
+
+void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  if (inputs.size() != version.signature.inputs.size()) throw_input_count(version, inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].defined()) throw_undefined(version, i);
+  for (const size_t index : options.donate)
+    if (index >= inputs.size())
+      throw InputError(fmt::format("policy '{}': cannot donate input {}; there are {} inputs, counted from 0",
+                                   version.name, index, inputs.size()));
+}
+
+/// The values for params that `version` has: an earlier version may lack some of them.
+Params those_of(const PolicyVersion& version, const Params& values) {
+  Params known;
+  for (const auto& value : values)
+    if (std::any_of(version.signature.params.begin(), version.signature.params.end(),
+                    [&](const Param& param) { return param.name == value.first; }))
+      known.push_back(value);
+  return known;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  const Epochs::Reading reading(*epochs_);
+  const Live& live = *live_.load(std::memory_order_seq_cst);
+  check_inputs(*live.version, inputs, options);
+  std::vector<at::Tensor> outputs;
+  try {
+    run_version(*live.version, inputs, live.params, options, outputs);
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    report_failure(*live.version, error);
+    if (runtime_->options().on_error == OnError::raise) throw;
+    recover(live, inputs, options, outputs);
+  }
+  return outputs;
+}
+
+void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs) {
+  const Epochs::Reading reading(*epochs_);
+  const Live& live = *live_.load(std::memory_order_seq_cst);
+  check_inputs(*live.version, inputs, {});
+  std::vector<at::Tensor> outputs;
+  run_version(*live.version, inputs, live.params, {}, outputs);
+}
+
+void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                             const std::vector<at::Tensor>& params, const RunOptions& options,
+                             std::vector<at::Tensor>& outputs) {
+  try {
+    if (options.params.empty()) {
+      version.compiled.run(inputs, params, options.deadline, outputs);
+    } else {
+      version.compiled.run(inputs, override_params(version, params, options.params), options.deadline, outputs);
+    }
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {  // what ATen throws: mostly c10::Error
+    const auto* known = dynamic_cast<const c10::Error*>(&error);
+    throw PolicyError(fmt::format("policy '{}' (version {}) failed: {}", version.name, version.number,
+                                  known ? known->what_without_backtrace() : error.what()),
+                      {version.path, 0});
+  }
+  if (!version.has_run.load(std::memory_order_relaxed)) version.has_run.store(true, std::memory_order_relaxed);
+}
+
+/// Called while the policy's error is being handled; throws that error again where the chosen way does not lead on.
+void PolicyCore::recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                         std::vector<at::Tensor>& outputs) {
+  outputs.clear();
+  if (runtime_->options().on_error == OnError::pass_through) {
+    outputs = pass_through(*live.version, inputs);
+    return;
+  }
+  if (!live.last_good) throw;
+  RunOptions earlier = options;
+  earlier.params = those_of(*live.last_good, options.params);
+  try {
+    run_version(*live.last_good, inputs, live.last_good_params, earlier, outputs);
+    return;
+  } catch (const std::exception& error) {
+    report_failure(*live.last_good, error);
+  }
+  throw;
+}
+
+void PolicyCore::report_failure(PolicyVersion& version, const std::exception& error) const {
+  // A policy that fails on every batch must not drown the log: the 1st, 2nd, 4th, 8th ... failure is told.
+  const uint64_t count = version.failures.fetch_add(1, std::memory_order_relaxed) + 1;
+  if ((count & (count - 1)) != 0) return;
+  runtime_->logger().warn("policy '{}' version {} failed (failure {} of this version): {}", version.name,
+                          version.number, count, error.what());
+}
+
+}  // namespace triage::policy

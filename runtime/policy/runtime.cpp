@@ -1,0 +1,154 @@
+#include <triage/runtime.h>
+
+#include "runtime/policy/core.h"
+#include "runtime/policy/watch.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <triage/backend.h>
+
+#include <algorithm>
+
+namespace triage {
+namespace policy {
+namespace {
+
+RuntimeOptions completed(RuntimeOptions options) {
+  if (!options.logger) options.logger = spdlog::default_logger();
+  find_backend(options.backend);  // a wrong name is told here, not at the first call
+  return options;
+}
+
+template <class T>
+void drop_expired(std::vector<std::weak_ptr<T>>& list) {
+  list.erase(std::remove_if(list.begin(), list.end(), [](const auto& item) { return item.expired(); }), list.end());
+}
+
+/// The end of the last handle. The policy goes to the janitor; once its Runtime is gone, it is destroyed here.
+void release(PolicyCore* core) {
+  const std::shared_ptr<RuntimeCore> runtime = core->runtime().shared_from_this();  // outlives what follows
+  std::shared_ptr<void> garbage = std::unique_ptr<PolicyCore>(core);
+  runtime->janitor().discard(garbage);
+}
+
+}  // namespace
+
+RuntimeCore::RuntimeCore(RuntimeOptions options)
+    : options_(completed(std::move(options))), last_good_(options_.cache_dir) {}
+
+void RuntimeCore::define(HostFunction function) {
+  std::lock_guard lock(mutex_);
+  const auto same = std::find_if(host_functions_.begin(), host_functions_.end(),
+                                 [&](const HostFunction& known) { return known.name == function.name; });
+  if (same != host_functions_.end()) {
+    *same = std::move(function);
+  } else {
+    host_functions_.push_back(std::move(function));
+  }
+}
+
+ScriptOptions RuntimeCore::script_options(const std::string& path) const {
+  ScriptOptions script;
+  script.path = path;
+  script.limits = options_.limits;
+  script.print = options_.print;
+  std::lock_guard lock(mutex_);
+  script.host_functions = host_functions_;
+  return script;
+}
+
+std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path,
+                                                         bool run_tests) const {
+  std::shared_ptr<Script> script = find_front_end(path)(source, script_options(path));
+  if (run_tests) check_tests(*script);
+  capture::Compiled::Options compile;
+  compile.backend = options_.backend;
+  compile.fullgraph = options_.fullgraph || script->fullgraph();
+  compile.warn = [logger = options_.logger](const std::string& text) { logger->warn("{}", text); };
+  compile.inform = [logger = options_.logger](const std::string& text) { logger->info("{}", text); };
+  return std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
+}
+
+std::shared_ptr<PolicyCore> RuntimeCore::adopt(std::unique_ptr<PolicyCore> core) {
+  std::shared_ptr<PolicyCore> shared(core.release(), release);
+  std::vector<std::weak_ptr<WatchCore>> watches;
+  {
+    std::lock_guard lock(mutex_);
+    drop_expired(policies_);
+    policies_.push_back(shared);
+    watches = watches_;
+  }
+  // The file may have changed after it was read and before a Watch knew of the policy.
+  for (const auto& weak : watches)
+    if (const auto watch = weak.lock()) watch->look_again();
+  return shared;
+}
+
+std::vector<std::shared_ptr<PolicyCore>> RuntimeCore::policies() const {
+  std::vector<std::shared_ptr<PolicyCore>> alive;
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : policies_)
+    if (auto core = weak.lock()) alive.push_back(std::move(core));
+  return alive;
+}
+
+void RuntimeCore::add_watch(const std::shared_ptr<WatchCore>& watch) {
+  std::lock_guard lock(mutex_);
+  drop_expired(watches_);
+  watches_.push_back(watch);
+}
+
+}  // namespace policy
+
+using policy::PolicyCore;
+using policy::RuntimeCore;
+
+Runtime::Runtime(RuntimeOptions options) : core_(std::make_shared<RuntimeCore>(std::move(options))) {}
+
+Runtime::Runtime(Runtime&&) noexcept = default;
+
+Runtime& Runtime::operator=(Runtime&& other) noexcept {
+  if (this != &other) {
+    Runtime old(std::move(*this));
+    core_ = std::move(other.core_);
+  }
+  return *this;
+}
+
+Runtime::~Runtime() {
+  if (core_) core_->janitor().close();
+}
+
+Policy Runtime::load(const std::filesystem::path& path) {
+  const std::filesystem::path file = std::filesystem::absolute(path).lexically_normal();
+  auto loaded = std::make_unique<PolicyCore>(core_, path.string(), file);
+  loaded->load_first(policy::read_source(file));
+  return Policy(core_->adopt(std::move(loaded)));
+}
+
+Policy Runtime::load_source(std::string_view source, const std::string& name) {
+  auto loaded = std::make_unique<PolicyCore>(core_, name, std::filesystem::path());
+  loaded->load_first(std::string(source));
+  return Policy(core_->adopt(std::move(loaded)));
+}
+
+void Runtime::define(const std::string& name,
+                     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn) {
+  if (name.empty() || !fn) throw InputError("Runtime::define needs a name and a function");
+  core_->define({name, std::move(fn)});
+}
+
+Watch Runtime::watch(const std::filesystem::path& dir, WatchOptions options) {
+  auto watch = std::make_shared<policy::WatchCore>(core_, dir, std::move(options));
+  core_->add_watch(watch);
+  watch->start();
+  return Watch(std::move(watch));
+}
+
+std::vector<Policy> Runtime::policies() const {
+  std::vector<Policy> handles;
+  for (auto& core : core_->policies()) handles.push_back(Policy(std::move(core)));
+  return handles;
+}
+
+}  // namespace triage

@@ -1,0 +1,106 @@
+#include "runtime/policy/source_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <triage/error.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace triage::policy {
+namespace {
+
+constexpr size_t largest_source = 16u << 20;
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
+  throw FileError(fmt::format("cannot read the policy '{}': {}", path.string(), why), {path.string(), 0});
+}
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() { ::close(fd); }
+};
+
+std::string write_whole(const std::filesystem::path& path, std::string_view bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return fmt::format("{}: {}", path.string(), std::strerror(errno));
+  Descriptor file{fd};
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return fmt::format("{}: {}", path.string(), std::strerror(errno));
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t hash_of(std::string_view bytes) noexcept {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+  return hash;
+}
+
+std::string hash_text(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+std::optional<std::string> read_source(const std::filesystem::path& path) {
+  // O_NONBLOCK: a fifo of that name must not hang the program.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    refuse(path, std::strerror(errno));
+  }
+  Descriptor file{fd};
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) refuse(path, std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) refuse(path, S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file");
+  std::string bytes;
+  char chunk[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(fd, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) refuse(path, std::strerror(errno));
+    if (got == 0) return bytes;
+    bytes.append(chunk, static_cast<size_t>(got));
+    if (bytes.size() > largest_source) refuse(path, fmt::format("it is larger than {} MB", largest_source >> 20));
+  }
+}
+
+LastGood::LastGood(std::filesystem::path cache_dir) : dir_(cache_dir.empty() ? cache_dir : cache_dir / "last_good") {}
+
+std::filesystem::path LastGood::place_of(const std::filesystem::path& path) const {
+  const std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  return dir_ / fmt::format("{}-{}", hash_text(hash_of(absolute)), path.filename().string());
+}
+
+std::string LastGood::keep(const std::filesystem::path& path, std::string_view bytes) const {
+  if (dir_.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(dir_, error);
+  if (error) return fmt::format("{}: {}", dir_.string(), error.message());
+  static std::atomic<uint64_t> serial{0};
+  const std::filesystem::path place = place_of(path);
+  const std::filesystem::path draft = fmt::format("{}.{}.{}.tmp", place.string(), ::getpid(), serial++);
+  std::string failure = write_whole(draft, bytes);
+  if (failure.empty()) {
+    std::filesystem::rename(draft, place, error);
+    if (error) failure = fmt::format("{}: {}", place.string(), error.message());
+  }
+  if (!failure.empty()) std::filesystem::remove(draft, error);
+  return failure;
+}
+
+std::optional<std::string> LastGood::find(const std::filesystem::path& path) const {
+  if (dir_.empty()) return std::nullopt;
+  try {
+    return read_source(place_of(path));
+  } catch (const FileError&) {
+    return std::nullopt;  // a cache that cannot be read is no cache
+  }
+}
+
+}  // namespace triage::policy

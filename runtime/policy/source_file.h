@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace triage::policy {
+
+/// 64 bits that tell one source from another (FNV-1a); stable over machines and releases, not meant against forgery.
+uint64_t hash_of(std::string_view bytes) noexcept;
+std::string hash_text(uint64_t hash);
+
+/// All bytes of a file, read once; nothing where there is no such file. Throws FileError for one that cannot be read, is
+/// not a regular file, or is larger than any script should be.
+std::optional<std::string> read_source(const std::filesystem::path& path);
+
+/// Keeps the last bytes that went live for each policy file, so that a restart with a broken file finds a policy. Without
+/// a folder it keeps nothing.
+class LastGood {
+ public:
+  explicit LastGood(std::filesystem::path cache_dir);
+  /// Replaces what is kept for `path`, all or nothing. Returns why it could not be done; empty: done.
+  std::string keep(const std::filesystem::path& path, std::string_view bytes) const;
+  std::optional<std::string> find(const std::filesystem::path& path) const;
+
+ private:
+  std::filesystem::path place_of(const std::filesystem::path& path) const;
+  std::filesystem::path dir_;
+};
+
+}  // namespace triage::policy

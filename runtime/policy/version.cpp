@@ -1,0 +1,172 @@
+#include "runtime/policy/version.h"
+
+#include "runtime/policy/source_file.h"
+
+#include <ATen/ScalarOps.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace triage::policy {
+namespace {
+
+const char* kind_of(const c10::IValue& value) {
+  if (value.isBool()) return "a boolean";
+  return value.isInt() ? "an integer" : "a number";
+}
+
+/// `value` as the type that the param has: guards and type promotion depend on it.
+c10::Scalar converted(const Param& param, const c10::Scalar& value) {
+  if (param.value.isBool()) {
+    if (value.isBoolean()) return value;
+  } else if (param.value.isInt()) {
+    if (value.isIntegral(/*includeBool=*/false)) return value;
+    if (value.isFloatingPoint() && value.toDouble() == static_cast<double>(static_cast<int64_t>(value.toDouble())))
+      return static_cast<int64_t>(value.toDouble());
+  } else if (value.isIntegral(/*includeBool=*/false) || value.isFloatingPoint()) {
+    return value.toDouble();
+  }
+  throw InputError(fmt::format("param '{}' is {}, which the given value is not", param.name, kind_of(param.value)));
+}
+
+at::Tensor wrapped_number(const c10::Scalar& value) {
+  c10::InferenceMode off(false);  // a param made by a caller in inference mode must look the same to guards
+  at::Tensor tensor = c10::scalar_to_tensor(value);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+const Param* find_param(const Signature& signature, const std::string& name) {
+  for (const Param& param : signature.params)
+    if (param.name == name) return &param;
+  return nullptr;
+}
+
+std::string list_of(const std::vector<std::string>& names) { return fmt::format("({})", fmt::join(names, ", ")); }
+
+void refuse(const PolicyVersion& live, const std::string& change) {
+  throw LoadError(
+      fmt::format("the new source changes {}; hosts call it as version {} is. Keep the contract, or load it as "
+                  "another policy",
+                  change, live.number),
+      {live.path, 0});
+}
+
+std::string kind_name(bool is_flags, const std::optional<graph::TensorMeta>& meta) {
+  if (is_flags) return "flags";
+  return meta ? c10::toString(meta->dtype) : "unknown";
+}
+
+/// The entry of `version` that was captured for such inputs, whatever their sizes.
+const capture::Entry* entry_like(const PolicyVersion& version, const std::vector<capture::InputShape>& shape) {
+  for (const capture::Entry* entry : version.compiled.entries()) {
+    const bool same =
+        std::equal(entry->shape.begin(), entry->shape.end(), shape.begin(), shape.end(),
+                   [](const auto& a, const auto& b) { return a.dtype == b.dtype && a.sizes.size() == b.sizes.size(); });
+    if (same) return entry;
+  }
+  return nullptr;
+}
+
+void check_output_kinds(const PolicyVersion& live, const PolicyVersion& next) {
+  const std::vector<std::string> names = live.known_signature().outputs;
+  for (const capture::Entry* before : live.compiled.entries()) {
+    const capture::Entry* after = entry_like(next, before->shape);
+    if (!after) continue;
+    const auto& old_outputs = before->graph->outputs();
+    const auto& new_outputs = after->graph->outputs();
+    for (size_t i = 0; i < std::min(old_outputs.size(), new_outputs.size()); ++i) {
+      const bool same_dtype =
+          !old_outputs[i]->meta || !new_outputs[i]->meta || old_outputs[i]->meta->dtype == new_outputs[i]->meta->dtype;
+      if (before->flags_outputs[i] == after->flags_outputs[i] && same_dtype) continue;
+      refuse(live, fmt::format("the type of output '{}' from {} to {}", i < names.size() ? names[i] : std::to_string(i),
+                               kind_name(before->flags_outputs[i], old_outputs[i]->meta),
+                               kind_name(after->flags_outputs[i], new_outputs[i]->meta)));
+    }
+  }
+}
+
+}  // namespace
+
+PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options,
+                             std::string source_text, std::string where)
+    : source(std::move(source_text)),
+      hash(hash_text(hash_of(source))),
+      path(std::move(where)),
+      name(script->name()),
+      signature(script->signature()),
+      compiled(script, std::move(options)) {}
+
+Signature PolicyVersion::known_signature() const {
+  Signature known = signature;
+  if (known.outputs.empty())
+    for (size_t i = 0, count = compiled.flags_outputs().size(); i < count; ++i)
+      known.outputs.push_back(fmt::format("out{}", i));
+  return known;
+}
+
+VersionInfo PolicyVersion::info() const {
+  VersionInfo info;
+  info.number = number;
+  info.hash = hash;
+  info.since = since;
+  info.path = path;
+  return info;
+}
+
+std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values) {
+  std::vector<at::Tensor> tensors;
+  for (const Param& param : signature.params) {
+    c10::Scalar value = param.value.toScalar();
+    for (const auto& [name, given] : values)
+      if (name == param.name) value = converted(param, given);
+    tensors.push_back(wrapped_number(value));
+  }
+  return tensors;
+}
+
+std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
+                                        const Params& values) {
+  const auto& params = version.signature.params;
+  for (const auto& [name, value] : values) {
+    const Param* param = find_param(version.signature, name);
+    if (!param) {
+      std::vector<std::string> names;
+      for (const Param& known : params) names.push_back(known.name);
+      throw InputError(fmt::format("policy '{}' has no param '{}'; it has {}", version.name, name,
+                                   names.empty() ? "none" : list_of(names)));
+    }
+    base[static_cast<size_t>(param - params.data())] = wrapped_number(converted(*param, value));
+  }
+  return base;
+}
+
+void check_contract(const PolicyVersion& live, const PolicyVersion& next) {
+  const Signature before = live.known_signature(), after = next.known_signature();
+  if (before.inputs != after.inputs)
+    refuse(live, fmt::format("the inputs from {} to {}", list_of(before.inputs), list_of(after.inputs)));
+  const bool both_known = !before.outputs.empty() && !after.outputs.empty();
+  const bool named = !live.signature.outputs.empty() || !next.signature.outputs.empty();
+  if (both_known && (before.outputs.size() != after.outputs.size() || (named && before.outputs != after.outputs)))
+    refuse(live, fmt::format("the outputs from {} to {}", list_of(before.outputs), list_of(after.outputs)));
+  if (!live.signature.outputs.empty() && next.signature.outputs.empty())
+    refuse(live, fmt::format("the outputs from {} to unnamed ones", list_of(before.outputs)));
+  for (const Param& param : live.signature.params) {  // a new param has a default and hurts nobody
+    const Param* kept = find_param(next.signature, param.name);
+    if (!kept) refuse(live, fmt::format("the params: '{}' is gone", param.name));
+    if (kept->value.tagKind() != param.value.tagKind())
+      refuse(live, fmt::format("param '{}' from {} to {}", param.name, kind_of(param.value), kind_of(kept->value)));
+  }
+  check_output_kinds(live, next);
+}
+
+void check_tests(Script& script) {
+  std::string failed;
+  for (const auto& [name, failure] : script.run_tests())
+    if (!failure.empty()) failed += fmt::format("{}'{}': {}", failed.empty() ? "" : "; ", name, failure);
+  if (!failed.empty()) throw LoadError(fmt::format("the policy '{}' fails its own tests: {}", script.name(), failed));
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,317 @@
+#include "runtime/policy/watch.h"
+
+#include "runtime/policy/front_end.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <triage/error.h>
+
+#include <algorithm>
+
+namespace triage {
+namespace policy {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+// How often a path is checked for naming another directory than before, which no event tells (a link on the way to it was
+// swapped, a parent renamed), and how often a lost directory is looked for.
+constexpr milliseconds identity_interval{1000};
+constexpr milliseconds search_interval{100};
+
+fs::path plain_absolute(const fs::path& path) {
+  fs::path normal = fs::absolute(path).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();  // "policies/" is "policies"
+}
+
+bool same_directory(const fs::path& a, const fs::path& b) {
+  if (a == b) return true;
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+}  // namespace
+
+WatchCore::WatchCore(std::shared_ptr<RuntimeCore> runtime, const fs::path& dir, WatchOptions options)
+    : runtime_(std::move(runtime)),
+      shown_(dir),
+      dir_(plain_absolute(dir)),
+      options_(std::move(options)),
+      notifier_(!polling()) {
+  std::error_code error;
+  if (!fs::is_directory(dir_, error))
+    throw FileError(fmt::format("cannot watch '{}': {}", dir.string(),
+                                fs::exists(dir_, error) ? "it is not a directory; watch "
+                                                          "the directory that the policy lies in"
+                                                        : "there is no such directory"));
+  const std::string failures = notifier_.watch({dir_});
+  if (!failures.empty()) throw FileError(fmt::format("cannot watch '{}': {}", dir.string(), failures));
+  attached_ = identity();
+  known_ = candidates();
+  if (polling()) seen_ = fingerprint();
+}
+
+WatchCore::~WatchCore() { stop(); }
+
+void WatchCore::start() {
+  std::lock_guard lock(mutex_);
+  thread_ = std::thread([self = shared_from_this()] { self->loop(); });
+}
+
+void WatchCore::stop() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  notifier_.wake();
+  if (!thread_.joinable()) return;
+  std::thread thread = std::move(thread_);
+  lock.unlock();
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();  // stopped from on_event: it ends after this look
+  } else {
+    thread.join();
+  }
+}
+
+void WatchCore::look_again() {
+  {
+    std::lock_guard lock(mutex_);
+    ++wanted_looks_;
+  }
+  notifier_.wake();
+}
+
+void WatchCore::rescan() {
+  std::unique_lock lock(mutex_);
+  if (thread_.get_id() == std::this_thread::get_id()) throw InputError("Watch::rescan cannot be called from on_event");
+  const uint64_t mine = ++wanted_looks_;
+  notifier_.wake();
+  done_.wait(lock, [&] { return finished_looks_ >= mine || finished_; });
+}
+
+void WatchCore::loop() {
+  look_again();  // at what changed before this thread began
+  for (;;) {
+    wait_for_change();
+    uint64_t wanted;
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) break;
+      wanted = wanted_looks_;
+    }
+    try {
+      scan();
+    } catch (const std::exception& error) {
+      runtime_->logger().error("watching '{}': {}", shown_.string(), error.what());
+    }
+    std::lock_guard lock(mutex_);
+    finished_looks_ = wanted;
+    done_.notify_all();
+  }
+  std::lock_guard lock(mutex_);
+  finished_ = true;
+  done_.notify_all();
+}
+
+bool WatchCore::asked() const {
+  std::lock_guard lock(mutex_);
+  return stopping_ || wanted_looks_ > finished_looks_;
+}
+
+/// Returns after changes, once it has been quiet for `debounce`; at once when somebody asks.
+void WatchCore::wait_for_change() {
+  const auto interval = !attached_ ? search_interval : polling() ? options_.poll_interval : identity_interval;
+  std::optional<Clock::time_point> first, last;
+  auto seen = seen_;
+  while (!asked()) {
+    bool changed = notifier_.wait(first && !polling() ? std::max(options_.debounce, milliseconds(1)) : interval);
+    if (asked()) return;
+    const auto now = Clock::now();
+    if (polling()) {
+      auto present = fingerprint();
+      changed = present != seen;
+      seen = std::move(present);
+    }
+    if (changed) {
+      if (!first) first = now;
+      last = now;
+    }
+    if (first && (now - *last >= options_.debounce || now - *first >= 10 * options_.debounce)) break;
+    if (!first && identity() != attached_) break;
+  }
+  seen_ = std::move(seen);
+}
+
+void WatchCore::scan() {
+  attach();
+  watch_directories();  // before the files are read: what changes from here on is told
+  for (const auto& policy : policies()) follow(*policy);
+  tell_new_files();
+}
+
+/// Finds out whether the directory is still the one that is watched, and watches the one that is there now.
+void WatchCore::attach() {
+  const std::optional<Identity> present = identity();
+  if (present == attached_) return;
+  notifier_.forget(dir_);
+  const bool was_lost = !attached_;
+  attached_ = present;
+  if (!present) {
+    tell({WatchEvent::Kind::lost, shown_.string(), 0, "the directory is gone; it is looked for again", {}});
+  } else if (was_lost) {
+    tell({WatchEvent::Kind::found, shown_.string(), 0, "the directory is there again", {}});
+  }
+}
+
+void WatchCore::follow(PolicyCore& policy) {
+  using Change = PolicyCore::FileChange;
+  const Change change = policy.follow_file(/*retry=*/false);
+  if (change == Change::unchanged) return;
+  const VersionInfo now = policy.version();
+  WatchEvent event{WatchEvent::Kind::reloaded, policy.path(), now.number, {}, {}};
+  switch (change) {
+    case Change::refused:
+      event.kind = WatchEvent::Kind::refused;
+      break;
+    case Change::deleted:
+      event.kind = WatchEvent::Kind::deleted;
+      break;
+    case Change::restored:
+      event.kind = WatchEvent::Kind::restored;
+      break;
+    default:
+      break;
+  }
+  if (now.last_error) {
+    event.message = now.last_error->message;
+    event.source = now.last_error->source;
+  }
+  tell(std::move(event));
+}
+
+void WatchCore::tell_new_files() {
+  std::set<fs::path> present = candidates();
+  for (const auto& policy : policies()) known_.insert(dir_ / policy->file().filename());
+  for (const auto& file : present)
+    if (!known_.count(file))
+      tell({WatchEvent::Kind::added,
+            (shown_ / file.filename()).string(),
+            0,
+            "a new file that no policy was loaded from",
+            {}});
+  known_ = std::move(present);
+}
+
+void WatchCore::watch_directories() {
+  if (!attached_) return;
+  std::set<fs::path> dirs = {dir_};
+  for (const auto& policy : policies()) {
+    std::error_code error;
+    const fs::path target = fs::canonical(policy->file(), error);
+    if (!error && !same_directory(target.parent_path(), dir_)) dirs.insert(target.parent_path());
+  }
+  const std::string trouble = notifier_.watch(dirs);
+  if (!trouble.empty() && trouble != last_trouble_)
+    runtime_->logger().warn("cannot watch all of '{}': {}", shown_.string(), trouble);
+  last_trouble_ = trouble;
+}
+
+std::vector<std::shared_ptr<PolicyCore>> WatchCore::policies() const {
+  std::vector<std::shared_ptr<PolicyCore>> here = runtime_->policies();
+  here.erase(std::remove_if(here.begin(), here.end(),
+                            [&](const auto& policy) {
+                              return policy->file().empty() || !same_directory(policy->file().parent_path(), dir_);
+                            }),
+             here.end());
+  return here;
+}
+
+/// The files of the directory that a policy could be loaded from; not the hidden ones that editors leave.
+std::set<fs::path> WatchCore::candidates() const {
+  std::set<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator item(dir_, error), end; !error && item != end; item.increment(error)) {
+    const fs::path& path = item->path();
+    const std::string name = path.filename().string();
+    std::error_code ignored;
+    if (name.front() != '.' && path.has_extension() && has_front_end(name) && item->is_regular_file(ignored))
+      files.insert(path);
+  }
+  return files;
+}
+
+/// What polling compares: the bytes, not times, which are coarse on some network file systems.
+std::map<fs::path, std::string> WatchCore::fingerprint() const {
+  std::map<fs::path, std::string> prints;
+  for (const auto& file : candidates()) prints[file];
+  for (const auto& policy : policies()) {
+    try {
+      const auto source = read_source(policy->file());
+      prints[policy->file()] = source ? hash_text(hash_of(*source)) : "gone";
+    } catch (const FileError& error) {
+      prints[policy->file()] = error.what();
+    }
+  }
+  return prints;
+}
+
+std::optional<WatchCore::Identity> WatchCore::identity() const {
+  struct stat info {};
+  if (::stat(dir_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
+  return Identity{info.st_dev, info.st_ino};
+}
+
+void WatchCore::tell(WatchEvent event) {
+  runtime_->logger().debug("watching '{}': {} {}", shown_.string(), to_string(event.kind), event.path);
+  if (!options_.on_event) return;
+  try {
+    options_.on_event(event);
+  } catch (const std::exception& error) {
+    runtime_->logger().error("watching '{}': on_event threw: {}", shown_.string(), error.what());
+  }
+}
+
+}  // namespace policy
+
+const char* to_string(WatchEvent::Kind kind) noexcept {
+  switch (kind) {
+    case WatchEvent::Kind::reloaded:
+      return "reloaded";
+    case WatchEvent::Kind::refused:
+      return "refused";
+    case WatchEvent::Kind::deleted:
+      return "deleted";
+    case WatchEvent::Kind::restored:
+      return "restored";
+    case WatchEvent::Kind::added:
+      return "added";
+    case WatchEvent::Kind::lost:
+      return "lost";
+    case WatchEvent::Kind::found:
+      return "found";
+  }
+  return "unknown";
+}
+
+Watch::Watch(Watch&&) noexcept = default;
+
+Watch& Watch::operator=(Watch&& other) noexcept {
+  if (this != &other) {
+    stop();
+    core_ = std::move(other.core_);
+  }
+  return *this;
+}
+
+Watch::~Watch() { stop(); }
+
+void Watch::stop() {
+  if (const auto core = std::exchange(core_, nullptr)) core->stop();
+}
+
+void Watch::rescan() {
+  if (!core_) throw InputError("this triage::Watch watches nothing; get one from Runtime::watch");
+  core_->rescan();
+}
+
+}  // namespace triage

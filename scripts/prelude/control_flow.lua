@@ -1,0 +1,204 @@
+-- IF():ELIF():ELSE(), and the conditions made for it. Branches are selected leaf by leaf; the first condition that
+-- holds wins. Eager code runs what it needs; captured code runs every branch, for the graph must hold them all.
+local core = ...
+local setmetatable = setmetatable
+local insert, pack, remove, unpack = table.insert, table.pack, table.remove, table.unpack
+local arguments = core.arguments
+local globals = _G
+
+local select_rows = core.op("triage::select", "")
+local any_err = core.op("triage::any_err", "")
+local has_code = core.op("triage::has_code", "")
+local any = core.op("aten::any", "")
+local logical_and = core.op("aten::logical_and", "")
+local logical_or = core.op("aten::logical_or", "")
+local logical_not = core.op("aten::logical_not", "")
+
+local max_nesting <const> = 32
+
+local function quoted(key)
+  return math.type(key) == "integer" and ("element %d"):format(key) or ("field '%s'"):format(core.describe_key(key))
+end
+
+local function same_plain_value(a, b)
+  if rawequal(a, b) then
+    return math.type(a) == math.type(b)
+  end
+  return type(a) == "number" and type(b) == "number" and a ~= a and b ~= b
+end
+
+local function differ(site, leaf, what)
+  local rule = "Every branch must return the same structure, shapes and dtypes."
+  core.fail(("IF: the branches %s and %s differ in %s: %s. %s"):format(site.name, site.other, leaf, what, rule))
+end
+
+local select_leaf
+
+local function select_fields(site, a, b, leaf, nesting)
+  if nesting > max_nesting then
+    core.fail(("IF: %s of the branches is nested deeper than %d tables"):format(leaf, max_nesting))
+  end
+  for key in next, b do
+    if rawget(a, key) == nil then
+      differ(site, leaf, ("%s has no %s"):format(site.name, quoted(key)))
+    end
+  end
+  local merged = core.mark_born({})   -- the script may write to it
+  for key, value in next, a do
+    local other = rawget(b, key)
+    if other == nil then
+      differ(site, leaf, ("%s has no %s"):format(site.other, quoted(key)))
+    end
+    merged[key] = select_leaf(site, value, other, leaf .. ", " .. quoted(key), nesting + 1)
+  end
+  return merged
+end
+
+--- The value of one leaf (or table of leaves): `a` where the condition holds, else `b`.
+function select_leaf(site, a, b, leaf, nesting)
+  if core.is_tensor(a) and core.is_tensor(b) then
+    if rawequal(a, b) then
+      return a
+    end
+    local mismatch = core.select_mismatch(site.condition, a, b)
+    if mismatch then
+      differ(site, leaf, mismatch)
+    end
+    return select_rows(site.condition, a, b)
+  end
+  if rawequal(a, b) and type(a) == "table" then
+    return a
+  end
+  if type(a) == "table" and type(b) == "table" then
+    return select_fields(site, a, b, leaf, nesting)
+  end
+  if not same_plain_value(a, b) then
+    differ(site, leaf, ("%s against %s"):format(core.describe(a), core.describe(b)))
+  end
+  return a
+end
+
+--- Results of two branches (as pack makes them), merged.
+local function select_results(site, a, b)
+  if a.n ~= b.n then
+    core.fail(("IF: the branch %s returns %d values and %s returns %d; every branch must return the same number")
+      :format(site.name, a.n, site.other, b.n))
+  end
+  local merged = {n = a.n}
+  for i = 1, a.n do
+    merged[i] = select_leaf(site, a[i], b[i], ("result %d"):format(i), 1)
+  end
+  return merged
+end
+
+local function branch_name(position, last)
+  if position == 1 then
+    return "IF"
+  end
+  return position == last and "ELSE" or ("ELIF %d"):format(position - 1)
+end
+
+local Chain = {}
+Chain.__index = Chain
+Chain.__name = "IF chain"
+Chain.__metatable = "IF chain"
+
+local function add_branch(chain, operation, condition, fn)
+  local per_sample = core.condition_rank(condition, operation) == 1
+  arguments.callable(operation, "fn", fn)
+  if chain.finished then
+    core.fail(operation .. ": this chain already ended with ELSE")
+  end
+  insert(chain, {condition = condition, per_sample = per_sample, fn = fn})
+  return chain
+end
+
+--- The branches that decide the result, in order; the last is taken where no condition before it holds.
+local function deciding_branches(chain)
+  if core.capturing() then
+    return chain
+  end
+  local deciding = {}
+  for _, branch in ipairs(chain) do
+    insert(deciding, branch)
+    if not branch.condition then
+      break
+    end
+    if not branch.per_sample then
+      if core.holds(branch.condition) then
+        break
+      end
+      remove(deciding)
+    end
+  end
+  return deciding
+end
+
+function Chain:ELIF(condition, fn)
+  return add_branch(self, "ELIF", condition, fn)
+end
+
+function Chain:ELSE(fn)
+  arguments.callable("ELSE", "fn", fn)
+  if self.finished then
+    core.fail("ELSE: this chain already ended with ELSE")
+  end
+  self.finished = true
+  core.close_chain(self.ticket)
+  insert(self, {fn = fn})
+  for position, branch in ipairs(self) do
+    branch.name = branch_name(position, #self)
+  end
+  local deciding = deciding_branches(self)
+  for _, branch in ipairs(deciding) do
+    branch.results = pack(core.in_branch(branch.fn))
+  end
+  local last = deciding[#deciding]
+  local merged = last.results
+  for position = #deciding - 1, 1, -1 do
+    local branch = deciding[position]
+    local site = {condition = branch.condition, name = branch.name, other = last.name}
+    merged = select_results(site, branch.results, merged)
+  end
+  return unpack(merged, 1, merged.n)
+end
+
+function globals.IF(condition, fn)
+  return add_branch(setmetatable({ticket = core.open_chain()}, Chain), "IF", condition, fn)
+end
+
+function globals.HAS(flags)
+  return any_err(arguments.tensor("HAS", "f", flags))
+end
+
+function globals.IS(code, flags)
+  return any(has_code(arguments.tensor("IS", "f", flags), core.code(code, "IS")))
+end
+
+local function batch_condition(operation, condition)
+  if core.condition_rank(condition, operation) ~= 0 then
+    core.fail(("%s: expected a condition of shape (), got %s; combine per-sample masks with & | ~")
+      :format(operation, core.describe(condition)))
+  end
+  return condition
+end
+
+local function combine(operation, operator)
+  return function(...)
+    if select("#", ...) == 0 then
+      core.fail(operation .. ": expected at least one condition")
+    end
+    local result = batch_condition(operation, (...))
+    for i = 2, select("#", ...) do
+      result = operator(result, batch_condition(operation, (select(i, ...))))
+    end
+    return result
+  end
+end
+
+globals.AND = combine("AND", logical_and)
+globals.OR = combine("OR", logical_or)
+
+function globals.NOT(condition)
+  return logical_not(batch_condition("NOT", condition))
+end

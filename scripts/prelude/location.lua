@@ -1,0 +1,4 @@
+-- The registry of locations.
+local core = ...
+
+_G.ErrorLocation = core.read_only(core.locations, "ErrorLocation")

@@ -1,0 +1,123 @@
+// Detection against one plain read of the same bytes (at::sum of floats), and operations on flags against moving their bytes.
+#include "table.h"
+
+#include <ATen/ATen.h>
+#include <benchmark/benchmark.h>
+#include <triage/flags.h>
+
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+namespace triage::bench {
+namespace {
+
+struct Shape {
+  int64_t rows, columns;
+};
+constexpr Shape SHAPES[] = {{32, 512}, {256, 1024}, {4096, 1024}};
+
+// Noise of which about one row in a hundred holds a NaN or an Inf.
+at::Tensor noise(Shape shape, at::ScalarType dtype) {
+  auto z = at::randn({shape.rows, shape.columns});
+  for (int64_t row = 7; row < shape.rows; row += 100) {
+    z[row][row % shape.columns] =
+        row % 2 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+  }
+  return z.to(dtype);
+}
+
+at::Tensor floats_of_as_many_bytes(const at::Tensor& z) {
+  return at::randn({static_cast<int64_t>(z.numel() * static_cast<int64_t>(z.element_size()) / 4)});
+}
+
+void print_row(Shape shape, const char* dtype, const std::vector<const char*>& names, const Timing& timing,
+               double in_cache) {
+  for (size_t i = 1; i < names.size(); ++i) {
+    const double limit = timing.micros[0] * in_cache + 0.5;  // a call has a floor of half a microsecond
+    std::printf("%5ldx%-5ld %-9s %-18s %9.2f %9.2f %7.2f   %s\n", shape.rows, shape.columns, dtype, names[i],
+                timing.micros[0], timing.micros[i], timing.ratio[i], timing.micros[i] <= limit ? "within" : "over");
+  }
+}
+
+void print_head(const char* title, const char* limit) {
+  std::printf("\n%s\n%-11s %-9s %-18s %9s %9s %7s   goal\n", title, "shape", "dtype", "operation", limit, "us",
+              "ratio");
+}
+
+void detection_table() {
+  print_head(
+      "Detection against one read of the same bytes (goal: 1.1 x in cache, 1.2 x beyond, above a floor of 0.5 us)",
+      "read us");
+  at::NoGradGuard no_grad;
+  for (const Shape shape : SHAPES) {
+    const double goal = shape.rows < 4096 ? 1.1 : 1.2;
+    for (auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
+      const auto z = noise(shape, dtype), plain = floats_of_as_many_bytes(z);
+      const auto timing =
+          measure({[&] { benchmark::DoNotOptimize(at::sum(plain)); }, [&] { benchmark::DoNotOptimize(flag_nan(z, 1)); },
+                   [&] { benchmark::DoNotOptimize(flag_inf(z, 1)); },
+                   [&] { benchmark::DoNotOptimize(flag_nan_and_inf(z, 1)); }});
+      print_row(shape, c10::toString(dtype), {"read", "flag_nan", "flag_inf", "flag_nan_and_inf"}, timing, goal);
+    }
+    for (auto dtype : {at::kLong, at::kInt}) {
+      const auto ids = at::randint(0, 50000, {shape.rows, shape.columns}).to(dtype),
+                 plain = floats_of_as_many_bytes(ids);
+      const auto timing = measure({[&] { benchmark::DoNotOptimize(at::sum(plain)); },
+                                   [&] { benchmark::DoNotOptimize(flag_oob_indices(ids, 49990, 1)); }});
+      print_row(shape, c10::toString(dtype), {"read", "flag_oob_indices"}, timing, goal);
+    }
+  }
+}
+
+void flags_table() {
+  print_head("Operations on flags against moving their bytes (goal: 1.2 x, above a floor of 0.5 us)", "move us");
+  at::NoGradGuard no_grad;
+  for (int64_t rows : {32L, 4096L}) {
+    const auto z = noise({rows, 64}, at::kFloat);
+    const auto f = flag_nan_and_inf(z, 1), other = err::push(f, err::saturated, 2, {{}, at::rand({rows}) < 0.02, {}});
+    PushOptions where;
+    where.where = at::rand({rows}) < 0.02;
+    const auto codes = where.where.to(at::kLong) * err::saturated;
+    auto copy = at::empty_like(f);
+    const std::vector<const char*> names{"move",  "new",      "push(where)",  "push(codes)",  "push_scalar", "merge",
+                                         "is_ok", "has_code", "count_errors", "max_severity", "clear"};
+    const auto timing = measure({[&] {
+                                   std::memcpy(copy.data_ptr(), f.data_ptr(), static_cast<size_t>(f.numel()) * 8);
+                                   benchmark::ClobberMemory();
+                                 },
+                                 [&] { benchmark::DoNotOptimize(err::new_(z)); },
+                                 [&] { benchmark::DoNotOptimize(err::push(f, err::saturated, 3, where)); },
+                                 [&] { benchmark::DoNotOptimize(err::push(f, codes, 3)); },
+                                 [&] { benchmark::DoNotOptimize(err::push_scalar(f, err::saturated, 3)); },
+                                 [&] {
+                                   benchmark::DoNotOptimize(err::merge({f, other}));
+                                 },
+                                 [&] { benchmark::DoNotOptimize(err::is_ok(f)); },
+                                 [&] { benchmark::DoNotOptimize(err::has_code(f, err::nan)); },
+                                 [&] { benchmark::DoNotOptimize(err::count_errors(f)); },
+                                 [&] { benchmark::DoNotOptimize(err::max_severity(f)); },
+                                 [&] { benchmark::DoNotOptimize(err::clear(f, err::nan)); }});
+    print_row({rows, 16}, "int64", names, timing, 1.2);
+  }
+}
+
+const Table detection("detection", detection_table);
+const Table flags_operations("flags", flags_table);
+
+void detect(benchmark::State& state) {
+  const auto z = noise({state.range(0), state.range(1)}, at::kFloat);
+  for (auto _ : state) benchmark::DoNotOptimize(flag_nan_and_inf(z, 1));
+  state.SetBytesProcessed(state.iterations() * z.numel() * 4);
+}
+BENCHMARK(detect)->Name("flag_nan_and_inf")->Args({32, 512})->Args({256, 1024})->Args({4096, 1024});
+
+void read(benchmark::State& state) {
+  const auto z = noise({state.range(0), state.range(1)}, at::kFloat);
+  for (auto _ : state) benchmark::DoNotOptimize(at::sum(z));
+  state.SetBytesProcessed(state.iterations() * z.numel() * 4);
+}
+BENCHMARK(read)->Name("plain read")->Args({32, 512})->Args({256, 1024})->Args({4096, 1024});
+
+}  // namespace
+}  // namespace triage::bench

@@ -1,0 +1,32 @@
+#pragma once
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "folder.h"
+
+/// What one call of the `triage` program did.
+struct Ran {
+  int status;
+  std::string out, err;
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+inline std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+/// Runs the program that was built beside this test, in `folder`, without a terminal.
+inline Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
+  TemporaryFolder output;
+  std::string command = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(TRIAGE_PROGRAM);
+  for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
+  command += " > " + shell_quoted(output / "out") + " 2> " + shell_quoted(output / "err") + " < /dev/null";
+  int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
+}

@@ -1,0 +1,344 @@
+// The `triage` program from the outside: what it prints, what it writes, how it ends.
+#include "program.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/files.h>
+#include <triage/version.h>
+
+#include <chrono>
+#include <csignal>
+#include <regex>
+#include <thread>
+
+namespace {
+
+constexpr const char* repair = R"(return policy {
+  inputs = { "z" }, outputs = { "z", "f" }, params = { fallback = 0.5 },
+  run = function(z, p)
+    local f = flag_nan_and_inf(z, "logits")
+    return fix(z, f, "logits", {fallback = 0.0})
+  end,
+}
+)";
+
+/// A folder with the policy, for one call after another.
+struct Scene {
+  TemporaryFolder folder;
+  Scene() { write_bytes(folder / "repair.lua", repair); }
+  Ran operator()(const std::vector<std::string>& arguments) const { return triage_program(folder, arguments); }
+};
+
+/// One clear message: `command: ...` on one line of standard error, nothing on standard output.
+void check_message(const Ran& ran, int status, const std::string& command, std::initializer_list<const char*> parts) {
+  CAPTURE(ran.out);
+  CAPTURE(ran.err);
+  CHECK(ran.status == status);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.rfind(command + ": ", 0) == 0);
+  CHECK(std::count(ran.err.begin(), ran.err.end(), '\n') == 1);
+  for (std::string part : parts) {
+    CAPTURE(part);
+    CHECK(ran.err.find(part) != std::string::npos);
+  }
+}
+
+std::vector<std::string> keys_of(const nlohmann::json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;   // sorted, as nlohmann::json keeps them
+}
+
+std::string without_numbers_that_vary(const std::string& text) {
+  return std::regex_replace(std::regex_replace(text, std::regex("[0-9.]+ us a call"), "T us a call"), std::regex("took [0-9.]+ ms"), "took T ms");
+}
+
+}  // namespace
+
+TEST_CASE("run prints what was flagged and repaired") {
+  Scene triage;
+  Ran ran = triage({"run", "repair.lua", "--input", "z=randn:32x512,seed=1,nan=3,inf=2", "--output", "z=clean.pt", "--repeat", "3"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(ran.err.empty());
+  std::string text = std::regex_replace(without_numbers_that_vary(ran.out), std::regex("\\([0-9]+ ops\\)"), "(K ops)");
+  CHECK(text == R"(repair
+  inputs   z        float32 32x512     randn:32x512,seed=1,nan=3,inf=2
+  outputs  z        float32 32x512     5 of 32 samples changed, written to clean.pt
+           f        int64 32x4         flags
+  flags    ErrorFlags(32 samples, 10 errors: 5xFALLBACK_VALUE, 3xNAN, 2xINF @ logits)
+           location  FALLBACK_VALUE     INF     NAN
+           logits                 5       2       3
+  graphs   1 (K ops), 0 graph breaks, backend eager
+  time     T us a call (median of 3 warm calls; the first took T ms)
+)");
+  at::Tensor clean = triage::load_tensor(triage.folder / "clean.pt");
+  CHECK(clean.isfinite().all().item<bool>());
+  CHECK(clean.eq(0).all(-1).sum().item<int64_t>() == 5);
+}
+
+TEST_CASE("run --json has exactly the fields it promises") {
+  Scene triage;
+  Ran ran = triage({"run", "repair.lua", "--input", "z=randn:8x4,seed=1,nan=2", "--output", "f=flags.npy", "--json"});
+  CAPTURE(ran.err);
+  REQUIRE(ran.status == 0);
+  nlohmann::json json = ran.json();
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "call_us", "flags", "graph_breaks", "graphs", "inputs", "ops", "outputs", "policy"});
+  CHECK(json["policy"] == "repair");
+  CHECK(json["backend"] == "eager");
+  CHECK(json["inputs"] == nlohmann::json::parse(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]}])json"));
+  CHECK(json["outputs"] == nlohmann::json::parse(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]},
+                                                     {"name": "f", "dtype": "int64", "shape": [8, 4], "file": "flags.npy"}])json"));
+  CHECK(json["flags"] == nlohmann::json::parse(R"json({"samples": 8, "errors": 4, "summary": {"logits": {"NAN": 2, "FALLBACK_VALUE": 2}},
+                                                   "repr": "ErrorFlags(8 samples, 4 errors: 2xNAN, 2xFALLBACK_VALUE @ logits)"})json"));
+  CHECK(json["graphs"] == 1);
+  CHECK(json["graph_breaks"] == 0);
+  CHECK(json["ops"].get<int>() >= 2);
+  CHECK(json["call_us"].get<double>() > 0);
+}
+
+TEST_CASE("run reads and writes every format, several outputs in one file") {
+  Scene triage;
+  at::Tensor z = at::arange(6.0, at::kFloat).reshape({3, 2});
+  z[1][0] = NAN;
+  for (std::string ending : {".pt", ".npy", ".safetensors"}) {
+    CAPTURE(ending);
+    triage::save_tensor(triage.folder / ("in" + ending), z);
+    Ran ran = triage({"run", "repair.lua", "--input", "z=in" + ending, "--output", "z=out" + ending});
+    CAPTURE(ran.err);
+    CHECK(ran.status == 0);
+    at::Tensor expected = z.clone();
+    expected[1].zero_();
+    CHECK(triage::load_tensor(triage.folder / ("out" + ending)).equal(expected));
+  }
+  CHECK(triage({"run", "repair.lua", "--input", "z=in.pt", "-o", "z=both.safetensors:z", "-o", "f=both.safetensors:flags"}).status == 0);
+  CHECK((triage::load_tensor(triage.folder / "both.safetensors:flags").scalar_type() == at::kLong));
+  CHECK(triage({"run", "repair.lua", "--input", "z=both.safetensors:z"}).status == 0);
+}
+
+TEST_CASE("params change a run") {
+  Scene triage;
+  write_bytes(triage.folder / "scale.lua", "return policy { inputs = {'z'}, params = {k = 2.0}, run = function(z, p) return z * p.k end }");
+  CHECK(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "k=3", "--output", "out0=o.npy"}).status == 0);
+  CHECK(triage::load_tensor(triage.folder / "o.npy").eq(3).all().item<bool>());
+  check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "kk=3"}), 2, "triage run", {"no param \"kk\"", "did you mean \"k\""});
+  check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "k=high"}), 2, "triage run", {"k=high", "a number"});
+}
+
+TEST_CASE("generators give the same tensor again, and say what is wrong with theirs") {
+  Scene triage;
+  write_bytes(triage.folder / "id.lua", "return function(z) return z end");
+  auto generate = [&](const std::string& text) { return triage({"run", "id.lua", "--input", "z=" + text, "--output", "out0=o.pt", "--repeat", "1"}); };
+  REQUIRE(generate("randn:3x4,seed=7,dtype=f16").status == 0);
+  at::Tensor first = triage::load_tensor(triage.folder / "o.pt");
+  CHECK((first.scalar_type() == at::kHalf));
+  REQUIRE(generate("randn:3x4,seed=7,dtype=float16").status == 0);
+  CHECK(triage::load_tensor(triage.folder / "o.pt").equal(first));
+  REQUIRE(generate("randint:50,low=2,high=4").status == 0);
+  at::Tensor integers = triage::load_tensor(triage.folder / "o.pt");
+  CHECK((integers.min().item<int64_t>() == 2 && integers.max().item<int64_t>() == 3));
+  CHECK(generate("arange:2x3").status == 0);
+  CHECK(triage::load_tensor(triage.folder / "o.pt").equal(at::arange(6.0, at::kFloat).reshape({2, 3})));
+  check_message(generate("randn:3xq"), 2, "triage run", {"randn:3xq", "integer"});
+  check_message(generate("randn:3,sed=1"), 2, "triage run", {"did you mean \"seed\""});
+  check_message(generate("randn:3,dtype=flaot32"), 2, "triage run", {"did you mean \"float32\""});
+  check_message(generate("randn:3x4,nan=4"), 2, "triage run", {"4 bad samples, but has 3"});
+  check_message(generate("arange:3,dtype=i64,nan=1"), 2, "triage run", {"only floating-point"});
+}
+
+TEST_CASE("wrong use ends with status 2 and one message") {
+  Scene triage;
+  check_message(triage({"rnu"}), 2, "triage", {"no command \"rnu\"", "did you mean \"run\""});
+  check_message(triage({"run"}), 2, "triage run", {"POLICY", "--help"});
+  check_message(triage({"run", "repair.lua", "--inptu", "z=ones:2"}), 2, "triage run", {"--inptu"});
+  check_message(triage({"run", "repair.lua"}), 2, "triage run", {"needs the input \"z\"", "--input z="});
+  check_message(triage({"run", "repair.lua", "--input", "y=ones:2x2"}), 2, "triage run", {"no input \"y\"", "it has \"z\""});
+  check_message(triage({"run", "repair.lua", "--input", "z"}), 2, "triage run", {"NAME=FILE"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--input", "z=ones:2x2"}), 2, "triage run", {"given twice"});
+  check_message(triage({"run", "none.lua", "--input", "z=ones:2x2"}), 2, "triage run", {"none.lua"});
+  check_message(triage({"run", "repair.lua", "--input", "z=none.pt"}), 2, "triage run", {"none.pt", "No such file"});
+  check_message(triage({"run", "repair.lua", "--input", "z=repair.lua"}), 2, "triage run", {".lua is not known", ".safetensors"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--backend", "eagre"}), 2, "triage run", {"did you mean \"eager\""});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--device", "gpu"}), 2, "triage run", {"no device \"gpu\""});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--repeat", "0"}), 2, "triage run", {"--repeat"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "q=o.pt"}), 2, "triage run", {"no output \"q\"", "z, f"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "z=o.xyz"}), 2, "triage run", {".xyz is not known"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "z=no/o.pt"}), 2, "triage run", {"does not exist"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "-o", "z=o.pt", "-o", "f=o.pt"}), 2, "triage run", {"both write to", "o.pt:z"});
+  check_message(triage({"exec", "none.lua"}), 2, "triage exec", {"none.lua"});
+  check_message(triage({"check", "none.lua"}), 2, "triage check", {"none.lua"});
+  check_message(triage({"watch", "none"}), 2, "triage watch", {"none", "no such folder"});
+  CHECK(triage.folder.names() == std::vector<std::string>{"repair.lua"});
+}
+
+TEST_CASE("wrong content and a failing policy leave nothing half-written") {
+  Scene triage;
+  write_bytes(triage.folder / "fake.pt", "this is no tensor\n");
+  check_message(triage({"run", "repair.lua", "--input", "z=fake.pt", "--output", "z=o.pt"}), 2, "triage run", {"fake.pt", "a text file"});
+  write_bytes(triage.folder / "mm.lua", "return function(a, b)\n  return a:mm(b)\nend\n");
+  Ran ran = triage({"run", "mm.lua", "--input", "a=ones:2x3", "--input", "b=ones:2x3", "--output", "out0=o.pt"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 1);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.rfind("triage run: ", 0) == 0);
+  CHECK(ran.err.find("mm.lua:2") != std::string::npos);
+  CHECK(ran.err.find("2x3") != std::string::npos);
+  triage::save_tensor(triage.folder / "half.safetensors", at::ones({2, 2}, at::kBFloat16));
+  check_message(triage({"run", "repair.lua", "--input", "z=half.safetensors", "--output", "z=o.npy"}), 2, "triage run", {"no bfloat16"});
+  CHECK(triage.folder.names() == std::vector<std::string>{"fake.pt", "half.safetensors", "mm.lua", "repair.lua"});
+}
+
+TEST_CASE("help, for the program and each command") {
+  Scene triage;
+  Ran help = triage({"--help"});
+  CHECK(help.status == 0);
+  for (std::string command : {"run", "exec", "check", "explain", "watch", "version"}) {
+    CAPTURE(command);
+    CHECK(help.out.find("  " + command) != std::string::npos);
+    Ran own = triage({command, "--help"});
+    CHECK(own.status == 0);
+    CHECK(own.out.find("Usage:") != std::string::npos);
+    CHECK(own.err.empty());
+  }
+  CHECK(triage({"--version"}).out == std::string("triage ") + TRIAGE_VERSION + "\n");
+  Ran none = triage({});
+  CHECK(none.status == 2);
+  CHECK(none.err.find("Usage:") != std::string::npos);
+}
+
+TEST_CASE("check finds errors, warnings, and broken contracts") {
+  Scene triage;
+  write_bytes(triage.folder / "syntax.lua", "return function(z)\n  local = 3\nend\n");
+  write_bytes(triage.folder / "nothing.lua", "local x = 1\n");
+  write_bytes(triage.folder / "batch.lua", "return function(z)\n  local f = flag_nan(z, \"x\")\n  return IF(HAS(f), function() return z * 0 end)"
+                                           ":ELSE(function() return z end)\nend\n");
+  Ran good = triage({"check", "repair.lua"});
+  CHECK(good.status == 0);
+  CHECK(good.out == "repair.lua: ok\n");
+  Ran bad = triage({"check", "syntax.lua", "repair.lua", "nothing.lua"});
+  CAPTURE(bad.out);
+  CHECK(bad.status == 1);
+  CHECK(bad.err.empty());
+  CHECK(bad.out.find("syntax.lua:2:9: error: ") == 0);
+  CHECK(bad.out.find("repair.lua: ok\n") != std::string::npos);
+  CHECK(bad.out.find("nothing.lua") != std::string::npos);
+  Ran warned = triage({"check", "batch.lua"});
+  CAPTURE(warned.out);
+  CHECK(warned.status == 0);
+  CHECK(warned.out.find("batch.lua:3:") == 0);
+  CHECK(warned.out.find(": warning: ") != std::string::npos);
+  nlohmann::json json = triage({"check", "syntax.lua", "repair.lua", "--json"}).json();
+  CHECK(keys_of(json) == std::vector<std::string>{"files", "ok"});
+  CHECK(json["ok"] == false);
+  CHECK(keys_of(json["files"][0]) == std::vector<std::string>{"errors", "inputs", "ok", "outputs", "path", "warnings"});
+  CHECK(json["files"][0]["errors"][0]["line"] == 2);
+  CHECK(json["files"][0]["errors"][0]["column"] == 9);
+  CHECK(json["files"][1]["ok"] == true);
+  CHECK(json["files"][1]["inputs"] == nlohmann::json({"z"}));
+  CHECK(json["files"][1]["outputs"] == nlohmann::json({"z", "f"}));
+}
+
+TEST_CASE("explain shows the graph, its plain form and its guards") {
+  Scene triage;
+  Ran ran = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--decomposed", "--guards"});
+  CAPTURE(ran.out);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(ran.out.rfind("repair\n  graphs        1\n  graph breaks  0\n  ops           ", 0) == 0);
+  size_t graph = ran.out.find("\ngraph 1\n"), decomposed = ran.out.find("\ngraph 1 in plain ATen, "), guards = ran.out.find("\nguards of graph 1\n");
+  REQUIRE((graph < decomposed && decomposed < guards && guards != std::string::npos));
+  CHECK(ran.out.substr(graph, decomposed - graph).find("triage::fix") != std::string::npos);
+  CHECK(ran.out.substr(graph, decomposed - graph).find("repair.lua:4") != std::string::npos);
+  CHECK(ran.out.substr(decomposed, guards - decomposed).find("triage::") == std::string::npos);
+  CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
+  nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "graph_breaks", "graphs", "ops", "policy"});
+  CHECK(keys_of(json["graphs"][0]) == std::vector<std::string>{"graph", "guards", "ops"});
+  CHECK(json["graph_breaks"].empty());
+}
+
+TEST_CASE("version names what it runs on") {
+  Scene triage;
+  Ran ran = triage({"version"});
+  CHECK(ran.status == 0);
+  std::regex form("triage [0-9.]+\n  LibTorch  [0-9.]+[^ ]*  /.*libtorch.*\n  Lua       5\\.4\\.[0-9]+  /.*liblua5\\.4-c\\+\\+.*\n"
+                  "  compiler  .*\n  CPU       .+\n  threads   [0-9]+\n");
+  CAPTURE(ran.out);
+  CHECK(std::regex_match(ran.out, form));
+  nlohmann::json json = triage({"version", "--json"}).json();
+  CHECK(keys_of(json) == std::vector<std::string>{"compiler", "cpu", "libtorch", "libtorch_headers", "libtorch_library", "lua", "lua_library", "threads",
+                                                  "triage"});
+  CHECK(json["triage"] == TRIAGE_VERSION);
+  CHECK(json["libtorch"] == json["libtorch_headers"]);
+}
+
+TEST_CASE("exec runs a trusted script with its arguments") {
+  Scene triage;
+  write_bytes(triage.folder / "hello.lua", "print(arg[0], #arg, arg[1], arg[2], ...)\nio.write(os.getenv('HOME') and 'yes' or 'no', '\\n')\n");
+  Ran ran = triage({"exec", "hello.lua", "--json", "two words"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(ran.out.rfind("hello.lua\t2\t--json\ttwo words\t--json\ttwo words\n", 0) == 0);
+  write_bytes(triage.folder / "fails.lua", "local function inner()\n  error('on purpose')\nend\ninner()\n");
+  Ran failed = triage({"exec", "fails.lua"});
+  CHECK(failed.status == 1);
+  CHECK(failed.err.rfind("triage exec: fails.lua:2: on purpose", 0) == 0);
+  CHECK(failed.err.find("traceback") != std::string::npos);
+}
+
+TEST_CASE("scripts that print do not spoil --json") {
+  Scene triage;
+  write_bytes(triage.folder / "chatty.lua", "print('loading')\nreturn function(z) return z + 1 end");
+  Ran ran = triage({"run", "chatty.lua", "--input", "z=ones:2", "--json"});
+  CHECK(ran.json()["policy"] == "chatty");
+  CHECK(ran.err == "loading\n");
+}
+
+TEST_CASE("watch tells of each change until it is stopped") {
+  Scene triage;
+  std::string log = triage.folder / "log";
+  std::string command = "cd " + shell_quoted(triage.folder.path().string()) + " && exec " + shell_quoted(TRIAGE_PROGRAM) +
+                        " watch . --json --debounce 10 > log 2>&1";
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  auto wait_for = [&](const std::string& text) {
+    for (int i = 0; i < 500; ++i) {
+      if (read_bytes(log).find(text) != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  };
+  CHECK(wait_for("\"loaded\""));
+  // The watch starts after the loading is told; an edit in between is found too, as a reload.
+  write_bytes(triage.folder / "repair.lua", std::string(repair) + "-- edited\n");
+  CHECK(wait_for("\"reloaded\""));
+  write_bytes(triage.folder / "repair.lua", "return function(z) return z +\n");
+  CHECK(wait_for("\"refused\""));
+  std::filesystem::remove(triage.folder / "repair.lua");
+  CHECK(wait_for("\"deleted\""));
+  write_bytes(triage.folder / "second.lua", "return function(z) return z end\n");
+  CHECK(wait_for("second.lua"));
+  ::kill(child, SIGINT);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  std::string text = read_bytes(log);
+  CAPTURE(text);
+  std::vector<nlohmann::json> lines;
+  for (size_t start = 0, end; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
+    lines.push_back(nlohmann::json::parse(text.substr(start, end - start)));
+  }
+  REQUIRE(lines.size() >= 5);
+  CHECK(lines[0]["event"] == "loaded");
+  CHECK(lines[0]["version"] == 1);
+  CHECK(lines[1]["event"] == "reloaded");
+  CHECK(lines[1]["version"] == 2);
+  CHECK(lines[1]["hash"] != lines[0]["hash"]);
+  CHECK(lines[2]["event"] == "refused");
+  CHECK(lines[2]["line"].get<int>() >= 1);
+  CHECK(lines[3]["event"] == "deleted");
+}

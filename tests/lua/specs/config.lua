@@ -1,0 +1,70 @@
+-- CONFIG, ErrorConfig, AccumulationConfig, the enumerations and the bit layout (rows T25 to T28).
+local function with_saved_config(fn)
+  local saved = get_config()
+  local ok, message = pcall(fn)
+  set_config(saved)
+  if not ok then
+    error(message, 0)
+  end
+end
+
+test("T25: defaults and derived values", function()
+  eq(CONFIG.flag_dtype, torch.int64)
+  eq(CONFIG.num_slots, 16)
+  eq(CONFIG.default_severity, Severity.ERROR)
+  eq(CONFIG.strict_validation, false)
+  eq({CONFIG.slots_per_word, CONFIG.num_words, CONFIG.word_bits}, {4, 4, 64})
+  local narrow = ErrorConfig{num_slots = 5, flag_dtype = torch.float32}
+  eq({narrow.slots_per_word, narrow.num_words, narrow.word_bits}, {2, 3, 32})
+  eq(CONFIG:should_transpose(1 << 40), false)
+  eq(ErrorConfig{use_transposed_layout = true, transpose_threshold = 10}:should_transpose(11), true)
+end)
+
+test("T25: writes to CONFIG, set_config and get_config", function()
+  with_saved_config(function()
+    CONFIG.num_slots = 8
+    eq(err.new_t(1).shape, {1, 2})
+    eq(get_config().num_slots, 8)
+    set_config(ErrorConfig{num_slots = 32})
+    eq(CONFIG.num_slots, 32)
+    get_config().num_slots = 12
+    eq(CONFIG.num_slots, 12)
+  end)
+  eq(CONFIG.num_slots, 16, "restored")
+end)
+
+test("T25: a config of one operation leaves the global one alone", function()
+  eq(err.new_t(1, {config = ErrorConfig{num_slots = 64}}).shape, {1, 16})
+  eq(CONFIG.num_slots, 16)
+end)
+
+test("T25: wrong fields and values", function()
+  fails(function() CONFIG.num_slot = 3 end, "did you mean 'num_slots'")
+  fails(function() return CONFIG.nothing end, "there is no field 'nothing'")
+  fails(function() CONFIG.num_words = 3 end, "cannot be set")
+  fails(function() ErrorConfig{num_slots = 0} end, "num_slots")
+  fails(function() ErrorConfig{num_slots = 32769} end, "num_slots")
+  fails(function() ErrorConfig{flag_dtype = torch.float16} end, "flag_dtype")
+  fails(function() ErrorConfig{flag_dtype = "int64"} end, "flag_dtype")
+  fails(function() ErrorConfig{strict_validation = 1} end, "expected true or false")
+  fails(function() AccumulationConfig{order = 2} end, "Order.FIRST or Order.LAST")
+  fails(function() AccumulationConfig{prioritty = 0} end, "did you mean 'priority'")
+  fails(function() AccumulationConfig{}.order = 1 end, "cannot be changed")
+end)
+
+test("T27: accumulation by name or by position", function()
+  local a = AccumulationConfig{priority = Priority.SEVERITY, order = Order.LAST, dedupe = Dedupe.CODE}
+  eq({a.priority, a.order, a.dedupe}, {1, 1, 1})
+  eq(AccumulationConfig{Priority.SEVERITY, Order.LAST, Dedupe.CODE} == a, true)
+  eq(AccumulationConfig(Priority.SEVERITY, Order.LAST, Dedupe.CODE) == a, true)
+  eq(ErrorConfig{accumulation = a}.accumulation == a, true)
+  eq({Priority.CHRONO, Priority.SEVERITY, Priority.LOCATION}, {0, 1, 2})
+  eq({Dedupe.NONE, Dedupe.CODE, Dedupe.LOCATION, Dedupe.UNIQUE}, {0, 1, 2, 3})
+end)
+
+test("T28: the bit layout", function()
+  eq({SLOT_BITS, SLOTS_PER_WORD, SLOT_MASK}, {16, 4, 0xFFFF})
+  eq({SEVERITY_SHIFT, SEVERITY_BITS, SEVERITY_MASK}, {0, 2, 3})
+  eq({CODE_SHIFT, CODE_BITS, CODE_MASK}, {2, 4, 0x3C})
+  eq({LOCATION_SHIFT, LOCATION_BITS, LOCATION_MASK}, {6, 10, 0xFFC0})
+end)

@@ -1,0 +1,82 @@
+-- IF/ELIF/ELSE and its conditions, eager (row T15).
+local nan, inf = 0/0, 1/0
+local z = torch.tensor({{1.0, 2.0}, {nan, 1.0}, {inf, 0.0}})
+local f = flag_nan_and_inf(z, "flow")
+
+local function constant(value) return function() return torch.full_like(z, value) end end
+
+test("T15: conditions of shape (N,) select per sample, the first that holds wins", function()
+  local y = IF(err.has_nan(f), constant(1)):ELIF(err.is_err(f), constant(2)):ELSE(constant(3))
+  eq(y, torch.tensor({{3.0, 3.0}, {1.0, 1.0}, {2.0, 2.0}}))
+end)
+
+test("T15: conditions of shape () select the batch and leave the other branches alone", function()
+  local ran = {}
+  local function branch(name) return function() ran[#ran + 1] = name return name end end
+  eq(IF(HAS(f), branch("a")):ELIF(HAS(f), branch("b")):ELSE(branch("c")), "a")
+  eq(IF(NOT(HAS(f)), branch("a")):ELIF(IS(err.INF, f), branch("b")):ELSE(branch("c")), "b")
+  eq(IF(IS(err.OOB, f), branch("a")):ELSE(branch("c")), "c")
+  eq(ran, {"a", "b", "c"})
+end)
+
+test("T15: both kinds in one chain", function()
+  local y = IF(err.has_nan(f), constant(1))
+    :ELIF(IS(err.OOB, f), constant(2))
+    :ELIF(IS(err.INF, f), constant(3))
+    :ELSE(constant(4))
+  eq(y:select(1, 0), torch.tensor({3.0, 1.0, 3.0}))
+end)
+
+test("T15: several results, nested tables and equal plain values", function()
+  local a, t, name, nothing = IF(err.is_err(f), function()
+    return torch.zeros(3), {x = torch.ones(3), list = {torch.zeros(3, 2), 5}}, "same", nil
+  end):ELSE(function()
+    return torch.ones(3), {x = torch.zeros(3), list = {torch.ones(3, 2), 5}}, "same", nil
+  end)
+  eq(a, torch.tensor({1.0, 0.0, 0.0}))
+  eq(t.x, torch.tensor({0.0, 1.0, 1.0}))
+  eq(t.list[1]:select(1, 1), torch.tensor({1.0, 0.0, 0.0}))
+  eq({t.list[2], name, nothing}, {5, "same"})
+end)
+
+test("T15: flags are selected like any tensor", function()
+  local g = IF(err.is_err(f), function() return push(f, err.FALLBACK_VALUE, "flow") end):ELSE(function() return f end)
+  eq(err.has_fallback(g), torch.tensor({false, true, true}))
+end)
+
+test("T15: branches that differ are an error that names branch and leaf", function()
+  local m = err.is_err(f)
+  local function pair(a, b) return function() IF(m, a):ELSE(b) end end
+  fails(pair(constant(1), function() return torch.zeros(3, 3) end),
+    "the branches IF and ELSE differ in result 1: Tensor float32[3, 2]")
+  fails(pair(function() return z, {a = z} end, function() return z, {a = z > 0} end), "result 2, field 'a'")
+  fails(pair(function() return {z, {z}} end, function() return {z, {z:sum()}} end), "result 1, element 2, element 1")
+  fails(pair(function() return {a = z} end, function() return {b = z} end), "has no field")
+  fails(pair(function() return z, z end, function() return z end), "IF returns 2 values and ELSE returns 1")
+  fails(pair(function() return 1 end, function() return 2 end), "result 1: int 1 against int 2")
+  fails(pair(function() return 1 end, function() return 1.0 end), "result 1")
+  fails(pair(function() return z:sum() end, function() return z:mean() end), "no row for each sample")
+  fails(function() IF(m, constant(1)):ELIF(m, function() return 1 end):ELSE(constant(1)) end,
+    "the branches ELIF 1 and ELSE differ")
+end)
+
+test("T15: other conditions are errors that say what to do", function()
+  fails(function() IF(true, constant(1)) end, "IF: expected a bool tensor of shape (N,)")
+  fails(function() IF(true, constant(1)) end, "plain `if`")
+  fails(function() IF(torch.ones(3), constant(1)) end, "compare it with something")
+  fails(function() IF(z > 0, constant(1)) end, "reduce it")
+  fails(function() IF(HAS(f), constant(1)):ELIF(1, constant(1)) end, "ELIF: expected a bool tensor")
+  fails(function() IF(HAS(f), 5) end, "IF: expected a function as `fn`, got")
+  fails(function() IF(HAS(f), constant(1)):ELSE() end, "ELSE: expected a function")
+end)
+
+test("T15: AND, OR and NOT combine conditions of the batch", function()
+  local yes, no = HAS(f), IS(err.OOB, f)
+  eq(AND(yes, yes), torch.tensor(true))
+  eq(AND(yes, no, yes), torch.tensor(false))
+  eq(OR(no, no, yes), torch.tensor(true))
+  eq(NOT(no), torch.tensor(true))
+  fails(function() AND() end, "AND: expected at least one condition")
+  fails(function() OR(yes, err.is_err(f)) end, "combine per-sample masks with & | ~")
+  fails(function() NOT(1) end, "NOT: expected a bool tensor")
+end)

@@ -1,0 +1,114 @@
+// Who keeps a tensor alive, what its memory counts, and when Lua's collector hears of it.
+#include "runtime/capture/recorder.h"
+#include "tests/lua/lua_fixture.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+namespace triage::lua::testing {
+namespace {
+
+void collect(Fixture& fixture) { lua_gc(fixture.lua(), LUA_GCCOLLECT); }
+
+}  // namespace
+
+TEST_CASE("nothing of a script's tensors is left after a collection") {
+  Fixture fixture;
+  collect(fixture);
+  int64_t live = fixture.context().live_tensors, bytes = fixture.context().tensor_bytes;
+  fixture.run("local x = torch.ones(100, 100) for i = 1, 50 do local y = x[0] + x:t() end pcall(torch.mm, x, x[0])");
+  collect(fixture);
+  CHECK_EQ(fixture.context().live_tensors, live);
+  CHECK_EQ(fixture.context().tensor_bytes, bytes);
+}
+
+TEST_CASE("views count their storage once") {
+  Fixture fixture;
+  collect(fixture);
+  int64_t bytes = fixture.context().tensor_bytes;
+  fixture.run("kept = {torch.zeros({1000}, {dtype = torch.float32})} for i = 1, 99 do kept[i + 1] = kept[1]:view(10, 100) end");
+  CHECK_EQ(fixture.context().tensor_bytes - bytes, 4000);
+  fixture.run("kept = nil");
+  collect(fixture);
+  CHECK_EQ(fixture.context().tensor_bytes.load(), bytes);
+}
+
+TEST_CASE("a tensor outlives its state, and a state its tensors") {
+  at::Tensor made, given = at::ones({3});
+  {
+    Fixture fixture;
+    made = fixture.run1("kept = ... return kept * 2", {given});
+    CHECK_EQ(given.use_count(), 2);
+  }
+  CHECK_EQ(given.use_count(), 1);
+  CHECK(same_bits(made, given * 2));
+}
+
+TEST_CASE("garbage stays bounded though Lua sees only pointers") {
+  StateOptions options = trusted_options();
+  options.limits.tensor_bytes = 512u << 20;
+  Fixture fixture(options);
+  CHECK_EQ(fixture.error_of("for i = 1, 1000 do torch.zeros(1000000) end"), "");
+}
+
+TEST_CASE("tensor memory has a budget, and the error keeps its type") {
+  StateOptions options = trusted_options();
+  options.limits.tensor_bytes = 8u << 20;
+  Fixture fixture(options);
+  CHECK_THROWS_AS(fixture.run("kept = {} for i = 1, 100 do kept[i] = torch.zeros(1000, 1000) end"), LimitError);
+  fixture.run("kept = nil");
+  CHECK_THROWS_AS(fixture.run("return torch.zeros(1 << 40)"), LimitError);
+  CHECK_THROWS_AS(fixture.run("return torch.zeros(1 << 40, 1 << 40)"), LimitError);
+  CHECK_EQ(fixture.error_of("return torch.zeros(10)"), "");
+}
+
+TEST_CASE("a graph break keeps its type through Lua, and reads as text there") {
+  Fixture fixture;
+  at::Tensor x = at::ones({3});
+  capture::Recorder recorder("test", true);
+  at::Tensor traced = recorder.add_input("x", graph::InputKind::tensor, x);
+  CHECK_THROWS_AS(fixture.run("local x = ... return torch.tensor(x:sum():item())", {traced}), GraphBreakError);
+  CHECK(recorder.broken().has_value());
+}
+
+TEST_CASE("an assignment is captured as a value of the graph") {
+  Fixture fixture;
+  at::Tensor x = at::randn({4, 3});
+  const char* source =
+      "local x = ... local y = x * 1 y[{':', 1}] = 5 y[x > 0] = 0 y[{{1, 3}, 0}] = x[{{0, 2}, 2}] return y";
+  at::Tensor eager = fixture.run1(source, {x});
+  capture::Recorder recorder("test", true);
+  at::Tensor traced = recorder.add_input("x", graph::InputKind::tensor, x);
+  at::Tensor result = fixture.run1(source, {traced});
+  CHECK(same_bits(result, eager));
+  auto captured = recorder.finish({result});
+  CHECK(captured.sizes.empty());
+  CHECK_GT(captured.graph.nodes().size(), 5);
+}
+
+TEST_CASE("sizes that a script reads become guards") {
+  Fixture fixture;
+  capture::Recorder recorder("test", true);
+  at::Tensor traced = recorder.add_input("x", graph::InputKind::tensor, at::ones({4, 3}));
+  at::Tensor result = fixture.run1("local x = ... return x / x:size(-1)", {traced});
+  auto captured = recorder.finish({result});
+  REQUIRE_EQ(captured.sizes.size(), 1);
+  CHECK_EQ(captured.sizes[0].dim, 1);
+  CHECK_EQ(captured.sizes[0].size, 3);
+}
+
+TEST_CASE("a policy's param stays a value of the graph where an operator takes a number") {
+  Fixture fixture;
+  at::Tensor limit = at::scalar_tensor(0.5, at::kDouble);
+  limit.unsafeGetTensorImpl()->set_wrapped_number(true);
+  capture::Recorder recorder("test", true);
+  at::Tensor x = recorder.add_input("x", graph::InputKind::tensor, at::full({3}, NAN));
+  at::Tensor param = recorder.add_input("limit", graph::InputKind::param, limit);
+  at::Tensor result = fixture.run1("local x, limit = ... return x:nan_to_num(limit)", {x, param});
+  CHECK(same_bits(result, at::full({3}, 0.5)));
+  auto captured = recorder.finish({result});
+  REQUIRE_EQ(captured.graph.nodes().size(), 1);
+  CHECK_EQ(captured.graph.nodes()[0]->operands[1].value(), captured.graph.inputs()[1].value);
+}
+
+}  // namespace triage::lua::testing

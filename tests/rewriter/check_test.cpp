@@ -1,0 +1,98 @@
+#include <doctest/doctest.h>
+
+#include "bindings/lua/rewriter/rewriter.h"
+
+namespace triage::lua::rewriter {
+namespace {
+
+/// Findings as "line:column: message" lines.
+std::string findings(const std::string& source, bool policy = true) {
+  std::string text;
+  for (const Warning& warning : check(source, "@policy.lua", {policy}))
+    text += std::to_string(warning.line) + ":" + std::to_string(warning.column) + ": " + warning.message + "\n";
+  return text;
+}
+
+/// In a policy with the parameters `z`, `f` and `ids`, whose body begins in line 2.
+std::string in_policy(const std::string& body) { return findings("return function(z, f, ids)\n" + body + "\nend"); }
+
+bool says(const std::string& text, const std::string& where, const std::string& what) {
+  CAPTURE(text);
+  const size_t at = text.find(where + ": ");
+  return at != std::string::npos && text.substr(at, text.find('\n', at) - at).find(what) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a sound policy is left in peace") {
+  CHECK(in_policy("local f = flag_nan_and_inf(z, 'logits')\nf = push(f, err.NAN, 'x', {where = z:isnan()})\n"
+                  "local y = IF(err.has_nan(f), function() return torch.zeros_like(z) end):ELIF(err.has_inf(f), "
+                  "function() return z:clamp(-10, 10) end)"
+                  ":ELSE(function() return z:tanh() end)\nlocal t = {}\nt.x = (z + 1):cholesky()\nreturn y, f") == "");
+  CHECK(in_policy("local c = IF(m, function() return z end)\nif x then c = c:ELIF(n, function() return z // 2 end) "
+                  "end\nreturn c:ELSE(function() return z end)") == "");
+  CHECK(in_policy("local z2, f2 = fix(z, f, 'x')\nprint(z2 + 1, f2)\nlocal f3 = f2\nlocal n = 5 n = n + 1\nreturn z2, "
+                  "err.merge(f, f2)") == "");
+  CHECK(findings("count = 0\nfunction main() count = count + 1 end\nmain()", false) == "");
+}
+
+TEST_CASE("conditions for the whole batch") {
+  CHECK(says(in_policy("return IF(IS(err.NAN, f), g):ELSE(h)"), "2:11",
+             "IF(IS(...)) decides for the whole batch: one bad sample changes all samples"));
+  CHECK(says(in_policy("return IF(IS(err.NAN, f), g):ELSE(h)"), "2:11", "err.has_nan(f)"));
+  CHECK(says(in_policy("return IF(IS(err.OOB, f), g):ELSE(h)"), "2:11", "err.has_code(f, err.OOB)"));
+  CHECK(says(in_policy("return IF(m, g):ELIF(HAS(f), g):ELSE(h)"), "2:22", "err.is_err(f)"));
+  CHECK(says(in_policy("return IF(OR(m, NOT(HAS(f))), g):ELSE(h)"), "2:21", "IF(HAS(...))"));
+  CHECK(in_policy("local any = HAS(f)\nlocal IS = other\nreturn IF(IS(1), g):ELSE(h), any") == "");
+}
+
+TEST_CASE("arithmetic on flags") {
+  CHECK(says(in_policy("local g = err.new(z)\nreturn g + 1"), "3:10", "arithmetic on flags"));
+  CHECK(says(in_policy("local g = f or err.new(z)\nreturn g | f"), "3:10", "err.merge"));
+  CHECK(says(in_policy("local y, g = fix(z, f)\nreturn y + 1, -g"), "3:15", "arithmetic on flags"));
+  CHECK(says(in_policy("return 2 * flag_nan(z, 'x')"), "2:10", "arithmetic on flags"));
+  CHECK(says(in_policy("local g\ng = push(f, err.NAN)\nreturn g << 2"), "4:10", "arithmetic on flags"));
+  CHECK(in_policy("local g = err.new(z)\ng = z\nreturn g + 1, g == f, g .. ''") == "");
+}
+
+TEST_CASE("chains without ELSE") {
+  CHECK(says(in_policy("local y = IF(m, g)\nreturn y"), "2:11", "an IF chain without ELSE"));
+  CHECK(says(in_policy("return IF(m, g):ELIF(n, g)"), "2:8", "an IF chain without ELSE"));
+  CHECK(says(in_policy("IF(m, g)"), "2:1", "an IF chain without ELSE"));
+  CHECK(in_policy("return IF(m, g):ELSE(h):mean(), (IF(n, g):ELSE(h))") == "");
+}
+
+TEST_CASE("dropped results") {
+  CHECK(says(in_policy("push(f, err.NAN, 'x')"), "2:1", "use `f = push(...)`"));
+  CHECK(says(in_policy("fix(z, f, 'x')"), "2:1", "use `z, f = fix(...)`"));
+  CHECK(says(in_policy("if a then flag_nan(z, 'x') end"), "2:11", "use `f = flag_nan(...)`"));
+  CHECK(says(in_policy("err.push(f, 1)"), "2:1", "use `f = err.push(...)`"));
+  CHECK(says(in_policy("err.map_ok(f, z, g)"), "2:1", "is dropped"));
+  CHECK(in_policy("local push = g\npush(f)\nprint(z)\nz:add_(1)\nflags.pretty_print(f, 1)") == "");
+}
+
+TEST_CASE("what raises on bad values in a function that runs for every row") {
+  const std::string hint = "repair its input first";
+  CHECK(says(in_policy("return IF(m, function() return z:cholesky() end):ELSE(h)"), "2:34", hint));
+  CHECK(says(in_policy("return IF(m, h):ELSE(function() return torch.gather(z, 1, ids) end)"), "2:40", hint));
+  CHECK(says(in_policy("return err.map_err(f, z, function(x) return torch.linalg.inv(x) end)"), "2:45", hint));
+  CHECK(says(
+      in_policy("return IF(m, function() local function g() return z:index_select(0, ids) end return g() end):ELSE(h)"),
+      "2:53", hint));
+  CHECK(says(in_policy("return IF(m, function() return z // ids end):ELSE(h)"), "2:34",
+             "make the divisor nonzero first"));
+  CHECK(in_policy(
+            "return z:gather(1, ids), IF(m, function() return z // 2, torch.linalg.vector_norm(z) end):ELSE(h)") == "");
+}
+
+TEST_CASE("globals by accident") {
+  CHECK(says(in_policy("x = 1 x = 2"), "2:1", "declare it with `local x`"));
+  CHECK(in_policy("x = 1 x = 2").find("2:7") == std::string::npos);
+  CHECK(says(findings("function helper() end return helper"), "1:10", "`local function helper`"));
+  CHECK(says(findings("function main() typo = 1 end", false), "1:17", "'typo' is written as a global variable"));
+  CHECK(in_policy("local x x = 1 local t = {} t.y = 2 function t.f() end _ENV.z = 3") == "");
+}
+
+TEST_CASE("a broken script is a SyntaxError here too") { CHECK_THROWS_AS(check("x =", "@p.lua"), SyntaxError); }
+
+}  // namespace triage::lua::rewriter

@@ -1,0 +1,57 @@
+// Every file of tests/rewriter/corpus runs twice, plain and rewritten: what it prints, errors and their lines included,
+// must be the same to the byte.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/rewriter/scripted.h"
+
+namespace triage::lua::testing {
+namespace {
+
+std::vector<std::filesystem::path> corpus() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(TRIAGE_SOURCE_DIR) + "/tests/rewriter/corpus"))
+    if (entry.path().extension() == ".lua") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Through luaL_loadfilex, which skips a byte order mark and a first line with `#`.
+std::string run_plain_file(const std::filesystem::path& path) {
+  effects() = Effects();
+  const LuaState state = new_state(false);
+  return finish(state.get(), luaL_loadfilex(state.get(), path.c_str(), "t"));
+}
+
+}  // namespace
+
+TEST_CASE("programs do the same rewritten and not") {
+  const auto files = corpus();
+  CHECK(files.size() >= 25);
+  for (const auto& path : files) {
+    CAPTURE(path.filename().string());
+    const std::string plain = run_plain_file(path);
+    CHECK(!plain.empty());
+    CHECK(run(read(path), "@" + path.string(), true) == plain);
+  }
+}
+
+TEST_CASE("only the files that end in an error do") {
+  for (const auto& path : corpus()) {
+    CAPTURE(path.filename().string());
+    const bool fails = run_plain_file(path).find("\nerror: ") != std::string::npos;
+    CHECK(fails == (path.stem() == "errors"));
+  }
+}
+
+}  // namespace triage::lua::testing
