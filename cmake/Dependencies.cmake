@@ -25,6 +25,13 @@ add_library(triage_torch INTERFACE)
 target_link_libraries(triage_torch INTERFACE ${TORCH_LIBRARIES} OpenMP::OpenMP_CXX Threads::Threads)
 target_include_directories(triage_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_include_directories(triage_torch INTERFACE ${CMAKE_SOURCE_DIR}/runtime/include ${CMAKE_SOURCE_DIR})
+# PyTorch's wheel brings headers of another fmt than the one that we and spdlog link: ours must be found first.
+if(EXISTS "${TORCH_INSTALL_PREFIX}/include/fmt" AND NOT TORCH_INSTALL_PREFIX STREQUAL "/usr")
+  get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/own_headers)
+  file(CREATE_LINK ${fmt_include}/fmt ${CMAKE_BINARY_DIR}/own_headers/fmt SYMBOLIC)
+  target_include_directories(triage_torch SYSTEM BEFORE INTERFACE ${CMAKE_BINARY_DIR}/own_headers)
+endif()
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 # GCC 12 sees overflows in LibTorch's reference counting where there are none.
 target_compile_options(triage_torch INTERFACE ${torch_flags} -Wall -Wextra -Wno-unused-parameter -Wno-stringop-overflow

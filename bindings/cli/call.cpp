@@ -26,17 +26,19 @@ std::string quoted(const std::vector<std::string>& names) {
 c10::Device parse_device(const std::string& text) {
   try {
     c10::Device device(text);
-    at::empty({1}, at::TensorOptions().device(device));   // a LibTorch without CUDA parses "cuda" and fails here
+    at::empty({1}, at::TensorOptions().device(device));  // a LibTorch without CUDA parses "cuda" and fails here
     return device;
   } catch (const std::exception&) {
-    throw UsageError(fmt::format("there is no device \"{}\" here; this LibTorch has cpu{}", text, at::hasCUDA() ? " and cuda" : ""));
+    throw UsageError(
+        fmt::format("there is no device \"{}\" here; this LibTorch has cpu{}", text, at::hasCUDA() ? " and cuda" : ""));
   }
 }
 
 void check_backend(const std::string& name) {
   std::vector<std::string> backends = list_backends();
   if (std::find(backends.begin(), backends.end(), name) != backends.end()) return;
-  throw UsageError(fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
+  throw UsageError(
+      fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
 }
 
 c10::Scalar parse_number(const std::string& name, const std::string& text) {
@@ -57,7 +59,8 @@ Params parse_params(const std::vector<std::string>& texts, const Signature& sign
   for (const std::string& text : texts) {
     auto [name, value] = split_assignment(text, "--param");
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw UsageError(fmt::format("{} has no param \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
+      throw UsageError(
+          fmt::format("{} has no param \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
     }
     params.emplace_back(name, parse_number(name, value));
   }
@@ -67,12 +70,14 @@ Params parse_params(const std::vector<std::string>& texts, const Signature& sign
 using Assignments = std::vector<std::pair<std::string, std::string>>;
 
 /// The inputs as given, in the order of the signature.
-Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names, const std::string& policy) {
+Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names,
+                         const std::string& policy) {
   Assignments given;
   for (const std::string& text : texts) {
     auto [name, source] = split_assignment(text, "--input");
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw UsageError(fmt::format("{} has no input \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
+      throw UsageError(
+          fmt::format("{} has no input \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
     }
     for (const auto& [earlier, ignored] : given) {
       if (earlier == name) throw UsageError(fmt::format("--input {} is given twice", name));
@@ -83,12 +88,15 @@ Assignments match_inputs(const std::vector<std::string>& texts, const std::vecto
   std::vector<std::string> missing;
   for (const std::string& name : names) {
     auto found = std::find_if(given.begin(), given.end(), [&](const auto& pair) { return pair.first == name; });
-    if (found == given.end()) missing.push_back(name);
-    else ordered.push_back(*found);
+    if (found == given.end())
+      missing.push_back(name);
+    else
+      ordered.push_back(*found);
   }
   if (!missing.empty()) {
-    throw UsageError(fmt::format("{} needs the input{} {}; give {} as --input {}=FILE, or try --input {}=randn:32x512", policy,
-                                 missing.size() == 1 ? "" : "s", quoted(missing), missing.size() == 1 ? "it" : "each", missing[0], missing[0]));
+    throw UsageError(fmt::format("{} needs the input{} {}; give {} as --input {}=FILE, or try --input {}=randn:32x512",
+                                 policy, missing.size() == 1 ? "" : "s", quoted(missing),
+                                 missing.size() == 1 ? "it" : "each", missing[0], missing[0]));
   }
   return ordered;
 }
@@ -97,21 +105,28 @@ Assignments match_inputs(const std::vector<std::string>& texts, const std::vecto
 
 void add_call_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy")->required();
-  command.add_option("--input,-i", options.inputs, "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR")
-      ->type_name("NAME=FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      .add_option("--input,-i", options.inputs, "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR")
+      ->type_name("NAME=FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_option("--param,-p", options.params, "a number for a param of the policy")
-      ->type_name("NAME=NUMBER")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->type_name("NAME=NUMBER")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_option("--backend", options.backend, "what runs the captured graph")->capture_default_str();
   command.add_option("--device", options.device, "where the inputs are put")->capture_default_str();
   command.add_flag("--fullgraph", options.fullgraph, "a graph break is an error");
-  command.footer(std::string("Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n") +
+  command.footer(std::string("Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of "
+                             "several tensors.\n") +
                  generator_help);
 }
 
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    throw UsageError(fmt::format("{} {}: the form is NAME={}", option, text, std::string_view(option) == "--param" ? "NUMBER" : "FILE"));
+    throw UsageError(fmt::format("{} {}: the form is NAME={}", option, text,
+                                 std::string_view(option) == "--param" ? "NUMBER" : "FILE"));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
 }

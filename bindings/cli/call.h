@@ -1,6 +1,6 @@
 #pragma once
-#include <CLI/CLI.hpp>
 #include <triage/runtime.h>
+#include <CLI/CLI.hpp>
 
 #include <string>
 #include <vector>
@@ -10,8 +10,8 @@ namespace triage::cli {
 /// The options of `run` and `explain` that say which policy to call with what.
 struct CallOptions {
   std::string policy;
-  std::vector<std::string> inputs;    // NAME=FILE or NAME=generator
-  std::vector<std::string> params;    // NAME=VALUE
+  std::vector<std::string> inputs;  // NAME=FILE or NAME=generator
+  std::vector<std::string> params;  // NAME=VALUE
   std::string backend = "eager";
   std::string device = "cpu";
   bool fullgraph = false;
@@ -26,15 +26,15 @@ struct Call {
   Runtime runtime;
   Policy policy;
   std::vector<at::Tensor> inputs;
-  std::vector<std::string> sources;   // what each input was read from
+  std::vector<std::string> sources;  // what each input was read from
   RunOptions options;
 };
-/// Options for a Runtime in this program: its log goes nowhere, because what it would say is in the report, or is thrown.
-/// What scripts print goes to standard error where standard output must hold nothing but JSON.
+/// Options for a Runtime in this program: its log goes nowhere, because all it would say is in the report, or is
+/// thrown. What scripts print goes to standard error where standard output must hold nothing but JSON.
 RuntimeOptions quiet_runtime(bool json);
 
-/// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend or
-/// device that is not there.
+/// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend
+/// or device that is not there.
 Call prepare_call(const CallOptions& options, bool json);
 
 }  // namespace triage::cli

@@ -51,7 +51,8 @@ Checked check_file(const std::string& path, bool json) {
   Checked checked{path, {}, {}, {}};
   std::string source = read_source(path);
   try {
-    for (const rewriter::Warning& warning : rewriter::check(source, path)) checked.warnings.push_back({warning.line, warning.column, warning.message});
+    for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
+      checked.warnings.push_back({warning.line, warning.column, warning.message});
     Runtime runtime(quiet_runtime(json));
     checked.signature = runtime.load(path).signature();
   } catch (const rewriter::SyntaxError& error) {
@@ -72,7 +73,8 @@ void print_finding(const std::string& path, const Finding& finding, Paint colour
 
 Json findings_json(const std::vector<Finding>& findings) {
   Json list = Json::array();
-  for (const Finding& finding : findings) list.push_back({{"line", finding.line}, {"column", finding.column}, {"message", finding.message}});
+  for (const Finding& finding : findings)
+    list.push_back({{"line", finding.line}, {"column", finding.column}, {"message", finding.message}});
   return list;
 }
 
@@ -88,7 +90,8 @@ Json to_json(const Checked& checked) {
 int check(const Options& options) {
   Json files = Json::array();
   size_t broken = 0;
-  for (const std::string& path : options.files) read_source(path);   // a wrong name is wrong use: nothing is checked then
+  for (const std::string& path : options.files)
+    read_source(path);  // a wrong name is wrong use: nothing is checked then
   for (const std::string& path : options.files) {
     Checked checked = check_file(path, options.json);
     broken += !checked.errors.empty();
@@ -108,7 +111,8 @@ int check(const Options& options) {
 
 void add_check(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("check", "Check policies without running them: syntax, likely mistakes, what the file returns");
+  CLI::App* command = app.add_subcommand(
+      "check", "Check policies without running them: syntax, likely mistakes, what the file returns");
   command->add_option("FILES", options->files, "Lua files that return policies")->required();
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return check(*options); }; });

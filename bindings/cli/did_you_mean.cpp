@@ -29,7 +29,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string* nearest = nullptr;
-  size_t best = std::max<size_t>(2, word.size() / 2);   // farther away, a guess would be noise
+  size_t best = std::max<size_t>(2, word.size() / 2);  // farther away, a guess would be noise
   for (const std::string& candidate : candidates) {
     size_t distance = edit_distance(word, candidate);
     if (distance < best) {

@@ -9,22 +9,24 @@
 
 namespace triage::cli {
 
-void add_exec(CLI::App& app, Action& action) {
+void add_exec(CLI::App& app, Action& action, const std::vector<std::string>& script_arguments) {
   struct Options {
     std::string script;
-    std::vector<std::string> arguments;
+    std::vector<std::string> unused;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
+  CLI::App* command =
+      app.add_subcommand("exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
   command->add_option("SCRIPT", options->script, "Lua file")->required();
-  command->add_option("ARGS", options->arguments, "arguments of the script, options included");
-  command->prefix_command();   // what follows SCRIPT is the script's own, whatever it looks like
-  command->callback([options, command, &action] {
-    std::vector<std::string> rest = command->remaining();
-    options->arguments.insert(options->arguments.end(), rest.begin(), rest.end());
-    action = [options] {
-      if (!std::filesystem::is_regular_file(options->script)) throw FileError("cannot read \"" + options->script + "\": there is no such file");
-      return lua::exec_script(options->script, options->arguments);
+  command->add_option("ARGS", options->unused, "arguments of the script, whatever they look like");  // for --help
+  command->callback([options, &action, &script_arguments] {
+    action = [options, &script_arguments] {
+      std::error_code ignored;
+      if (!std::filesystem::exists(options->script, ignored))
+        throw FileError("cannot read \"" + options->script + "\": there is no such file");
+      if (std::filesystem::is_directory(options->script, ignored))
+        throw FileError("cannot read \"" + options->script + "\": it is a folder");
+      return lua::exec_script(options->script, script_arguments);
     };
   });
 }

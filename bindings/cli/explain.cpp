@@ -21,13 +21,16 @@ struct Options {
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   size_t start = 0;
-  for (size_t end; (end = text.find('\n', start)) != std::string::npos; start = end + 1) lines.push_back(text.substr(start, end - start));
+  for (size_t end; (end = text.find('\n', start)) != std::string::npos; start = end + 1)
+    lines.push_back(text.substr(start, end - start));
   if (start < text.size()) lines.push_back(text.substr(start));
   return lines;
 }
 
 Json graph_json(const CapturedGraph& captured, const Options& options) {
-  Json json = {{"ops", captured.graph->nodes().size()}, {"graph", graph::print(*captured.graph)}, {"guards", lines_of(captured.guards)}};
+  Json json = {{"ops", captured.graph->nodes().size()},
+               {"graph", graph::print(*captured.graph)},
+               {"guards", lines_of(captured.guards)}};
   if (options.decomposed) json["decomposed"] = graph::print(graph::decompose(*captured.graph));
   return json;
 }
@@ -36,7 +39,8 @@ void print_graph(const CapturedGraph& captured, size_t index, const Options& opt
   fmt::print("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {}", index)), graph::print(*captured.graph));
   if (options.decomposed) {
     graph::Graph decomposed = graph::decompose(*captured.graph);
-    fmt::print("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
+    fmt::print("\n{}\n{}\n",
+               paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
                graph::print(decomposed));
   }
   if (options.guards) {
@@ -55,12 +59,17 @@ int explain(const Options& options) {
   if (options.json) {
     Json list = Json::array();
     for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options));
-    print_json({{"policy", call.policy.name()}, {"backend", options.call.backend}, {"graphs", list}, {"graph_breaks", breaks}, {"ops", operations}});
+    print_json({{"policy", call.policy.name()},
+                {"backend", options.call.backend},
+                {"graphs", list},
+                {"graph_breaks", breaks},
+                {"ops", operations}});
     return 0;
   }
-  fmt::print("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n", paint(Paint::heading, call.policy.name()), graphs.size(),
-             breaks.size(), operations);
-  for (size_t i = 0; i < breaks.size(); ++i) fmt::print("\n{} {}\n", paint(Paint::warning, fmt::format("break {}:", i + 1)), breaks[i]);
+  fmt::print("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n",
+             paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations);
+  for (size_t i = 0; i < breaks.size(); ++i)
+    fmt::print("\n{} {}\n", paint(Paint::warning, fmt::format("break {}:", i + 1)), breaks[i]);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);
   return 0;
 }
@@ -71,7 +80,8 @@ void add_explain(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("explain", "Show the graph that a policy became, and what broke it");
   add_call_options(*command, options->call);
-  command->add_flag("--decomposed", options->decomposed, "show each graph in plain ATen operations too (where, shifts, masks)");
+  command->add_flag("--decomposed", options->decomposed,
+                    "show each graph in plain ATen operations too (where, shifts, masks)");
   command->add_flag("--guards", options->guards, "show what must hold for each graph to be used again");
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return explain(*options); }; });

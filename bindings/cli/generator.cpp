@@ -15,13 +15,14 @@ namespace {
 
 const std::vector<std::string> kinds = {"randn", "rand", "randint", "zeros", "ones", "arange"};
 const std::vector<std::string> option_names = {"seed", "dtype", "low", "high", "nan", "inf"};
-const std::vector<at::ScalarType> dtypes = {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong,
-                                            at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+const std::vector<at::ScalarType> dtypes = {at::kBool, at::kByte, at::kChar,     at::kShort, at::kInt,
+                                            at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   size_t start = 0;
-  for (size_t end; (end = text.find(separator, start)) != std::string::npos; start = end + 1) parts.push_back(text.substr(start, end - start));
+  for (size_t end; (end = text.find(separator, start)) != std::string::npos; start = end + 1)
+    parts.push_back(text.substr(start, end - start));
   parts.push_back(text.substr(start));
   return parts;
 }
@@ -29,7 +30,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 int64_t integer(const std::string& text, const std::string& what) {
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) throw UsageError(fmt::format("{} must be an integer, not \"{}\"", what, text));
+  if (error != std::errc() || end != text.data() + text.size())
+    throw UsageError(fmt::format("{} must be an integer, not \"{}\"", what, text));
   return value;
 }
 
@@ -40,7 +42,8 @@ at::ScalarType parse_dtype(const std::string& text) {
     names.push_back(dtype_name(dtype));
     std::string name = names.back();
     size_t digits = name.find_first_of("0123456789");
-    std::string shorter = digits == std::string::npos ? name : (name[0] == 'b' ? "bf" : name.substr(0, 1)) + name.substr(digits);
+    std::string shorter =
+        digits == std::string::npos ? name : (name[0] == 'b' ? "bf" : name.substr(0, 1)) + name.substr(digits);
     if (text == name || text == shorter) return dtype;
   }
   throw UsageError(fmt::format("there is no dtype \"{}\"{}", text, did_you_mean(text, names)));
@@ -69,16 +72,22 @@ Options parse_options(const std::vector<std::string>& parts, const std::string& 
   for (size_t i = 1; i < parts.size(); ++i) {
     size_t equals = parts[i].find('=');
     std::string name = parts[i].substr(0, equals);
-    if (equals == std::string::npos || std::find(option_names.begin(), option_names.end(), name) == option_names.end()) {
-      throw UsageError(fmt::format("\"{}\" in \"{}\" is no option of a generator (seed=, dtype=, low=, high=, nan=, inf=){}", parts[i], whole,
-                                   did_you_mean(name, option_names)));
+    if (equals == std::string::npos ||
+        std::find(option_names.begin(), option_names.end(), name) == option_names.end()) {
+      throw UsageError(
+          fmt::format("\"{}\" in \"{}\" is no option of a generator (seed=, dtype=, low=, high=, nan=, inf=){}",
+                      parts[i], whole, did_you_mean(name, option_names)));
     }
     std::string value = parts[i].substr(equals + 1);
     if (name == "dtype") {
       options.dtype = parse_dtype(value);
       continue;
     }
-    int64_t& field = name == "seed" ? options.seed : name == "low" ? options.low : name == "high" ? options.high : name == "nan" ? options.nan : options.inf;
+    int64_t& field = name == "seed"   ? options.seed
+                     : name == "low"  ? options.low
+                     : name == "high" ? options.high
+                     : name == "nan"  ? options.nan
+                                      : options.inf;
     field = integer(value, name);
   }
   if (options.low >= options.high) throw UsageError(fmt::format("\"{}\": low must be less than high", whole));
@@ -88,10 +97,13 @@ Options parse_options(const std::vector<std::string>& parts, const std::string& 
 /// One bad element in each of the first samples of a random order.
 void spoil(at::Tensor& tensor, const Options& options, at::Generator& random, const std::string& whole) {
   if (options.nan == 0 && options.inf == 0) return;
-  if (!tensor.is_floating_point()) throw UsageError(fmt::format("\"{}\": only floating-point tensors can hold NaN and Inf", whole));
+  if (!tensor.is_floating_point())
+    throw UsageError(fmt::format("\"{}\": only floating-point tensors can hold NaN and Inf", whole));
   int64_t samples = tensor.dim() == 0 ? 0 : tensor.size(0);
-  if (options.nan < 0 || options.inf < 0 || options.nan > samples || options.inf > samples - options.nan || tensor.numel() == 0) {
-    throw UsageError(fmt::format("\"{}\" asks for {} bad samples, but has {}", whole, options.nan + options.inf, samples));
+  if (options.nan < 0 || options.inf < 0 || options.nan > samples || options.inf > samples - options.nan ||
+      tensor.numel() == 0) {
+    throw UsageError(
+        fmt::format("\"{}\" asks for {} bad samples, but has {}", whole, options.nan + options.inf, samples));
   }
   at::Tensor rows = tensor.view({samples, -1});
   at::Tensor order = at::randperm(samples, random, at::TensorOptions(at::kLong));

@@ -5,6 +5,9 @@
 #include <triage/error.h>
 #include <triage/version.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "bindings/cli/command.h"
 
 namespace {
@@ -23,6 +26,27 @@ int complain(const std::string& command, const std::string& message, int status)
   return status;
 }
 
+/// What follows `exec SCRIPT`; `argc` is then that of the rest.
+std::vector<std::string> take_script_arguments(int& argc, char** argv) {
+  if (argc <= 3 || std::string_view(argv[1]) != "exec" || argv[2][0] == '-') return {};
+  std::vector<std::string> arguments(argv + 3, argv + argc);
+  argc = 3;
+  return arguments;
+}
+
+/// A guess for the first option in `text` that the chosen command does not have.
+std::string guess_option(const CLI::App& app, const std::string& text) {
+  auto chosen = app.get_subcommands();
+  size_t start = text.find("--");
+  if (chosen.empty() || start == std::string::npos) return "";
+  std::vector<std::string> names;
+  for (const CLI::Option* option : chosen[0]->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  std::string given = text.substr(start, text.find_first_of(" =:", start) - start);
+  return std::find(names.begin(), names.end(), given) == names.end() ? did_you_mean(given, names) : "";
+}
+
 /// CLI11 only says that a word was not expected; most often it is a misspelt command.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::vector<std::string> names;
@@ -32,7 +56,8 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int
   }
   std::string text = error.what();
   for (char& c : text) c = c == '\n' ? ' ' : c;
-  return fmt::format("{}. See {} --help", text.substr(0, text.find_last_not_of(" .") + 1), chosen_command(app));
+  return fmt::format("{}{}. See {} --help", text.substr(0, text.find_last_not_of(" .") + 1), guess_option(app, text),
+                     chosen_command(app));
 }
 
 int run_action(const CLI::App& app, const Action& action) {
@@ -60,8 +85,9 @@ int run_action(const CLI::App& app, const Action& action) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees here.
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
+  // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees.
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
   spdlog::set_pattern("%n: %v");
   spdlog::set_level(spdlog::level::warn);
   c10::SetStackTraceFetcher([]() -> std::string { return ""; });
@@ -70,11 +96,14 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("triage ") + triage::version());
   app.require_subcommand(1);
   Action action;
-  for (auto add : {add_run, add_exec, add_check, add_explain, add_watch, add_version}) add(app, action);
+  std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
+  add_run(app, action);
+  add_exec(app, action, script_arguments);
+  for (auto add : {add_check, add_explain, add_watch, add_version}) add(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);   // --help and --version
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     if (argc == 1) {
       fmt::print(stderr, "{}", app.help());
       return wrong_use;

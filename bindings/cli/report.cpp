@@ -30,8 +30,10 @@ int64_t changed_samples(const Result& output, const Call& call, const std::vecto
   if (found == names.end() || output.is_flags) return -1;
   const at::Tensor& before = call.inputs[static_cast<size_t>(found - names.begin())];
   const at::Tensor& after = output.tensor;
-  if (before.sizes() != after.sizes() || before.scalar_type() != after.scalar_type() || before.dim() == 0 || before.numel() == 0) return -1;
-  at::Tensor differs = before.ne(after) & ~(before.ne(before) & after.ne(after));   // a NaN that stayed is no change
+  if (before.sizes() != after.sizes() || before.scalar_type() != after.scalar_type() || before.dim() == 0 ||
+      before.numel() == 0)
+    return -1;
+  at::Tensor differs = before.ne(after) & ~(before.ne(before) & after.ne(after));  // a NaN that stayed is no change
   return differs.reshape({differs.size(0), -1}).any(-1).sum().item<int64_t>();
 }
 
@@ -52,14 +54,16 @@ void print_summary(const at::Tensor& flags) {
     std::string row = fmt::format("           {:<{}}", location, widest);
     for (const std::string& code : codes) {
       auto found = counts.find(code);
-      row += fmt::format("  {:>{}}", found == counts.end() ? "-" : std::to_string(found->second), std::max<size_t>(6, code.size()));
+      row += fmt::format("  {:>{}}", found == counts.end() ? "-" : std::to_string(found->second),
+                         std::max<size_t>(6, code.size()));
     }
     fmt::print("{}\n", row);
   }
 }
 
 void print_tensor(const char* label, const std::string& name, const at::Tensor& tensor, const std::string& note) {
-  fmt::print("  {:<8} {:<8} {:<18} {}\n", label, name, describe(tensor), note);
+  std::string line = fmt::format("  {:<8} {:<8} {:<18} {}", label, name, describe(tensor), note);
+  fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
 }
 
 std::string output_note(const Result& output, const Call& call, const std::vector<std::string>& inputs) {
@@ -98,7 +102,8 @@ std::string describe(const at::Tensor& tensor) {
 void print_report(const Report& report, const Call& call) {
   std::vector<std::string> names = call.policy.signature().inputs;
   fmt::print("{}\n", paint(Paint::heading, report.policy));
-  for (size_t i = 0; i < call.inputs.size(); ++i) print_tensor(i == 0 ? "inputs" : "", names[i], call.inputs[i], call.sources[i]);
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    print_tensor(i == 0 ? "inputs" : "", names[i], call.inputs[i], call.sources[i]);
   for (size_t i = 0; i < report.outputs.size(); ++i) {
     const Result& output = report.outputs[i];
     print_tensor(i == 0 ? "outputs" : "", output.name, output.tensor, output_note(output, call, names));
@@ -109,11 +114,11 @@ void print_report(const Report& report, const Call& call) {
     fmt::print("  {:<8} {}\n", "flags", paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor)));
     print_summary(output.tensor);
   }
-  fmt::print("  {:<8} {} ({} ops), {} graph breaks, backend {}\n", "graphs", report.graphs, report.operations, report.graph_breaks.size(),
-             report.backend);
+  fmt::print("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
+             report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
   for (const std::string& reason : report.graph_breaks) fmt::print("           {}\n", paint(Paint::warning, reason));
-  fmt::print("  {:<8} {:.1f} us a call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us, report.repeat,
-             report.first_us / 1000);
+  fmt::print("  {:<8} {:.1f} us a call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
+             report.repeat, report.first_us / 1000);
 }
 
 nlohmann::ordered_json to_json(const Report& report, const Call& call) {

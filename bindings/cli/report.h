@@ -14,7 +14,7 @@ struct Result {
   std::string name;
   at::Tensor tensor;
   bool is_flags = false;
-  std::string file;   // where it was written; empty: nowhere
+  std::string file;  // where it was written; empty: nowhere
 };
 
 /// What a run was, for a person and for programs.

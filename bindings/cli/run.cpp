@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   CallOptions call;
-  std::vector<std::string> outputs;   // NAME=FILE
+  std::vector<std::string> outputs;  // NAME=FILE
   int repeat = 10;
   bool json = false;
 };
@@ -35,9 +35,12 @@ Destinations parse_outputs(const std::vector<std::string>& texts) {
       auto [path, key] = split_key(file);
       auto [earlier_path, earlier_key] = split_key(earlier_file);
       if (path != earlier_path) continue;
-      if (!key.empty() && key == earlier_key) throw UsageError(fmt::format("--output {} and --output {} both write to {}", earlier_name, name, file));
+      if (!key.empty() && key == earlier_key)
+        throw UsageError(fmt::format("--output {} and --output {} both write to {}", earlier_name, name, file));
       if (key.empty() || earlier_key.empty()) {
-        throw UsageError(fmt::format("--output {0} and --output {1} both write to {2}; name them as {2}:{0} and {2}:{1}", earlier_name, name, path));
+        throw UsageError(
+            fmt::format("--output {0} and --output {1} both write to {2}; name them as {2}:{0} and {2}:{1}",
+                        earlier_name, name, path));
       }
     }
     destinations.emplace_back(name, file);
@@ -45,10 +48,12 @@ Destinations parse_outputs(const std::vector<std::string>& texts) {
   return destinations;
 }
 
-void check_output_names(const Destinations& destinations, const std::vector<std::string>& names, const std::string& policy) {
+void check_output_names(const Destinations& destinations, const std::vector<std::string>& names,
+                        const std::string& policy) {
   for (const auto& [name, file] : destinations) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    throw UsageError(fmt::format("{} has no output \"{}\"; it has {}{}", policy, name, fmt::join(names, ", "), did_you_mean(name, names)));
+    throw UsageError(fmt::format("{} has no output \"{}\"; it has {}{}", policy, name, fmt::join(names, ", "),
+                                 did_you_mean(name, names)));
   }
 }
 
@@ -57,7 +62,8 @@ void write_outputs(const Destinations& destinations, std::vector<Result>& output
   std::vector<std::pair<std::string, c10::IValue>> files;
   std::map<std::string, c10::impl::GenericDict> dicts;
   for (const auto& [name, file] : destinations) {
-    auto output = std::find_if(outputs.begin(), outputs.end(), [&, &wanted = name](const Result& result) { return result.name == wanted; });
+    auto output = std::find_if(outputs.begin(), outputs.end(),
+                               [&, &wanted = name](const Result& result) { return result.name == wanted; });
     output->file = file;
     auto [path, key] = split_key(file);
     if (key.empty()) {
@@ -104,7 +110,8 @@ int run(const Options& options) {
   check_output_names(destinations, names, options.call.policy);
   std::vector<bool> is_flags = call.policy.flags_outputs();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    report.outputs.push_back({i < names.size() ? names[i] : fmt::format("out{}", i), tensors[i], i < is_flags.size() && is_flags[i], ""});
+    report.outputs.push_back(
+        {i < names.size() ? names[i] : fmt::format("out{}", i), tensors[i], i < is_flags.size() && is_flags[i], ""});
   }
   write_outputs(destinations, report.outputs);
   {
@@ -117,8 +124,10 @@ int run(const Options& options) {
     report.operations += captured.graph->nodes().size();
   }
   report.graph_breaks = call.policy.graph_breaks();
-  if (options.json) print_json(to_json(report, call));
-  else print_report(report, call);
+  if (options.json)
+    print_json(to_json(report, call));
+  else
+    print_report(report, call);
   return 0;
 }
 
@@ -128,10 +137,15 @@ void add_run(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "Run a policy on tensors, and print what was flagged and repaired");
   add_call_options(*command, options->call);
-  command->add_option("--output,-o", options->outputs, "write an output: .pt, .npy or .safetensors; FILE:KEY puts several into one file")
-      ->type_name("NAME=FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--output,-o", options->outputs,
+                   "write an output: .pt, .npy or .safetensors; FILE:KEY puts several into one file")
+      ->type_name("NAME=FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--repeat", options->repeat, "how many warm calls the time is the median of")
-      ->capture_default_str()->check(CLI::Range(1, 1'000'000));
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

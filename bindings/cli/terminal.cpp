@@ -17,11 +17,16 @@ std::string paint(Paint paint, std::string_view text) {
   }();
   if (!colours) return std::string(text);
   switch (paint) {
-    case Paint::heading: return fmt::format("\x1b[1m{}\x1b[0m", text);
-    case Paint::good: return fmt::format("\x1b[32m{}\x1b[0m", text);
-    case Paint::warning: return fmt::format("\x1b[33m{}\x1b[0m", text);
-    case Paint::error: return fmt::format("\x1b[31m{}\x1b[0m", text);
-    case Paint::faint: return fmt::format("\x1b[2m{}\x1b[0m", text);
+    case Paint::heading:
+      return fmt::format("\x1b[1m{}\x1b[0m", text);
+    case Paint::good:
+      return fmt::format("\x1b[32m{}\x1b[0m", text);
+    case Paint::warning:
+      return fmt::format("\x1b[33m{}\x1b[0m", text);
+    case Paint::error:
+      return fmt::format("\x1b[31m{}\x1b[0m", text);
+    case Paint::faint:
+      return fmt::format("\x1b[2m{}\x1b[0m", text);
   }
   return std::string(text);
 }

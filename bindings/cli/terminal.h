@@ -7,7 +7,7 @@ namespace triage::cli {
 
 enum class Paint { heading, good, warning, error, faint };
 
-/// `text` in colour where standard output is a terminal and NO_COLOR is not set (https://no-color.org); plain otherwise.
+/// `text` in colour where standard output is a terminal and NO_COLOR is not set (https://no-color.org).
 std::string paint(Paint paint, std::string_view text);
 
 /// One JSON value to standard output, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.

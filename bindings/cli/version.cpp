@@ -27,7 +27,7 @@ std::string torch_setting(const std::string& config, std::string_view key) {
 
 /// "5.4.4" of the library that is loaded; the headers may be of another release.
 std::string lua_release() {
-  std::string_view identity(lua_ident);   // "$LuaVersion: Lua 5.4.4  Copyright ..."
+  std::string_view identity(lua_ident);  // "$LuaVersion: Lua 5.4.4  Copyright ..."
   size_t start = identity.find("Lua 5");
   if (start == std::string_view::npos) return LUA_RELEASE;
   start += 4;
@@ -72,7 +72,8 @@ int print_version(bool json) {
   fmt::print("  LibTorch  {}  {}\n", text("libtorch"), paint(Paint::faint, text("libtorch_library")));
   if (text("libtorch") != text("libtorch_headers")) fmt::print("            built for {}\n", text("libtorch_headers"));
   fmt::print("  Lua       {}  {}\n", text("lua"), paint(Paint::faint, text("lua_library")));
-  fmt::print("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"), facts["threads"].get<int>());
+  fmt::print("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"),
+             facts["threads"].get<int>());
   return 0;
 }
 

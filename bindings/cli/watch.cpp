@@ -93,12 +93,14 @@ void print_line(const Line& line, bool json) {
     print_json(object, /*on_one_line=*/true);
     return;
   }
-  Paint colour = line.event == "refused" || line.event == "lost" ? Paint::error : line.event == "deleted" ? Paint::warning : Paint::good;
+  Paint colour = line.event == "refused" || line.event == "lost" ? Paint::error
+                 : line.event == "deleted"                       ? Paint::warning
+                                                                 : Paint::good;
   std::string version = line.version > 0 ? fmt::format("  version {}", line.version) : "";
   std::string hash = line.hash.empty() ? "" : "  " + line.hash;
   std::string message = line.message.empty() ? "" : "  " + line.message;
-  fmt::print("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)), paint(colour, fmt::format("{:<8}", line.event)), line.path, version,
-             paint(Paint::faint, hash), message);
+  fmt::print("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)),
+             paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
   std::fflush(stdout);
 }
 
@@ -142,7 +144,8 @@ std::vector<std::string> lua_files(const std::string& folder) {
 }
 
 int watch(const Options& options) {
-  if (!fs::is_directory(options.folder)) throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", options.folder));
+  if (!fs::is_directory(options.folder))
+    throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", options.folder));
   StopSignal stop;
   EventQueue events;
   Runtime runtime(quiet_runtime(options.json));
@@ -169,12 +172,17 @@ int watch(const Options& options) {
 
 void add_watch(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("watch", "Load the policies of a folder, and show each change being taken up or refused");
+  CLI::App* command =
+      app.add_subcommand("watch", "Load the policies of a folder, and show each change being taken up or refused");
   command->add_option("DIR", options->folder, "folder with Lua files")->required();
   command->add_option("--debounce", options->debounce_ms, "milliseconds of quiet after which a change is taken up")
-      ->capture_default_str()->check(CLI::Range(0, 60'000));
-  command->add_option("--poll", options->poll_ms, "look every so many milliseconds, as network file systems need; 0: the kernel tells")
-      ->capture_default_str()->check(CLI::Range(0, 3'600'000));
+      ->capture_default_str()
+      ->check(CLI::Range(0, 60'000));
+  command
+      ->add_option("--poll", options->poll_ms,
+                   "look every so many milliseconds, as network file systems need; 0: the kernel tells")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 3'600'000));
   command->add_flag("--json", options->json, "print one JSON object a line");
   command->callback([options, &action] { action = [options] { return watch(*options); }; });
 }

@@ -9,7 +9,7 @@
 namespace triage::lua {
 namespace {
 
-const char guard_metatable = 0;   // its address is the registry key
+const char guard_metatable = 0;  // its address is the registry key
 
 /// What `local _ <close> = torch.no_grad()` holds: the mode to go back to.
 struct ModeGuard {
@@ -36,8 +36,8 @@ int push_guard(lua_State* L, bool enabled) {
   return 1;
 }
 
-/// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` returns a guard for a block. The mode goes back
-/// when fn fails, too: the destructor runs because this Lua is compiled as C++.
+/// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` returns a guard for a block. The mode goes
+/// back when fn fails, too: the destructor runs because this Lua is compiled as C++.
 int in_mode(lua_State* L, bool enabled) {
   if (lua_gettop(L) == 0) return push_guard(L, enabled);
   luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -81,11 +81,12 @@ std::optional<bool> option(lua_State* L, int index, const char* key) {
   return value;
 }
 
-/// torch.autograd.grad(outputs, inputs, grad_outputs or nil, {retain_graph, create_graph, allow_unused}) -> one gradient
-/// for each input (nil where it was not used).
+/// torch.autograd.grad(outputs, inputs, grad_outputs or nil, {retain_graph, create_graph, allow_unused}) -> one
+/// gradient for each input (nil where it was not used).
 int grad(lua_State* L) {
   if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`torch.autograd.grad` runs autograd", "Call it on the policy's outputs, outside of the policy.");
+    recorder->graph_break("`torch.autograd.grad` runs autograd",
+                          "Call it on the policy's outputs, outside of the policy.");
   std::vector<at::Tensor> outputs = check_tensors(L, 1), inputs = check_tensors(L, 2), gradients;
   int options = 3;
   bool list_of_gradients = lua_type(L, 3) == LUA_TTABLE && lua_rawlen(L, 3) > 0;
@@ -98,7 +99,8 @@ int grad(lua_State* L) {
     allow_unused = option(L, options, "allow_unused").value_or(false);
     if (auto given = option(L, options, "retain_graph")) retain_graph = *given;
   }
-  std::vector<at::Tensor> results = torch::autograd::grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused);
+  std::vector<at::Tensor> results =
+      torch::autograd::grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused);
   luaL_checkstack(L, static_cast<int>(results.size()) + 4, "too many gradients");
   for (const at::Tensor& result : results) push_optional_tensor(L, result);
   return static_cast<int>(results.size());

@@ -29,10 +29,11 @@ void charge_creation(lua_State* L, const Overload& overload, const torch::jit::S
   charge(L, 0, static_cast<size_t>(bytes));
 }
 
-c10::IValue value_of(lua_State* L, const Overload& overload, const Binding& binding, size_t position, const std::string& name) {
+c10::IValue value_of(lua_State* L, const Overload& overload, const Binding& binding, size_t position,
+                     const std::string& name) {
   const Param& param = overload.params[position];
   auto what = [&] { return "`" + name + "` (argument '" + param.name + "')"; };
-  if (static_cast<int>(position) == binding.gathered) {   // x:view(2, -1): the rest of the arguments are the list
+  if (static_cast<int>(position) == binding.gathered) {  // x:view(2, -1): the rest of the arguments are the list
     lua_createtable(L, static_cast<int>(binding.rest.size()), 0);
     for (size_t i = 0; i < binding.rest.size(); ++i) {
       lua_pushvalue(L, binding.rest[i]);
@@ -138,11 +139,13 @@ void push_named_operator(lua_State* L, const std::string& name, bool method) {
   if (!op) {
     std::vector<std::string> close;
     for (std::string& candidate : close_operators(qualified))
-      if (op_allowed(L, qualified.substr(0, qualified.rfind(':') + 1) + candidate)) close.push_back(std::move(candidate));
+      if (op_allowed(L, qualified.substr(0, qualified.rfind(':') + 1) + candidate))
+        close.push_back(std::move(candidate));
     throw std::invalid_argument(shown + ": there is no such operator" + did_you_mean(close));
   }
   if (!op_allowed(L, qualified))
-    throw std::invalid_argument(shown + ": policies may not call this operator (it reaches files, raw memory or global state); "
+    throw std::invalid_argument(shown +
+                                ": policies may not call this operator (it reaches files, raw memory or global state); "
                                 "`triage exec` scripts and the host may");
   push_operator(L, *op, method);
 }

@@ -11,7 +11,7 @@
 namespace triage::lua {
 namespace {
 
-const char constants_key = 0;   // registry: {[kind << 8 | value] = userdata}
+const char constants_key = 0;  // registry: {[kind << 8 | value] = userdata}
 const char constant_metatable = 0;
 const char generator_metatable = 0;
 
@@ -38,14 +38,15 @@ struct Named {
   int8_t value;
   const char* name;
 };
-const std::array<Named, 8> others{{{ConstantKind::layout, static_cast<int8_t>(at::Layout::Strided), "strided"},
-                                   {ConstantKind::layout, static_cast<int8_t>(at::Layout::Sparse), "sparse_coo"},
-                                   {ConstantKind::layout, static_cast<int8_t>(at::Layout::SparseCsr), "sparse_csr"},
-                                   {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::Contiguous), "contiguous_format"},
-                                   {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::Preserve), "preserve_format"},
-                                   {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::ChannelsLast), "channels_last"},
-                                   {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::ChannelsLast3d), "channels_last_3d"},
-                                   {ConstantKind::none, 0, "None"}}};
+const std::array<Named, 8> others{
+    {{ConstantKind::layout, static_cast<int8_t>(at::Layout::Strided), "strided"},
+     {ConstantKind::layout, static_cast<int8_t>(at::Layout::Sparse), "sparse_coo"},
+     {ConstantKind::layout, static_cast<int8_t>(at::Layout::SparseCsr), "sparse_csr"},
+     {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::Contiguous), "contiguous_format"},
+     {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::Preserve), "preserve_format"},
+     {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::ChannelsLast), "channels_last"},
+     {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::ChannelsLast3d), "channels_last_3d"},
+     {ConstantKind::none, 0, "None"}}};
 
 bool has_metatable(lua_State* L, int index, const void* key) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return false;
@@ -171,12 +172,17 @@ void add_constants(lua_State* L) {
   open_generators(L);
 }
 
-void push_dtype(lua_State* L, at::ScalarType dtype) { push_constant(L, {ConstantKind::dtype, static_cast<int8_t>(dtype)}); }
-void push_layout(lua_State* L, at::Layout layout) { push_constant(L, {ConstantKind::layout, static_cast<int8_t>(layout)}); }
+void push_dtype(lua_State* L, at::ScalarType dtype) {
+  push_constant(L, {ConstantKind::dtype, static_cast<int8_t>(dtype)});
+}
+void push_layout(lua_State* L, at::Layout layout) {
+  push_constant(L, {ConstantKind::layout, static_cast<int8_t>(layout)});
+}
 void push_none(lua_State* L) { push_constant(L, {ConstantKind::none, 0}); }
 
 const Constant* test_constant(lua_State* L, int index) {
-  return has_metatable(L, index, &constant_metatable) ? static_cast<const Constant*>(lua_touserdata(L, index)) : nullptr;
+  return has_metatable(L, index, &constant_metatable) ? static_cast<const Constant*>(lua_touserdata(L, index))
+                                                      : nullptr;
 }
 
 std::optional<at::ScalarType> test_dtype(lua_State* L, int index) {
@@ -192,7 +198,8 @@ bool is_none(lua_State* L, int index) {
 }
 
 const at::Generator* test_generator(lua_State* L, int index) {
-  return has_metatable(L, index, &generator_metatable) ? static_cast<const at::Generator*>(lua_touserdata(L, index)) : nullptr;
+  return has_metatable(L, index, &generator_metatable) ? static_cast<const at::Generator*>(lua_touserdata(L, index))
+                                                       : nullptr;
 }
 
 std::string dtype_name(at::ScalarType type) {

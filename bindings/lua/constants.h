@@ -28,7 +28,7 @@ void push_none(lua_State* L);
 
 const Constant* test_constant(lua_State* L, int index);
 std::optional<at::ScalarType> test_dtype(lua_State* L, int index);
-bool is_none(lua_State* L, int index);   // torch.None, nil or no value
+bool is_none(lua_State* L, int index);  // torch.None, nil or no value
 const at::Generator* test_generator(lua_State* L, int index);
 
 /// "torch.float32"

@@ -13,13 +13,14 @@
 namespace triage::lua {
 namespace {
 
-constexpr int cost_of_whole_float = 4;     // 2.0 where an int is wanted
-constexpr int cost_of_wrapping = 6;        // a number where a tensor is wanted
-constexpr int cost_of_reading = 8;         // a 0-dim tensor where a number is wanted
+constexpr int cost_of_whole_float = 4;  // 2.0 where an int is wanted
+constexpr int cost_of_wrapping = 6;     // a number where a tensor is wanted
+constexpr int cost_of_reading = 8;      // a 0-dim tensor where a number is wanted
 
 /// Parameters where PyTorch's operators take a number for a tensor.
 bool takes_number_for_tensor(const Param& param) {
-  static const std::unordered_set<std::string_view> names = {"self", "other", "min", "max", "exponent", "end", "value", "weight"};
+  static const std::unordered_set<std::string_view> names = {"self",     "other", "min",   "max",
+                                                             "exponent", "end",   "value", "weight"};
   return !param.written && names.count(param.name) != 0;
 }
 
@@ -55,13 +56,20 @@ int fit_number(lua_State* L, int index, const Param& param) {
 
 bool element_fits(lua_State* L, int index, ParamKind kind) {
   switch (kind) {
-    case ParamKind::tensors: return test_tensor(L, index) != nullptr;
-    case ParamKind::optional_tensors: return test_tensor(L, index) || is_none(L, index);
-    case ParamKind::integers: return whole(L, index);
-    case ParamKind::reals: return lua_type(L, index) == LUA_TNUMBER;
-    case ParamKind::scalars: return lua_type(L, index) == LUA_TNUMBER || lua_type(L, index) == LUA_TBOOLEAN;
-    case ParamKind::booleans: return lua_type(L, index) == LUA_TBOOLEAN;
-    default: return false;
+    case ParamKind::tensors:
+      return test_tensor(L, index) != nullptr;
+    case ParamKind::optional_tensors:
+      return test_tensor(L, index) || is_none(L, index);
+    case ParamKind::integers:
+      return whole(L, index);
+    case ParamKind::reals:
+      return lua_type(L, index) == LUA_TNUMBER;
+    case ParamKind::scalars:
+      return lua_type(L, index) == LUA_TNUMBER || lua_type(L, index) == LUA_TBOOLEAN;
+    case ParamKind::booleans:
+      return lua_type(L, index) == LUA_TBOOLEAN;
+    default:
+      return false;
   }
 }
 
@@ -94,16 +102,17 @@ int fit_list(lua_State* L, int index, const Param& param) {
   if (lua_type(L, index) == LUA_TTABLE) {
     if (first_misfit(L, index, param) != 0 || has_string_keys(L, index)) return no_fit;
     auto count = static_cast<int>(lua_rawlen(L, index));
-    return param.length > 1 && count != param.length && count != 1 ? 1 : 0;   // LibTorch says more of a wrong length
+    return param.length > 1 && count != param.length && count != 1 ? 1 : 0;  // LibTorch says more of a wrong length
   }
   if (param.length == 0) return no_fit;
-  if (param.kind == ParamKind::integers && whole(L, index)) return lua_isinteger(L, index) ? 1 : 1 + cost_of_whole_float;
+  if (param.kind == ParamKind::integers && whole(L, index))
+    return lua_isinteger(L, index) ? 1 : 1 + cost_of_whole_float;
   if (param.kind == ParamKind::reals && lua_type(L, index) == LUA_TNUMBER) return 1;
   return no_fit;
 }
 
 std::string expected(const Param& param) {
-  Param plain;   // without "or nil": whoever gave a value means one
+  Param plain;  // without "or nil": whoever gave a value means one
   plain.kind = param.kind;
   std::string text = type_name(plain);
   if (param.kind == ParamKind::integers && param.length > 0) text = "int or " + text;
@@ -116,15 +125,16 @@ std::string expected(const Param& param) {
 /// The number in a 0-dim tensor: what no graph can hold, since the next call's value will differ.
 at::Scalar read_number(const at::Tensor& tensor, const std::string& what) {
   if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break(what + " takes a number, and reads it from a tensor",
-                          "Use an operation that takes a tensor there, or pass the number as one of the policy's params.");
+    recorder->graph_break(
+        what + " takes a number, and reads it from a tensor",
+        "Use an operation that takes a tensor there, or pass the number as one of the policy's params.");
   return tensor.item();
 }
 
 template <typename T, typename Read>
 c10::List<T> read_list(lua_State* L, int index, const Param& param, const Read& read) {
   c10::List<T> list;
-  if (lua_type(L, index) != LUA_TTABLE) {   // one number stands for all of `int[2]`
+  if (lua_type(L, index) != LUA_TTABLE) {  // one number stands for all of `int[2]`
     T value = read(index);
     for (int i = 0; i < param.length; ++i) list.push_back(value);
     return list;
@@ -178,20 +188,26 @@ c10::IValue read_scalars(lua_State* L, int index) {
 
 c10::IValue read_list(lua_State* L, int index, const Param& param) {
   switch (param.kind) {
-    case ParamKind::tensors: return read_tensors(L, index);
-    case ParamKind::optional_tensors: return read_optional_tensors(L, index);
-    case ParamKind::scalars: return read_scalars(L, index);
+    case ParamKind::tensors:
+      return read_tensors(L, index);
+    case ParamKind::optional_tensors:
+      return read_optional_tensors(L, index);
+    case ParamKind::scalars:
+      return read_scalars(L, index);
     case ParamKind::integers:
       return read_list<int64_t>(L, index, param, [L](int i) { return static_cast<int64_t>(lua_tointeger(L, i)); });
-    case ParamKind::reals: return read_list<double>(L, index, param, [L](int i) { return lua_tonumber(L, i); });
-    default: return read_list<bool>(L, index, param, [L](int i) { return lua_toboolean(L, i) != 0; });
+    case ParamKind::reals:
+      return read_list<double>(L, index, param, [L](int i) { return lua_tonumber(L, i); });
+    default:
+      return read_list<bool>(L, index, param, [L](int i) { return lua_toboolean(L, i) != 0; });
   }
 }
 
 c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::string& what) {
   if (const at::Tensor* tensor = test_tensor(L, index)) {
     auto* recorder = capture::Recorder::current();
-    if (recorder && recorder->is_param(*tensor)) return *tensor;   // the recorder reads it, and the graph keeps the param
+    if (recorder && recorder->is_param(*tensor))
+      return *tensor;  // the recorder reads it, and the graph keeps the param
     at::Scalar number = read_number(*tensor, what);
     if (param.kind == ParamKind::integer) return number.toLong();
     return param.kind == ParamKind::real ? c10::IValue(number.toDouble()) : c10::IValue(number);
@@ -225,24 +241,32 @@ int fit(lua_State* L, int index, const Param& param) {
     case ParamKind::tensor:
       if (test_tensor(L, index)) return 0;
       if (!takes_number_for_tensor(param)) return no_fit;
-      return lua_type(L, index) == LUA_TNUMBER ? cost_of_wrapping
-             : lua_type(L, index) == LUA_TBOOLEAN ? cost_of_wrapping + 1 : no_fit;
+      return lua_type(L, index) == LUA_TNUMBER    ? cost_of_wrapping
+             : lua_type(L, index) == LUA_TBOOLEAN ? cost_of_wrapping + 1
+                                                  : no_fit;
     case ParamKind::scalar:
     case ParamKind::integer:
-    case ParamKind::real: return fit_number(L, index, param);
-    case ParamKind::boolean: return lua_type(L, index) == LUA_TBOOLEAN ? 0 : no_fit;
+    case ParamKind::real:
+      return fit_number(L, index, param);
+    case ParamKind::boolean:
+      return lua_type(L, index) == LUA_TBOOLEAN ? 0 : no_fit;
     case ParamKind::text:
-    case ParamKind::device: return lua_type(L, index) == LUA_TSTRING ? 0 : no_fit;
-    case ParamKind::dtype: return test_dtype(L, index) ? 0 : no_fit;
-    case ParamKind::generator: return test_generator(L, index) ? 0 : no_fit;
+    case ParamKind::device:
+      return lua_type(L, index) == LUA_TSTRING ? 0 : no_fit;
+    case ParamKind::dtype:
+      return test_dtype(L, index) ? 0 : no_fit;
+    case ParamKind::generator:
+      return test_generator(L, index) ? 0 : no_fit;
     case ParamKind::layout:
     case ParamKind::memory_format: {
       const Constant* constant = test_constant(L, index);
       ConstantKind wanted = param.kind == ParamKind::layout ? ConstantKind::layout : ConstantKind::memory_format;
       return constant && constant->kind == wanted ? 0 : no_fit;
     }
-    case ParamKind::foreign: return no_fit;
-    default: return fit_list(L, index, param);
+    case ParamKind::foreign:
+      return no_fit;
+    default:
+      return fit_list(L, index, param);
   }
 }
 
@@ -275,15 +299,24 @@ c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::st
       return wrapped_number(*test_scalar(L, index));
     case ParamKind::scalar:
     case ParamKind::integer:
-    case ParamKind::real: return read_scalar(L, index, param, what);
-    case ParamKind::boolean: return lua_toboolean(L, index) != 0;
-    case ParamKind::text: return std::string(lua_tostring(L, index));
-    case ParamKind::device: return parse_device(lua_tostring(L, index));
-    case ParamKind::dtype: return *test_dtype(L, index);
-    case ParamKind::layout: return static_cast<at::Layout>(test_constant(L, index)->value);
-    case ParamKind::memory_format: return static_cast<at::MemoryFormat>(test_constant(L, index)->value);
-    case ParamKind::generator: return *test_generator(L, index);
-    default: return read_list(L, index, param);
+    case ParamKind::real:
+      return read_scalar(L, index, param, what);
+    case ParamKind::boolean:
+      return lua_toboolean(L, index) != 0;
+    case ParamKind::text:
+      return std::string(lua_tostring(L, index));
+    case ParamKind::device:
+      return parse_device(lua_tostring(L, index));
+    case ParamKind::dtype:
+      return *test_dtype(L, index);
+    case ParamKind::layout:
+      return static_cast<at::Layout>(test_constant(L, index)->value);
+    case ParamKind::memory_format:
+      return static_cast<at::MemoryFormat>(test_constant(L, index)->value);
+    case ParamKind::generator:
+      return *test_generator(L, index);
+    default:
+      return read_list(L, index, param);
   }
 }
 

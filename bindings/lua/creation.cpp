@@ -12,7 +12,7 @@
 namespace triage::lua {
 namespace {
 
-constexpr int max_rank = 64;   // LibTorch's own limit
+constexpr int max_rank = 64;  // LibTorch's own limit
 
 /// Numbers out of nested tables, in row-major order, kept exactly: integers as int64, floats as double.
 class NestedReader {
@@ -57,7 +57,8 @@ class NestedReader {
   void element(size_t level) {
     bool is_table = lua_type(L_, -1) == LUA_TTABLE;
     if (is_table != (level < sizes_.size()))
-      throw std::invalid_argument("torch.tensor: the table is ragged: " + where() + " is " + describe(L_, -1) + ", expected " +
+      throw std::invalid_argument("torch.tensor: the table is ragged: " + where() + " is " + describe(L_, -1) +
+                                  ", expected " +
                                   (is_table ? "a number" : "a table of " + std::to_string(sizes_[level])));
     if (!is_table) return leaf();
     auto count = static_cast<int64_t>(lua_rawlen(L_, -1));
@@ -77,12 +78,16 @@ class NestedReader {
   void leaf() {
     if (const at::Tensor* tensor = test_tensor(L_, -1)) return tensor_leaf(*tensor);
     auto scalar = test_scalar(L_, -1);
-    if (!scalar) throw std::invalid_argument("torch.tensor: " + where() + " is " + describe(L_, -1) + ", expected a number or a boolean");
+    if (!scalar)
+      throw std::invalid_argument("torch.tensor: " + where() + " is " + describe(L_, -1) +
+                                  ", expected a number or a boolean");
     append(*scalar);
   }
 
   void tensor_leaf(const at::Tensor& tensor) {
-    if (tensor.numel() != 1) throw std::invalid_argument("torch.tensor: " + where() + " is " + describe(L_, -1) + "; join tensors with torch.stack or torch.cat");
+    if (tensor.numel() != 1)
+      throw std::invalid_argument("torch.tensor: " + where() + " is " + describe(L_, -1) +
+                                  "; join tensors with torch.stack or torch.cat");
     if (auto* recorder = capture::Recorder::current())
       recorder->graph_break("`torch.tensor` reads a value of a tensor", "Join tensors with torch.stack.");
     append(tensor.item());
@@ -112,7 +117,8 @@ Options read_options(lua_State* L, int position) {
   Options options;
   if (is_none(L, position)) return options;
   if (lua_type(L, position) != LUA_TTABLE)
-    throw std::invalid_argument("torch.tensor: expected a table of options ({dtype, device, requires_grad}), got " + describe(L, position));
+    throw std::invalid_argument("torch.tensor: expected a table of options ({dtype, device, requires_grad}), got " +
+                                describe(L, position));
   lua_pushnil(L);
   while (lua_next(L, position)) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
@@ -123,8 +129,9 @@ Options read_options(lua_State* L, int position) {
     else if (key == "requires_grad" && lua_isboolean(L, -1))
       options.requires_grad = lua_toboolean(L, -1);
     else
-      throw std::invalid_argument("torch.tensor: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
-                                  "); options are dtype (torch.float32, ...), device (\"cpu\", ...) and requires_grad (boolean)");
+      throw std::invalid_argument(
+          "torch.tensor: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
+          "); options are dtype (torch.float32, ...), device (\"cpu\", ...) and requires_grad (boolean)");
     lua_pop(L, 1);
   }
   return options;

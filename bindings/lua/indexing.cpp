@@ -17,14 +17,14 @@ namespace {
 struct Step {
   enum Kind { select, slice, unsqueeze } kind;
   int64_t dim = 0;
-  c10::IValue start, end;     // `start` is the index of a select; None is open
+  c10::IValue start, end;  // `start` is the index of a select; None is open
   int64_t stride = 1;
 };
 
 /// An index taken apart: views first, then at most one gather with tensors, as PyTorch does it.
 struct Index {
   std::vector<Step> steps;
-  std::vector<at::Tensor> gather;   // by dimension of the view; undefined: all of it
+  std::vector<at::Tensor> gather;  // by dimension of the view; undefined: all of it
   bool by_mask = false;
   bool gathers() const {
     for (const auto& tensor : gather)
@@ -33,7 +33,9 @@ struct Index {
   }
 };
 
-bool is_mask(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte; }
+bool is_mask(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+}
 
 bool is_text(lua_State* L, int index, std::string_view text) {
   return lua_type(L, index) == LUA_TSTRING && text == lua_tostring(L, index);
@@ -101,23 +103,26 @@ class Reader {
     } else if (const at::Tensor* tensor = test_tensor(L_, -1)) {
       gather(*tensor);
     } else {
-      throw std::invalid_argument("a tensor is indexed by an int, {from, to, step}, \":\", \"...\", \"new\", a mask or a tensor of "
-                                  "indices, got " + describe(L_, -1));
+      throw std::invalid_argument(
+          "a tensor is indexed by an int, {from, to, step}, \":\", \"...\", \"new\", a mask or a tensor of "
+          "indices, got " +
+          describe(L_, -1));
     }
   }
 
   int64_t next_dim() {
     if (source_dim_ >= tensor_.dim())
-      throw std::out_of_range(tensor_.dim() == 0 ? "a 0-dim tensor cannot be indexed by position; read it with x:item()"
-                                                 : "too many indices for tensor of dimension " + std::to_string(tensor_.dim()));
+      throw std::out_of_range(tensor_.dim() == 0
+                                  ? "a 0-dim tensor cannot be indexed by position; read it with x:item()"
+                                  : "too many indices for tensor of dimension " + std::to_string(tensor_.dim()));
     return source_dim_++;
   }
 
   void select(int64_t at) {
     int64_t source = next_dim(), size = tensor_.size(source);
     if (at < -size || at >= size)
-      throw std::out_of_range("index " + std::to_string(at) + " is out of bounds for dimension " + std::to_string(source) +
-                              " with size " + std::to_string(size));
+      throw std::out_of_range("index " + std::to_string(at) + " is out of bounds for dimension " +
+                              std::to_string(source) + " with size " + std::to_string(size));
     index_.steps.push_back({Step::select, dim_, at, {}});
   }
 
@@ -138,12 +143,13 @@ class Reader {
     int table = lua_gettop(L_);
     auto length = lua_rawlen(L_, table);
     if (length > 3)
-      throw std::invalid_argument("a slice is {from, to} or {from, to, step}, got a table of " + std::to_string(length) +
-                                  "; to gather by a list of indices write torch.tensor{...}");
+      throw std::invalid_argument("a slice is {from, to} or {from, to, step}, got a table of " +
+                                  std::to_string(length) + "; to gather by a list of indices write torch.tensor{...}");
     Step step{Step::slice, dim_, bound(table, 1), bound(table, 2)};
     c10::IValue stride = bound(table, 3);
     step.stride = stride.isNone() ? 1 : stride.toInt();
-    if (step.stride <= 0) throw std::invalid_argument("slice step must be greater than zero, got " + std::to_string(step.stride));
+    if (step.stride <= 0)
+      throw std::invalid_argument("slice step must be greater than zero, got " + std::to_string(step.stride));
     next_dim();
     ++dim_;
     index_.steps.push_back(std::move(step));
@@ -155,7 +161,8 @@ class Reader {
       throw std::invalid_argument("tensors used as indices must be integer or bool, got " + describe(L_, -1));
     index_.gather.resize(static_cast<size_t>(dim_));
     bool narrow = type != at::kLong && !is_mask(tensor);
-    index_.gather.push_back(narrow ? run_for_tensor("aten::to", "dtype", {tensor, at::kLong, false, false, c10::IValue()}) : tensor);
+    index_.gather.push_back(
+        narrow ? run_for_tensor("aten::to", "dtype", {tensor, at::kLong, false, false, c10::IValue()}) : tensor);
     int64_t dims = is_mask(tensor) ? tensor.dim() : 1;
     for (int64_t i = 0; i < dims; ++i) {
       next_dim();
@@ -164,15 +171,15 @@ class Reader {
     }
     if (is_mask(tensor)) {
       index_.by_mask = true;
-      index_.gather.resize(static_cast<size_t>(dim_ - dims + 1));   // a mask stands for all of its dimensions
+      index_.gather.resize(static_cast<size_t>(dim_ - dims + 1));  // a mask stands for all of its dimensions
     }
   }
 
   lua_State* L_;
   const at::Tensor& tensor_;
   Index index_;
-  int64_t dim_ = 0;          // of the view
-  int64_t source_dim_ = 0;   // of the tensor
+  int64_t dim_ = 0;         // of the view
+  int64_t source_dim_ = 0;  // of the tensor
 };
 
 at::Tensor apply(const at::Tensor& tensor, const Step& step, bool copy) {
@@ -180,14 +187,17 @@ at::Tensor apply(const at::Tensor& tensor, const Step& step, bool copy) {
     case Step::select:
       return run_for_tensor(copy ? "aten::select_copy" : "aten::select", "int", {tensor, step.dim, step.start});
     case Step::slice:
-      return run_for_tensor(copy ? "aten::slice_copy" : "aten::slice", "Tensor", {tensor, step.dim, step.start, step.end, step.stride});
-    default: return run_for_tensor(copy ? "aten::unsqueeze_copy" : "aten::unsqueeze", "", {tensor, step.dim});
+      return run_for_tensor(copy ? "aten::slice_copy" : "aten::slice", "Tensor",
+                            {tensor, step.dim, step.start, step.end, step.stride});
+    default:
+      return run_for_tensor(copy ? "aten::unsqueeze_copy" : "aten::unsqueeze", "", {tensor, step.dim});
   }
 }
 
 c10::IValue gather_list(const Index& index) {
   c10::List<c10::optional<at::Tensor>> list;
-  for (const auto& tensor : index.gather) list.push_back(tensor.defined() ? c10::optional<at::Tensor>(tensor) : c10::nullopt);
+  for (const auto& tensor : index.gather)
+    list.push_back(tensor.defined() ? c10::optional<at::Tensor>(tensor) : c10::nullopt);
   return list;
 }
 
@@ -195,7 +205,9 @@ c10::IValue gather_list(const Index& index) {
 at::Tensor value_tensor(lua_State* L, int position, const at::Tensor& target) {
   if (const at::Tensor* tensor = test_tensor(L, position)) return *tensor;
   auto scalar = test_scalar(L, position);
-  if (!scalar) throw std::invalid_argument("a tensor's elements can be assigned a number or a tensor, got " + describe(L, position));
+  if (!scalar)
+    throw std::invalid_argument("a tensor's elements can be assigned a number or a tensor, got " +
+                                describe(L, position));
   return at::scalar_tensor(*scalar, target.options().requires_grad(false));
 }
 
@@ -224,8 +236,10 @@ at::Tensor assigned_copy(const at::Tensor& view, const Index& index, at::Tensor 
   value = run_for_tensor("aten::to", "dtype", {value, view.scalar_type(), false, false, c10::IValue()});
   if (!index.gathers()) return run_for_tensor("aten::expand_as", "", {without_leading_ones(value, view.dim()), view});
   if (is_fill(index, value)) {
-    at::Tensor mask = run_for_tensor("aten::to", "dtype", {index.gather.back(), at::kBool, false, false, c10::IValue()});
-    return run_for_tensor("aten::masked_fill", "Tensor", {view, widened_mask(mask, index.gather.size() - 1, view.dim()), value});
+    at::Tensor mask =
+        run_for_tensor("aten::to", "dtype", {index.gather.back(), at::kBool, false, false, c10::IValue()});
+    return run_for_tensor("aten::masked_fill", "Tensor",
+                          {view, widened_mask(mask, index.gather.size() - 1, view.dim()), value});
   }
   return run_for_tensor("aten::index_put", "", {view, gather_list(index), value, false});
 }
@@ -280,7 +294,8 @@ void assign(lua_State* L, const at::Tensor& tensor, int position, int value_posi
                           "Use torch.where(mask, values, x) with values of x's shape.");
     recorder = capture::Recorder::current();
   }
-  if (recorder && recorder->knows(tensor) && !recorder->shares_memory(tensor)) return assign_captured(tensor, index, value);
+  if (recorder && recorder->knows(tensor) && !recorder->shares_memory(tensor))
+    return assign_captured(tensor, index, value);
   assign_eager(tensor, index, value);
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 #include "bindings/lua/state.h"
 
-/// `x[...]` and `x[...] = v`. 0-based, half open, negative from the end. An index is an int, a mask or a tensor of indices,
-/// or a table of such for several dimensions, in which also `{from, to, step}`, ":", "..." and "new" may stand.
+/// `x[...]` and `x[...] = v`. 0-based, half open, negative from the end. An index is an int, a mask or a tensor of
+/// indices, or a table of such for several dimensions, in which also `{from, to, step}`, ":", "..." and "new" may
+/// stand.
 namespace triage::lua {
 
 at::Tensor index(lua_State* L, const at::Tensor& tensor, int position);

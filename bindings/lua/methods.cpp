@@ -68,10 +68,12 @@ int stride(lua_State* L) {
 
 int is_contiguous(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
-  break_graph("`is_contiguous` reads how a tensor lies in memory", "Call x:contiguous(), which costs nothing where it already is.");
+  break_graph("`is_contiguous` reads how a tensor lies in memory",
+              "Call x:contiguous(), which costs nothing where it already is.");
   const Constant* format = test_constant(L, 2);
   bool given = format && format->kind == ConstantKind::memory_format;
-  lua_pushboolean(L, tensor.is_contiguous(given ? static_cast<at::MemoryFormat>(format->value) : at::MemoryFormat::Contiguous));
+  lua_pushboolean(
+      L, tensor.is_contiguous(given ? static_cast<at::MemoryFormat>(format->value) : at::MemoryFormat::Contiguous));
   return 1;
 }
 
@@ -98,8 +100,10 @@ int is_signed(lua_State* L) {
 int item(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   if (tensor.numel() != 1)
-    throw std::invalid_argument("x:item() takes a tensor of one element, got " + describe(L, 1) + "; reduce it first, or use x:totable()");
-  break_graph("`item` reads a value of a tensor", "Keep it a tensor: most operations take a 0-dim tensor where they take a number.");
+    throw std::invalid_argument("x:item() takes a tensor of one element, got " + describe(L, 1) +
+                                "; reduce it first, or use x:totable()");
+  break_graph("`item` reads a value of a tensor",
+              "Keep it a tensor: most operations take a 0-dim tensor where they take a number.");
   push_scalar(L, tensor.item());
   return 1;
 }
@@ -127,10 +131,12 @@ int totable(lua_State* L) {
     push_nested<bool>(L, values.data_ptr<bool>(), values.sizes(), [](lua_State* S, bool v) { lua_pushboolean(S, v); });
   } else if (at::isIntegralType(values.scalar_type(), true)) {
     values = values.to(at::kLong).contiguous();
-    push_nested<int64_t>(L, values.data_ptr<int64_t>(), values.sizes(), [](lua_State* S, int64_t v) { lua_pushinteger(S, v); });
+    push_nested<int64_t>(L, values.data_ptr<int64_t>(), values.sizes(),
+                         [](lua_State* S, int64_t v) { lua_pushinteger(S, v); });
   } else if (values.is_floating_point()) {
     values = values.to(at::kDouble).contiguous();
-    push_nested<double>(L, values.data_ptr<double>(), values.sizes(), [](lua_State* S, double v) { lua_pushnumber(S, v); });
+    push_nested<double>(L, values.data_ptr<double>(), values.sizes(),
+                        [](lua_State* S, double v) { lua_pushnumber(S, v); });
   } else {
     throw std::invalid_argument("x:totable(): Lua has no complex numbers; take the parts with torch.view_as_real(x)");
   }
@@ -154,8 +160,9 @@ void read_target(lua_State* L, int index, Conversion& target) {
     target.dtype = other->scalar_type();
     target.device = other->device();
   } else {
-    throw std::invalid_argument("x:to: expected a dtype such as torch.float32, a device such as \"cpu\", or a tensor, got " +
-                                describe(L, index));
+    throw std::invalid_argument(
+        "x:to: expected a dtype such as torch.float32, a device such as \"cpu\", or a tensor, got " +
+        describe(L, index));
   }
 }
 
@@ -178,12 +185,14 @@ void read_option(lua_State* L, const std::string& key, Conversion& target) {
 int push_converted(lua_State* L, const at::Tensor& tensor, const Conversion& target) {
   c10::IValue format = target.memory_format ? c10::IValue(*target.memory_format) : c10::IValue();
   if (target.dtype && !target.device) {
-    push_tensor(L, run_for_tensor("aten::to", "dtype", {tensor, *target.dtype, target.non_blocking, target.copy, format}));
+    push_tensor(L,
+                run_for_tensor("aten::to", "dtype", {tensor, *target.dtype, target.non_blocking, target.copy, format}));
   } else {
     c10::IValue dtype = target.dtype ? c10::IValue(*target.dtype) : c10::IValue();
     c10::IValue device = target.device ? c10::IValue(*target.device) : c10::IValue();
     push_tensor(L, run_for_tensor("aten::to", "dtype_layout",
-                                  {tensor, dtype, c10::IValue(), device, c10::IValue(), target.non_blocking, target.copy, format}));
+                                  {tensor, dtype, c10::IValue(), device, c10::IValue(), target.non_blocking,
+                                   target.copy, format}));
   }
   return 1;
 }

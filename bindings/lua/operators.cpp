@@ -42,7 +42,8 @@ bool is_operand(lua_State* L, int index) { return test_tensor(L, index) || test_
 void check_operands(lua_State* L, const char* sign) {
   bool one_tensor = test_tensor(L, 1) || test_tensor(L, 2);
   if (one_tensor && is_operand(L, 1) && is_operand(L, 2)) return;
-  throw std::invalid_argument(std::string("`") + sign + "` takes tensors and numbers, got " + describe(L, 1) + " and " + describe(L, 2));
+  throw std::invalid_argument(std::string("`") + sign + "` takes tensors and numbers, got " + describe(L, 1) + " and " +
+                              describe(L, 2));
 }
 
 int call_named(lua_State* L, const char* name, int first, int count) {
@@ -56,7 +57,7 @@ int binary(lua_State* L) {
   check_operands(L, op.sign);
   lua_settop(L, 2);
   if (test_tensor(L, 1)) return call_named(L, op.name, 1, 2);
-  if (op.swaps) lua_insert(L, 1);   // [1] = tensor, [2] = number
+  if (op.swaps) lua_insert(L, 1);  // [1] = tensor, [2] = number
   return call_named(L, op.reflected, 1, 2);
 }
 
@@ -118,9 +119,12 @@ void add_metamethods(lua_State* L) {
 }
 
 void add_comparisons(lua_State* L) {
-  static const luaL_Reg methods[] = {{"lt", guarded<comparison<less>>},          {"le", guarded<comparison<less_equal>>},
-                                     {"gt", guarded<comparison<greater>>},       {"ge", guarded<comparison<greater_equal>>},
-                                     {"eq", guarded<equality<equal>>},           {"ne", guarded<equality<not_equal>>},
+  static const luaL_Reg methods[] = {{"lt", guarded<comparison<less>>},
+                                     {"le", guarded<comparison<less_equal>>},
+                                     {"gt", guarded<comparison<greater>>},
+                                     {"ge", guarded<comparison<greater_equal>>},
+                                     {"eq", guarded<equality<equal>>},
+                                     {"ne", guarded<equality<not_equal>>},
                                      {nullptr, nullptr}};
   add_methods(L, methods);
 }

@@ -5,8 +5,8 @@
 /// operator gives (`1 / x` is `x:reciprocal() * 1`).
 namespace triage::lua {
 
-/// Adds `__add`, `__sub`, ... to the metatable on top of the stack. There is no `__eq`, `__lt`, `__le`: Lua makes booleans
-/// of what they return. The source rewriter calls the methods below instead.
+/// Adds `__add`, `__sub`, ... to the metatable on top of the stack. There is no `__eq`, `__lt`, `__le`: Lua makes
+/// booleans of what they return. The source rewriter calls the methods below instead.
 void add_metamethods(lua_State* L);
 
 /// Adds the methods `lt le gt ge eq ne`, which take a tensor on either side.

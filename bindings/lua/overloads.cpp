@@ -13,36 +13,55 @@ namespace {
 
 ParamKind list_kind(const c10::Type& element) {
   switch (element.kind()) {
-    case c10::TypeKind::TensorType: return ParamKind::tensors;
+    case c10::TypeKind::TensorType:
+      return ParamKind::tensors;
     case c10::TypeKind::OptionalType:
       return element.expectRef<c10::OptionalType>().getElementType()->kind() == c10::TypeKind::TensorType
                  ? ParamKind::optional_tensors
                  : ParamKind::foreign;
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return ParamKind::integers;
-    case c10::TypeKind::FloatType: return ParamKind::reals;
-    case c10::TypeKind::BoolType: return ParamKind::booleans;
-    case c10::TypeKind::NumberType: return ParamKind::scalars;
-    default: return ParamKind::foreign;
+    case c10::TypeKind::SymIntType:
+      return ParamKind::integers;
+    case c10::TypeKind::FloatType:
+      return ParamKind::reals;
+    case c10::TypeKind::BoolType:
+      return ParamKind::booleans;
+    case c10::TypeKind::NumberType:
+      return ParamKind::scalars;
+    default:
+      return ParamKind::foreign;
   }
 }
 
 ParamKind kind_of(const c10::Type& type) {
   switch (type.kind()) {
-    case c10::TypeKind::TensorType: return ParamKind::tensor;
-    case c10::TypeKind::NumberType: return ParamKind::scalar;
+    case c10::TypeKind::TensorType:
+      return ParamKind::tensor;
+    case c10::TypeKind::NumberType:
+      return ParamKind::scalar;
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return ParamKind::integer;
-    case c10::TypeKind::FloatType: return ParamKind::real;
-    case c10::TypeKind::BoolType: return ParamKind::boolean;
-    case c10::TypeKind::StringType: return ParamKind::text;
-    case c10::TypeKind::ScalarTypeType: return ParamKind::dtype;
-    case c10::TypeKind::LayoutType: return ParamKind::layout;
-    case c10::TypeKind::MemoryFormatType: return ParamKind::memory_format;
-    case c10::TypeKind::DeviceObjType: return ParamKind::device;
-    case c10::TypeKind::GeneratorType: return ParamKind::generator;
-    case c10::TypeKind::ListType: return list_kind(*type.expectRef<c10::ListType>().getElementType());
-    default: return ParamKind::foreign;
+    case c10::TypeKind::SymIntType:
+      return ParamKind::integer;
+    case c10::TypeKind::FloatType:
+      return ParamKind::real;
+    case c10::TypeKind::BoolType:
+      return ParamKind::boolean;
+    case c10::TypeKind::StringType:
+      return ParamKind::text;
+    case c10::TypeKind::ScalarTypeType:
+      return ParamKind::dtype;
+    case c10::TypeKind::LayoutType:
+      return ParamKind::layout;
+    case c10::TypeKind::MemoryFormatType:
+      return ParamKind::memory_format;
+    case c10::TypeKind::DeviceObjType:
+      return ParamKind::device;
+    case c10::TypeKind::GeneratorType:
+      return ParamKind::generator;
+    case c10::TypeKind::ListType:
+      return list_kind(*type.expectRef<c10::ListType>().getElementType());
+    default:
+      return ParamKind::foreign;
   }
 }
 
@@ -120,7 +139,7 @@ class Catalogue {
     auto found = prepared_.find(name);
     if (found != prepared_.end()) return found->second.get();
     auto names = names_.find(name);
-    if (names == names_.end()) {   // a library may have been loaded since
+    if (names == names_.end()) {  // a library may have been loaded since
       collect();
       names = names_.find(name);
       if (names == names_.end()) return nullptr;
@@ -145,7 +164,8 @@ class Catalogue {
  private:
   void collect() {
     names_.clear();
-    for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) names_[name.name].push_back(name.overload_name);
+    for (const auto& name : c10::Dispatcher::singleton().getAllOpNames())
+      names_[name.name].push_back(name.overload_name);
   }
 
   std::shared_mutex mutex_;
@@ -154,7 +174,7 @@ class Catalogue {
 };
 
 Catalogue& catalogue() {
-  static Catalogue* instance = new Catalogue;   // lives as long as the dispatcher's own singleton
+  static Catalogue* instance = new Catalogue;  // lives as long as the dispatcher's own singleton
   return *instance;
 }
 
@@ -166,7 +186,8 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   for (size_t i = 1; i <= a.size(); ++i)
     for (size_t j = 1; j <= b.size(); ++j) {
       d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   return d[a.size()][b.size()];
 }
@@ -187,7 +208,7 @@ std::string default_text(const c10::IValue& value) {
 
 std::string param_text(const Param& param) {
   Param shown = param;
-  if (param.has_default && param.default_value.isNone()) shown.optional = false;   // " = nil" says it
+  if (param.has_default && param.default_value.isNone()) shown.optional = false;  // " = nil" says it
   std::string text = param.name + ": " + type_name(shown);
   if (param.has_default) text += " = " + default_text(param.default_value);
   return text;
@@ -206,9 +227,10 @@ std::string return_text(const c10::FunctionSchema& schema) {
 }  // namespace
 
 std::string type_name(const Param& param) {
-  static const char* const names[] = {"Tensor", "number", "int",    "float",        "boolean",  "string",
-                                      "dtype",  "layout", "memory_format", "device", "Generator", "{Tensor}",
-                                      "{Tensor or nil}", "{int}", "{float}", "{boolean}", "{number}", "foreign value"};
+  static const char* const names[] = {
+      "Tensor",          "number", "int",           "float",     "boolean",   "string",
+      "dtype",           "layout", "memory_format", "device",    "Generator", "{Tensor}",
+      "{Tensor or nil}", "{int}",  "{float}",       "{boolean}", "{number}",  "foreign value"};
   std::string name = names[static_cast<size_t>(param.kind)];
   return param.optional ? name + " or nil" : name;
 }

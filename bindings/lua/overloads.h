@@ -12,19 +12,34 @@ namespace triage::lua {
 
 /// What a parameter takes. Symbolic integers of newer LibTorch count as plain ones.
 enum class ParamKind : uint8_t {
-  tensor, scalar, integer, real, boolean, text, dtype, layout, memory_format, device, generator,
-  tensors, optional_tensors, integers, reals, booleans, scalars,
-  foreign   // streams, storages, script classes: Lua has no such values
+  tensor,
+  scalar,
+  integer,
+  real,
+  boolean,
+  text,
+  dtype,
+  layout,
+  memory_format,
+  device,
+  generator,
+  tensors,
+  optional_tensors,
+  integers,
+  reals,
+  booleans,
+  scalars,
+  foreign  // streams, storages, script classes: Lua has no such values
 };
 
 struct Param {
   std::string name;
   ParamKind kind = ParamKind::foreign;
-  bool optional = false;      // takes None
+  bool optional = false;  // takes None
   bool keyword_only = false;
-  bool out = false;           // an `out=` tensor
-  bool written = false;       // changed in place
-  int length = 0;             // `int[2]`: one number stands for two; 0: any length
+  bool out = false;      // an `out=` tensor
+  bool written = false;  // changed in place
+  int length = 0;        // `int[2]`: one number stands for two; 0: any length
   bool has_default = false;
   c10::IValue default_value;
 };
@@ -32,10 +47,10 @@ struct Param {
 struct Overload {
   c10::OperatorHandle handle;
   std::vector<Param> params;
-  int self = -1;              // index of the parameter named `self`
-  int positional = 0;         // parameters that may be given by position; they come first
-  bool writes_out = false;    // an `out=` variant
-  bool creates = false;       // takes dtype, layout, device, pin_memory: makes a tensor
+  int self = -1;            // index of the parameter named `self`
+  int positional = 0;       // parameters that may be given by position; they come first
+  bool writes_out = false;  // an `out=` variant
+  bool creates = false;     // takes dtype, layout, device, pin_memory: makes a tensor
 
   const c10::FunctionSchema& schema() const { return handle.schema(); }
   /// "sum(self: Tensor, dim: {int} = nil, keepdim: boolean = false, {dtype: dtype = nil}) -> Tensor"
@@ -43,8 +58,8 @@ struct Overload {
 };
 
 struct Operator {
-  std::string name;           // "aten::sum"
-  std::vector<Overload> overloads;   // those that return their result first, `out=` variants last
+  std::string name;                 // "aten::sum"
+  std::vector<Overload> overloads;  // those that return their result first, `out=` variants last
 
   std::string base() const { return name.substr(name.rfind(':') + 1); }
 };
@@ -55,7 +70,8 @@ const Operator* find_operator(const std::string& name);
 /// One exact overload ("triage::push", "where"); null where there is none.
 const Overload* find_overload(const std::string& name, const std::string& overload);
 
-/// Names in the namespace of `name` that a person may have meant, the closest first; at most three, none that is far off.
+/// Names in the namespace of `name` that a person may have meant, the closest first; at most three, none that is far
+/// off.
 std::vector<std::string> close_operators(const std::string& name);
 
 /// Of `candidates`, those that `word` may be a misspelling of.

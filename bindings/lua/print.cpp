@@ -42,7 +42,8 @@ class NumberFormat {
     if (value.isBoolean()) return value.toBool() ? "True" : "False";
     if (value.isComplex()) {
       auto complex = value.toComplexDouble();
-      return fmt::format("{:.4f}{}{:.4f}j", complex.real(), std::signbit(complex.imag()) ? "-" : "+", std::fabs(complex.imag()));
+      return fmt::format("{:.4f}{}{:.4f}j", complex.real(), std::signbit(complex.imag()) ? "-" : "+",
+                         std::fabs(complex.imag()));
     }
     return std::to_string(value.toLong());
   }
@@ -132,9 +133,11 @@ std::vector<std::string> suffixes(const at::Tensor& tensor) {
     parts.push_back("size=(" + sizes + (tensor.dim() == 1 ? ",)" : ")"));
   }
   bool unmarked = dtype == at::kBool || dtype == at::kComplexFloat ||
-                  dtype == c10::typeMetaToScalarType(at::get_default_dtype()) || (dtype == at::kLong && tensor.numel() > 0);
+                  dtype == c10::typeMetaToScalarType(at::get_default_dtype()) ||
+                  (dtype == at::kLong && tensor.numel() > 0);
   if (!unmarked) parts.push_back("dtype=" + dtype_name(dtype));
-  if (tensor.requires_grad()) parts.emplace_back(tensor.grad_fn() ? "grad_fn=<" + tensor.grad_fn()->name() + ">" : "requires_grad=True");
+  if (tensor.requires_grad())
+    parts.emplace_back(tensor.grad_fn() ? "grad_fn=<" + tensor.grad_fn()->name() + ">" : "requires_grad=True");
   return parts;
 }
 

@@ -41,8 +41,8 @@ class Binder {
   Binder(lua_State* L, const Overload& overload, const Arguments& arguments, Binding& binding, std::string* why)
       : L_(L), overload_(overload), arguments_(arguments), binding_(binding), why_(why) {}
 
-  /// How close the overload is: twice the number of values that were placed before one did not fit, and one more when it
-  /// was of a wrong type rather than one too many.
+  /// How close the overload is: twice the number of values that were placed before one did not fit, and one more when
+  /// it was of a wrong type rather than one too many.
   int closeness() const { return 2 * placed_ + (misfit_ ? 1 : 0); }
   /// The parameter whose value is of a wrong type, and the value; null where it failed otherwise.
   const Param* misfit_param() const { return misfit_; }
@@ -108,7 +108,8 @@ class Binder {
     if (param != gathering_param()) return false;
     int count = static_cast<int>(arguments_.positions.size()) - k;
     const Param& list = overload_.params[static_cast<size_t>(param)];
-    if (count == 1 && (list.length > 0 || list.kind == ParamKind::tensors)) return false;   // fits as it is, or not at all
+    if (count == 1 && (list.length > 0 || list.kind == ParamKind::tensors))
+      return false;  // fits as it is, or not at all
     for (int i = k; i < k + count; ++i) {
       int index = arguments_.positions[static_cast<size_t>(i)];
       if (list.kind == ParamKind::tensors ? !test_tensor(L_, index) : !is_whole_number(L_, index)) return false;
@@ -118,7 +119,8 @@ class Binder {
 
   /// Of positions that begin like a list and do not go on as one (`torch.zeros(2, "x")`): the first that breaks off.
   int wrong_element(int k) const {
-    if (param_at(k) != gathering_param() || !is_whole_number(L_, arguments_.positions[static_cast<size_t>(k)])) return 0;
+    if (param_at(k) != gathering_param() || !is_whole_number(L_, arguments_.positions[static_cast<size_t>(k)]))
+      return 0;
     for (size_t i = static_cast<size_t>(k); i < arguments_.positions.size(); ++i)
       if (!is_whole_number(L_, arguments_.positions[i])) return arguments_.positions[i];
     return 0;
@@ -138,8 +140,8 @@ class Binder {
       const int limit = arguments_.exact ? static_cast<int>(overload_.params.size()) : overload_.positional;
       if (k >= limit) {
         if (last_empty) return true;
-        return fail("it takes " + std::to_string(limit) + " argument" + (limit == 1 ? "" : "s") +
-                    " by position, but " + std::to_string(count) + " were given");
+        return fail("it takes " + std::to_string(limit) + " argument" + (limit == 1 ? "" : "s") + " by position, but " +
+                    std::to_string(count) + " were given");
       }
       auto position = static_cast<size_t>(param_at(k));
       if (int wrong = wrong_element(k)) {
@@ -148,7 +150,7 @@ class Binder {
         return fail_type(element_, wrong);
       }
       bool is_list = overload_.params[position].kind >= ParamKind::tensors;
-      if (last_empty && !is_list) return true;   // no options
+      if (last_empty && !is_list) return true;  // no options
       if (!place(position, arguments_.positions[static_cast<size_t>(k)])) return false;
     }
     return true;
@@ -177,7 +179,7 @@ class Binder {
       const Param& param = overload_.params[i];
       if (binding_.slots[i] != 0 || static_cast<int>(i) == binding_.gathered || param.has_default) continue;
       if (!param.optional) return fail("argument '" + param.name + "' (" + type_name(param) + ") is missing");
-      binding_.cost += cost_of_missing;   // None, as in Python where the parser has a default the schema lacks
+      binding_.cost += cost_of_missing;  // None, as in Python where the parser has a default the schema lacks
     }
     return true;
   }
@@ -222,14 +224,16 @@ std::string unknown_options(const Operator& op, const Arguments& arguments) {
       param.name = name;
       return names_param(option, param);
     });
-    if (!found) text += (text.empty() ? "" : "; ") + ("unknown option '" + key + "'") + did_you_mean(close_words(key, known));
+    if (!found)
+      text += (text.empty() ? "" : "; ") + ("unknown option '" + key + "'") + did_you_mean(close_words(key, known));
   }
   return text;
 }
 
 /// What did not fit, said for the overloads that come closest.
 std::string closest_reason(lua_State* L, const Operator& op, const Arguments& arguments) {
-  std::string reason = arguments.out.empty() ? "it must be called with the option 'out'" : "it has no form that takes 'out'";
+  std::string reason =
+      arguments.out.empty() ? "it must be called with the option 'out'" : "it has no form that takes 'out'";
   std::vector<Param> wanted;
   int closest = -1, wrong = 0;
   for (const Overload& overload : op.overloads) {
@@ -245,7 +249,8 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
       wanted.clear();
     }
     bool same = binder.misfit_param() && binder.closeness() == closest && binder.misfit_index() == wrong;
-    if (same && (wanted.empty() || wanted[0].name == binder.misfit_param()->name)) wanted.push_back(*binder.misfit_param());
+    if (same && (wanted.empty() || wanted[0].name == binder.misfit_param()->name))
+      wanted.push_back(*binder.misfit_param());
   }
   std::vector<const Param*> params;
   for (const Param& param : wanted) params.push_back(&param);
@@ -283,7 +288,9 @@ Arguments Arguments::parse(lua_State* L, int first, int count, bool method, cons
   int last = first + count - 1;
   if (count == 0 || lua_type(L, last) != LUA_TTABLE) return arguments;
   int keys = string_keys(L, last);
-  if (keys == 2) throw std::invalid_argument(name + ": the last table mixes options with list elements; give the list and the options as two tables");
+  if (keys == 2)
+    throw std::invalid_argument(
+        name + ": the last table mixes options with list elements; give the list and the options as two tables");
   arguments.empty_table = keys == 0 && lua_rawlen(L, last) == 0;
   if (keys == 0) return arguments;
   arguments.positions.pop_back();
@@ -291,7 +298,8 @@ Arguments Arguments::parse(lua_State* L, int first, int count, bool method, cons
   lua_pushnil(L);
   while (lua_next(L, last)) {
     std::string key = lua_tostring(L, -2);
-    if (arguments.options.size() + arguments.out.size() >= max_options) throw std::invalid_argument(name + ": too many options");
+    if (arguments.options.size() + arguments.out.size() >= max_options)
+      throw std::invalid_argument(name + ": too many options");
     if (key != "out") {
       arguments.options.emplace_back(key, lua_gettop(L));
     } else if (lua_type(L, -1) == LUA_TTABLE) {
@@ -303,16 +311,18 @@ Arguments Arguments::parse(lua_State* L, int first, int count, bool method, cons
     } else {
       arguments.out.push_back(lua_gettop(L));
     }
-    lua_pushlstring(L, key.data(), key.size());   // lua_next wants the key on top; the values stay below it
+    lua_pushlstring(L, key.data(), key.size());  // lua_next wants the key on top; the values stay below it
   }
   return arguments;
 }
 
-bool bind_arguments(lua_State* L, const Overload& overload, const Arguments& arguments, Binding& binding, std::string* why) {
+bool bind_arguments(lua_State* L, const Overload& overload, const Arguments& arguments, Binding& binding,
+                    std::string* why) {
   return Binder(L, overload, arguments, binding, why).bind();
 }
 
-const Overload& resolve(lua_State* L, const Operator& op, const Arguments& arguments, Binding& binding, const std::string& name) {
+const Overload& resolve(lua_State* L, const Operator& op, const Arguments& arguments, Binding& binding,
+                        const std::string& name) {
   const Overload* best = nullptr;
   Binding candidate;
   for (const Overload& overload : op.overloads) {

@@ -6,13 +6,14 @@
 namespace triage::lua {
 namespace {
 
-/// An error that must reach the host with its type. Lives in a userdata, so that scripts can pass it on but not forge it.
+/// An error that must reach the host with its type. Lives in a userdata, so that scripts can pass it on but not forge
+/// it.
 struct ErrorBox {
   std::string message;
   std::exception_ptr error;
 };
 
-const char error_metatable = 0;   // its address is the registry key
+const char error_metatable = 0;  // its address is the registry key
 
 ErrorBox* test_error(lua_State* L, int index) {
   void* box = lua_touserdata(L, index);
@@ -76,8 +77,9 @@ void push_error(lua_State* L, std::string message, std::exception_ptr error) {
 
 /// What LibTorch says, without where in its own sources it said so.
 std::string_view trimmed(std::string_view text) {
-  for (std::string_view noise : {"\nException raised from", "\nThis could be because", " This could be because the operator",
-                                 "\nDebugging info for", "\nException Context"}) {
+  for (std::string_view noise :
+       {"\nException raised from", "\nThis could be because", " This could be because the operator",
+        "\nDebugging info for", "\nException Context"}) {
     auto found = text.find(noise);
     if (found != std::string_view::npos) text = text.substr(0, found);
   }
@@ -87,7 +89,7 @@ std::string_view trimmed(std::string_view text) {
 
 std::string located(const Source& where, std::string_view text) {
   std::string prefix = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
-  if (text.substr(0, prefix.size()) == prefix) prefix.clear();   // it says so itself
+  if (text.substr(0, prefix.size()) == prefix) prefix.clear();  // it says so itself
   return prefix + std::string(text);
 }
 
@@ -123,14 +125,15 @@ std::string error_text(lua_State* L, int index) {
     }
     case LUA_TNUMBER:
       return lua_isinteger(L, index) ? std::to_string(lua_tointeger(L, index)) : std::to_string(lua_tonumber(L, index));
-    case LUA_TTABLE: {   // an error of the library: {kind = ..., message = ...}
+    case LUA_TTABLE: {  // an error of the library: {kind = ..., message = ...}
       index = lua_absindex(L, index);
       lua_pushliteral(L, "message");
       std::string text = lua_rawget(L, index) == LUA_TSTRING ? lua_tostring(L, -1) : "(error object is a table)";
       lua_pop(L, 1);
       return text;
     }
-    default: return std::string("(error object is a ") + luaL_typename(L, index) + " value)";
+    default:
+      return std::string("(error object is a ") + luaL_typename(L, index) + " value)";
   }
 }
 
@@ -141,7 +144,7 @@ void rethrow(lua_State* L, int index, const std::string& traceback) {
     throw PolicyError(box->message, {}, traceback);
   }
   std::string text = error_text(L, index);
-  Source where;   // "file:line: message", as Lua and we write it
+  Source where;  // "file:line: message", as Lua and we write it
   auto colon = text.find(':');
   if (colon != std::string::npos) {
     auto end = text.find(':', colon + 1);
@@ -163,7 +166,9 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
     throw LimitError(std::string("the script used up its budget of ") + what + " (" + allowed +
                      "); do less in it, or have the host raise triage::Limits");
   };
-  auto over = [](uint64_t used, uint64_t more, uint64_t limit) { return limit && (more > limit || used > limit - more); };
+  auto over = [](uint64_t used, uint64_t more, uint64_t limit) {
+    return limit && (more > limit || used > limit - more);
+  };
 
   if (instructions) own.instructions_left -= std::min(own.instructions_left, instructions);
   if (limits.instructions && own.instructions_left == 0 && instructions) {

@@ -15,13 +15,14 @@
 #include <string>
 #include <unordered_map>
 
-/// The thin layer between Lua's C API and C++. Rules that hold everywhere in bindings/lua:
-/// every C function is registered through `guarded`; no C++ exception other than Lua's own crosses a Lua frame; every entry
-/// from the host runs inside lua_pcall; finalizers are idempotent; an object that was closed raises an error when used.
+/// The thin layer between Lua's C API and C++. Rules that hold everywhere in bindings/lua: every C function is
+/// registered through `guarded`; no C++ exception other than Lua's own crosses a Lua frame; every entry from the host
+/// runs inside lua_pcall; finalizers are idempotent; an object that was closed raises an error when used.
 namespace triage::lua {
 
 /// Pushes the value of a Lua error, for `lua_error` to raise: "file:line: message" with the script's line; from a
-/// GraphBreakError or LimitError an error object instead, which keeps the C++ error and reads the same through tostring.
+/// GraphBreakError or LimitError an error object instead, which keeps the C++ error and reads the same through
+/// tostring.
 int raise(lua_State* L, const std::exception& error);
 
 /// Turns C++ exceptions of `F` into Lua errors. Lua's own errors are C++ throws of another type and pass through; hence
@@ -31,13 +32,13 @@ int guarded(lua_State* L) {
   try {
     return F(L);
   } catch (const std::exception& error) {
-    raise(L, error);   // pushes the error value only
+    raise(L, error);  // pushes the error value only
   }
   return lua_error(L);
 }
 
-/// Throws the error value at `index` as C++: what an error object holds, else a PolicyError with its text. Reads nothing
-/// that runs Lua code (no metamethods). `traceback` goes into the error.
+/// Throws the error value at `index` as C++: what an error object holds, else a PolicyError with its text. Reads
+/// nothing that runs Lua code (no metamethods). `traceback` goes into the error.
 [[noreturn]] void rethrow(lua_State* L, int index, const std::string& traceback = {});
 
 /// The text of any error value, without running Lua code.
@@ -47,34 +48,37 @@ std::string error_text(lua_State* L, int index);
 /// tensors off).
 struct Context {
   Limits limits;
-  bool sandboxed = true;                     // a policy; false: `triage exec` trusts its script
-  size_t script_bytes = 0;                   // counted by the allocator, which never refuses
-  std::atomic<int64_t> tensor_bytes{0};      // of tensors whose userdata is alive
+  bool sandboxed = true;                 // a policy; false: `triage exec` trusts its script
+  size_t script_bytes = 0;               // counted by the allocator, which never refuses
+  std::atomic<int64_t> tensor_bytes{0};  // of tensors whose userdata is alive
   uint64_t instructions_left = 0;
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  bool expired = false;                      // a budget ran out: every further hook raises again, pcall cannot absorb it
-  uint64_t epoch = 0;                        // bumped by writes to upvalues, globals and tables (rewritten code)
+  bool expired = false;  // a budget ran out: every further hook raises again, pcall cannot absorb it
+  uint64_t epoch = 0;    // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
-  std::string chunk;                         // path of the script
-  std::function<bool(const std::string&)> op_filter;   // operators the script may call ("aten::add"); empty: all
+  std::string chunk;                                  // path of the script
+  std::function<bool(const std::string&)> op_filter;  // operators the script may call ("aten::add"); empty: all
   // Storages that userdata of this state hold: how many tensors share each, and its size. Kept by push_tensor and __gc.
-  struct Storage { int64_t tensors = 0; int64_t bytes = 0; };
+  struct Storage {
+    int64_t tensors = 0;
+    int64_t bytes = 0;
+  };
   std::unordered_map<const void*, Storage> storages;
-  int64_t live_tensors = 0;                  // userdata not yet finalized
-  int64_t collected_at = 0;                  // tensor_bytes after the last collection that tensors asked for
+  int64_t live_tensors = 0;  // userdata not yet finalized
+  int64_t collected_at = 0;  // tensor_bytes after the last collection that tensors asked for
 };
 /// Ties a state to its context; before anything else of ours runs in it.
 void attach(lua_State* L, Context& context);
 Context& context(lua_State* L);
 
-/// Throws LimitError (which `guarded` turns into a Lua error) when a budget is used up. Called by the hook, and by every
-/// function of ours that allocates or loops, with what it is about to charge.
+/// Throws LimitError (which `guarded` turns into a Lua error) when a budget is used up. Called by the hook, and by
+/// every function of ours that allocates or loops, with what it is about to charge.
 void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes = 0, uint64_t instructions = 0);
 
 /// Tensors as userdata. `test_tensor` gives null when the value at `index` is none (a forged table included).
 void push_tensor(lua_State* L, at::Tensor tensor);
 const at::Tensor* test_tensor(lua_State* L, int index);
-const at::Tensor& check_tensor(lua_State* L, int index);   // raises "bad argument #n (tensor expected, got ...)"
+const at::Tensor& check_tensor(lua_State* L, int index);  // raises "bad argument #n (tensor expected, got ...)"
 
 /// The script line now running, for recorders and messages. Chunks whose name starts with "=[" (our own Lua code) are
 /// passed over: the line is the one in the user's script.

@@ -19,12 +19,12 @@ namespace {
 /// `tensor` is undefined once the box was finalized.
 struct TensorBox {
   at::Tensor tensor;
-  const void* storage = nullptr;   // under which Context::storages counts it
+  const void* storage = nullptr;  // under which Context::storages counts it
 };
 
-const char tensor_metatable = 0;   // its address is the registry key
+const char tensor_metatable = 0;  // its address is the registry key
 constexpr const char* methods_key = "triage.tensor.methods";
-constexpr int64_t collect_after = 64 << 20;   // bytes of new tensors after which their garbage is looked for
+constexpr int64_t collect_after = 64 << 20;  // bytes of new tensors after which their garbage is looked for
 
 /// Scripts may hold the metatable's functions (they cannot: __metatable is protected; but our own chunks can), so every
 /// one of them checks what it is given.
@@ -96,10 +96,14 @@ const Field fields[] = {
     {"device", [](lua_State* L, const at::Tensor& x) { lua_pushstring(L, x.device().str().c_str()); }},
     {"layout", [](lua_State* L, const at::Tensor& x) { push_layout(L, x.layout()); }},
     {"ndim", [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, x.dim()); }},
-    {"itemsize", [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, static_cast<lua_Integer>(x.element_size())); }},
+    {"itemsize",
+     [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, static_cast<lua_Integer>(x.element_size())); }},
     {"requires_grad", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.requires_grad()); }},
     {"is_leaf", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.is_leaf()); }},
-    {"grad", [](lua_State* L, const at::Tensor& x) { push_optional_tensor(L, x.is_leaf() || x.retains_grad() ? x.grad() : at::Tensor()); }},
+    {"grad",
+     [](lua_State* L, const at::Tensor& x) {
+       push_optional_tensor(L, x.is_leaf() || x.retains_grad() ? x.grad() : at::Tensor());
+     }},
     {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
     {"mT", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::mT", "", {x})); }},
 };
@@ -167,7 +171,8 @@ int tensor_len(lua_State* L) {
 int tensor_tostring(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
   if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`tostring` reads the values of a tensor", "Print outside of the policy, or return the tensor.");
+    recorder->graph_break("`tostring` reads the values of a tensor",
+                          "Print outside of the policy, or return the tensor.");
   std::string text = to_text(tensor);
   lua_pushlstring(L, text.data(), text.size());
   return 1;
@@ -179,7 +184,8 @@ int tensor_concat(lua_State* L) {
 }
 
 int tensor_call(lua_State* L) {
-  throw std::invalid_argument("a tensor cannot be called like a function; index it with x[i], or call a method as x:name(...)");
+  throw std::invalid_argument(
+      "a tensor cannot be called like a function; index it with x[i], or call a method as x:name(...)");
 }
 
 void push_metatable(lua_State* L) {
@@ -203,7 +209,7 @@ void push_metatable(lua_State* L) {
 
 std::string describe_number(lua_State* L, int index) {
   std::string text = lua_isinteger(L, index) ? "int " : "float ";
-  lua_pushvalue(L, index);   // lua_tostring changes the value in place
+  lua_pushvalue(L, index);  // lua_tostring changes the value in place
   text += lua_tostring(L, -1);
   lua_pop(L, 1);
   return text;
@@ -263,16 +269,22 @@ std::string describe(lua_State* L, int index) {
   if (test_box(L, index)) return "a closed tensor";
   if (const Constant* constant = test_constant(L, index)) return constant_name(*constant);
   switch (lua_type(L, index)) {
-    case LUA_TNONE: return "nothing";
-    case LUA_TNIL: return "nil";
-    case LUA_TBOOLEAN: return lua_toboolean(L, index) ? "boolean true" : "boolean false";
-    case LUA_TNUMBER: return describe_number(L, index);
+    case LUA_TNONE:
+      return "nothing";
+    case LUA_TNIL:
+      return "nil";
+    case LUA_TBOOLEAN:
+      return lua_toboolean(L, index) ? "boolean true" : "boolean false";
+    case LUA_TNUMBER:
+      return describe_number(L, index);
     case LUA_TSTRING: {
       std::string text = lua_tostring(L, index);
       return "string \"" + (text.size() > 40 ? text.substr(0, 40) + "..." : text) + '"';
     }
-    case LUA_TTABLE: return "table of " + std::to_string(lua_rawlen(L, index));
-    default: return luaL_typename(L, index);
+    case LUA_TTABLE:
+      return "table of " + std::to_string(lua_rawlen(L, index));
+    default:
+      return luaL_typename(L, index);
   }
 }
 

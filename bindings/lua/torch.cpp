@@ -26,8 +26,8 @@ struct Alias {
 };
 constexpr Alias aliases[] = {{"cross_entropy", "cross_entropy_loss"}};
 
-/// torch[name] for what is no field: the operator's function, which then becomes a field. Upvalue 1: prefix of the names
-/// ("", "linalg_", "fft_", "special_").
+/// torch[name] for what is no field: the operator's function, which then becomes a field. Upvalue 1: prefix of the
+/// names ("", "linalg_", "fft_", "special_").
 int torch_index(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   std::string name = luaL_checkstring(L, 2);
@@ -153,9 +153,9 @@ int core_op(lua_State* L) {
   return 1;
 }
 
-/// LibTorch 1.13 takes 5 ms to unwind the stack for each error, which scripts may catch by the thousand; the traces are of
-/// its own C++ frames, and no message of ours shows them. The setting is the process's: a host that wants the traces sets
-/// its own fetcher after it loaded its first script.
+/// LibTorch 1.13 takes 5 ms to unwind the stack for each error, which scripts may catch by the thousand; the traces are
+/// of its own C++ frames, and no message of ours shows them. The setting is the process's: a host that wants the traces
+/// sets its own fetcher after it loaded its first script.
 void drop_slow_stack_traces() {
 #if TORCH_VERSION_MAJOR < 2
   static std::once_flag once;

@@ -6,6 +6,7 @@
 #include "model.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/core.h>
 #include <triage/triage.h>
 

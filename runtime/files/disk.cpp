@@ -17,7 +17,7 @@ namespace triage::files {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t largest_read = 1u << 30;   // Linux reads and writes at most 2 GB a call
+constexpr size_t largest_read = 1u << 30;  // Linux reads and writes at most 2 GB a call
 
 /// The file that a write to `path` replaces: links are followed, a dangling one to its target.
 fs::path follow_links(fs::path path) {
@@ -30,7 +30,8 @@ fs::path follow_links(fs::path path) {
 
 std::string temporary_name(const fs::path& target) {
   static std::atomic<uint32_t> counter{std::random_device{}()};
-  return (target.parent_path() / fmt::format(".{}.{}-{:08x}.tmp", target.filename().string(), ::getpid(), counter++)).string();
+  return (target.parent_path() / fmt::format(".{}.{}-{:08x}.tmp", target.filename().string(), ::getpid(), counter++))
+      .string();
 }
 
 }  // namespace
@@ -77,7 +78,8 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
   fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) {
-    throw FileError(fmt::format("cannot write \"{}\": the folder \"{}\" does not exist; make it first", path, folder.string()));
+    throw FileError(
+        fmt::format("cannot write \"{}\": the folder \"{}\" does not exist; make it first", path, folder.string()));
   }
   fs::file_status status = fs::status(target, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
@@ -95,7 +97,10 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)), target_(std::move(other.target_)), temporary_(std::move(other.temporary_)), fd_(other.fd_) {
+    : path_(std::move(other.path_)),
+      target_(std::move(other.target_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(other.fd_) {
   other.temporary_.clear();
   other.fd_ = -1;
 }

@@ -50,8 +50,8 @@ class OutputFile {
   [[noreturn]] void fail(const std::string& doing) const;
 
   std::string path_;
-  std::string target_;      // `path_` with links followed
-  std::string temporary_;   // empty once it is renamed or moved from
+  std::string target_;     // `path_` with links followed
+  std::string temporary_;  // empty once it is renamed or moved from
   int fd_ = -1;
 };
 

@@ -45,7 +45,7 @@ const DtypeNames* names_of(at::ScalarType dtype) {
   return nullptr;
 }
 
-std::optional<at::ScalarType> find_dtype(const char* DtypeNames::* format, std::string_view name) {
+std::optional<at::ScalarType> find_dtype(const char* DtypeNames::*format, std::string_view name) {
   if (name.empty()) return std::nullopt;
   for (const DtypeNames& names : dtypes) {
     if (names.*format == name) return by_c10_name(names.c10);

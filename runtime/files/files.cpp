@@ -9,8 +9,8 @@
 #include <new>
 #include <optional>
 
-#include "runtime/files/formats.h"
 #include <triage/files.h>
+#include "runtime/files/formats.h"
 
 namespace triage {
 namespace {
@@ -28,7 +28,8 @@ constexpr std::array endings = {Ending{".pt", Format::pt}, Ending{".pth", Format
 
 std::optional<Format> format_of(std::string_view path) {
   for (const Ending& ending : endings) {
-    if (path.size() > ending.text.size() && path.substr(path.size() - ending.text.size()) == ending.text) return ending.format;
+    if (path.size() > ending.text.size() && path.substr(path.size() - ending.text.size()) == ending.text)
+      return ending.format;
   }
   return std::nullopt;
 }
@@ -36,9 +37,10 @@ std::optional<Format> format_of(std::string_view path) {
 Format require_format(const std::string& path, const char* verb) {
   if (auto format = format_of(path)) return *format;
   std::string ending = std::filesystem::path(path).extension().string();
-  throw FileError(fmt::format("cannot {} \"{}\": {}; .pt, .pth, .npy and .safetensors are known{}", verb, path,
-                              ending.empty() ? "its name has no ending" : fmt::format("the ending {} is not known", ending),
-                              ending == ".npz" ? ". Save each array with numpy.save" : ""));
+  throw FileError(
+      fmt::format("cannot {} \"{}\": {}; .pt, .pth, .npy and .safetensors are known{}", verb, path,
+                  ending.empty() ? "its name has no ending" : fmt::format("the ending {} is not known", ending),
+                  ending == ".npz" ? ". Save each array with numpy.save" : ""));
 }
 
 /// The first line of what LibTorch says, without its backtrace.
@@ -67,7 +69,8 @@ auto with_path(const char* verb, const std::string& path, F fn) {
   } catch (const Malformed& error) {
     throw FileError(fmt::format("cannot {} \"{}\": {}", verb, path, one_line(error.what())));
   } catch (const std::exception& error) {
-    throw FileError(fmt::format("cannot {} \"{}\": it is damaged, or not what its name says ({})", verb, path, one_line(reason(error))));
+    throw FileError(fmt::format("cannot {} \"{}\": it is damaged, or not what its name says ({})", verb, path,
+                                one_line(reason(error))));
   }
 }
 
@@ -77,23 +80,30 @@ c10::IValue read(const std::string& path, const std::string& key) {
     files::InputFile file(path);
     if (file.size() == 0) throw Malformed("it is empty");
     switch (format) {
-      case Format::pt: return files::read_pt(path, file);
-      case Format::npy: return files::read_npy(file);
-      case Format::safetensors: return files::read_safetensors(file, key);
+      case Format::pt:
+        return files::read_pt(path, file);
+      case Format::npy:
+        return files::read_npy(file);
+      case Format::safetensors:
+        return files::read_safetensors(file, key);
     }
     throw Malformed("unknown format");
   });
 }
 
 std::string describe(const c10::IValue& value) {
-  if (value.isTensor()) return fmt::format("{} {}", dtype_name(value.toTensor().scalar_type()), files::describe_shape(value.toTensor().sizes()));
+  if (value.isTensor())
+    return fmt::format("{} {}", dtype_name(value.toTensor().scalar_type()),
+                       files::describe_shape(value.toTensor().sizes()));
   if (value.isGenericDict()) return fmt::format("dict of {}", value.toGenericDict().size());
   if (value.isList()) return fmt::format("list of {}", value.toListRef().size());
   if (value.isTuple()) return fmt::format("tuple of {}", value.toTupleRef().elements().size());
   return value.isNone() ? "None" : value.isString() ? "a string" : "a number";
 }
 
-std::string key_text(const c10::IValue& key) { return key.isString() ? key.toStringRef() : std::to_string(key.toInt()); }
+std::string key_text(const c10::IValue& key) {
+  return key.isString() ? key.toStringRef() : std::to_string(key.toInt());
+}
 
 using Items = std::vector<std::pair<std::string, c10::IValue>>;
 
@@ -128,7 +138,8 @@ const c10::IValue* find(const Items& items, const std::string& key, bool by_inde
   auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
   if (by_index && error == std::errc() && end == key.data() + key.size()) {
     if (index < 0) index += static_cast<int64_t>(items.size());
-    return index >= 0 && index < static_cast<int64_t>(items.size()) ? &items[static_cast<size_t>(index)].second : nullptr;
+    return index >= 0 && index < static_cast<int64_t>(items.size()) ? &items[static_cast<size_t>(index)].second
+                                                                    : nullptr;
   }
   for (const auto& [name, value] : items) {
     if (name == key) return &value;
@@ -139,31 +150,41 @@ const c10::IValue* find(const Items& items, const std::string& key, bool by_inde
 /// The value at `key`; `outer:inner` where no key of the whole name exists.
 c10::IValue pick(const std::string& path, const c10::IValue& value, const std::string& key) {
   Items items = items_of(value);
-  if (value.isTensor()) throw FileError(fmt::format("cannot read \"{}:{}\": the file holds one tensor, not several by name; leave the key out", path, key));
+  if (value.isTensor())
+    throw FileError(fmt::format(
+        "cannot read \"{}:{}\": the file holds one tensor, not several by name; leave the key out", path, key));
   bool by_index = !value.isGenericDict();
   if (const c10::IValue* found = find(items, key, by_index)) return *found;
   for (size_t colon = key.find(':'); colon != std::string::npos; colon = key.find(':', colon + 1)) {
-    if (const c10::IValue* outer = find(items, key.substr(0, colon), by_index)) return pick(path, *outer, key.substr(colon + 1));
+    if (const c10::IValue* outer = find(items, key.substr(0, colon), by_index))
+      return pick(path, *outer, key.substr(colon + 1));
   }
-  throw FileError(fmt::format("cannot read \"{}:{}\": the file has no \"{}\"; it holds {}", path, key, key, list_keys(items)));
+  throw FileError(
+      fmt::format("cannot read \"{}:{}\": the file has no \"{}\"; it holds {}", path, key, key, list_keys(items)));
 }
 
 at::Tensor only_tensor(const std::string& path, const c10::IValue& value) {
   if (value.isTensor()) return value.toTensor();
   Items items = items_of(value);
   if (items.size() == 1 && items[0].second.isTensor()) return items[0].second.toTensor();
-  if (items.empty()) throw FileError(fmt::format("cannot read \"{}\": one tensor is expected, but it holds {}", path, describe(value)));
-  throw FileError(fmt::format("cannot read \"{0}\": one tensor is expected, but it holds a {1}: {2}. Pick one as {0}:{3}", path, describe(value),
-                              list_keys(items), items[0].first));
+  if (items.empty())
+    throw FileError(fmt::format("cannot read \"{}\": one tensor is expected, but it holds {}", path, describe(value)));
+  throw FileError(
+      fmt::format("cannot read \"{0}\": one tensor is expected, but it holds a {1}: {2}. Pick one as {0}:{3}", path,
+                  describe(value), list_keys(items), items[0].first));
 }
 
 void write(files::OutputFile& file, Format format, const c10::IValue& value) {
   switch (format) {
-    case Format::pt: return files::write_pt(file, value);
+    case Format::pt:
+      return files::write_pt(file, value);
     case Format::npy:
-      if (!value.isTensor()) throw Malformed(fmt::format("an .npy file holds one tensor, not a {}; .pt and .safetensors hold several", describe(value)));
+      if (!value.isTensor())
+        throw Malformed(
+            fmt::format("an .npy file holds one tensor, not a {}; .pt and .safetensors hold several", describe(value)));
       return files::write_npy(file, value.toTensor());
-    case Format::safetensors: return files::write_safetensors(file, value);
+    case Format::safetensors:
+      return files::write_safetensors(file, value);
   }
 }
 

@@ -7,9 +7,9 @@
 #include <cctype>
 #include <charconv>
 
+#include <triage/files.h>
 #include "runtime/files/dtype.h"
 #include "runtime/files/formats.h"
-#include <triage/files.h>
 
 namespace triage::files {
 namespace {
@@ -23,7 +23,8 @@ struct Header {
   std::vector<int64_t> shape;
 };
 
-/// The header is a Python dict literal with exactly three keys: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+/// The header is a Python dict literal with exactly three keys:
+/// {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 class HeaderParser {
  public:
   explicit HeaderParser(std::string_view text) : text_(text) {}
@@ -35,10 +36,14 @@ class HeaderParser {
     while (!accept('}')) {
       std::string key = string();
       expect(':');
-      if (key == "descr") header.descr = descr(), seen[0] = true;
-      else if (key == "fortran_order") header.fortran_order = boolean(), seen[1] = true;
-      else if (key == "shape") header.shape = shape(), seen[2] = true;
-      else fail(fmt::format("the unknown key '{}'", key));
+      if (key == "descr")
+        header.descr = descr(), seen[0] = true;
+      else if (key == "fortran_order")
+        header.fortran_order = boolean(), seen[1] = true;
+      else if (key == "shape")
+        header.shape = shape(), seen[2] = true;
+      else
+        fail(fmt::format("the unknown key '{}'", key));
       if (!accept(',')) {
         expect('}');
         break;
@@ -52,7 +57,8 @@ class HeaderParser {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw Malformed(fmt::format("its header has {} (at character {} of \"{}\")", what, at_, text_.substr(0, text_.find_last_not_of(" \n", 100) + 1)));
+    throw Malformed(fmt::format("its header has {} (at character {} of \"{}\")", what, at_,
+                                text_.substr(0, text_.find_last_not_of(" \n", 100) + 1)));
   }
   void skip_space() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
@@ -112,7 +118,7 @@ class HeaderParser {
     auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc() || value < 0) fail("no size where one is expected");
     at_ = static_cast<size_t>(end - text_.data());
-    word("L");   // Python 2 wrote long integers as 3L
+    word("L");  // Python 2 wrote long integers as 3L
     return value;
   }
 
@@ -126,12 +132,21 @@ at::ScalarType dtype_of(const std::string& descr) {
   if (dtype && std::string_view("<>|=").find(descr[0]) != std::string_view::npos) return *dtype;
   const char* hint = "convert it first (x.astype(numpy.float32))";
   switch (kind.empty() ? '?' : kind[0]) {
-    case 'O': hint = "arrays of Python objects are never read: they run code; save numbers"; break;
-    case 'V': hint = "NumPy writes bfloat16 so; save it as .pt or .safetensors, or x.astype(numpy.float32)"; break;
+    case 'O':
+      hint = "arrays of Python objects are never read: they run code; save numbers";
+      break;
+    case 'V':
+      hint = "NumPy writes bfloat16 so; save it as .pt or .safetensors, or x.astype(numpy.float32)";
+      break;
     case 'U':
-    case 'S': hint = "text is no tensor; save numbers"; break;
-    case 'u': hint = "this LibTorch has no such unsigned type; x.astype(numpy.int64) fits all but the largest"; break;
-    default: break;
+    case 'S':
+      hint = "text is no tensor; save numbers";
+      break;
+    case 'u':
+      hint = "this LibTorch has no such unsigned type; x.astype(numpy.int64) fits all but the largest";
+      break;
+    default:
+      break;
   }
   throw Malformed(fmt::format("its dtype is '{}', which no tensor has; {}", descr, hint));
 }
@@ -153,7 +168,8 @@ Header read_header(const InputFile& file, uint64_t& data_offset) {
   if (start.size() < prefix) throw Malformed("the file ends in its header");
   size_t length = 0;
   for (size_t i = prefix; i-- > 8;) length = length << 8 | static_cast<uint8_t>(start[i]);
-  if (length > longest_header) throw Malformed(fmt::format("its header has {} bytes; more than {} are not read", length, longest_header));
+  if (length > longest_header)
+    throw Malformed(fmt::format("its header has {} bytes; more than {} are not read", length, longest_header));
   if (prefix + length > file.size()) throw Malformed("the file ends in its header");
   std::string text(length, '\0');
   file.read(prefix, text.data(), length);
@@ -170,8 +186,8 @@ at::Tensor read_npy(const InputFile& file) {
   size_t width = c10::elementSize(dtype);
   uint64_t bytes = checked_bytes(header.shape, width);
   if (bytes != file.size() - offset) {
-    throw Malformed(fmt::format("its header says {} ({}), {} bytes of data, but there are {}; it is {}", dtype_name(dtype),
-                                fmt::join(header.shape, ", "), bytes, file.size() - offset,
+    throw Malformed(fmt::format("its header says {} ({}), {} bytes of data, but there are {}; it is {}",
+                                dtype_name(dtype), fmt::join(header.shape, ", "), bytes, file.size() - offset,
                                 bytes > file.size() - offset ? "truncated" : "damaged, or holds more than one array"));
   }
   std::vector<int64_t> stored = header.shape;
@@ -195,10 +211,10 @@ void write_npy(OutputFile& file, const at::Tensor& tensor) {
   }
   const char* order = c10::elementSize(values.scalar_type()) == 1 ? "|" : "<";
   std::string shape = fmt::format("{}", fmt::join(values.sizes(), ", "));
-  std::string header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}", order, names->numpy, shape,
-                                   values.dim() == 1 ? "," : "");
+  std::string header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}", order,
+                                   names->numpy, shape, values.dim() == 1 ? "," : "");
   size_t prefix = magic.size() + 4;
-  header.append(63 - (prefix + header.size()) % 64, ' ');   // data starts at a multiple of 64
+  header.append(63 - (prefix + header.size()) % 64, ' ');  // data starts at a multiple of 64
   header += '\n';
   std::string start(magic);
   start += {'\1', '\0', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};

@@ -26,6 +26,9 @@ class Parser {
   }
 
  private:
+  // One opcode a line, so that the functions below read as the tables that they are.
+  // clang-format off
+
   /// One opcode; false at STOP. Names as in Python's pickletools.
   bool step() {
     uint8_t opcode = byte();
@@ -107,12 +110,16 @@ class Parser {
     }
   }
 
+  // clang-format on
+
   bool unknown(uint8_t opcode) const {
-    throw Malformed(fmt::format("the pickle has the opcode 0x{:02x} at byte {}, which torch.save does not write", opcode, at_ - 1));
+    throw Malformed(
+        fmt::format("the pickle has the opcode 0x{:02x} at byte {}, which torch.save does not write", opcode, at_ - 1));
   }
 
   std::string_view take(uint64_t count) {
-    if (count > bytes_.size() - at_) throw Malformed(fmt::format("the pickle ends in the middle of a value at byte {}", at_));
+    if (count > bytes_.size() - at_)
+      throw Malformed(fmt::format("the pickle ends in the middle of a value at byte {}", at_));
     std::string_view result = bytes_.substr(at_, count);
     at_ += count;
     return result;
@@ -128,7 +135,7 @@ class Parser {
     if (width > 8) throw Malformed("the pickle holds an integer of more than 64 bits");
     if (width == 0) return 0;
     int shift = 64 - 8 * static_cast<int>(width);
-    return static_cast<int64_t>(number(static_cast<int>(width)) << shift) >> shift;   // extends the sign
+    return static_cast<int64_t>(number(static_cast<int>(width)) << shift) >> shift;  // extends the sign
   }
   std::string_view line() {
     size_t end = bytes_.find('\n', at_);
@@ -139,19 +146,25 @@ class Parser {
   }
 
   PickleRef top() const {
-    if (stack_.size() <= floor()) throw Malformed(fmt::format("the pickle takes from an empty stack at byte {}", at_ - 1));
+    if (stack_.size() <= floor())
+      throw Malformed(fmt::format("the pickle takes from an empty stack at byte {}", at_ - 1));
     return stack_.back();
   }
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  void pop() { top(); stack_.pop_back(); }
+  void pop() {
+    top();
+    stack_.pop_back();
+  }
   std::vector<PickleRef> pop(size_t count) {
-    if (stack_.size() - floor() < count) throw Malformed(fmt::format("the pickle takes from an empty stack at byte {}", at_ - 1));
+    if (stack_.size() - floor() < count)
+      throw Malformed(fmt::format("the pickle takes from an empty stack at byte {}", at_ - 1));
     std::vector<PickleRef> items(stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return items;
   }
   std::vector<PickleRef> pop_mark() {
-    if (marks_.empty()) throw Malformed(fmt::format("the pickle takes from a mark that was never set at byte {}", at_ - 1));
+    if (marks_.empty())
+      throw Malformed(fmt::format("the pickle takes from a mark that was never set at byte {}", at_ - 1));
     std::vector<PickleRef> items = pop(stack_.size() - marks_.back());
     marks_.pop_back();
     return items;
@@ -169,7 +182,7 @@ class Parser {
   }
   void push_real() {
     uint64_t bits = 0;
-    for (char c : take(8)) bits = bits << 8 | static_cast<uint8_t>(c);   // big-endian, unlike all the rest
+    for (char c : take(8)) bits = bits << 8 | static_cast<uint8_t>(c);  // big-endian, unlike all the rest
     PickleObject object{Kind::real};
     object.real = std::bit_cast<double>(bits);
     push(std::move(object));
@@ -192,13 +205,15 @@ class Parser {
   }
   void set_items(const std::vector<PickleRef>& pairs) {
     PickleObject& dict = pickle_.objects[top()];
-    if (dict.kind != Kind::dict && dict.kind != Kind::call) throw Malformed("the pickle sets a key of something other than a dict");
+    if (dict.kind != Kind::dict && dict.kind != Kind::call)
+      throw Malformed("the pickle sets a key of something other than a dict");
     if (pairs.size() % 2 != 0) throw Malformed("the pickle sets a key without a value");
     dict.pairs.insert(dict.pairs.end(), pairs.begin(), pairs.end());
   }
   void recall(uint64_t slot) {
     auto found = memo_.find(slot);
-    if (found == memo_.end()) throw Malformed(fmt::format("the pickle refers to memo {}, which was never stored", slot));
+    if (found == memo_.end())
+      throw Malformed(fmt::format("the pickle refers to memo {}, which was never stored", slot));
     push_ref(found->second);
   }
   const std::string& text_of(PickleRef ref) const {

@@ -6,10 +6,10 @@
 
 #include <unordered_map>
 
+#include <triage/files.h>
 #include "runtime/files/dtype.h"
 #include "runtime/files/formats.h"
 #include "runtime/files/pickle.h"
-#include <triage/files.h>
 
 namespace triage::files {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 using Kind = PickleObject::Kind;
 
 constexpr int deepest_nesting = 64;
-constexpr size_t most_values = 1'000'000;             // a few bytes of pickle can share their way to 2^n values
+constexpr size_t most_values = 1'000'000;  // a few bytes of pickle can share their way to 2^n values
 constexpr size_t largest_structure = size_t{64} << 20;
 
 struct Storage {
@@ -34,21 +34,33 @@ class Reader {
 
  private:
   c10::IValue value(PickleRef ref, int depth) {
-    if (depth > deepest_nesting) throw Malformed(fmt::format("its values are nested more than {} deep", deepest_nesting));
+    if (depth > deepest_nesting)
+      throw Malformed(fmt::format("its values are nested more than {} deep", deepest_nesting));
     if (++values_ > most_values) throw Malformed(fmt::format("it holds more than {} values", most_values));
     const PickleObject& object = pickle_.at(ref);
     switch (object.kind) {
-      case Kind::none: return {};
-      case Kind::boolean: return object.integer != 0;
-      case Kind::integer: return object.integer;
-      case Kind::real: return object.real;
-      case Kind::string: return object.text;
-      case Kind::tuple: return tuple(object.items, depth);
-      case Kind::list: return list(object.items, depth);
-      case Kind::dict: return dict(object.pairs, depth);
-      case Kind::call: return call(ref, depth);
-      case Kind::global: throw Malformed(fmt::format("it holds the Python object {}{}", object.text, what_is_read));
-      case Kind::persistent: throw Malformed(fmt::format("it holds a bare storage{}", what_is_read));
+      case Kind::none:
+        return {};
+      case Kind::boolean:
+        return object.integer != 0;
+      case Kind::integer:
+        return object.integer;
+      case Kind::real:
+        return object.real;
+      case Kind::string:
+        return object.text;
+      case Kind::tuple:
+        return tuple(object.items, depth);
+      case Kind::list:
+        return list(object.items, depth);
+      case Kind::dict:
+        return dict(object.pairs, depth);
+      case Kind::call:
+        return call(ref, depth);
+      case Kind::global:
+        throw Malformed(fmt::format("it holds the Python object {}{}", object.text, what_is_read));
+      case Kind::persistent:
+        throw Malformed(fmt::format("it holds a bare storage{}", what_is_read));
     }
     throw Malformed("its pickle is damaged");
   }
@@ -71,7 +83,8 @@ class Reader {
     c10::TypePtr key_type = integers ? c10::TypePtr(c10::IntType::get()) : c10::TypePtr(c10::StringType::get());
     c10::impl::GenericDict values(key_type, c10::AnyType::get());
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-      if (pickle_.at(pairs[i]).kind != expected) throw Malformed("the keys of a dict in it are not all strings, or all integers");
+      if (pickle_.at(pairs[i]).kind != expected)
+        throw Malformed("the keys of a dict in it are not all strings, or all integers");
       values.insert_or_assign(value(pairs[i], depth + 1), value(pairs[i + 1], depth + 1));
     }
     return values;
@@ -92,7 +105,8 @@ class Reader {
   }
 
   std::optional<at::Tensor> tensor(const std::string& function, const std::vector<PickleRef>& arguments, int depth) {
-    if (function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor") return strided(arguments);
+    if (function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor")
+      return strided(arguments);
     if (function == "torch._utils._rebuild_parameter" && arguments.size() >= 2) {
       at::Tensor data = nested_tensor(arguments[0], depth);
       return data.alias().set_requires_grad(integer(arguments[1]) != 0);
@@ -137,8 +151,10 @@ class Reader {
   }
 
   /// The pickle says which elements the tensor covers, the archive how many bytes there are: the two need not agree.
-  static void check_bounds(const Storage& from, int64_t offset, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
-    if (sizes.size() != strides.size() || sizes.size() > 64) throw Malformed("a tensor in it has strides that do not go with its shape");
+  static void check_bounds(const Storage& from, int64_t offset, const std::vector<int64_t>& sizes,
+                           const std::vector<int64_t>& strides) {
+    if (sizes.size() != strides.size() || sizes.size() > 64)
+      throw Malformed("a tensor in it has strides that do not go with its shape");
     uint64_t bytes = checked_bytes(sizes, 1);
     if (offset < 0) throw Malformed("a tensor in it starts before its storage");
     unsigned __int128 last = static_cast<uint64_t>(offset);
@@ -148,9 +164,10 @@ class Reader {
     }
     bool inside = bytes == 0 ? static_cast<uint64_t>(offset) <= from.elements : last < from.elements;
     if (!inside) {
-      throw Malformed(fmt::format("a {} tensor of shape ({}) reaches beyond its record, which holds {} elements; the file is damaged or "
-                                  "was made to mislead",
-                                  dtype_name(from.dtype), fmt::join(sizes, ", "), from.elements));
+      throw Malformed(fmt::format(
+          "a {} tensor of shape ({}) reaches beyond its record, which holds {} elements; the file is damaged or "
+          "was made to mislead",
+          dtype_name(from.dtype), fmt::join(sizes, ", "), from.elements));
     }
   }
 
@@ -159,13 +176,15 @@ class Reader {
     const PickleObject& object = pickle_.at(ref);
     if (object.kind != Kind::persistent) throw Malformed("a tensor in it has no storage");
     const std::vector<PickleRef>& id = items(object.items[0], "id of a storage");
-    if (id.size() < 3 || pickle_.at(id[2]).kind != Kind::string) throw Malformed("the id of a storage in it is damaged");
+    if (id.size() < 3 || pickle_.at(id[2]).kind != Kind::string)
+      throw Malformed("the id of a storage in it is damaged");
     std::string class_name = global(id[1]);
     class_name = class_name.substr(class_name.rfind('.') + 1);
     std::optional<at::ScalarType> dtype = find_dtype(&DtypeNames::storage, class_name);
     if (!dtype) {
-      throw Malformed(fmt::format("it holds a tensor of {}, a dtype that is not read here; convert it before saving (x.to(torch.float32))",
-                                  class_name));
+      throw Malformed(fmt::format(
+          "it holds a tensor of {}, a dtype that is not read here; convert it before saving (x.to(torch.float32))",
+          class_name));
     }
     const std::string& key = pickle_.at(id[2]).text;
     auto found = storages_.find(key);
@@ -176,11 +195,13 @@ class Reader {
 
   Storage read_storage(const std::string& key, at::ScalarType dtype) {
     std::string name = "data/" + key;
-    if (!archive_.hasRecord(name)) throw Malformed(fmt::format("the record \"{}\" that a tensor needs is missing", name));
+    if (!archive_.hasRecord(name))
+      throw Malformed(fmt::format("the record \"{}\" that a tensor needs is missing", name));
     auto [data, size] = archive_.getRecord(name);
     if (dtype == at::kBool) normalize_bools(data.get(), size);
     size_t elements = size / c10::elementSize(dtype);
-    return {c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data), nullptr, /*resizable=*/false), dtype, elements};
+    return {c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data), nullptr, /*resizable=*/false), dtype,
+            elements};
   }
 
   const std::string& global(PickleRef ref) const {
@@ -190,31 +211,38 @@ class Reader {
   }
   const std::vector<PickleRef>& items(PickleRef ref, const char* of) const {
     const PickleObject& object = pickle_.at(ref);
-    if (object.kind != Kind::tuple && object.kind != Kind::list) throw Malformed(fmt::format("its pickle is damaged: the {} are no tuple", of));
+    if (object.kind != Kind::tuple && object.kind != Kind::list)
+      throw Malformed(fmt::format("its pickle is damaged: the {} are no tuple", of));
     return object.items;
   }
   int64_t integer(PickleRef ref) const {
     const PickleObject& object = pickle_.at(ref);
-    if (object.kind != Kind::integer && object.kind != Kind::boolean) throw Malformed("a tensor in it is described by something other than numbers");
+    if (object.kind != Kind::integer && object.kind != Kind::boolean)
+      throw Malformed("a tensor in it is described by something other than numbers");
     return object.integer;
   }
   std::vector<int64_t> integers(PickleRef ref) const {
     const PickleObject& object = pickle_.at(ref);
     PickleRef from = ref;
-    if (object.kind == Kind::call && global(object.items[0]) == "torch.Size") from = items(object.items[1], "sizes").at(0);
+    if (object.kind == Kind::call && global(object.items[0]) == "torch.Size")
+      from = items(object.items[1], "sizes").at(0);
     std::vector<int64_t> result;
     for (PickleRef item : items(from, "sizes")) result.push_back(integer(item));
     return result;
   }
 
   [[noreturn]] static void refuse(const std::string& function) {
-    if (function.find("sparse") != std::string::npos) throw Malformed("it holds a sparse tensor; save x.to_dense() instead");
-    if (function.find("qtensor") != std::string::npos) throw Malformed("it holds a quantized tensor; save x.dequantize() instead");
+    if (function.find("sparse") != std::string::npos)
+      throw Malformed("it holds a sparse tensor; save x.to_dense() instead");
+    if (function.find("qtensor") != std::string::npos)
+      throw Malformed("it holds a quantized tensor; save x.dequantize() instead");
     if (function == "torch._utils._rebuild_tensor_v3") {
-      throw Malformed("it holds a tensor of a dtype that is not read here (uint16, float8, ...); convert it before saving "
-                      "(x.to(torch.float32)), or save it as .safetensors");
+      throw Malformed(
+          "it holds a tensor of a dtype that is not read here (uint16, float8, ...); convert it before saving "
+          "(x.to(torch.float32)), or save it as .safetensors");
     }
-    if (function.compare(0, 5, "numpy") == 0) throw Malformed("it holds a NumPy array; save torch.from_numpy(x), or use numpy.save and .npy");
+    if (function.compare(0, 5, "numpy") == 0)
+      throw Malformed("it holds a NumPy array; save torch.from_numpy(x), or use numpy.save and .npy");
     throw Malformed(fmt::format("it holds a Python object ({}){}", function, what_is_read));
   }
 
@@ -231,11 +259,14 @@ class Reader {
 void check_kind(const InputFile& file) {
   std::string head = file.head(4);
   std::string content = describe_content(file);
-  if (content == "a NumPy .npz archive") throw Malformed("it is a NumPy .npz archive; save each array with numpy.save as an .npy file");
+  if (content == "a NumPy .npz archive")
+    throw Malformed("it is a NumPy .npz archive; save each array with numpy.save as an .npy file");
   if (head.compare(0, 4, std::string_view("PK\3\4", 4)) == 0) return;
   if (!head.empty() && head[0] == '\x80') {
-    throw Malformed("it is a bare pickle: torch.save before PyTorch 1.6 wrote such files, and pickle.dump does; load it in Python and "
-                    "save it again with torch.save(x, path)");
+    throw Malformed(
+        "it is a bare pickle: torch.save before PyTorch 1.6 wrote such files, and pickle.dump does; load it in Python "
+        "and "
+        "save it again with torch.save(x, path)");
   }
   throw Malformed(fmt::format("expected what torch.save writes (a zip archive), but this is {}", content));
 }
@@ -244,7 +275,8 @@ void check_byte_order(caffe2::serialize::PyTorchStreamReader& archive) {
   if (!archive.hasRecord("byteorder")) return;
   auto [data, size] = archive.getRecord("byteorder");
   std::string_view order(static_cast<const char*>(data.get()), size);
-  if (order != "little") throw Malformed("it was written on a big-endian machine; save it again on a little-endian one");
+  if (order != "little")
+    throw Malformed("it was written on a big-endian machine; save it again on a little-endian one");
 }
 
 }  // namespace
@@ -255,10 +287,12 @@ c10::IValue read_pt(const std::string& path, const InputFile& file) {
   if (!archive.hasRecord("data.pkl")) {
     throw Malformed("it is a zip archive without data.pkl, so torch.save did not write it");
   }
-  if (archive.hasRecord("constants.pkl")) throw Malformed("it is a TorchScript module, not tensors; load it with nn.load in a script");
+  if (archive.hasRecord("constants.pkl"))
+    throw Malformed("it is a TorchScript module, not tensors; load it with nn.load in a script");
   check_byte_order(archive);
   auto [structure, size] = archive.getRecord("data.pkl");
-  if (size > largest_structure) throw Malformed(fmt::format("its data.pkl has {} bytes; more than {} are not read", size, largest_structure));
+  if (size > largest_structure)
+    throw Malformed(fmt::format("its data.pkl has {} bytes; more than {} are not read", size, largest_structure));
   Pickle pickle = parse_pickle({static_cast<const char*>(structure.get()), size});
   return Reader(archive, pickle).read();
 }

@@ -7,22 +7,23 @@
 
 #include <exception>
 
+#include <triage/files.h>
 #include "runtime/files/dtype.h"
 #include "runtime/files/formats.h"
-#include <triage/files.h>
 
 namespace triage::files {
 namespace {
 
-/// The value with every tensor in plain memory, in generic containers. Throws Malformed where the format cannot hold it.
+/// The value with every tensor in plain memory, in generic containers. Throws Malformed where .pt cannot hold it.
 c10::IValue plain(const c10::IValue& value, int depth = 0) {
   if (depth > 64) throw Malformed("the value is nested more than 64 deep");
   if (value.isTensor()) {
     at::Tensor tensor = plain_values(value.toTensor());
     const DtypeNames* names = names_of(tensor.scalar_type());
     if (!names || *names->storage == '\0') {
-      throw Malformed(fmt::format("the tensor has dtype {}, which .pt files cannot hold; convert it first, or write .safetensors",
-                                  dtype_name(tensor.scalar_type())));
+      throw Malformed(
+          fmt::format("the tensor has dtype {}, which .pt files cannot hold; convert it first, or write .safetensors",
+                      dtype_name(tensor.scalar_type())));
     }
     // Rows of a large tensor are contiguous too; only the values go to the file, not the storage around them.
     bool whole = tensor.storage().nbytes() == tensor.nbytes();
@@ -45,8 +46,9 @@ c10::IValue plain(const c10::IValue& value, int depth = 0) {
     for (const auto& pair : dict) pairs.insert(pair.key(), plain(pair.value(), depth + 1));
     return pairs;
   }
-  throw Malformed(fmt::format("a value of type {} cannot be written; tensors, numbers, strings, and lists, tuples and dicts of them can",
-                              value.tagKind()));
+  throw Malformed(fmt::format(
+      "a value of type {} cannot be written; tensors, numbers, strings, and lists, tuples and dicts of them can",
+      value.tagKind()));
 }
 
 }  // namespace
@@ -65,7 +67,8 @@ void write_pt(OutputFile& file, const c10::IValue& value) {
   });
   std::string pickle;
   std::vector<at::Tensor> tensors;
-  torch::jit::Pickler pickler([&](const char* bytes, size_t count) { pickle.append(bytes, count); }, nullptr, nullptr, nullptr,
+  torch::jit::Pickler pickler([&](const char* bytes, size_t count) { pickle.append(bytes, count); }, nullptr, nullptr,
+                              nullptr,
                               [&](const at::Tensor& tensor) {
                                 tensors.push_back(tensor);
                                 return std::to_string(tensors.size() - 1);

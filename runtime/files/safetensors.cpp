@@ -1,5 +1,6 @@
-// The .safetensors format: 8 bytes length of a JSON header, the header, the data. The rules that the reader holds files to
-// are those of https://github.com/huggingface/safetensors: the tensors cover the data exactly, without overlap or gap.
+// The .safetensors format: 8 bytes length of a JSON header, the header, the data. The rules that the reader holds
+// files to are those of https://github.com/huggingface/safetensors: the tensors cover the data exactly, without
+// overlap or gap.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,22 +9,22 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include <triage/files.h>
 #include "runtime/files/dtype.h"
 #include "runtime/files/formats.h"
-#include <triage/files.h>
 
 namespace triage::files {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t longest_header = 100'000'000;   // the limit of the format
+constexpr uint64_t longest_header = 100'000'000;  // the limit of the format
 
 struct Entry {
   std::string name;
   at::ScalarType dtype;
   std::vector<int64_t> shape;
-  uint64_t begin, end;   // within the data
+  uint64_t begin, end;  // within the data
 };
 
 /// The JSON header; a name given twice is refused, because readers differ in which of the two they take.
@@ -45,7 +46,8 @@ Json parse_header(const std::string& text) {
 }
 
 uint64_t unsigned_integer(const Json& value, const std::string& name, const char* field) {
-  if (!value.is_number_unsigned()) throw Malformed(fmt::format("{} of \"{}\" holds something other than sizes", field, name));
+  if (!value.is_number_unsigned())
+    throw Malformed(fmt::format("{} of \"{}\" holds something other than sizes", field, name));
   return value.get<uint64_t>();
 }
 
@@ -59,16 +61,20 @@ const Json& field(const Json& entry, const std::string& name, const char* key, J
 Entry parse_entry(const std::string& name, const Json& json) {
   std::string dtype_name = field(json, name, "dtype", Json::value_t::string);
   auto dtype = find_dtype(&DtypeNames::safetensors, dtype_name);
-  if (!dtype) throw Malformed(fmt::format("\"{}\" has dtype {}, which this LibTorch does not have; convert it before saving", name, dtype_name));
+  if (!dtype)
+    throw Malformed(fmt::format("\"{}\" has dtype {}, which this LibTorch does not have; convert it before saving",
+                                name, dtype_name));
   Entry entry{name, *dtype, {}, 0, 0};
   for (const Json& size : field(json, name, "shape", Json::value_t::array)) {
     uint64_t value = unsigned_integer(size, name, "shape");
     if (value > INT64_MAX) throw Malformed(fmt::format("\"{}\" is too large for any memory", name));
     entry.shape.push_back(static_cast<int64_t>(value));
   }
-  if (entry.shape.size() > 64) throw Malformed(fmt::format("\"{}\" has {} dimensions; 64 are possible", name, entry.shape.size()));
+  if (entry.shape.size() > 64)
+    throw Malformed(fmt::format("\"{}\" has {} dimensions; 64 are possible", name, entry.shape.size()));
   const Json& offsets = field(json, name, "data_offsets", Json::value_t::array);
-  if (offsets.size() != 2) throw Malformed(fmt::format("\"{}\" has {} data_offsets; 2 are expected", name, offsets.size()));
+  if (offsets.size() != 2)
+    throw Malformed(fmt::format("\"{}\" has {} data_offsets; 2 are expected", name, offsets.size()));
   entry.begin = unsigned_integer(offsets[0], name, "data_offsets");
   entry.end = unsigned_integer(offsets[1], name, "data_offsets");
   uint64_t bytes = checked_bytes(entry.shape, c10::elementSize(*dtype));
@@ -80,13 +86,15 @@ Entry parse_entry(const std::string& name, const Json& json) {
 }
 
 void check_cover(std::vector<Entry> entries, uint64_t data_size) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   uint64_t at = 0;
   for (const Entry& entry : entries) {
     if (entry.begin != at) {
-      throw Malformed(fmt::format("\"{}\" starts at byte {} of the data, where {} is expected: tensors must follow each other without "
-                                  "overlap or gap",
-                                  entry.name, entry.begin, at));
+      throw Malformed(fmt::format(
+          "\"{}\" starts at byte {} of the data, where {} is expected: tensors must follow each other without "
+          "overlap or gap",
+          entry.name, entry.begin, at));
     }
     at = entry.end;
   }
@@ -98,15 +106,17 @@ void check_cover(std::vector<Entry> entries, uint64_t data_size) {
 
 std::vector<Entry> read_entries(const InputFile& file, uint64_t& data_offset) {
   uint64_t length = 0;
-  if (file.size() < 8) throw Malformed(fmt::format("expected a .safetensors file, but this is {}", describe_content(file)));
+  if (file.size() < 8)
+    throw Malformed(fmt::format("expected a .safetensors file, but this is {}", describe_content(file)));
   file.read(0, &length, 8);
   if (length > longest_header || length > file.size() - 8) {
-    throw Malformed(fmt::format("expected a .safetensors file, but this is {} (a header of {} bytes in a file of {})", describe_content(file),
-                                length, file.size()));
+    throw Malformed(fmt::format("expected a .safetensors file, but this is {} (a header of {} bytes in a file of {})",
+                                describe_content(file), length, file.size()));
   }
   std::string text(length, '\0');
   file.read(8, text.data(), length);
-  if (text.empty() || text[0] != '{') throw Malformed(fmt::format("expected a .safetensors file, but this is {}", describe_content(file)));
+  if (text.empty() || text[0] != '{')
+    throw Malformed(fmt::format("expected a .safetensors file, but this is {}", describe_content(file)));
   Json header = parse_header(text);
   std::vector<Entry> entries;
   for (const auto& [name, json] : header.items()) {
@@ -128,11 +138,13 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 NamedTensors named_tensors(const c10::IValue& value) {
   if (value.isTensor()) return {{"tensor", plain_values(value.toTensor())}};
-  if (!value.isGenericDict()) throw Malformed(".safetensors files hold tensors by name: give a tensor or a dict of tensors; .pt files hold more");
+  if (!value.isGenericDict())
+    throw Malformed(".safetensors files hold tensors by name: give a tensor or a dict of tensors; .pt files hold more");
   NamedTensors tensors;
   for (const auto& pair : value.toGenericDict()) {
     if (!pair.key().isString() || !pair.value().isTensor()) {
-      throw Malformed(".safetensors files hold tensors by name, and this dict holds something else; .pt files hold more");
+      throw Malformed(
+          ".safetensors files hold tensors by name, and this dict holds something else; .pt files hold more");
     }
     tensors.emplace_back(pair.key().toStringRef(), plain_values(pair.value().toTensor()));
   }
@@ -154,19 +166,21 @@ c10::IValue read_safetensors(const InputFile& file, const std::string& key) {
 
 void write_safetensors(OutputFile& file, const c10::IValue& value) {
   NamedTensors tensors = named_tensors(value);
-  // Wide elements first, so that every tensor is aligned for its dtype; then by name, so that equal content is equal bytes.
+  // Wide elements first, so that every tensor is aligned for its dtype; then by name: equal content is equal bytes.
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return std::pair(-static_cast<int64_t>(a.second.element_size()), a.first) < std::pair(-static_cast<int64_t>(b.second.element_size()), b.first);
+    return std::pair(-static_cast<int64_t>(a.second.element_size()), a.first) <
+           std::pair(-static_cast<int64_t>(b.second.element_size()), b.first);
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   uint64_t at = 0;
   for (const auto& [name, tensor] : tensors) {
     const DtypeNames* names = names_of(tensor.scalar_type());
     if (!names || *names->safetensors == '\0') {
-      throw Malformed(fmt::format("\"{}\" has dtype {}, which .safetensors does not have; write .pt, or convert first", name,
-                                  dtype_name(tensor.scalar_type())));
+      throw Malformed(fmt::format("\"{}\" has dtype {}, which .safetensors does not have; write .pt, or convert first",
+                                  name, dtype_name(tensor.scalar_type())));
     }
-    if (name == "__metadata__") throw Malformed("the name \"__metadata__\" is reserved in .safetensors files; choose another one");
+    if (name == "__metadata__")
+      throw Malformed("the name \"__metadata__\" is reserved in .safetensors files; choose another one");
     uint64_t end = at + static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
     header[name] = {{"dtype", names->safetensors}, {"shape", tensor.sizes().vec()}, {"data_offsets", {at, end}}};
     at = end;

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "runtime/files/formats.h"
 #include <triage/files.h>
+#include "runtime/files/formats.h"
 
 namespace triage::files {
 
@@ -25,7 +25,8 @@ uint64_t checked_bytes(const std::vector<int64_t>& sizes, size_t element_size) {
     if (size < 0) throw Malformed(fmt::format("the shape ({}) has a negative size", fmt::join(sizes, ", ")));
     if (size == 0) empty = true;
     uint64_t factor = size == 0 ? 1 : static_cast<uint64_t>(size);
-    if (bytes > limit / factor) throw Malformed(fmt::format("the shape ({}) is too large for any memory", fmt::join(sizes, ", ")));
+    if (bytes > limit / factor)
+      throw Malformed(fmt::format("the shape ({}) is too large for any memory", fmt::join(sizes, ", ")));
     bytes *= factor;
   }
   return empty ? 0 : bytes;

@@ -42,7 +42,7 @@ bool reads(const std::string& path) {
 }
 
 std::string pickle_int(int64_t value) {
-  std::string bytes = "\x8a\x08";   // LONG1, 8 bytes
+  std::string bytes = "\x8a\x08";  // LONG1, 8 bytes
   for (int i = 0; i < 8; ++i) bytes += static_cast<char>(static_cast<uint64_t>(value) >> 8 * i);
   return bytes;
 }
@@ -54,15 +54,15 @@ std::string pickle_tuple(std::initializer_list<int64_t> values) {
 }
 
 std::string pickle_string(const std::string& text) {
-  return std::string("\x8c") + static_cast<char>(text.size()) + text;   // SHORT_BINUNICODE
+  return std::string("\x8c") + static_cast<char>(text.size()) + text;  // SHORT_BINUNICODE
 }
 
 /// The pickle of a float32 tensor with storage "0", as torch.save writes it.
 std::string tensor_pickle(int64_t offset, std::initializer_list<int64_t> sizes, std::initializer_list<int64_t> strides,
                           const std::string& storage = "FloatStorage") {
-  return std::string("\x80\x02") + "ctorch._utils\n_rebuild_tensor_v2\n((" + pickle_string("storage") + "ctorch\n" + storage + "\n" +
-         pickle_string("0") + pickle_string("cpu") + pickle_int(1000) + "tQ" + pickle_int(offset) + pickle_tuple(sizes) + pickle_tuple(strides) +
-         "\x89" + "ccollections\nOrderedDict\n)RtR.";
+  return std::string("\x80\x02") + "ctorch._utils\n_rebuild_tensor_v2\n((" + pickle_string("storage") + "ctorch\n" +
+         storage + "\n" + pickle_string("0") + pickle_string("cpu") + pickle_int(1000) + "tQ" + pickle_int(offset) +
+         pickle_tuple(sizes) + pickle_tuple(strides) + "\x89" + "ccollections\nOrderedDict\n)RtR.";
 }
 
 /// A .pt archive of that pickle with a record of 8 floats.
@@ -147,16 +147,20 @@ TEST_CASE("pickles that run code, take from nothing, or grow without end are ref
   refused("K\1K\2a.", {"appends to"});
   refused("}(K\1u.", {"key without a value"});
   refused("}K\1K\2s" + pickle_string("a") + "K\2s.", {"keys"});
-  refused("X\xff\xff\xff\xff" "abc.", {"in the middle"});
+  refused(
+      "X\xff\xff\xff\xff"
+      "abc.",
+      {"in the middle"});
   refused("\x8a\x20" + std::string(32, '\1') + ".", {"64 bits"});
   refused("iposix\nsystem\n.", {"opcode 0x69"});
-  refused("]q\1h\1a.", {"nested"});                                   // a list that holds itself
+  refused("]q\1h\1a.", {"nested"});  // a list that holds itself
   std::string deep, doubled = "]q\1";
   for (int i = 0; i < 100'000; ++i) deep += "]";
   for (int i = 0; i < 99'999; ++i) deep += "a";
   refused(deep + ".", {"nested"});
-  for (int i = 1; i < 60; ++i) doubled += std::string("](h") + static_cast<char>(i) + "h" + static_cast<char>(i) + "eq" + static_cast<char>(i + 1);
-  refused(doubled + ".", {});                                          // 2^60 values in 500 bytes
+  for (int i = 1; i < 60; ++i)
+    doubled += std::string("](h") + static_cast<char>(i) + "h" + static_cast<char>(i) + "eq" + static_cast<char>(i + 1);
+  refused(doubled + ".", {});  // 2^60 values in 500 bytes
 }
 
 TEST_CASE("archives without their records, and of the other byte order, are refused") {
@@ -191,7 +195,8 @@ TEST_CASE("headers of .npy files that do not fit") {
     return "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
   };
   CHECK(load_tensor(write_bytes(folder / "x.npy", npy(header("<i4", "(2, 3)"), 24))).numel() == 6);
-  CHECK(load_tensor(write_bytes(folder / "x.npy", npy("{\"shape\":(2L,),\"fortran_order\":True,\"descr\":\"=i4\"}", 8))).numel() == 2);
+  CHECK(load_tensor(write_bytes(folder / "x.npy", npy("{\"shape\":(2L,),\"fortran_order\":True,\"descr\":\"=i4\"}", 8)))
+            .numel() == 2);
   refused(npy(header("<i4", "(2, 3)"), 23), {"24 bytes of data, but there are 23", "truncated"});
   refused(npy(header("<i4", "(2, 3)"), 25), {"more than one array"});
   refused(npy(header("<i4", "(4611686018427387904, 4)"), 0), {"too large"});
@@ -218,11 +223,13 @@ TEST_CASE("headers of .safetensors files that do not fit") {
     std::string path = write_bytes(folder / "x.safetensors", bytes);
     expect_error<FileError>([&] { load_file(path); }, parts);
   };
-  auto entry = [](const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
+  auto entry = [](const std::string& name, const std::string& dtype, const std::string& shape,
+                  const std::string& offsets) {
     return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
   };
   std::string a = entry("a", "F32", "[2]", "[0,8]");
-  touch(load_file(write_bytes(folder / "x.safetensors", safetensors("{" + a + ",\"__metadata__\":{\"made\":\"by hand\"}}  ", 8))));
+  touch(load_file(
+      write_bytes(folder / "x.safetensors", safetensors("{" + a + ",\"__metadata__\":{\"made\":\"by hand\"}}  ", 8))));
   touch(load_file(write_bytes(folder / "x.safetensors", safetensors("{}", 0))));
   refused(safetensors("{" + a + "}", 7), {"8 bytes of data, but there are 7", "truncated"});
   refused(safetensors("{" + a + "}", 9), {"damaged"});
@@ -260,13 +267,14 @@ TEST_CASE("damaged files never crash: flipped bytes and truncation") {
     if (round % 3 == 0) {
       bytes.resize(random() % bytes.size());
     } else {
-      for (size_t flips = 1 + random() % 4; flips > 0; --flips) bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
+      for (size_t flips = 1 + random() % 4; flips > 0; --flips)
+        bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
     }
     std::string path = write_bytes(folder / ("x" + std::filesystem::path(original).extension().string()), bytes);
     CAPTURE(original);
     CAPTURE(round);
     ++(reads(path) ? read : refused);
   }
-  CHECK(read > 0);      // a flipped byte of data still is a tensor
+  CHECK(read > 0);  // a flipped byte of data still is a tensor
   CHECK(refused > 100);
 }

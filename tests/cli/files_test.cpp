@@ -26,7 +26,8 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
   return std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
 
-const std::vector<at::ScalarType> dtypes = {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16,
+const std::vector<at::ScalarType> dtypes = {at::kBool,  at::kByte,   at::kChar,         at::kShort,
+                                            at::kInt,   at::kLong,   at::kHalf,         at::kBFloat16,
                                             at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
 
 bool holds(const std::string& ending, at::ScalarType dtype) {
@@ -41,9 +42,15 @@ at::Tensor at_key(const c10::IValue& dict, const std::string& key) { return dict
 
 TEST_CASE("every dtype, shape and layout survives each format") {
   TemporaryFolder folder;
-  std::vector<at::Tensor> shapes = {at::arange(24).reshape({2, 3, 4}), at::arange(12).reshape({3, 4}).t(), at::arange(12).reshape({3, 4})[1],
-                                    at::arange(12).reshape({3, 4}).slice(1, 0, 4, 2), at::ones({1}).expand({5, 2}), at::scalar_tensor(7),
-                                    at::empty({0}), at::empty({3, 0, 2}), at::arange(5).flip(0)};
+  std::vector<at::Tensor> shapes = {at::arange(24).reshape({2, 3, 4}),
+                                    at::arange(12).reshape({3, 4}).t(),
+                                    at::arange(12).reshape({3, 4})[1],
+                                    at::arange(12).reshape({3, 4}).slice(1, 0, 4, 2),
+                                    at::ones({1}).expand({5, 2}),
+                                    at::scalar_tensor(7),
+                                    at::empty({0}),
+                                    at::empty({3, 0, 2}),
+                                    at::arange(5).flip(0)};
   for (std::string ending : {".pt", ".pth", ".npy", ".safetensors"}) {
     for (at::ScalarType dtype : dtypes) {
       for (size_t i = 0; i < shapes.size(); ++i) {
@@ -51,7 +58,8 @@ TEST_CASE("every dtype, shape and layout survives each format") {
         CAPTURE(ending);
         CAPTURE(c10::toString(dtype));
         CAPTURE(i);
-        at::Tensor tensor = shapes[i].to(dtype);   // keeps the order of strides, so that the writer meets transposed ones
+        at::Tensor tensor =
+            shapes[i].to(dtype);  // keeps the order of strides, so that the writer meets transposed ones
         std::string path = folder / ("x" + ending);
         save_tensor(path, tensor);
         CHECK(same(load_tensor(path), tensor));
@@ -62,7 +70,8 @@ TEST_CASE("every dtype, shape and layout survives each format") {
 
 TEST_CASE("NaN payloads, signed zeros and infinities keep their bits") {
   TemporaryFolder folder;
-  at::Tensor bits = at::tensor({0x7fc00001, 0x7f800001, static_cast<int>(0xffc12345), static_cast<int>(0x80000000), 0x7f800000, 1}, at::kInt);
+  at::Tensor bits = at::tensor(
+      {0x7fc00001, 0x7f800001, static_cast<int>(0xffc12345), static_cast<int>(0x80000000), 0x7f800000, 1}, at::kInt);
   at::Tensor tensor = bits.view(at::kFloat);
   for (std::string ending : {".pt", ".npy", ".safetensors"}) {
     std::string path = folder / ("x" + ending);
@@ -96,7 +105,8 @@ TEST_CASE("structures of tensors survive .pt") {
   list.push_back(c10::IValue(3));
   dict.insert("z", at::arange(4).reshape({2, 2}));
   dict.insert("list", list);
-  dict.insert("tuple", c10::ivalue::Tuple::create({c10::IValue(2.5), c10::IValue("text"), c10::IValue(), c10::IValue(true)}));
+  dict.insert("tuple",
+              c10::ivalue::Tuple::create({c10::IValue(2.5), c10::IValue("text"), c10::IValue(), c10::IValue(true)}));
   save_file(folder / "x.pt", dict);
   c10::IValue back = load_file(folder / "x.pt");
   CHECK(same(at_key(back, "z"), at::arange(4).reshape({2, 2})));
@@ -118,7 +128,8 @@ TEST_CASE("FILE:KEY picks one tensor") {
     std::string path = folder / ("x" + ending);
     save_file(path, dict);
     CHECK((load_tensor(path + ":f").scalar_type() == at::kLong));
-    expect_error<FileError>([&] { load_tensor(path); }, {"cannot read", "x.", "z (float16 32x512)", "f (int64 32x4)", "Pick one as ", ":"});
+    expect_error<FileError>([&] { load_tensor(path); },
+                            {"cannot read", "x.", "z (float16 32x512)", "f (int64 32x4)", "Pick one as ", ":"});
     expect_error<FileError>([&] { load_tensor(path + ":g"); }, {"no \"g\"", "z (float16 32x512)"});
   }
   CHECK(load_tensor(data_file("nested.pt:0")).size(0) == 2);
@@ -158,7 +169,7 @@ TEST_CASE("files written by PyTorch") {
   CHECK(same(at_key(views, "column"), base.select(1, 2)));
   CHECK(same(at_key(views, "scalar"), at::scalar_tensor(3.5)));
   CHECK(at_key(views, "empty").sizes() == at::IntArrayRef{0, 4});
-  CHECK(at_key(views, "shared").data_ptr() == at_key(views, "transposed").data_ptr());   // one record, one memory
+  CHECK(at_key(views, "shared").data_ptr() == at_key(views, "transposed").data_ptr());  // one record, one memory
   CHECK(at::imag(at_key(views, "conj")).item<float>() == -2);
   CHECK(at_key(views, "grad").requires_grad());
   CHECK(at_key(load_file(data_file("parameter.pt")), "parameter").requires_grad());
@@ -171,7 +182,8 @@ TEST_CASE("a state_dict reads as a dict") {
 }
 
 TEST_CASE("what .pt files hold beyond tensors is refused with the way out") {
-  expect_error<FileError>([] { load_file(data_file("module.pt")); }, {"module.pt", "torch.nn.modules.container.Sequential", "state_dict()"});
+  expect_error<FileError>([] { load_file(data_file("module.pt")); },
+                          {"module.pt", "torch.nn.modules.container.Sequential", "state_dict()"});
   expect_error<FileError>([] { load_file(data_file("sparse.pt")); }, {"sparse", "to_dense()"});
   expect_error<FileError>([] { load_file(data_file("legacy.pt")); }, {"bare pickle", "save it again with torch.save"});
   expect_error<FileError>([] { load_file(data_file("uint16.pt")); }, {"uint16", "convert it"});
@@ -184,7 +196,8 @@ TEST_CASE("files written by NumPy") {
   CHECK(same(load_tensor(data_file("fortran.npy")), matrix.to(at::kDouble)));
   CHECK(load_tensor(data_file("fortran.npy")).is_contiguous());
   CHECK(same(load_tensor(data_file("big_endian.npy")), matrix));
-  CHECK(same(load_tensor(data_file("big_endian_complex.npy")), at::complex(at::arange(3.0, at::kFloat), at::arange(3.0, 6.0, at::kFloat))));
+  CHECK(same(load_tensor(data_file("big_endian_complex.npy")),
+             at::complex(at::arange(3.0, at::kFloat), at::arange(3.0, 6.0, at::kFloat))));
   CHECK(same(load_tensor(data_file("half.npy")), matrix.to(at::kHalf)));
   CHECK(same(load_tensor(data_file("bool.npy")), at::tensor({1, 0, 1}).to(at::kBool)));
   CHECK(same(load_tensor(data_file("scalar.npy")), at::scalar_tensor(3.5, at::kDouble)));
@@ -212,10 +225,17 @@ TEST_CASE("an .npy file is byte for byte what NumPy writes") {
 
 TEST_CASE("a format that cannot hold a value says which one can") {
   TemporaryFolder folder;
-  expect_error<FileError>([&] { save_tensor(folder / "x.npy", at::ones({2}, at::kBFloat16)); }, {"x.npy", "no bfloat16", ".safetensors"});
-  expect_error<FileError>([&] { save_tensor(folder / "x.safetensors", at::ones({2}, at::kComplexFloat)); }, {"complex64", ".pt"});
-  expect_error<FileError>([&] { save_tensor(folder / "x.pt", at::ones({2, 2}).to_sparse()); }, {"sparse", "to_dense()"});
-  expect_error<FileError>([&] { save_file(folder / "x.npy", c10::ivalue::Tuple::create({c10::IValue(1)})); }, {"one tensor", "tuple of 1"});
+  expect_error<FileError>([&] { save_tensor(folder / "x.npy", at::ones({2}, at::kBFloat16)); },
+                          {"x.npy", "no bfloat16", ".safetensors"});
+  expect_error<FileError>([&] { save_tensor(folder / "x.safetensors", at::ones({2}, at::kComplexFloat)); },
+                          {"complex64", ".pt"});
+  expect_error<FileError>(
+      [&] {
+        save_tensor(folder / "x.pt", at::ones({2, 2}).to_sparse());
+      },
+      {"sparse", "to_dense()"});
+  expect_error<FileError>([&] { save_file(folder / "x.npy", c10::ivalue::Tuple::create({c10::IValue(1)})); },
+                          {"one tensor", "tuple of 1"});
   expect_error<FileError>([&] { save_file(folder / "x.safetensors", c10::IValue(1)); }, {"tensors by name"});
   CHECK(folder.names().empty());
 }
@@ -228,19 +248,25 @@ TEST_CASE("missing files, folders and unknown endings") {
   std::filesystem::create_directory(folder / "dir.pt");
   expect_error<FileError>([&] { load_tensor(folder / "dir.pt"); }, {"a folder"});
   expect_error<FileError>([&] { save_tensor(folder / "dir.pt", at::ones({1})); }, {"a folder of that name"});
-  expect_error<FileError>([&] { save_tensor(folder / "no/x.pt", at::ones({1})); }, {"no\" does not exist", "make it first"});
+  expect_error<FileError>([&] { save_tensor(folder / "no/x.pt", at::ones({1})); },
+                          {"no\" does not exist", "make it first"});
   CHECK(folder.names() == std::vector<std::string>{"dir.pt"});
 }
 
 TEST_CASE("content that is not what the ending says is named") {
   TemporaryFolder folder;
-  auto renamed = [&](const std::string& from, const std::string& to) { return write_bytes(folder / to, read_bytes(data_file(from))); };
+  auto renamed = [&](const std::string& from, const std::string& to) {
+    return write_bytes(folder / to, read_bytes(data_file(from)));
+  };
   save_tensor(folder / "x.safetensors", at::ones({2}));
   expect_error<FileError>([&] { load_file(renamed("matrix.npy", "a.pt")); }, {"a NumPy .npy file"});
-  expect_error<FileError>([&] { load_file(renamed("tensor.pt", "b.npy")); }, {"expected a NumPy .npy", "zip archive, as .pt"});
-  expect_error<FileError>([&] { load_file(renamed("tensor.pt", "c.safetensors")); }, {"expected a .safetensors", "zip archive"});
+  expect_error<FileError>([&] { load_file(renamed("tensor.pt", "b.npy")); },
+                          {"expected a NumPy .npy", "zip archive, as .pt"});
+  expect_error<FileError>([&] { load_file(renamed("tensor.pt", "c.safetensors")); },
+                          {"expected a .safetensors", "zip archive"});
   expect_error<FileError>([&] { load_file(renamed("archive.npz", "d.pt")); }, {".npz"});
-  expect_error<FileError>([&] { load_file(write_bytes(folder / "e.npy", read_bytes(folder / "x.safetensors"))); }, {"a .safetensors file"});
+  expect_error<FileError>([&] { load_file(write_bytes(folder / "e.npy", read_bytes(folder / "x.safetensors"))); },
+                          {"a .safetensors file"});
   expect_error<FileError>([&] { load_file(write_bytes(folder / "f.pt", "hello, world\n")); }, {"a text file"});
   expect_error<FileError>([&] { load_file(write_bytes(folder / "g.npy", "")); }, {"it is empty"});
   expect_error<FileError>([&] { load_file(write_bytes(folder / "h.safetensors", "{\"a\": 1}")); }, {"JSON text"});
@@ -279,7 +305,9 @@ TEST_CASE("a write that fails half way leaves the old file and says so") {
   std::string before = read_bytes(path);
   pid_t child = ::fork();
   if (child == 0) {
-    struct rlimit limit {20'000, 20'000};
+    struct rlimit limit {
+      20'000, 20'000
+    };
     ::signal(SIGXFSZ, SIG_IGN);
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {

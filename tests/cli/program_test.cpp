@@ -46,18 +46,20 @@ void check_message(const Ran& ran, int status, const std::string& command, std::
 std::vector<std::string> keys_of(const nlohmann::json& object) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
-  return keys;   // sorted, as nlohmann::json keeps them
+  return keys;  // sorted, as nlohmann::json keeps them
 }
 
 std::string without_numbers_that_vary(const std::string& text) {
-  return std::regex_replace(std::regex_replace(text, std::regex("[0-9.]+ us a call"), "T us a call"), std::regex("took [0-9.]+ ms"), "took T ms");
+  return std::regex_replace(std::regex_replace(text, std::regex("[0-9.]+ us a call"), "T us a call"),
+                            std::regex("took [0-9.]+ ms"), "took T ms");
 }
 
 }  // namespace
 
 TEST_CASE("run prints what was flagged and repaired") {
   Scene triage;
-  Ran ran = triage({"run", "repair.lua", "--input", "z=randn:32x512,seed=1,nan=3,inf=2", "--output", "z=clean.pt", "--repeat", "3"});
+  Ran ran = triage(
+      {"run", "repair.lua", "--input", "z=randn:32x512,seed=1,nan=3,inf=2", "--output", "z=clean.pt", "--repeat", "3"});
   CAPTURE(ran.err);
   CHECK(ran.status == 0);
   CHECK(ran.err.empty());
@@ -83,14 +85,17 @@ TEST_CASE("run --json has exactly the fields it promises") {
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
   nlohmann::json json = ran.json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "call_us", "flags", "graph_breaks", "graphs", "inputs", "ops", "outputs", "policy"});
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "call_us", "flags", "graph_breaks", "graphs", "inputs",
+                                                  "ops", "outputs", "policy"});
   CHECK(json["policy"] == "repair");
   CHECK(json["backend"] == "eager");
   CHECK(json["inputs"] == nlohmann::json::parse(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]}])json"));
-  CHECK(json["outputs"] == nlohmann::json::parse(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]},
-                                                     {"name": "f", "dtype": "int64", "shape": [8, 4], "file": "flags.npy"}])json"));
-  CHECK(json["flags"] == nlohmann::json::parse(R"json({"samples": 8, "errors": 4, "summary": {"logits": {"NAN": 2, "FALLBACK_VALUE": 2}},
-                                                   "repr": "ErrorFlags(8 samples, 4 errors: 2xNAN, 2xFALLBACK_VALUE @ logits)"})json"));
+  CHECK(json["outputs"] == nlohmann::json::parse(R"json([
+      {"name": "z", "dtype": "float32", "shape": [8, 4]},
+      {"name": "f", "dtype": "int64", "shape": [8, 4], "file": "flags.npy"}])json"));
+  CHECK(json["flags"] == nlohmann::json::parse(R"json({
+      "samples": 8, "errors": 4, "summary": {"logits": {"NAN": 2, "FALLBACK_VALUE": 2}},
+      "repr": "ErrorFlags(8 samples, 4 errors: 2xNAN, 2xFALLBACK_VALUE @ logits)"})json"));
   CHECK(json["graphs"] == 1);
   CHECK(json["graph_breaks"] == 0);
   CHECK(json["ops"].get<int>() >= 2);
@@ -111,24 +116,31 @@ TEST_CASE("run reads and writes every format, several outputs in one file") {
     expected[1].zero_();
     CHECK(triage::load_tensor(triage.folder / ("out" + ending)).equal(expected));
   }
-  CHECK(triage({"run", "repair.lua", "--input", "z=in.pt", "-o", "z=both.safetensors:z", "-o", "f=both.safetensors:flags"}).status == 0);
+  CHECK(triage(
+            {"run", "repair.lua", "--input", "z=in.pt", "-o", "z=both.safetensors:z", "-o", "f=both.safetensors:flags"})
+            .status == 0);
   CHECK((triage::load_tensor(triage.folder / "both.safetensors:flags").scalar_type() == at::kLong));
   CHECK(triage({"run", "repair.lua", "--input", "z=both.safetensors:z"}).status == 0);
 }
 
 TEST_CASE("params change a run") {
   Scene triage;
-  write_bytes(triage.folder / "scale.lua", "return policy { inputs = {'z'}, params = {k = 2.0}, run = function(z, p) return z * p.k end }");
+  write_bytes(triage.folder / "scale.lua",
+              "return policy { inputs = {'z'}, params = {k = 2.0}, run = function(z, p) return z * p.k end }");
   CHECK(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "k=3", "--output", "out0=o.npy"}).status == 0);
   CHECK(triage::load_tensor(triage.folder / "o.npy").eq(3).all().item<bool>());
-  check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "kk=3"}), 2, "triage run", {"no param \"kk\"", "did you mean \"k\""});
-  check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "k=high"}), 2, "triage run", {"k=high", "a number"});
+  check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "kk=3"}), 2, "triage run",
+                {"no param \"kk\"", "did you mean \"k\""});
+  check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "k=high"}), 2, "triage run",
+                {"k=high", "a number"});
 }
 
 TEST_CASE("generators give the same tensor again, and say what is wrong with theirs") {
   Scene triage;
   write_bytes(triage.folder / "id.lua", "return function(z) return z end");
-  auto generate = [&](const std::string& text) { return triage({"run", "id.lua", "--input", "z=" + text, "--output", "out0=o.pt", "--repeat", "1"}); };
+  auto generate = [&](const std::string& text) {
+    return triage({"run", "id.lua", "--input", "z=" + text, "--output", "out0=o.pt", "--repeat", "1"});
+  };
   REQUIRE(generate("randn:3x4,seed=7,dtype=f16").status == 0);
   at::Tensor first = triage::load_tensor(triage.folder / "o.pt");
   CHECK((first.scalar_type() == at::kHalf));
@@ -150,21 +162,31 @@ TEST_CASE("wrong use ends with status 2 and one message") {
   Scene triage;
   check_message(triage({"rnu"}), 2, "triage", {"no command \"rnu\"", "did you mean \"run\""});
   check_message(triage({"run"}), 2, "triage run", {"POLICY", "--help"});
-  check_message(triage({"run", "repair.lua", "--inptu", "z=ones:2"}), 2, "triage run", {"--inptu"});
+  check_message(triage({"run", "repair.lua", "--inptu", "z=ones:2"}), 2, "triage run",
+                {"--inptu", "did you mean \"--input\""});
   check_message(triage({"run", "repair.lua"}), 2, "triage run", {"needs the input \"z\"", "--input z="});
-  check_message(triage({"run", "repair.lua", "--input", "y=ones:2x2"}), 2, "triage run", {"no input \"y\"", "it has \"z\""});
+  check_message(triage({"run", "repair.lua", "--input", "y=ones:2x2"}), 2, "triage run",
+                {"no input \"y\"", "it has \"z\""});
   check_message(triage({"run", "repair.lua", "--input", "z"}), 2, "triage run", {"NAME=FILE"});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--input", "z=ones:2x2"}), 2, "triage run", {"given twice"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--input", "z=ones:2x2"}), 2, "triage run",
+                {"given twice"});
   check_message(triage({"run", "none.lua", "--input", "z=ones:2x2"}), 2, "triage run", {"none.lua"});
   check_message(triage({"run", "repair.lua", "--input", "z=none.pt"}), 2, "triage run", {"none.pt", "No such file"});
-  check_message(triage({"run", "repair.lua", "--input", "z=repair.lua"}), 2, "triage run", {".lua is not known", ".safetensors"});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--backend", "eagre"}), 2, "triage run", {"did you mean \"eager\""});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--device", "gpu"}), 2, "triage run", {"no device \"gpu\""});
+  check_message(triage({"run", "repair.lua", "--input", "z=repair.lua"}), 2, "triage run",
+                {".lua is not known", ".safetensors"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--backend", "eagre"}), 2, "triage run",
+                {"did you mean \"eager\""});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--device", "gpu"}), 2, "triage run",
+                {"no device \"gpu\""});
   check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--repeat", "0"}), 2, "triage run", {"--repeat"});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "q=o.pt"}), 2, "triage run", {"no output \"q\"", "z, f"});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "z=o.xyz"}), 2, "triage run", {".xyz is not known"});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "z=no/o.pt"}), 2, "triage run", {"does not exist"});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "-o", "z=o.pt", "-o", "f=o.pt"}), 2, "triage run", {"both write to", "o.pt:z"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "q=o.pt"}), 2, "triage run",
+                {"no output \"q\"", "z, f"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "z=o.xyz"}), 2, "triage run",
+                {".xyz is not known"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--output", "z=no/o.pt"}), 2, "triage run",
+                {"does not exist"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "-o", "z=o.pt", "-o", "f=o.pt"}), 2, "triage run",
+                {"both write to", "o.pt:z"});
   check_message(triage({"exec", "none.lua"}), 2, "triage exec", {"none.lua"});
   check_message(triage({"check", "none.lua"}), 2, "triage check", {"none.lua"});
   check_message(triage({"watch", "none"}), 2, "triage watch", {"none", "no such folder"});
@@ -174,7 +196,8 @@ TEST_CASE("wrong use ends with status 2 and one message") {
 TEST_CASE("wrong content and a failing policy leave nothing half-written") {
   Scene triage;
   write_bytes(triage.folder / "fake.pt", "this is no tensor\n");
-  check_message(triage({"run", "repair.lua", "--input", "z=fake.pt", "--output", "z=o.pt"}), 2, "triage run", {"fake.pt", "a text file"});
+  check_message(triage({"run", "repair.lua", "--input", "z=fake.pt", "--output", "z=o.pt"}), 2, "triage run",
+                {"fake.pt", "a text file"});
   write_bytes(triage.folder / "mm.lua", "return function(a, b)\n  return a:mm(b)\nend\n");
   Ran ran = triage({"run", "mm.lua", "--input", "a=ones:2x3", "--input", "b=ones:2x3", "--output", "out0=o.pt"});
   CAPTURE(ran.err);
@@ -184,7 +207,8 @@ TEST_CASE("wrong content and a failing policy leave nothing half-written") {
   CHECK(ran.err.find("mm.lua:2") != std::string::npos);
   CHECK(ran.err.find("2x3") != std::string::npos);
   triage::save_tensor(triage.folder / "half.safetensors", at::ones({2, 2}, at::kBFloat16));
-  check_message(triage({"run", "repair.lua", "--input", "z=half.safetensors", "--output", "z=o.npy"}), 2, "triage run", {"no bfloat16"});
+  check_message(triage({"run", "repair.lua", "--input", "z=half.safetensors", "--output", "z=o.npy"}), 2, "triage run",
+                {"no bfloat16"});
   CHECK(triage.folder.names() == std::vector<std::string>{"fake.pt", "half.safetensors", "mm.lua", "repair.lua"});
 }
 
@@ -210,8 +234,9 @@ TEST_CASE("check finds errors, warnings, and broken contracts") {
   Scene triage;
   write_bytes(triage.folder / "syntax.lua", "return function(z)\n  local = 3\nend\n");
   write_bytes(triage.folder / "nothing.lua", "local x = 1\n");
-  write_bytes(triage.folder / "batch.lua", "return function(z)\n  local f = flag_nan(z, \"x\")\n  return IF(HAS(f), function() return z * 0 end)"
-                                           ":ELSE(function() return z end)\nend\n");
+  write_bytes(triage.folder / "batch.lua",
+              "return function(z)\n  local f = flag_nan(z, \"x\")\n  return IF(HAS(f), function() return z * 0 end)"
+              ":ELSE(function() return z end)\nend\n");
   Ran good = triage({"check", "repair.lua"});
   CHECK(good.status == 0);
   CHECK(good.out == "repair.lua: ok\n");
@@ -245,7 +270,8 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CAPTURE(ran.err);
   CHECK(ran.status == 0);
   CHECK(ran.out.rfind("repair\n  graphs        1\n  graph breaks  0\n  ops           ", 0) == 0);
-  size_t graph = ran.out.find("\ngraph 1\n"), decomposed = ran.out.find("\ngraph 1 in plain ATen, "), guards = ran.out.find("\nguards of graph 1\n");
+  size_t graph = ran.out.find("\ngraph 1\n"), decomposed = ran.out.find("\ngraph 1 in plain ATen, "),
+         guards = ran.out.find("\nguards of graph 1\n");
   REQUIRE((graph < decomposed && decomposed < guards && guards != std::string::npos));
   CHECK(ran.out.substr(graph, decomposed - graph).find("triage::fix") != std::string::npos);
   CHECK(ran.out.substr(graph, decomposed - graph).find("repair.lua:4") != std::string::npos);
@@ -261,20 +287,22 @@ TEST_CASE("version names what it runs on") {
   Scene triage;
   Ran ran = triage({"version"});
   CHECK(ran.status == 0);
-  std::regex form("triage [0-9.]+\n  LibTorch  [0-9.]+[^ ]*  /.*libtorch.*\n  Lua       5\\.4\\.[0-9]+  /.*liblua5\\.4-c\\+\\+.*\n"
-                  "  compiler  .*\n  CPU       .+\n  threads   [0-9]+\n");
+  std::regex form(
+      "triage [0-9.]+\n  LibTorch  [0-9.]+[^ ]*  /.*libtorch.*\n  Lua       5\\.4\\.[0-9]+  /.*liblua5\\.4-c\\+\\+.*\n"
+      "  compiler  .*\n  CPU       .+\n  threads   [0-9]+\n");
   CAPTURE(ran.out);
   CHECK(std::regex_match(ran.out, form));
   nlohmann::json json = triage({"version", "--json"}).json();
-  CHECK(keys_of(json) == std::vector<std::string>{"compiler", "cpu", "libtorch", "libtorch_headers", "libtorch_library", "lua", "lua_library", "threads",
-                                                  "triage"});
+  CHECK(keys_of(json) == std::vector<std::string>{"compiler", "cpu", "libtorch", "libtorch_headers", "libtorch_library",
+                                                  "lua", "lua_library", "threads", "triage"});
   CHECK(json["triage"] == TRIAGE_VERSION);
   CHECK(json["libtorch"] == json["libtorch_headers"]);
 }
 
 TEST_CASE("exec runs a trusted script with its arguments") {
   Scene triage;
-  write_bytes(triage.folder / "hello.lua", "print(arg[0], #arg, arg[1], arg[2], ...)\nio.write(os.getenv('HOME') and 'yes' or 'no', '\\n')\n");
+  write_bytes(triage.folder / "hello.lua",
+              "print(arg[0], #arg, arg[1], arg[2], ...)\nio.write(os.getenv('HOME') and 'yes' or 'no', '\\n')\n");
   Ran ran = triage({"exec", "hello.lua", "--json", "two words"});
   CAPTURE(ran.err);
   CHECK(ran.status == 0);
@@ -297,8 +325,8 @@ TEST_CASE("scripts that print do not spoil --json") {
 TEST_CASE("watch tells of each change until it is stopped") {
   Scene triage;
   std::string log = triage.folder / "log";
-  std::string command = "cd " + shell_quoted(triage.folder.path().string()) + " && exec " + shell_quoted(TRIAGE_PROGRAM) +
-                        " watch . --json --debounce 10 > log 2>&1";
+  std::string command = "cd " + shell_quoted(triage.folder.path().string()) + " && exec " +
+                        shell_quoted(TRIAGE_PROGRAM) + " watch . --json --debounce 10 > log 2>&1";
   pid_t child = ::fork();
   if (child == 0) {
     ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);

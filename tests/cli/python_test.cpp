@@ -16,9 +16,10 @@ const char* python() {
 
 /// Runs `code` in Python with the folder as `d`; a failing assert or exception fails the test.
 void run_python(const TemporaryFolder& folder, const std::string& code) {
-  std::string script = write_bytes(folder / "script.py", "import sys, torch, numpy as np\nd = sys.argv[1] + '/'\n" + code);
-  std::string command = std::string("env -u LD_LIBRARY_PATH '") + python() + "' '" + script + "' '" + folder.path().string() + "' > '" + (folder / "log") +
-                        "' 2>&1";
+  std::string script =
+      write_bytes(folder / "script.py", "import sys, torch, numpy as np\nd = sys.argv[1] + '/'\n" + code);
+  std::string command = std::string("env -u LD_LIBRARY_PATH '") + python() + "' '" + script + "' '" +
+                        folder.path().string() + "' > '" + (folder / "log") + "' 2>&1";
   int status = std::system(command.c_str());
   std::string log = read_bytes(folder / "log");
   CAPTURE(log);
@@ -31,8 +32,8 @@ TEST_SUITE("python") {
   TEST_CASE("torch.load(weights_only=True) reads what is written here" * doctest::skip(python() == nullptr)) {
     TemporaryFolder folder;
     c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
-    for (auto dtype : {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
-                       at::kComplexFloat, at::kComplexDouble}) {
+    for (auto dtype : {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16,
+                       at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble}) {
       dict.insert(triage::dtype_name(dtype), at::arange(6).reshape({3, 2}).to(dtype).t());
     }
     c10::impl::GenericList list(c10::AnyType::get());
@@ -85,8 +86,9 @@ for order in 'CF':
         np.save(d + name + '.npy', np.array(np.arange(24).reshape(2, 3, 4).astype(dtype), order=order))
 )");
     for (std::string order : {"C", "F"}) {
-      for (auto [name, dtype] : {std::pair("i2", at::kShort), std::pair("i8", at::kLong), std::pair("c16", at::kComplexDouble),
-                                 std::pair("u1", at::kByte), std::pair("b", at::kBool)}) {
+      for (auto [name, dtype] :
+           {std::pair("i2", at::kShort), std::pair("i8", at::kLong), std::pair("c16", at::kComplexDouble),
+            std::pair("u1", at::kByte), std::pair("b", at::kBool)}) {
         CAPTURE(order + name);
         CHECK(triage::load_tensor(folder / (order + name + ".npy")).equal(at::arange(24).reshape({2, 3, 4}).to(dtype)));
       }

@@ -24,9 +24,12 @@ class Fixture {
   lua_State* lua() { return state_.lua(); }
   Context& context() { return state_.context(); }
 
-  /// Runs source (rewritten) with tensors as its arguments and returns the tensors it gives. Throws what the script raised.
+  /// Runs source (rewritten) with tensors as its arguments and returns the tensors it gives. Throws what the script
+  /// raised.
   std::vector<at::Tensor> run(const std::string& source, const std::vector<at::Tensor>& arguments = {});
-  at::Tensor run1(const std::string& source, const std::vector<at::Tensor>& arguments = {}) { return run(source, arguments).at(0); }
+  at::Tensor run1(const std::string& source, const std::vector<at::Tensor>& arguments = {}) {
+    return run(source, arguments).at(0);
+  }
   /// The message of the error that the source raises; empty when it raises none.
   std::string error_of(const std::string& source);
 

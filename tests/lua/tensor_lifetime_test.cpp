@@ -26,7 +26,8 @@ TEST_CASE("views count their storage once") {
   Fixture fixture;
   collect(fixture);
   int64_t bytes = fixture.context().tensor_bytes;
-  fixture.run("kept = {torch.zeros({1000}, {dtype = torch.float32})} for i = 1, 99 do kept[i + 1] = kept[1]:view(10, 100) end");
+  fixture.run(
+      "kept = {torch.zeros({1000}, {dtype = torch.float32})} for i = 1, 99 do kept[i + 1] = kept[1]:view(10, 100) end");
   CHECK_EQ(fixture.context().tensor_bytes - bytes, 4000);
   fixture.run("kept = nil");
   collect(fixture);

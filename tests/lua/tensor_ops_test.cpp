@@ -1,5 +1,5 @@
-// Calls every operator that policies may reach with made-up arguments, through Lua and through the dispatcher, and compares
-// bits.
+// Calls every operator that policies may reach with made-up arguments, through Lua and through the dispatcher, and
+// compares bits.
 #include "bindings/lua/allowed_ops.h"
 #include "bindings/lua/constants.h"
 #include "bindings/lua/convert.h"
@@ -19,18 +19,28 @@ enum class Flavour { matrix, square, vector, integers, mask, scalar, image, posi
 
 at::Tensor make_tensor(Flavour flavour, const std::string& name) {
   at::manual_seed(static_cast<uint64_t>(std::hash<std::string>()(name) % 1000));
-  if (name == "index" || name == "indices" || name == "target" || name == "batch1_index") return at::tensor({0, 1, 1}, at::kLong);
+  if (name == "index" || name == "indices" || name == "target" || name == "batch1_index")
+    return at::tensor({0, 1, 1}, at::kLong);
   if (name == "mask" || name == "condition") return at::rand({3, 4}).gt(0.5);
   switch (flavour) {
-    case Flavour::matrix: return at::randn({3, 4});
-    case Flavour::square: return at::randn({3, 3});
-    case Flavour::vector: return at::rand({4});
-    case Flavour::integers: return at::randint(1, 5, {3, 4}, at::kLong);
-    case Flavour::mask: return at::rand({3, 4}).gt(0.5);
-    case Flavour::scalar: return at::rand({});
-    case Flavour::image: return at::randn({2, 2, 6, 6});
-    case Flavour::positive_definite: return at::eye(3) * 2 + 0.1;
-    case Flavour::last: break;
+    case Flavour::matrix:
+      return at::randn({3, 4});
+    case Flavour::square:
+      return at::randn({3, 3});
+    case Flavour::vector:
+      return at::rand({4});
+    case Flavour::integers:
+      return at::randint(1, 5, {3, 4}, at::kLong);
+    case Flavour::mask:
+      return at::rand({3, 4}).gt(0.5);
+    case Flavour::scalar:
+      return at::rand({});
+    case Flavour::image:
+      return at::randn({2, 2, 6, 6});
+    case Flavour::positive_definite:
+      return at::eye(3) * 2 + 0.1;
+    case Flavour::last:
+      break;
   }
   return at::rand({2, 2});
 }
@@ -47,7 +57,7 @@ std::vector<int64_t> make_integers(const Param& param) {
 
 int64_t make_integer(const std::string& name) {
   if (name == "dim" || name == "dim0" || name == "axis" || name == "axis0" || name == "start_dim" || name == "source" ||
-      name == "offset" || name == "start" || name == "dim1" )
+      name == "offset" || name == "start" || name == "dim1")
     return name == "dim1" ? 1 : 0;
   return name == "num_classes" ? 6 : name == "reduction" ? 1 : 1;
 }
@@ -58,17 +68,28 @@ std::optional<c10::IValue> make_value(const Param& param, Flavour flavour) {
   if (param.has_default && !(tensor_like && param.name != "weight" && param.name != "bias")) return param.default_value;
   if (param.optional && param.kind != ParamKind::integers) return c10::IValue();
   switch (param.kind) {
-    case ParamKind::tensor: return c10::IValue(make_tensor(flavour, param.name));
-    case ParamKind::tensors: return c10::IValue(std::vector<at::Tensor>{make_tensor(flavour, "a"), make_tensor(flavour, "b")});
-    case ParamKind::scalar: return c10::IValue(at::Scalar(int64_t{2}));
-    case ParamKind::integer: return c10::IValue(make_integer(param.name));
-    case ParamKind::real: return c10::IValue(0.5);
-    case ParamKind::boolean: return c10::IValue(false);
-    case ParamKind::integers: return c10::IValue(make_integers(param));
-    case ParamKind::reals: return c10::IValue(std::vector<double>{0.5});
-    case ParamKind::dtype: return c10::IValue(at::kFloat);
-    case ParamKind::text: return param.name == "indexing" ? c10::IValue(std::string("ij")) : c10::IValue(std::string("sum"));
-    default: return std::nullopt;
+    case ParamKind::tensor:
+      return c10::IValue(make_tensor(flavour, param.name));
+    case ParamKind::tensors:
+      return c10::IValue(std::vector<at::Tensor>{make_tensor(flavour, "a"), make_tensor(flavour, "b")});
+    case ParamKind::scalar:
+      return c10::IValue(at::Scalar(int64_t{2}));
+    case ParamKind::integer:
+      return c10::IValue(make_integer(param.name));
+    case ParamKind::real:
+      return c10::IValue(0.5);
+    case ParamKind::boolean:
+      return c10::IValue(false);
+    case ParamKind::integers:
+      return c10::IValue(make_integers(param));
+    case ParamKind::reals:
+      return c10::IValue(std::vector<double>{0.5});
+    case ParamKind::dtype:
+      return c10::IValue(at::kFloat);
+    case ParamKind::text:
+      return param.name == "indexing" ? c10::IValue(std::string("ij")) : c10::IValue(std::string("sum"));
+    default:
+      return std::nullopt;
   }
 }
 
@@ -108,12 +129,14 @@ void push_value(lua_State* L, const c10::IValue& value, const Param& param) {
 /// Copies, so that an operator that lies about writing (batch_norm) cannot spoil the other call.
 torch::jit::Stack copied(const torch::jit::Stack& stack) {
   torch::jit::Stack copy;
-  for (const auto& value : stack) copy.push_back(value.isTensor() && value.toTensor().defined() ? c10::IValue(value.toTensor().clone()) : value);
+  for (const auto& value : stack)
+    copy.push_back(value.isTensor() && value.toTensor().defined() ? c10::IValue(value.toTensor().clone()) : value);
   return copy;
 }
 
 /// `torch.name(positional..., {keywords})`; the results as tensors, or the message of the error.
-std::string call_in_lua(lua_State* L, const Overload& overload, const torch::jit::Stack& arguments, std::vector<at::Tensor>& results) {
+std::string call_in_lua(lua_State* L, const Overload& overload, const torch::jit::Stack& arguments,
+                        std::vector<at::Tensor>& results) {
   std::string message;
   try {
     in_protected_call(L, [&](lua_State*) {
@@ -144,7 +167,8 @@ std::string call_in_lua(lua_State* L, const Overload& overload, const torch::jit
       int below = lua_gettop(L) - count;
       at::manual_seed(11);
       lua_call(L, count, LUA_MULTRET);
-      for (int i = below; i <= lua_gettop(L); ++i) results.push_back(test_tensor(L, i) ? *test_tensor(L, i) : at::Tensor());
+      for (int i = below; i <= lua_gettop(L); ++i)
+        results.push_back(test_tensor(L, i) ? *test_tensor(L, i) : at::Tensor());
     });
   } catch (const Error& error) {
     message = error.what();
@@ -197,7 +221,8 @@ TEST_CASE("operators give the same bits through Lua as through the dispatcher") 
 TEST_CASE("0-dim, empty and oddly strided tensors") {
   Fixture fixture;
   at::Tensor base = at::randn({4, 6});
-  std::vector<at::Tensor> tensors{at::rand({}), at::zeros({0, 3}), base.t(), base.slice(1, 0, 6, 2), base[0].expand({3, 6})};
+  std::vector<at::Tensor> tensors{at::rand({}), at::zeros({0, 3}), base.t(), base.slice(1, 0, 6, 2),
+                                  base[0].expand({3, 6})};
   for (const at::Tensor& x : tensors) {
     INFO(x.sizes());
     auto results = fixture.run("local x = ... return x + 1, x:sum(), 2 ^ x, x:clamp(-1, 1), -x, x > 0", {x});
@@ -212,7 +237,8 @@ TEST_CASE("0-dim, empty and oddly strided tensors") {
 
 TEST_CASE("types are promoted as in C++") {
   Fixture fixture;
-  const at::ScalarType types[] = {at::kBool, at::kByte, at::kChar, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+  const at::ScalarType types[] = {at::kBool, at::kByte,     at::kChar,  at::kInt,   at::kLong,
+                                  at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
   for (at::ScalarType left : types) {
     at::Tensor x = at::ones({3}, left);
     for (at::ScalarType right : types) {

@@ -9,18 +9,19 @@
 
 /// Tensors in files. The format follows from the ending:
 ///
-///   .pt .pth       what `torch.save` writes (the zip form, PyTorch 1.6 and later): tensors, numbers, strings, and lists,
-///                  tuples and dicts of them, a `state_dict()` included. What is written here reads back with
+///   .pt .pth       what `torch.save` writes (the zip form, PyTorch 1.6 and later): tensors, numbers, strings, and
+///                  lists, tuples and dicts of them, a `state_dict()` included. What is written here reads back with
 ///                  `torch.load(path, weights_only=True)`.
 ///   .npy           one array, as `numpy.save` writes it: format 1.0 to 3.0, either byte order, C or Fortran order.
 ///   .safetensors   tensors by name (https://github.com/huggingface/safetensors).
 ///
-/// Files are not trusted: whatever bytes they hold, a call gives tensors that own all of their memory, or throws FileError
-/// (never reads out of bounds, never runs code from the file). Its message holds the path, what was expected, what came,
-/// and what to do. All tensors are on the CPU; `.to` moves them.
+/// Files are not trusted: whatever bytes they hold, a call gives tensors that own all of their memory, or throws
+/// FileError (never reads out of bounds, never runs code from the file). Its message holds the path, what was
+/// expected, what came, and what to do. All tensors are on the CPU; `.to` moves them.
 namespace triage {
 
-/// What the file holds: a Tensor, or a GenericDict, GenericList or Tuple of such (.pt), a dict of tensors (.safetensors).
+/// What the file holds: a Tensor, or a GenericDict, GenericList or Tuple of such (.pt), a dict of tensors
+/// (.safetensors).
 /// `path` may end in `:KEY`, as for load_tensor.
 c10::IValue load_file(const std::string& path);
 
@@ -32,16 +33,16 @@ at::Tensor load_tensor(const std::string& path);
 /// their tensors: `FILE:KEY` gives the name (default "tensor").
 void save_tensor(const std::string& path, const at::Tensor& tensor);
 
-/// Writes a tensor, or (.pt) dicts, lists and tuples of tensors, numbers and strings, or (.safetensors) a dict of tensors.
-/// Like save_tensor, it writes to a temporary file in the same folder, flushes that to the disk, and renames it: at
-/// any moment, `path` is the old file or the whole new one.
+/// Writes a tensor, or (.pt) dicts, lists and tuples of tensors, numbers and strings, or (.safetensors) a dict of
+/// tensors. Like save_tensor, it writes to a temporary file in the same folder, flushes that to the disk, and renames
+/// it: at any moment, `path` is the old file or the whole new one.
 void save_file(const std::string& path, const c10::IValue& value);
 
 /// Writes several files: none is replaced before all are written.
 void save_files(const std::vector<std::pair<std::string, c10::IValue>>& files);
 
-/// `FILE:KEY` taken apart; the key is empty where there is none. A colon separates only behind one of the endings above,
-/// and never where a file of the whole name exists.
+/// `FILE:KEY` taken apart; the key is empty where there is none. A colon separates only behind one of the endings
+/// above, and never where a file of the whole name exists.
 std::pair<std::string, std::string> split_key(const std::string& path);
 
 /// Throws FileError that lists the endings there are, unless `path` (without key) has one of them.

@@ -235,7 +235,7 @@ class Watch {
   Watch& operator=(Watch&&) noexcept;
   ~Watch();
   explicit operator bool() const noexcept { return core_ != nullptr; }
-  /// Stops now, as the destructor does.
+  /// Stops now, as the destructor does. From `on_event` it does not wait: the callback that is running is the last one.
   void stop();
   /// Looks at the directory now and returns when that is done. Not to be called from `on_event`.
   void rescan();
