@@ -69,9 +69,11 @@ int run(const std::string& data, const fs::path& policies) {
 
   at::Tensor images = from_mixed_cameras(test.images);
   Model::Output clean = model.forward(test.images), mixed = model.forward(images);
-  std::vector<at::Tensor> inputs = {images, mixed.hidden, mixed.logits, model.w0, model.b0, model.w2, model.b2, model.w, model.b};
+  std::vector<at::Tensor> inputs = {images,   mixed.hidden, mixed.logits, model.w0, model.b0,
+                                    model.w2, model.b2,     model.w,      model.b};
 
-  fs::path folder = fs::temp_directory_path() / fmt::format("triage-demo-{}", std::chrono::steady_clock::now().time_since_epoch().count());
+  fs::path folder = fs::temp_directory_path() /
+                    fmt::format("triage-demo-{}", std::chrono::steady_clock::now().time_since_epoch().count());
   fs::create_directories(folder);
   fs::copy_file(policies / "repair.lua", folder / "repair.lua");
 
@@ -80,7 +82,8 @@ int run(const std::string& data, const fs::path& policies) {
   auto [logits, f] = repair.run<2>(inputs);
 
   int64_t samples = test.labels.size(0), bad = triage::err::is_err(f).sum().item<int64_t>();
-  fmt::print("\n{} test images, every eighth from a camera that sends raw counts. Activations are stored as f16.\n", samples);
+  fmt::print("\n{} test images, every eighth from a camera that sends raw counts. Activations are stored as f16.\n",
+             samples);
   fmt::print("  {}\n", triage::flags::repr(f));
   fmt::print("  {} samples overflowed, for instance:\n", bad);
   int shown = 0;
@@ -100,11 +103,12 @@ int run(const std::string& data, const fs::path& policies) {
   fmt::print("  {:5.1f} %   mixed cameras, repair.lua version {}: bad rows answer \"no digit\"\n",
              100 * accuracy(logits, test.labels), repair.version().number);
 
-  fmt::print("\nThe graph that repair.lua became (Lua is not called any more):\n{}\n", triage::graph::print(*repair.graphs().front().graph));
+  fmt::print("\nThe graph that repair.lua became (Lua is not called any more):\n{}\n",
+             triage::graph::print(*repair.graphs().front().graph));
   double policy = microseconds([&] { repair.run(inputs); });
   double read = microseconds([&] { at::sum(mixed.logits); });
-  fmt::print("A call costs {:.1f} us; reading the {}x{} logits once (at::sum) costs {:.1f} us: {:.1f} times a read.\n", policy,
-             samples, mixed.logits.size(1), read, policy / read);
+  fmt::print("A call costs {:.1f} us; reading the {}x{} logits once (at::sum) costs {:.1f} us: {:.1f} times a read.\n",
+             policy, samples, mixed.logits.size(1), read, policy / read);
 
   fmt::print("\nNow somebody edits the policy, while the program runs.\n");
   triage::Watch watch = runtime.watch(folder);
@@ -133,9 +137,10 @@ int run(const std::string& data, const fs::path& policies) {
     return 1;
   }
   auto [better, g] = repair.run<2>(inputs);
-  fmt::print("  a good edit is live as version {}, after {} calls of which {} failed:\n", repair.version().number, calls.load(), failed.load());
-  fmt::print("  {:5.1f} %   mixed cameras, repair.lua version {}: bad rows are computed again\n", 100 * accuracy(better, test.labels),
-             repair.version().number);
+  fmt::print("  a good edit is live as version {}, after {} calls of which {} failed:\n", repair.version().number,
+             calls.load(), failed.load());
+  fmt::print("  {:5.1f} %   mixed cameras, repair.lua version {}: bad rows are computed again\n",
+             100 * accuracy(better, test.labels), repair.version().number);
   fmt::print("  {}\n", triage::flags::repr(g));
   fs::remove_all(folder);
   return failed == 0 ? 0 : 1;

@@ -14,7 +14,9 @@ Model::Output Model::forward(const at::Tensor& images) const {
   return {hidden, logits};
 }
 
-Digits Digits::slice(int64_t begin, int64_t end) const { return {images.slice(0, begin, end), labels.slice(0, begin, end)}; }
+Digits Digits::slice(int64_t begin, int64_t end) const {
+  return {images.slice(0, begin, end), labels.slice(0, begin, end)};
+}
 
 Digits load_digits(const std::string& path) {
   at::Tensor table = triage::load_tensor(path);
@@ -22,7 +24,9 @@ Digits load_digits(const std::string& path) {
 }
 
 Model train(const Digits& digits, int epochs) {
-  auto weight = [](int64_t out, int64_t in) { return (at::randn({out, in}) * std::sqrt(2.0 / in)).set_requires_grad(true); };
+  auto weight = [](int64_t out, int64_t in) {
+    return (at::randn({out, in}) * std::sqrt(2.0 / in)).set_requires_grad(true);
+  };
   auto bias = [](int64_t out) { return at::zeros({out}).set_requires_grad(true); };
   Model model{weight(64, 64), bias(64), weight(32, 64), bias(32), weight(10, 32), bias(10)};
   std::vector<at::Tensor> parameters = {model.w0, model.b0, model.w2, model.b2, model.w, model.b}, velocity;
@@ -45,7 +49,8 @@ Model train(const Digits& digits, int epochs) {
       }
     }
   }
-  for (at::Tensor* parameter : {&model.w0, &model.b0, &model.w2, &model.b2, &model.w, &model.b}) *parameter = parameter->detach();
+  for (at::Tensor* parameter : {&model.w0, &model.b0, &model.w2, &model.b2, &model.w, &model.b})
+    *parameter = parameter->detach();
   return model;
 }
 

@@ -7,13 +7,13 @@
 /// A small classifier of 8×8 digits, trained here and run the way mixed precision runs models: computed in f32, activations
 /// stored as f16.
 struct Model {
-  at::Tensor w0, b0;   // encoder.0: 64 -> 64, then ReLU
-  at::Tensor w2, b2;   // encoder.2: 64 -> 32, then ReLU
-  at::Tensor w, b;     // head: 32 -> 10
+  at::Tensor w0, b0;  // encoder.0: 64 -> 64, then ReLU
+  at::Tensor w2, b2;  // encoder.2: 64 -> 32, then ReLU
+  at::Tensor w, b;    // head: 32 -> 10
 
   struct Output {
-    at::Tensor hidden;   // f16 (N, 32), of encoder.2 before its ReLU
-    at::Tensor logits;   // f16 (N, 10)
+    at::Tensor hidden;  // f16 (N, 32), of encoder.2 before its ReLU
+    at::Tensor logits;  // f16 (N, 10)
   };
   /// `images` f32 (N, 64). Values beyond 65504 do not fit f16 and become Inf; what follows makes NaN of them.
   Output forward(const at::Tensor& images) const;

@@ -64,26 +64,30 @@ void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> par
   miss(all, params.size(), deadline, outputs);
 }
 
-void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs) {
+void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                    std::vector<at::Tensor>& outputs) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (const Entry* entry = find(all)) {   // another thread captured it meanwhile
+  if (const Entry* entry = find(all)) {  // another thread captured it meanwhile
     lock.unlock();
     return entry->executable->run(all, outputs);
   }
   if (broken_.load(std::memory_order_relaxed)) return run_script(all, num_params, deadline, outputs);
   if (entries_.size() >= options_.recompile_limit) {
     if (!limit_reported_ && options_.warn)
-      options_.warn("policy '" + script_->name() + "' reached the limit of " + std::to_string(options_.recompile_limit) +
+      options_.warn("policy '" + script_->name() + "' reached the limit of " +
+                    std::to_string(options_.recompile_limit) +
                     " captured graphs; other calls now run the script. Last reason: " +
                     entries_.back()->guards.failure(all, input_names()) +
-                    ". Hint: a size that the script reads is specialised; pass numbers as params, keep sizes in tensor operations.");
+                    ". Hint: a size that the script reads is specialised; pass numbers as params, keep sizes in tensor "
+                    "operations.");
     limit_reported_ = true;
     return run_script(all, num_params, deadline, outputs);
   }
   capture(all, num_params, deadline, outputs);
 }
 
-void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs) {
+void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                          std::vector<at::Tensor>& outputs) {
   auto inputs = without_params(all, num_params);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
@@ -92,7 +96,8 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   separate_from_inputs(inputs, outputs);
 }
 
-void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs) {
+void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                       std::vector<at::Tensor>& outputs) {
   if (!entries_.empty()) report_recompile(all);
   auto start = Clock::now();
   std::vector<std::string> names = input_names();
@@ -112,7 +117,8 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   } catch (const GraphBreakError&) {
     throw;
   } catch (const std::exception&) {
-    if (options_.fullgraph && recorder.broken()) throw *recorder.broken();   // the script turned the break into another error
+    if (options_.fullgraph && recorder.broken())
+      throw *recorder.broken();  // the script turned the break into another error
     throw;
   }
   note_flags_outputs();
@@ -130,7 +136,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   outputs = results;
   for (auto& output : outputs)
     for (size_t i = 0; i < num_inputs; ++i)
-      if (output.is_same(traced[i])) output = all[i];   // returned untouched: the host's own tensor
+      if (output.is_same(traced[i])) output = all[i];  // returned untouched: the host's own tensor
   separate_from_inputs(without_params(all, num_params), outputs);
   if (recorder.broken()) return;
 
@@ -162,7 +168,8 @@ void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
 void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params) {
   std::vector<at::Tensor> all;
   for (const auto& input : shape)
-    all.push_back(at::ones(input.sizes, at::TensorOptions(input.dtype).device(input.device)).set_requires_grad(input.requires_grad));
+    all.push_back(at::ones(input.sizes, at::TensorOptions(input.dtype).device(input.device))
+                      .set_requires_grad(input.requires_grad));
   all.insert(all.end(), params.begin(), params.end());
   std::lock_guard<std::mutex> lock(mutex_);
   if (find(all) || broken_ || entries_.size() >= options_.recompile_limit) return;
@@ -173,7 +180,8 @@ void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Te
 // None of these takes the mutex of the script: a reload asks them while a call may be inside the script for long.
 std::vector<const Entry*> Compiled::entries() const {
   std::vector<const Entry*> entries;
-  for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next) entries.push_back(entry);
+  for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next)
+    entries.push_back(entry);
   std::reverse(entries.begin(), entries.end());
   return entries;
 }

@@ -18,12 +18,12 @@ namespace triage::capture {
 /// What a captured graph depends on besides its inputs' values. Checked on every call, without Lua, lock or allocation.
 struct Guards {
   struct Input {
-    uint64_t keys;                 // dispatch keys: device type, layout, conj and neg bits, inference tensor
+    uint64_t keys;  // dispatch keys: device type, layout, conj and neg bits, inference tensor
     caffe2::TypeMeta dtype;
     c10::DeviceIndex device_index;
     int64_t rank;
     bool requires_grad;
-    bool wrapped;                  // a wrapped number (params): decides type promotion
+    bool wrapped;  // a wrapped number (params): decides type promotion
   };
   struct Size {
     size_t input;
@@ -31,8 +31,8 @@ struct Guards {
     int64_t size;
   };
   std::vector<Input> inputs;
-  std::vector<Size> sizes;         // sizes that the script read
-  uint64_t included_keys, excluded_keys;   // thread state: autocast, inference mode
+  std::vector<Size> sizes;                // sizes that the script read
+  uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
   bool grad_mode;
   caffe2::TypeMeta default_dtype;
   uint64_t config_epoch;
@@ -71,9 +71,9 @@ class Compiled {
  public:
   struct Options {
     std::string backend = "eager";
-    bool fullgraph = false;        // a graph break is an error instead of a fall-back to running the script
-    bool protect_inputs = true;    // a script that writes to an input in place gets an error (policies)
-    size_t recompile_limit = 8;    // beyond it the script runs instead, and entries that match are still used
+    bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
+    bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
+    size_t recompile_limit = 8;  // beyond it the script runs instead, and entries that match are still used
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
   };
@@ -85,7 +85,8 @@ class Compiled {
   Compiled& operator=(const Compiled&) = delete;
 
   /// `inputs` and `params` in the order of the signature; appends the outputs. Throws what the script or ATen throws.
-  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
+           std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already.
   void prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params);
 
@@ -110,11 +111,11 @@ class Compiled {
   Options options_;
   Backend backend_;
   std::atomic<const Entry*> newest_{nullptr};
-  std::atomic<bool> broken_{false};          // a graph break was met: the script runs on every call that has no entry
-  std::mutex mutex_;                         // the script, and what follows
+  std::atomic<bool> broken_{false};  // a graph break was met: the script runs on every call that has no entry
+  std::mutex mutex_;                 // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;
-  mutable std::mutex notes_mutex_;           // short: what follows
+  mutable std::mutex notes_mutex_;  // short: what follows
   std::vector<std::string> graph_breaks_;
   std::vector<bool> eager_flags_outputs_;
 };

@@ -12,8 +12,8 @@ namespace {
 
 Guards::Input guard_of(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return {impl->key_set().raw_repr(), tensor.dtype(), tensor.device().index(), tensor.dim(), tensor.requires_grad(),
-          impl->is_wrapped_number()};
+  return {impl->key_set().raw_repr(), tensor.dtype(),           tensor.device().index(), tensor.dim(),
+          tensor.requires_grad(),     impl->is_wrapped_number()};
 }
 
 bool holds(const Guards::Input& guard, const at::Tensor& tensor) noexcept {
@@ -81,12 +81,13 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
   for (const Size& size : sizes) {
     int64_t actual = tensors[size.input].size(size.dim);
     if (actual == size.size) continue;
-    out << "tensor '" << name_of(size.input, names) << "' size mismatch at index " << size.dim << ". expected " << size.size
-        << ", actual " << actual;
+    out << "tensor '" << name_of(size.input, names) << "' size mismatch at index " << size.dim << ". expected "
+        << size.size << ", actual " << actual;
     return out.str();
   }
   if (config_epoch != triage::config_epoch()) return "the flags configuration changed";
-  if (grad_mode != c10::GradMode::is_enabled()) return grad_mode ? "grad mode was on, is off" : "grad mode was off, is on";
+  if (grad_mode != c10::GradMode::is_enabled())
+    return grad_mode ? "grad mode was on, is off" : "grad mode was off, is on";
   return "thread state changed (autocast, inference mode or default dtype)";
 }
 

@@ -49,9 +49,14 @@ bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     if (type->kind() == c10::TypeKind::TensorType) continue;
     at::Scalar number = value.toTensor().item();
     switch (type->kind()) {
-      case c10::TypeKind::NumberType: value = number; break;
-      case c10::TypeKind::FloatType: value = number.toDouble(); break;
-      default: value = number.toLong();
+      case c10::TypeKind::NumberType:
+        value = number;
+        break;
+      case c10::TypeKind::FloatType:
+        value = number.toDouble();
+        break;
+      default:
+        value = number.toLong();
     }
     any = true;
   }
@@ -102,7 +107,8 @@ FlagsTracker::~FlagsTracker() { current_tracker = previous_; }
 FlagsTracker* FlagsTracker::current() noexcept { return current_tracker; }
 
 bool FlagsTracker::any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
-  return !flags_.empty() && moves_flags(op, arguments_of(op, stack), [&](const at::Tensor& tensor) { return is_flags(tensor); });
+  return !flags_.empty() &&
+         moves_flags(op, arguments_of(op, stack), [&](const at::Tensor& tensor) { return is_flags(tensor); });
 }
 
 void FlagsTracker::observe(const c10::OperatorHandle& op, bool moved, const torch::jit::Stack& results) {
@@ -132,7 +138,7 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
   at::Tensor traced = tensor;
   if (kind == graph::InputKind::tensor) {
     traced = at::alias(tensor);
-  } else {   // a param stays a wrapped number, and gets an identity of its own
+  } else {  // a param stays a wrapped number, and gets an identity of its own
     traced = tensor.clone();
     traced.unsafeGetTensorImpl()->set_wrapped_number(is_wrapped_number(tensor));
   }
@@ -149,7 +155,7 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
 
 void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
   auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  if (found == traced_.end()) return;   // made outside of this capture: the same on every call
+  if (found == traced_.end()) return;  // made outside of this capture: the same on every call
   if (!found->second.is_input) {
     all_sizes_ = true;
     return;
@@ -170,7 +176,7 @@ void Recorder::graph_break(const std::string& what, const std::string& hint) {
   std::string text = located(where, "graph break: " + what + (hint.empty() ? "" : ". Hint: " + hint));
   if (!broken_) broken_.emplace(text, where);
   if (strict_) throw *broken_;
-  current_recorder = previous_;   // from here on the script runs eagerly
+  current_recorder = previous_;  // from here on the script runs eagerly
 }
 
 void Recorder::enter_branch() { ++branch_depth_; }
@@ -190,7 +196,8 @@ bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tens
 
 bool Recorder::shares_memory(const at::Tensor& tensor) const {
   for (const auto& [impl, entry] : traced_)
-    if (impl != tensor.unsafeGetTensorImpl() && entry.tensor.has_storage() && entry.tensor.is_alias_of(tensor)) return true;
+    if (impl != tensor.unsafeGetTensorImpl() && entry.tensor.has_storage() && entry.tensor.is_alias_of(tensor))
+      return true;
   for (const auto& input : inputs_)
     if (input.has_storage() && input.is_alias_of(tensor)) return true;
   for (const auto& constant : graph_.constants())
@@ -203,11 +210,12 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   refuse_flags_arithmetic(op, arguments);
   bool with_params = read_params(op, stack);
   if (with_params && graph::writes(op)) {
-    graph_break("`" + base_name(op) + "` takes a param as a number and writes in place", "Use the form without the underscore.");
+    graph_break("`" + base_name(op) + "` takes a param as a number and writes in place",
+                "Use the form without the underscore.");
     op.callBoxed(&stack);
     return;
   }
-  if (!capturable(op, stack)) {   // not strict: the break is noted, the script goes on eagerly
+  if (!capturable(op, stack)) {  // not strict: the break is noted, the script goes on eagerly
     op.callBoxed(&stack);
     return;
   }
@@ -247,12 +255,15 @@ void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std:
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     if (!is_flags(tensor)) return;
     Source where = where_ ? where_() : Source{};
-    throw Error("`" + base_name(op) + "` does arithmetic on a flags tensor; flags are packed records, not numbers. "
-                "Use err.* to ask (err.has_code, err.count_errors, ...) and push / err.merge to change them.", where);
+    throw Error("`" + base_name(op) +
+                    "` does arithmetic on a flags tensor; flags are packed records, not numbers. "
+                    "Use err.* to ask (err.has_code, err.count_errors, ...) and push / err.merge to change them.",
+                where);
   });
 }
 
-void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results) {
+void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                      torch::jit::Stack& results) {
   std::vector<graph::Operand> operands;
   operands.reserve(arguments.size());
   const auto& schema = op.schema();
@@ -261,7 +272,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     operands.push_back(operand_of(arguments[i]));
     graph::Value* value = operands.back().value();
     if (ours && value && (schema.arguments()[i].name() == "flags" || schema.arguments()[i].name() == "other"))
-      value->is_flags = true;   // a flags tensor that came in as an input
+      value->is_flags = true;  // a flags tensor that came in as an input
   }
   const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return is_flags(tensor); });
 
@@ -276,7 +287,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       auto& list = lists[i - first];
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
-      all_sizes_ = true;   // how many tensors came out may depend on sizes
+      all_sizes_ = true;  // how many tensors came out may depend on sizes
     }
   }
   graph::Node* node = graph_.append(op, std::move(operands), produced.size(), where_ ? where_() : Source{});
@@ -304,7 +315,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
 graph::Value* Recorder::value_of(const at::Tensor& tensor) {
   auto found = traced_.find(tensor.unsafeGetTensorImpl());
   if (found != traced_.end()) return found->second.value;
-  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];   // from before the capture: a constant of the graph
+  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // from before the capture: a constant of the graph
   entry.tensor = tensor;
   entry.value = graph_.add_constant(tensor);
   entry.branch = -1;

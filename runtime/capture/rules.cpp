@@ -46,14 +46,15 @@ bool indexes_by_mask(const c10::IValue& indices) {
 }
 
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  static const Names always = {"nonzero",  "nonzero_numpy", "argwhere",           "masked_select", "bincount",
-                               "_unique",  "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
-                               "histogram", "histogramdd",  "histc_auto",         "combinations"};
+  static const Names always = {
+      "nonzero",   "nonzero_numpy", "argwhere",           "masked_select", "bincount",
+      "_unique",   "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
+      "histogram", "histogramdd",   "histc_auto",         "combinations"};
   std::string_view name = base_name(op);
   if (always.count(name)) return true;
   if (name == "index") return arguments.size() > 1 && indexes_by_mask(arguments[1]);
   if (name == "where") return arguments.size() == 1;
-  if (name == "repeat_interleave") {   // the length is the sum of the repeats, a tensor
+  if (name == "repeat_interleave") {  // the length is the sum of the repeats, a tensor
     for (const auto& argument : op.schema().arguments())
       if (argument.name() == "repeats") return argument.type()->kind() == c10::TypeKind::TensorType;
   }
@@ -92,7 +93,8 @@ std::optional<c10::OperatorHandle> functional_twin(const c10::OperatorHandle& op
   if (!twin) return std::nullopt;
   const auto& wanted = op.schema().arguments();
   const auto& given = twin->schema().arguments();
-  if (wanted.size() != given.size() || twin->schema().returns().size() != 1 || graph::writes(*twin)) return std::nullopt;
+  if (wanted.size() != given.size() || twin->schema().returns().size() != 1 || graph::writes(*twin))
+    return std::nullopt;
   for (size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i].name() != given[i].name() || *wanted[i].type() != *given[i].type()) return std::nullopt;
   return *twin;
@@ -100,19 +102,22 @@ std::optional<c10::OperatorHandle> functional_twin(const c10::OperatorHandle& op
 
 bool is_arithmetic(const c10::OperatorHandle& op) {
   static const Names names = {
-      "add",  "sub",  "rsub", "mul",    "div",    "true_divide", "floor_divide", "remainder", "fmod",   "pow",   "neg", "negative",
-      "abs",  "sum",  "mean", "prod",   "cumsum", "cumprod",     "std",          "var",       "exp",    "log",   "sqrt", "matmul",
-      "mm",   "bmm",  "dot",  "softmax", "log_softmax", "sigmoid", "tanh",       "relu",      "clamp",  "norm",  "square", "reciprocal",
-      "linear", "subtract", "multiply", "divide", "nan_to_num", "round", "floor", "ceil",     "sign"};
+      "add",        "sub",     "rsub",   "mul",        "div",         "true_divide", "floor_divide", "remainder",
+      "fmod",       "pow",     "neg",    "negative",   "abs",         "sum",         "mean",         "prod",
+      "cumsum",     "cumprod", "std",    "var",        "exp",         "log",         "sqrt",         "matmul",
+      "mm",         "bmm",     "dot",    "softmax",    "log_softmax", "sigmoid",     "tanh",         "relu",
+      "clamp",      "norm",    "square", "reciprocal", "linear",      "subtract",    "multiply",     "divide",
+      "nan_to_num", "round",   "floor",  "ceil",       "sign"};
   std::string_view name = base_name(op);
   if (!name.empty() && name.back() == '_') name.remove_suffix(1);
   return op.operator_name().name.rfind("aten::", 0) == 0 && names.count(name);
 }
 
 bool moves_data(const c10::OperatorHandle& op) {
-  static const Names names = {"clone", "alias", "contiguous", "detach", "where",  "select",      "slice",    "index",
-                              "index_select", "cat", "concat", "masked_fill", "flip", "roll", "narrow", "take_ok_p",
-                              "take_err_p", "index_put", "slice_scatter", "select_scatter", "expand", "expand_as", "repeat"};
+  static const Names names = {
+      "clone",        "alias",     "contiguous",    "detach",         "where",  "select",    "slice",  "index",
+      "index_select", "cat",       "concat",        "masked_fill",    "flip",   "roll",      "narrow", "take_ok_p",
+      "take_err_p",   "index_put", "slice_scatter", "select_scatter", "expand", "expand_as", "repeat"};
   return names.count(base_name(op));
 }
 

@@ -10,8 +10,8 @@
 namespace triage::capture {
 
 struct Refusal {
-  std::string what;   // a clause: what the operator does that one graph cannot hold
-  std::string hint;   // a sentence: what to do instead
+  std::string what;  // a clause: what the operator does that one graph cannot hold
+  std::string hint;  // a sentence: what to do instead
 };
 
 /// Why a call of `op` cannot be captured; nothing where it can.

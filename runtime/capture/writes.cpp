@@ -38,11 +38,14 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     return stop("writes inside a branch of IF to a tensor made outside of it, and every branch runs",
                 "Return the new value from the branch.");
   if (shares_memory(target))
-    return stop("writes to a tensor that shares its memory with another one", "Use the form without the underscore, or clone first.");
+    return stop("writes to a tensor that shares its memory with another one",
+                "Use the form without the underscore, or clone first.");
   if (graph::is_random(op))
-    return stop("fills a tensor with random numbers in place", "Use torch.rand_like, torch.randn_like or torch.bernoulli.");
+    return stop("fills a tensor with random numbers in place",
+                "Use torch.rand_like, torch.randn_like or torch.bernoulli.");
   auto twin = functional_twin(op);
-  if (!twin) return stop("writes in place and has no form that returns its result", "Build the new tensor with torch.where.");
+  if (!twin)
+    return stop("writes in place and has no form that returns its result", "Build the new tensor with torch.where.");
 
   std::vector<c10::IValue> operands(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
   torch::jit::Stack results = operands;
@@ -51,7 +54,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (fresh.sizes() != target.sizes())
     return stop("would change the shape of what it writes to", "Use the form without the underscore.");
   append(*twin, operands, results);
-  if (fresh.scalar_type() != target.scalar_type()) {   // in place, the target's dtype stays
+  if (fresh.scalar_type() != target.scalar_type()) {  // in place, the target's dtype stays
     static const auto to_dtype = c10::Dispatcher::singleton().findSchemaOrThrow("aten::to", "dtype");
     operands = {results.back(), target.scalar_type(), false, false, c10::IValue()};
     results = operands;
@@ -59,12 +62,13 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     append(to_dtype, operands, results);
   }
   graph::Value* value = value_of(results.back().toTensor());
-  op.callBoxed(&stack);   // the script's tensor itself changes, as it would eagerly
+  op.callBoxed(&stack);  // the script's tensor itself changes, as it would eagerly
   value->is_flags |= found->second.value->is_flags;
   traced_[target.unsafeGetTensorImpl()].value = value;
 }
 
-ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs) : inputs_(inputs.begin(), inputs.end()), previous_(protecting) {
+ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs)
+    : inputs_(inputs.begin(), inputs.end()), previous_(protecting) {
   protecting = this;
 }
 
@@ -82,7 +86,8 @@ void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack
     if (!target.defined() || !target.has_storage()) continue;
     for (const auto& input : protecting->inputs_)
       if (input.has_storage() && input.is_alias_of(target))
-        throw Error("`" + base_name(op) + "` would write to an input of the policy in place; inputs belong to the host. "
+        throw Error("`" + base_name(op) +
+                    "` would write to an input of the policy in place; inputs belong to the host. "
                     "Write to a copy (x:clone()), or use the form that returns its result.");
   }
 }

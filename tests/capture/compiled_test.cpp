@@ -149,11 +149,13 @@ TEST_CASE("an in-place operator on an intermediate is captured as its functional
 }
 
 TEST_CASE("an in-place operator keeps the dtype of what it writes to") {
-  auto fn = script([](auto inputs, auto) {
-    at::Tensor y = op("aten::relu", "", {inputs[0]});
-    op("aten::add_", "Tensor", {y, inputs[1], 1});
-    return std::vector<at::Tensor>{y};
-  }, {{"z", "w"}, {}, {}});
+  auto fn = script(
+      [](auto inputs, auto) {
+        at::Tensor y = op("aten::relu", "", {inputs[0]});
+        op("aten::add_", "Tensor", {y, inputs[1], 1});
+        return std::vector<at::Tensor>{y};
+      },
+      {{"z", "w"}, {}, {}});
   Compiled compiled(fn, {});
   at::Tensor z = at::rand({4}), w = at::rand({4}, at::kDouble);
   for (int call = 0; call < 2; ++call) {
@@ -191,7 +193,9 @@ TEST_CASE("a policy cannot write to an input of the host") {
 }
 
 TEST_CASE("an output shares no memory with an input, unless it is that input") {
-  auto view = script([](auto inputs, auto) { return std::vector<at::Tensor>{op("aten::select", "int", {inputs[0], 0, 0})}; });
+  auto view = script([](auto inputs, auto) {
+    return std::vector<at::Tensor>{op("aten::select", "int", {inputs[0], 0, 0})};
+  });
   auto same = script([](auto inputs, auto) { return std::vector<at::Tensor>{inputs[0]}; });
   Compiled views(view, {}), identity(same, {});
   at::Tensor z = at::randn({2, 3});
@@ -202,15 +206,18 @@ TEST_CASE("an output shares no memory with an input, unless it is that input") {
 }
 
 TEST_CASE("params are inputs of the graph: another value needs no new graph") {
-  auto fn = script([](auto inputs, auto params) { return std::vector<at::Tensor>{op("aten::mul", "Tensor", {inputs[0], params[0]})}; },
-                   {{"z"}, {}, {{"k", 2.0}}});
+  auto fn = script(
+      [](auto inputs, auto params) {
+        return std::vector<at::Tensor>{op("aten::mul", "Tensor", {inputs[0], params[0]})};
+      },
+      {{"z"}, {}, {{"k", 2.0}}});
   Compiled compiled(fn, {});
   at::Tensor z = at::randn({3}, at::kHalf);
   for (double k : {2.0, 3.5, -1.0}) {
     at::Tensor param = at::scalar_tensor(k, at::kDouble);
     param.unsafeGetTensorImpl()->set_wrapped_number(true);
     at::Tensor got = run(compiled, {z}, {param})[0];
-    CHECK((got.scalar_type() == at::kHalf));   // a wrapped number does not promote
+    CHECK((got.scalar_type() == at::kHalf));  // a wrapped number does not promote
     CHECK(got.equal(z * k));
   }
   CHECK(fn->calls == 1);
@@ -218,8 +225,10 @@ TEST_CASE("params are inputs of the graph: another value needs no new graph") {
 
 TEST_CASE("random operators draw as in eager, and a draw inside a branch is a break") {
   auto fn = script([](auto inputs, auto) {
-    at::Tensor a = op("aten::rand_like", "", {inputs[0], c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
-    at::Tensor b = op("aten::rand_like", "", {inputs[0], c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
+    at::Tensor a = op("aten::rand_like", "",
+                      {inputs[0], c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
+    at::Tensor b = op("aten::rand_like", "",
+                      {inputs[0], c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
     return std::vector<at::Tensor>{op_add(a, b)};
   });
   Compiled compiled(fn, {});
@@ -242,7 +251,7 @@ TEST_CASE("arithmetic on flags is an error that says what to do") {
   CHECK_THROWS_SAYING(Error, run(compiled, {at::randn({2, 2})}), "arithmetic on a flags tensor");
 }
 
-TEST_CASE("data that flags select is data")  {
+TEST_CASE("data that flags select is data") {
   auto fn = script([](auto inputs, auto) {
     at::Tensor f = op("triage::new", "", {inputs[0], 16, at::kLong});
     return std::vector<at::Tensor>{op_add(op("triage::take_ok_p", "", {f, inputs[0], 0.0}), inputs[0])};
@@ -307,7 +316,9 @@ TEST_CASE("prepare captures for shapes in use before a call comes") {
 }
 
 TEST_CASE("gradients flow through a captured graph") {
-  auto fn = script([](auto inputs, auto) { return std::vector<at::Tensor>{op("aten::mul", "Tensor", {inputs[0], op_relu(inputs[0])})}; });
+  auto fn = script([](auto inputs, auto) {
+    return std::vector<at::Tensor>{op("aten::mul", "Tensor", {inputs[0], op_relu(inputs[0])})};
+  });
   Compiled compiled(fn, {});
   for (int call = 0; call < 2; ++call) {
     at::Tensor z = at::tensor({-1.0, 2.0}).requires_grad_();

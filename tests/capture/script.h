@@ -53,14 +53,14 @@ inline std::vector<at::Tensor> run(capture::Compiled& compiled, const std::vecto
 }  // namespace triage::test
 
 /// The message of the E that `expression` throws must contain `text`.
-#define CHECK_THROWS_SAYING(E, expression, text)                                    \
-  do {                                                                              \
-    std::string said_;                                                              \
-    try {                                                                           \
-      (void)(expression);                                                           \
-      said_ = "(nothing was thrown)";                                               \
-    } catch (const E& error_) {                                                     \
-      said_ = error_.what();                                                        \
-    }                                                                               \
-    CHECK_MESSAGE(said_.find(text) != std::string::npos, "it said: " << said_);       \
+#define CHECK_THROWS_SAYING(E, expression, text)                                \
+  do {                                                                          \
+    std::string said_;                                                          \
+    try {                                                                       \
+      (void)(expression);                                                       \
+      said_ = "(nothing was thrown)";                                           \
+    } catch (const E& error_) {                                                 \
+      said_ = error_.what();                                                    \
+    }                                                                           \
+    CHECK_MESSAGE(said_.find(text) != std::string::npos, "it said: " << said_); \
   } while (false)

@@ -6,12 +6,12 @@
 #include <doctest/doctest.h>
 #include <triage/triage.h>
 
+#include <unistd.h>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
-#include <unistd.h>
 
 namespace fs = std::filesystem;
 
@@ -57,7 +57,9 @@ std::vector<Example> all_examples(const std::string& language) {
   return found;
 }
 
-bool is_policy(const std::string& text) { return text.rfind("return ", 0) == 0 || text.find("\nreturn ") != std::string::npos; }
+bool is_policy(const std::string& text) {
+  return text.rfind("return ", 0) == 0 || text.find("\nreturn ") != std::string::npos;
+}
 
 std::vector<std::string> promised_output(const std::string& text) {
   std::vector<std::string> lines;
@@ -108,7 +110,8 @@ TEST_CASE("policies in the docs run, and their tests pass") {
     if (!is_policy(example.text)) continue;
     CAPTURE(example.file);
     CAPTURE(example.line);
-    triage::Policy policy = runtime.load_source(example.text, example.file + ":" + std::to_string(example.line) + ".lua");
+    triage::Policy policy =
+        runtime.load_source(example.text, example.file + ":" + std::to_string(example.line) + ".lua");
     REQUIRE(policy.signature().inputs == std::vector<std::string>{"z"});
     for (int64_t rows : {0, 1, 33}) {
       at::Tensor z = at::randn({rows, 4});

@@ -8,7 +8,7 @@
 namespace triage::lua {
 namespace {
 
-const char libraries = 0;   // its address is the registry key of the set of library tables
+const char libraries = 0;  // its address is the registry key of the set of library tables
 
 constexpr int max_depth = 60;
 constexpr int max_values = 20'000;
@@ -25,13 +25,26 @@ class Reader {
     index = lua_absindex(L_, index);
     if (++values_ > max_values || depth > max_depth) return opaque();
     switch (lua_type(L_, index)) {
-      case LUA_TNIL: text_ += 'n'; break;
-      case LUA_TBOOLEAN: text_ += lua_toboolean(L_, index) ? 'T' : 'F'; break;
-      case LUA_TNUMBER: number(index); break;
-      case LUA_TSTRING: string(index); break;
-      case LUA_TTABLE: table(index, depth); break;
-      case LUA_TFUNCTION: function(index, depth); break;
-      default: userdata(index);
+      case LUA_TNIL:
+        text_ += 'n';
+        break;
+      case LUA_TBOOLEAN:
+        text_ += lua_toboolean(L_, index) ? 'T' : 'F';
+        break;
+      case LUA_TNUMBER:
+        number(index);
+        break;
+      case LUA_TSTRING:
+        string(index);
+        break;
+      case LUA_TTABLE:
+        table(index, depth);
+        break;
+      case LUA_TFUNCTION:
+        function(index, depth);
+        break;
+      default:
+        userdata(index);
     }
   }
 
@@ -48,8 +61,10 @@ class Reader {
   void opaque() { bytes('E', context(L_).epoch); }
 
   void number(int index) {
-    if (lua_isinteger(L_, index)) bytes('i', lua_tointeger(L_, index));
-    else bytes('d', lua_tonumber(L_, index));
+    if (lua_isinteger(L_, index))
+      bytes('i', lua_tointeger(L_, index));
+    else
+      bytes('d', lua_tonumber(L_, index));
   }
 
   void string(int index) {
@@ -111,8 +126,10 @@ class Reader {
   void function(int index, int depth) {
     if (!first_visit(index) || lua_iscfunction(L_, index)) return;
     for (int i = 1; const char* name = lua_getupvalue(L_, index, i); ++i) {
-      if (std::string_view(name) == "_ENV" && lua_istable(L_, -1)) globals(lua_gettop(L_), depth);
-      else value(-1, depth + 1);
+      if (std::string_view(name) == "_ENV" && lua_istable(L_, -1))
+        globals(lua_gettop(L_), depth);
+      else
+        value(-1, depth + 1);
       lua_pop(L_, 1);
     }
     text_ += ')';

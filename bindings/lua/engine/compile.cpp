@@ -51,7 +51,7 @@ class FunctionScript final : public Script {
     size_t next = 0;
     for (int i = first_argument_; i <= last; ++i)
       test_tensor(L, i) ? push_tensor(L, inputs[next++]) : lua_pushvalue(L, i);
-    lua_call(L, last - first_argument_ + 1, LUA_MULTRET);   // errors pass through to the script that called
+    lua_call(L, last - first_argument_ + 1, LUA_MULTRET);  // errors pass through to the script that called
     std::vector<at::Tensor> results;
     flags_outputs_.clear();
     bool tensors_only = true;
@@ -64,7 +64,8 @@ class FunctionScript final : public Script {
     }
     if (!tensors_only) {
       if (Recorder* recorder = Recorder::current())
-        recorder->graph_break("the function returns a value that is no tensor", "Return tensors only, or do not compile this function.");
+        recorder->graph_break("the function returns a value that is no tensor",
+                              "Return tensors only, or do not compile this function.");
       lua_createtable(L, lua_gettop(L) - base, 1);
       for (int i = base + 1; i < lua_gettop(L); ++i) {
         lua_pushvalue(L, i);
@@ -99,7 +100,7 @@ struct CompiledFunction {
   std::string name;
   Compiled::Options options;
   std::map<std::string, Bucket> buckets;
-  Bucket* last = nullptr;      // of the last call, still right while the epoch has not moved
+  Bucket* last = nullptr;  // of the last call, still right while the epoch has not moved
   uint64_t last_epoch = 0;
   std::string last_arguments;
 };
@@ -134,15 +135,16 @@ std::string read_arguments(lua_State* L, int first, std::vector<at::Tensor>& ten
     } else if (lua_isnoneornil(L, i) || lua_isboolean(L, i)) {
       plain += lua_isnil(L, i) ? 'n' : lua_toboolean(L, i) ? 'T' : 'F';
     } else {
-      luaL_error(L, "compiled function: argument %d: expected a tensor, number, string, boolean or nil, got a %s", i - first + 1,
-                 luaL_typename(L, i));
+      luaL_error(L, "compiled function: argument %d: expected a tensor, number, string, boolean or nil, got a %s",
+                 i - first + 1, luaL_typename(L, i));
     }
   }
   return plain;
 }
 
 CompiledFunction::Bucket& bucket_for(lua_State* L, CompiledFunction& function, const std::string& arguments) {
-  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments) return *function.last;
+  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
+    return *function.last;
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   std::string key = arguments + '|' + closure_state(L, -1);
   lua_pop(L, 1);
@@ -151,7 +153,8 @@ CompiledFunction::Bucket& bucket_for(lua_State* L, CompiledFunction& function, c
   if (!bucket.compiled) {
     std::vector<std::string> inputs;
     for (size_t i = 0; i < arguments.size() && i < 64; ++i) inputs.push_back("arg" + std::to_string(i));
-    bucket.script = std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
+    bucket.script =
+        std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
     bucket.compiled = std::make_unique<Compiled>(bucket.script, function.options);
   }
   function.last = &bucket;
@@ -162,7 +165,7 @@ CompiledFunction::Bucket& bucket_for(lua_State* L, CompiledFunction& function, c
 
 int compiled_call(lua_State* L) {
   CompiledFunction& function = check_compiled(L, 1);
-  if (Recorder::current()) {   // inside another capture: part of that graph
+  if (Recorder::current()) {  // inside another capture: part of that graph
     lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
     lua_replace(L, 1);
     lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
@@ -214,12 +217,16 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   lua_pushnil(L);
   while (lua_next(L, index)) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-    if (key == "fullgraph" && lua_isboolean(L, -1)) function.options.fullgraph = lua_toboolean(L, -1);
-    else if (key == "backend" && lua_type(L, -1) == LUA_TSTRING) function.options.backend = lua_tostring(L, -1);
-    else if (key == "name" && lua_type(L, -1) == LUA_TSTRING) function.name = lua_tostring(L, -1);
+    if (key == "fullgraph" && lua_isboolean(L, -1))
+      function.options.fullgraph = lua_toboolean(L, -1);
+    else if (key == "backend" && lua_type(L, -1) == LUA_TSTRING)
+      function.options.backend = lua_tostring(L, -1);
+    else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
+      function.name = lua_tostring(L, -1);
     else
-      throw InputError("triage.compile: option '" + (key.empty() ? std::string("?") : key) +
-                       "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string), name (string).");
+      throw InputError(
+          "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
+          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string), name (string).");
     lua_pop(L, 1);
   }
 }
@@ -234,7 +241,7 @@ CompiledFunction& push_compiled(lua_State* L) {
     if (context.print) context.print("triage: " + text);
   };
   read_compile_options(L, 2, *function);
-  find_backend(function->options.backend);   // an unknown name is an error now, not at the first call
+  find_backend(function->options.backend);  // an unknown name is an error now, not at the first call
   lua_pushvalue(L, 1);
   function->function = luaL_ref(L, LUA_REGISTRYINDEX);
   auto** holder = static_cast<CompiledFunction**>(lua_newuserdatauv(L, sizeof(CompiledFunction*), 0));
@@ -254,7 +261,7 @@ int explain(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   int count = lua_gettop(L) - 1;
   lua_pushnil(L);
-  lua_insert(L, 2);   // no options
+  lua_insert(L, 2);  // no options
   CompiledFunction& function = push_compiled(L);
   lua_insert(L, 3);
   lua_pushcfunction(L, guarded<compiled_call>);
@@ -280,14 +287,16 @@ int explain(lua_State* L) {
     lua_setfield(L, -2, name);
   };
   lua_createtable(L, 0, 6);
-  for (auto [name, number] : {std::pair("graph_count", graphs.size()), {"graph_break_count", breaks.size()}, {"op_count", ops}}) {
+  for (auto [name, number] :
+       {std::pair("graph_count", graphs.size()), {"graph_break_count", breaks.size()}, {"op_count", ops}}) {
     lua_pushinteger(L, static_cast<lua_Integer>(number));
     lua_setfield(L, -2, name);
   }
   set_list("break_reasons", breaks);
   set_list("graphs", graphs);
   set_list("guards", guards);
-  std::string text = fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\n", graphs.size(), breaks.size(), ops);
+  std::string text =
+      fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\n", graphs.size(), breaks.size(), ops);
   for (size_t i = 0; i < breaks.size(); ++i) text += fmt::format("Break Reason {}: {}\n", i + 1, breaks[i]);
   for (size_t i = 0; i < graphs.size(); ++i) text += fmt::format("\n{}Out Guards:\n{}", graphs[i], guards[i]);
   lua_pushlstring(L, text.data(), text.size());

@@ -42,9 +42,10 @@ std::string lua_library() {
 void check_lua_library() {
   static const bool fine = unwinds();
   if (!fine)
-    throw LoadError("cannot load policies: this process takes Lua from " + lua_library() +
-                    ", which is compiled as C and would skip C++ destructors. triage needs liblua5.4-c++. "
-                    "Link the program with lua5.4-c++ in place of lua5.4, or load triage with dlopen(..., RTLD_DEEPBIND).");
+    throw LoadError(
+        "cannot load policies: this process takes Lua from " + lua_library() +
+        ", which is compiled as C and would skip C++ destructors. triage needs liblua5.4-c++. "
+        "Link the program with lua5.4-c++ in place of lua5.4, or load triage with dlopen(..., RTLD_DEEPBIND).");
 }
 
 }  // namespace triage::lua

@@ -23,10 +23,14 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
   const bool traced = Recorder::current() != nullptr;
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor& value = values[i];
-    if (traced) push_tensor(L, value);
-    else if (value.scalar_type() == at::kBool) lua_pushboolean(L, value.item().toBool());
-    else if (at::isIntegralType(value.scalar_type(), false)) lua_pushinteger(L, value.item().toLong());
-    else lua_pushnumber(L, value.item().toDouble());
+    if (traced)
+      push_tensor(L, value);
+    else if (value.scalar_type() == at::kBool)
+      lua_pushboolean(L, value.item().toBool());
+    else if (at::isIntegralType(value.scalar_type(), false))
+      lua_pushinteger(L, value.item().toLong());
+    else
+      lua_pushnumber(L, value.item().toDouble());
     lua_setfield(L, -2, params[i].name.c_str());
   }
 }
@@ -40,13 +44,13 @@ std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefini
   int count = lua_gettop(L) - first + 1;
   const auto& names = policy.signature.outputs;
   if (!names.empty() && static_cast<size_t>(count) != names.size())
-    throw PolicyError("policy '" + policy.name + "' names " + std::to_string(names.size()) + " outputs and returned " + std::to_string(count) +
-                      (count == 1 ? " value" : " values"));
+    throw PolicyError("policy '" + policy.name + "' names " + std::to_string(names.size()) + " outputs and returned " +
+                      std::to_string(count) + (count == 1 ? " value" : " values"));
   for (int i = 0; i < count; ++i) {
     const at::Tensor* tensor = test_tensor(L, first + i);
     if (!tensor)
-      throw PolicyError("policy '" + policy.name + "' returned " + described(L, first + i) + " as result " + std::to_string(i + 1) +
-                        "; a policy returns tensors");
+      throw PolicyError("policy '" + policy.name + "' returned " + described(L, first + i) + " as result " +
+                        std::to_string(i + 1) + "; a policy returns tensors");
     results.push_back(*tensor);
   }
   return results;
@@ -78,7 +82,8 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options) {
 
 LuaScript::~LuaScript() = default;
 
-std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline) {
+std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
+                                        Deadline deadline) {
   lua_State* L = state_->lua();
   Budget budget(*state_, deadline);
   FlagsTracker tracker;
@@ -112,7 +117,7 @@ std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
     std::string name = "test " + std::to_string(i), failure;
     Budget budget(*state_);
     try {
-      in_protected_call(L, [&](lua_State* L) {   // check(run(args()))
+      in_protected_call(L, [&](lua_State* L) {  // check(run(args()))
         lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);
         lua_rawgeti(L, 1, i);
         if (lua_getfield(L, 2, "name") == LUA_TSTRING) name = lua_tostring(L, -1);
@@ -125,14 +130,17 @@ std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
         int given = lua_gettop(L) - run;
         int wanted = static_cast<int>(policy_.signature.inputs.size());
         if (given != wanted)
-          throw PolicyError("`args` returned " + std::to_string(given) + " values, the policy takes " + std::to_string(wanted) + " inputs");
+          throw PolicyError("`args` returned " + std::to_string(given) + " values, the policy takes " +
+                            std::to_string(wanted) + " inputs");
         std::vector<at::Tensor> defaults;
-        for (const auto& param : policy_.signature.params) defaults.push_back(at::scalar_to_tensor(param.value.toScalar()));
+        for (const auto& param : policy_.signature.params)
+          defaults.push_back(at::scalar_to_tensor(param.value.toScalar()));
         push_params(L, policy_.signature.params, defaults);
         lua_call(L, given + 1, LUA_MULTRET);
         lua_call(L, lua_gettop(L) - run + 1, 1);
         const at::Tensor* verdict = test_tensor(L, -1);
-        bool passed = verdict ? verdict->numel() == 1 && verdict->item().toBool() : !(lua_isboolean(L, -1) && !lua_toboolean(L, -1));
+        bool passed = verdict ? verdict->numel() == 1 && verdict->item().toBool()
+                              : !(lua_isboolean(L, -1) && !lua_toboolean(L, -1));
         if (!passed) failure = "check returned false";
       });
     } catch (const std::exception& error) {

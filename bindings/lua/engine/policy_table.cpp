@@ -10,9 +10,10 @@
 namespace triage::lua {
 namespace {
 
-const char policy_mark = 0;   // its address is the registry key of the metatable that marks policies
+const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 8> fields = {"name", "inputs", "outputs", "params", "fullgraph", "run", "tests", "signature"};
+constexpr std::array<std::string_view, 8> fields = {"name",      "inputs", "outputs", "params",
+                                                    "fullgraph", "run",    "tests",   "signature"};
 
 bool is_name(const std::string& text) {
   if (text.empty() || !(std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_')) return false;
@@ -23,10 +24,12 @@ void check_known_fields(lua_State* L, int table) {
   lua_pushnil(L);
   while (lua_next(L, table)) {
     lua_pop(L, 1);
-    if (lua_type(L, -1) != LUA_TSTRING) throw LoadError("policy: expected named fields only (name, inputs, outputs, params, fullgraph, run, tests)");
+    if (lua_type(L, -1) != LUA_TSTRING)
+      throw LoadError("policy: expected named fields only (name, inputs, outputs, params, fullgraph, run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
-      throw LoadError("policy: there is no field '" + key + "'. Known fields: name, inputs, outputs, params, fullgraph, run, tests, signature.");
+      throw LoadError("policy: there is no field '" + key +
+                      "'. Known fields: name, inputs, outputs, params, fullgraph, run, tests, signature.");
   }
 }
 
@@ -38,7 +41,8 @@ bool get_field(lua_State* L, int table, const char* name, int type, const char* 
     return false;
   }
   if (got != type)
-    throw LoadError(std::string("policy: field '") + name + "': expected " + expected + ", got a " + lua_typename(L, got));
+    throw LoadError(std::string("policy: field '") + name + "': expected " + expected + ", got a " +
+                    lua_typename(L, got));
   return true;
 }
 
@@ -50,7 +54,8 @@ std::vector<std::string> read_names(lua_State* L, int table, const char* field) 
     bool is_string = lua_rawgeti(L, list, i) == LUA_TSTRING;
     std::string name = is_string ? lua_tostring(L, -1) : "";
     if (!is_name(name))
-      throw LoadError(std::string("policy: field '") + field + "': entry " + std::to_string(i) + " is no name (letters, digits and _)");
+      throw LoadError(std::string("policy: field '") + field + "': entry " + std::to_string(i) +
+                      " is no name (letters, digits and _)");
     if (std::find(names.begin(), names.end(), name) != names.end())
       throw LoadError(std::string("policy: field '") + field + "' names '" + name + "' twice");
     names.push_back(std::move(name));
@@ -70,10 +75,14 @@ std::vector<Param> read_params(lua_State* L, int table) {
       throw LoadError("policy: field 'params': expected names and numbers, as in params = { limit = 1e6 }");
     std::string name = lua_tostring(L, -2);
     c10::IValue value;
-    if (lua_isboolean(L, -1)) value = static_cast<bool>(lua_toboolean(L, -1));
-    else if (lua_isinteger(L, -1)) value = static_cast<int64_t>(lua_tointeger(L, -1));
-    else if (lua_type(L, -1) == LUA_TNUMBER) value = static_cast<double>(lua_tonumber(L, -1));
-    else throw LoadError("policy: param '" + name + "': expected a number or a boolean, got a " + luaL_typename(L, -1));
+    if (lua_isboolean(L, -1))
+      value = static_cast<bool>(lua_toboolean(L, -1));
+    else if (lua_isinteger(L, -1))
+      value = static_cast<int64_t>(lua_tointeger(L, -1));
+    else if (lua_type(L, -1) == LUA_TNUMBER)
+      value = static_cast<double>(lua_tonumber(L, -1));
+    else
+      throw LoadError("policy: param '" + name + "': expected a number or a boolean, got a " + luaL_typename(L, -1));
     params.push_back({std::move(name), std::move(value)});
     lua_pop(L, 1);
   }
@@ -108,7 +117,8 @@ void check_tests(lua_State* L, int table) {
     std::string where = "policy: test " + std::to_string(i);
     if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");
     for (const char* field : {"args", "check"}) {
-      if (lua_getfield(L, -1, field) != LUA_TFUNCTION) throw LoadError(where + ": field '" + field + "': expected a function");
+      if (lua_getfield(L, -1, field) != LUA_TFUNCTION)
+        throw LoadError(where + ": field '" + field + "': expected a function");
       lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -118,16 +128,19 @@ void check_tests(lua_State* L, int table) {
 
 /// policy {...}
 int make_policy(lua_State* L) {
-  if (lua_type(L, 1) != LUA_TTABLE) throw LoadError(std::string("policy: expected a table, got a ") + luaL_typename(L, 1));
+  if (lua_type(L, 1) != LUA_TTABLE)
+    throw LoadError(std::string("policy: expected a table, got a ") + luaL_typename(L, 1));
   lua_settop(L, 1);
   check_known_fields(L, 1);
-  if (!get_field(L, 1, "run", LUA_TFUNCTION, "a function")) throw LoadError("policy: field 'run' is missing: the function of the policy");
+  if (!get_field(L, 1, "run", LUA_TFUNCTION, "a function"))
+    throw LoadError("policy: field 'run' is missing: the function of the policy");
   lua_pop(L, 1);
   read_names(L, 1, "inputs");
   read_names(L, 1, "outputs");
   read_params(L, 1);
   check_tests(L, 1);
-  for (auto [field, type, expected] : {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
+  for (auto [field, type, expected] :
+       {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
     if (get_field(L, 1, field, type, expected)) lua_pop(L, 1);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &policy_mark);
   lua_setmetatable(L, 1);
@@ -146,7 +159,9 @@ PolicyDefinition read_function(lua_State* L, std::string name) {
   PolicyDefinition policy;
   policy.name = std::move(name);
   if (takes_any_number(L))
-    throw LoadError("the policy's function takes `...`, so its inputs have no names. Write the parameters out, or use policy { inputs = {...}, run = ... }.");
+    throw LoadError(
+        "the policy's function takes `...`, so its inputs have no names. Write the parameters out, or use policy { "
+        "inputs = {...}, run = ... }.");
   policy.signature.inputs = parameter_names(L);
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
   return policy;
@@ -169,12 +184,15 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   }
   lua_getfield(L, table, "run");
   if (policy.signature.inputs.empty()) {
-    if (takes_any_number(L)) throw LoadError("policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }");
+    if (takes_any_number(L))
+      throw LoadError("policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }");
     policy.signature.inputs = parameter_names(L);
-    if (!policy.signature.params.empty() && !policy.signature.inputs.empty()) policy.signature.inputs.pop_back();   // run(z, f, p)
+    if (!policy.signature.params.empty() && !policy.signature.inputs.empty())
+      policy.signature.inputs.pop_back();  // run(z, f, p)
   }
   for (const auto& param : policy.signature.params)
-    if (std::find(policy.signature.inputs.begin(), policy.signature.inputs.end(), param.name) != policy.signature.inputs.end())
+    if (std::find(policy.signature.inputs.begin(), policy.signature.inputs.end(), param.name) !=
+        policy.signature.inputs.end())
       throw LoadError("policy: '" + param.name + "' is both an input and a param");
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
   if (get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) policy.tests = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -198,8 +216,10 @@ PolicyDefinition read_policy(lua_State* L, const std::string& path) {
   std::string name = std::filesystem::path(path).stem().string();
   if (lua_isfunction(L, -1)) return read_function(L, name);
   if (is_policy(L, -1)) return read_table(L, name);
-  if (lua_istable(L, -1)) throw LoadError("the script returned a plain table; a policy is a function, or what policy {...} returns");
-  throw LoadError(std::string("the script returned ") + (lua_isnil(L, -1) ? "nothing" : std::string("a ") + luaL_typename(L, -1)) +
+  if (lua_istable(L, -1))
+    throw LoadError("the script returned a plain table; a policy is a function, or what policy {...} returns");
+  throw LoadError(std::string("the script returned ") +
+                  (lua_isnil(L, -1) ? "nothing" : std::string("a ") + luaL_typename(L, -1)) +
                   "; a policy file ends with `return function(z) ... end` or `return policy {...}`");
 }
 

@@ -13,7 +13,7 @@ struct PolicyDefinition {
   Signature signature;
   bool fullgraph = false;
   int run = LUA_NOREF;
-  int tests = LUA_NOREF;    // the list `tests`, where there is one
+  int tests = LUA_NOREF;  // the list `tests`, where there is one
 };
 
 /// Pushes the function `policy`, which checks the table it is given and marks it.

@@ -1,5 +1,5 @@
--- Finds the same images, and asks the model again for those rows: what the digit is lies in the shape of the strokes, not in
--- how bright they are, so the image is scaled back to 0..1 first. Healthy rows keep their logits to the bit.
+-- Finds the same images, and asks the model again for those rows. What the digit is lies in the shape of the strokes,
+-- not in how bright they are, so the image is scaled back to 0..1 first. Healthy rows keep their logits to the bit.
 return policy {
   name = "repair",
   inputs = { "x", "hidden", "logits", "w0", "b0", "w2", "b2", "w", "b" },
