@@ -1,6 +1,6 @@
 # Writes OUTPUT, a C++ file that holds the texts of the Lua prelude: cmake -DOUTPUT=... -DSOURCES=a.lua;b.lua -P EmbedPrelude.cmake
 # String literals of moderate length, one a line of Lua: a raw string would meet the compilers' limits and `)"`.
-set(content "// Generated from scripts/prelude by cmake/EmbedPrelude.cmake.\n#include \"bindings/lua/prelude.h\"\n\n")
+set(content "// Generated from scripts/prelude by cmake/EmbedPrelude.cmake.\n#include \"bindings/lua/flags/prelude.h\"\n\n")
 string(APPEND content "namespace triage::lua {\n\nconst std::vector<PreludeFile>& prelude_files() {\n")
 string(APPEND content "  static const std::vector<PreludeFile> files = {\n")
 foreach(source IN LISTS SOURCES)

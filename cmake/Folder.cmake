@@ -1,8 +1,12 @@
-# triage_folder(NAME [DEPENDS targets...] [PCH]) makes the object library triage_NAME of all *.cpp in the current folder.
+# triage_folder(NAME [SUBFOLDERS names...] [DEPENDS targets...] [NO_PCH]) makes the object library triage_NAME of all *.cpp in the
 # Objects, not archives: a static library would drop the files that only register operators.
 function(triage_folder name)
-  cmake_parse_arguments(arg "NO_PCH" "" "DEPENDS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  cmake_parse_arguments(arg "NO_PCH" "" "DEPENDS;SUBFOLDERS" ${ARGN})
+  set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  foreach(subfolder IN LISTS arg_SUBFOLDERS)
+    list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${subfolder}/*.cpp)
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   if(NOT sources)
     add_library(triage_${name} INTERFACE)
     return()

@@ -56,15 +56,19 @@ class Recorder {
   uint64_t serial() const noexcept { return serial_; }
   bool is_flags(const at::Tensor& tensor) const;
   bool is_param(const at::Tensor& tensor) const;
-  bool knows(const at::Tensor& tensor) const;   // an input, or made during this capture
+  bool knows(const at::Tensor& tensor) const;  // an input, or made during this capture
   /// Whether `tensor` shares memory with another tensor of this capture, so that a write to it cannot be captured.
   bool shares_memory(const at::Tensor& tensor) const;
 
   /// --- the result ---
-  struct SizeGuard { size_t input; int64_t dim; int64_t size; };
+  struct SizeGuard {
+    size_t input;
+    int64_t dim;
+    int64_t size;
+  };
   struct Result {
     graph::Graph graph;
-    std::vector<SizeGuard> sizes;    // specialised sizes of inputs
+    std::vector<SizeGuard> sizes;  // specialised sizes of inputs
   };
   /// What broke the capture, if anything did.
   const std::optional<GraphBreakError>& broken() const { return broken_; }
@@ -83,12 +87,12 @@ class Recorder {
   void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
 
   struct Traced {
-    at::Tensor tensor;               // keeps the TensorImpl alive, so that its address stays unique
+    at::Tensor tensor;  // keeps the TensorImpl alive, so that its address stays unique
     graph::Value* value = nullptr;
-    int branch = 0;                  // depth of branches it was made at
+    int branch = 0;  // depth of branches it was made at
     bool is_param = false;
     bool is_input = false;
-    size_t input = 0;                // index of the input, where it is one
+    size_t input = 0;  // index of the input, where it is one
   };
   graph::Graph graph_;
   std::function<Source()> where_;

@@ -1,8 +1,8 @@
 #pragma once
 #include "bindings/lua/engine/protected.h"
-#include "bindings/lua/sandbox.h"
+#include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/state.h"
-#include "bindings/lua/tensor.h"
+#include "bindings/lua/tensors/tensor.h"
 
 #include <string>
 #include <vector>

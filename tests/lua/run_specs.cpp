@@ -1,5 +1,5 @@
 // Runs every tests/lua/specs/*.lua in a trusted state of its own; each test("...", fn) in them is one check here.
-#include "bindings/lua/chunk.h"
+#include "bindings/lua/loading/chunk.h"
 #include "tests/lua/lua_fixture.h"
 
 #include <doctest/doctest.h>

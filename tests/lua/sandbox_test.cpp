@@ -1,9 +1,9 @@
 // What a policy must not be able to do: each attack is stopped, and the process runs a healthy policy after it.
-#include "bindings/lua/sandbox.h"
-#include "bindings/lua/allowed_ops.h"
-#include "bindings/lua/chunk.h"
+#include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/engine/protected.h"
-#include "bindings/lua/tensor.h"
+#include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/sandbox/allowed_ops.h"
+#include "bindings/lua/tensors/tensor.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,9 +1,9 @@
 // Calls every operator that policies may reach with made-up arguments, through Lua and through the dispatcher, and
 // compares bits.
-#include "bindings/lua/allowed_ops.h"
-#include "bindings/lua/constants.h"
-#include "bindings/lua/convert.h"
-#include "bindings/lua/overloads.h"
+#include "bindings/lua/sandbox/allowed_ops.h"
+#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "tests/lua/lua_fixture.h"
 
 #include <ATen/ATen.h>

@@ -1,9 +1,9 @@
 #include "tests/rewriter/scripted.h"
 
-#include "bindings/lua/base_library.h"
-#include "bindings/lua/chunk.h"
-#include "bindings/lua/effects.h"
-#include "bindings/lua/tensor_semantics.h"
+#include "bindings/lua/loading/base_library.h"
+#include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/loading/effects.h"
+#include "bindings/lua/loading/tensor_semantics.h"
 
 namespace triage::lua {
 

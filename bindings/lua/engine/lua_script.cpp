@@ -3,7 +3,7 @@
 #include "bindings/lua/engine/library_check.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
-#include "bindings/lua/flags_library.h"
+#include "bindings/lua/flags/flags_library.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 #pragma once
 #include "bindings/lua/engine/policy_table.h"
-#include "bindings/lua/sandbox.h"
+#include "bindings/lua/sandbox/sandbox.h"
 
 #include <triage/front_end.h>
 

@@ -1,10 +1,10 @@
 #include "bindings/lua/engine/script_state.h"
 
-#include "bindings/lua/chunk.h"
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/engine/policy_table.h"
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/loading/chunk.h"
 #include "runtime/capture/recorder.h"
 
 namespace triage::lua {

@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/sandbox.h"
+#include "bindings/lua/sandbox/sandbox.h"
 
 #include <memory>
 #include <string>

@@ -20,7 +20,8 @@ class Executable {
 };
 
 /// Makes an Executable of a finished, verified graph. `examples` are inputs of the shapes in use, in graph order.
-using Backend = std::function<std::unique_ptr<Executable>(const graph::Graph& graph, const std::vector<at::Tensor>& examples)>;
+using Backend =
+    std::function<std::unique_ptr<Executable>(const graph::Graph& graph, const std::vector<at::Tensor>& examples)>;
 
 /// Backends by name; `eager` (the ATen interpreter) is always there. Thread-safe.
 void register_backend(const std::string& name, Backend backend);

@@ -28,20 +28,36 @@ class Error : public std::runtime_error {
 };
 
 /// A script could not be loaded: syntax, contract (what it returns), budget at load.
-class LoadError : public Error { using Error::Error; };
+class LoadError : public Error {
+  using Error::Error;
+};
 /// A policy's own code failed while it ran.
-class PolicyError : public Error { using Error::Error; };
+class PolicyError : public Error {
+  using Error::Error;
+};
 /// The host passed inputs or options that do not fit the policy's signature.
-class InputError : public Error { using Error::Error; };
+class InputError : public Error {
+  using Error::Error;
+};
 /// The script did what one graph cannot hold (read a value, side effect, ...).
-class GraphBreakError : public Error { using Error::Error; };
+class GraphBreakError : public Error {
+  using Error::Error;
+};
 /// A budget or deadline ran out: instructions, time, memory.
-class LimitError : public Error { using Error::Error; };
+class LimitError : public Error {
+  using Error::Error;
+};
 /// A file could not be read or written, or is not what its name says.
-class FileError : public Error { using Error::Error; };
+class FileError : public Error {
+  using Error::Error;
+};
 /// A value of the configuration is out of range.
-class ConfigError : public Error { using Error::Error; };
+class ConfigError : public Error {
+  using Error::Error;
+};
 /// A graph text or graph that does not verify.
-class GraphError : public Error { using Error::Error; };
+class GraphError : public Error {
+  using Error::Error;
+};
 
 }  // namespace triage

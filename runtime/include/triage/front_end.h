@@ -30,10 +30,10 @@ struct Signature {
 
 /// Budgets of one script. Zero means unlimited.
 struct Limits {
-  uint64_t instructions = 50'000'000;      // VM instructions per load, and per run of the function
-  double seconds = 5.0;                    // wall time, likewise
-  size_t script_bytes = 64u << 20;         // interpreter memory (soft: checked, never refused in the allocator)
-  size_t tensor_bytes = 4ull << 30;        // tensors alive that the script made
+  uint64_t instructions = 50'000'000;  // VM instructions per load, and per run of the function
+  double seconds = 5.0;                // wall time, likewise
+  size_t script_bytes = 64u << 20;     // interpreter memory (soft: checked, never refused in the allocator)
+  size_t tensor_bytes = 4ull << 30;    // tensors alive that the script made
 };
 
 /// A function of the host that policies may call (a graph break): tensors in, tensors out.
@@ -43,10 +43,10 @@ struct HostFunction {
 };
 
 struct ScriptOptions {
-  std::string path;                        // names the chunk; "policies/repair.lua"
+  std::string path;  // names the chunk; "policies/repair.lua"
   Limits limits;
   std::vector<HostFunction> host_functions;
-  std::function<void(const std::string&)> print;   // where `print` of the script goes; default: stdout
+  std::function<void(const std::string&)> print;  // where `print` of the script goes; default: stdout
 };
 
 /// One loaded version of a script, with an interpreter of its own. Not thread-safe: whoever calls it holds a mutex.
@@ -55,7 +55,7 @@ class Script {
   virtual ~Script() = default;
   virtual const std::string& name() const = 0;
   virtual const Signature& signature() const = 0;
-  virtual bool fullgraph() const = 0;      // the script asked for one graph or an error
+  virtual bool fullgraph() const = 0;  // the script asked for one graph or an error
   /// Runs the policy's function once. With a capture::Recorder current on this thread its operations are recorded.
   /// `params` are 0-dim tensors in the order of the signature. Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,

@@ -29,11 +29,11 @@ struct TensorMeta {
 
 /// An SSA value. Owned by its Graph; its address is stable.
 struct Value {
-  uint32_t id = 0;             // unique in its graph; printed as %id where it has no name
-  std::string name;            // inputs and constants; empty otherwise
-  Node* producer = nullptr;    // null for inputs and constants
+  uint32_t id = 0;           // unique in its graph; printed as %id where it has no name
+  std::string name;          // inputs and constants; empty otherwise
+  Node* producer = nullptr;  // null for inputs and constants
   std::optional<TensorMeta> meta;
-  bool is_flags = false;       // made by a flags operation: (N, num_words), data and not numbers
+  bool is_flags = false;  // made by a flags operation: (N, num_words), data and not numbers
 };
 
 /// An argument of a node, one for each argument of the operator's schema: a value of the graph, a constant, or a list
@@ -41,10 +41,13 @@ struct Value {
 /// the interpreter then reads the one-element tensor when the node runs.
 struct Operand {
   std::variant<Value*, c10::IValue, std::vector<Operand>> data;
-  Operand(Value* value) : data(value) {}                             // NOLINT(google-explicit-constructor)
-  Operand(c10::IValue constant) : data(std::move(constant)) {}       // NOLINT(google-explicit-constructor)
-  Operand(std::vector<Operand> items) : data(std::move(items)) {}    // NOLINT(google-explicit-constructor)
-  Value* value() const { auto* v = std::get_if<Value*>(&data); return v ? *v : nullptr; }
+  Operand(Value* value) : data(value) {}                           // NOLINT(google-explicit-constructor)
+  Operand(c10::IValue constant) : data(std::move(constant)) {}     // NOLINT(google-explicit-constructor)
+  Operand(std::vector<Operand> items) : data(std::move(items)) {}  // NOLINT(google-explicit-constructor)
+  Value* value() const {
+    auto* v = std::get_if<Value*>(&data);
+    return v ? *v : nullptr;
+  }
   const c10::IValue* constant() const { return std::get_if<c10::IValue>(&data); }
   const std::vector<Operand>* list() const { return std::get_if<std::vector<Operand>>(&data); }
 };
@@ -54,14 +57,14 @@ struct Node {
   c10::OperatorHandle op;
   std::vector<Operand> operands;
   std::vector<Value*> results;
-  Source source;               // the script line that made it
+  Source source;  // the script line that made it
 };
 
 enum class InputKind : uint8_t { tensor, param };
 
 struct Input {
   Value* value;
-  InputKind kind;              // a param is a 0-dim wrapped number the host may change per call
+  InputKind kind;  // a param is a 0-dim wrapped number the host may change per call
 };
 
 /// A tensor that the graph holds (an upvalue, `torch.tensor{...}`, a folded constant). Never written to.
@@ -97,9 +100,9 @@ class Graph {
   /// A fresh value that belongs to this graph (for passes that insert nodes).
   Value* new_value();
   void set_outputs(std::vector<Value*> outputs, std::vector<std::string> names = {});
-  const at::Tensor* constant_of(const Value* value) const;   // null where it is no constant
+  const at::Tensor* constant_of(const Value* value) const;  // null where it is no constant
   void drop_unused_constants();
-  bool has_name(const std::string& name) const;              // of an input or a constant
+  bool has_name(const std::string& name) const;  // of an input or a constant
   /// Gives `value` another number; values made later get higher ones. Numbers must stay unique: for the parser.
   void set_id(Value* value, uint32_t id);
 
@@ -125,10 +128,10 @@ Graph parse(const std::string& text);
 void verify(const Graph& graph);
 
 /// Passes. Each keeps what the graph computes, bit for bit, random operators in order included.
-void fold_constants(Graph& graph);            // calls with constant operands only (never random ones)
-void eliminate_common(Graph& graph);          // equal pure calls become one
-void eliminate_dead(Graph& graph);            // calls nobody uses (never random operators or assertions)
-void clean(Graph& graph);                     // the three above, to a fixed point; then verify
+void fold_constants(Graph& graph);    // calls with constant operands only (never random ones)
+void eliminate_common(Graph& graph);  // equal pure calls become one
+void eliminate_dead(Graph& graph);    // calls nobody uses (never random operators or assertions)
+void clean(Graph& graph);             // the three above, to a fixed point; then verify
 
 /// The same computation in plain ATen: every `triage::` call is replaced by what its decomposition does (`where`, shifts,
 /// masks). Works for every batch size the graph works for. Needs `meta` of the inputs.
@@ -139,9 +142,9 @@ Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Te
             const std::vector<at::Tensor>& inputs, std::string name = "traced");
 
 /// What the compiler knows of operators beyond their schemas.
-bool is_random(const c10::OperatorHandle& op);        // draws from a generator
-bool writes(const c10::OperatorHandle& op);           // mutates an argument (in-place, out=)
-bool returns_flags(const c10::OperatorHandle& op, size_t result);   // result `result` is a flags tensor
-bool is_effect(const c10::OperatorHandle& op);        // must be kept though nobody uses its result (assertions)
+bool is_random(const c10::OperatorHandle& op);                     // draws from a generator
+bool writes(const c10::OperatorHandle& op);                        // mutates an argument (in-place, out=)
+bool returns_flags(const c10::OperatorHandle& op, size_t result);  // result `result` is a flags tensor
+bool is_effect(const c10::OperatorHandle& op);  // must be kept though nobody uses its result (assertions)
 
 }  // namespace triage::graph

@@ -1,0 +1,408 @@
+#include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/tensor.h"
+
+#include <triage/config.h>
+#include <triage/error.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+
+/// ErrorConfig and AccumulationConfig as Lua values.
+///
+/// Contract: a config object holds its values itself; the global one (`CONFIG`) reads and writes those of the process.
+/// What `get_config` returns is the object that is global now: written to, it changes the global configuration for as
+/// long as it is that object, so that `local saved = get_config(); set_config(other); ...; set_config(saved)` restores it.
+namespace triage::lua {
+namespace {
+
+const char config_metatable = 0;  // registry keys: their addresses
+const char accumulation_metatable = 0;
+const char current_config = 0;
+
+struct ConfigBox {
+  bool global = false;     // CONFIG
+  bool read_only = false;  // in policies: what get_config returned
+  ErrorConfig value;
+};
+
+template <typename T>
+T* test_box(lua_State* L, int index, const void* metatable) {
+  void* box = lua_touserdata(L, index);
+  if (!box || lua_islightuserdata(L, index) || !lua_getmetatable(L, index)) return nullptr;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, metatable);
+  const bool same = lua_rawequal(L, -1, -2) != 0;
+  lua_pop(L, 2);
+  return same ? static_cast<T*>(box) : nullptr;
+}
+
+ConfigBox* test_config(lua_State* L, int index) { return test_box<ConfigBox>(L, index, &config_metatable); }
+AccumulationConfig* test_accumulation(lua_State* L, int index) {
+  return test_box<AccumulationConfig>(L, index, &accumulation_metatable);
+}
+
+ConfigBox& check_config(lua_State* L, int index) {
+  ConfigBox* box = test_config(L, index);
+  if (!box) throw InputError("expected an ErrorConfig, got " + describe(L, index));
+  return *box;
+}
+
+const ErrorConfig& value_of(const ConfigBox& box) { return box.global ? get_config() : box.value; }
+
+void push_config(lua_State* L, ConfigBox box) {
+  new (lua_newuserdatauv(L, sizeof(ConfigBox), 0)) ConfigBox(std::move(box));
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &config_metatable);
+  lua_setmetatable(L, -2);
+}
+
+void push_accumulation(lua_State* L, const AccumulationConfig& value) {
+  new (lua_newuserdatauv(L, sizeof(AccumulationConfig), 0)) AccumulationConfig(value);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &accumulation_metatable);
+  lua_setmetatable(L, -2);
+}
+
+int64_t check_integer_field(lua_State* L, int index, const char* field) {
+  int is_integer = 0;
+  const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
+  if (!is_integer) throw ConfigError(std::string(field) + ": expected an integer, got " + describe(L, index));
+  return value;
+}
+
+bool check_boolean_field(lua_State* L, int index, const char* field) {
+  if (!lua_isboolean(L, index))
+    throw ConfigError(std::string(field) + ": expected true or false, got " + describe(L, index));
+  return lua_toboolean(L, index) != 0;
+}
+
+/// One axis of AccumulationConfig from the value at `index`.
+template <typename Enum>
+Enum check_axis(lua_State* L, int index, const char* field, int64_t last, const char* names) {
+  int is_integer = 0;
+  const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : -1;
+  if (!is_integer || value < 0 || value > last)
+    throw ConfigError(std::string("AccumulationConfig: ") + field + ": expected " + names + ", got " +
+                      describe(L, index));
+  return static_cast<Enum>(value);
+}
+
+void set_axis(lua_State* L, AccumulationConfig& value, std::string_view axis, int index) {
+  if (axis == "priority") {
+    value.priority =
+        check_axis<Priority>(L, index, "priority", 2, "Priority.CHRONO, Priority.SEVERITY or Priority.LOCATION");
+  } else if (axis == "order") {
+    value.order = check_axis<Order>(L, index, "order", 1, "Order.FIRST or Order.LAST");
+  } else if (axis == "dedupe") {
+    value.dedupe =
+        check_axis<Dedupe>(L, index, "dedupe", 3, "Dedupe.NONE, Dedupe.CODE, Dedupe.LOCATION or Dedupe.UNIQUE");
+  } else {
+    throw ConfigError("AccumulationConfig: there is no field '" + std::string(axis) + "'" +
+                      did_you_mean(close_words(std::string(axis), {"priority", "order", "dedupe"})) +
+                      " (fields: priority, order, dedupe)");
+  }
+}
+
+/// From a table {priority = ..., order = ..., dedupe = ...}, or the three in that order.
+AccumulationConfig read_accumulation(lua_State* L, int index) {
+  AccumulationConfig value;
+  if (lua_isnoneornil(L, index)) return value;
+  if (!lua_istable(L, index))
+    throw ConfigError("AccumulationConfig: expected a table {priority, order, dedupe}, got " + describe(L, index));
+  static constexpr std::array<const char*, 3> axes = {"priority", "order", "dedupe"};
+  index = lua_absindex(L, index);
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    const int key = lua_absindex(L, -2);
+    if (lua_isinteger(L, key) && lua_tointeger(L, key) >= 1 && lua_tointeger(L, key) <= 3) {
+      set_axis(L, value, axes[static_cast<size_t>(lua_tointeger(L, key) - 1)], lua_gettop(L));
+    } else {
+      set_axis(L, value, lua_type(L, key) == LUA_TSTRING ? lua_tostring(L, key) : describe(L, key), lua_gettop(L));
+    }
+    lua_pop(L, 1);
+  }
+  return value;
+}
+
+AccumulationConfig check_accumulation_field(lua_State* L, int index) {
+  if (const AccumulationConfig* value = test_accumulation(L, index)) return *value;
+  return read_accumulation(L, index);
+}
+
+constexpr std::array<const char*, 7> field_names = {"flag_dtype",         "num_slots",         "accumulation",
+                                                    "default_severity",   "strict_validation", "use_transposed_layout",
+                                                    "transpose_threshold"};
+constexpr std::array<const char*, 3> derived_names = {"slots_per_word", "num_words", "word_bits"};
+
+[[noreturn]] void no_such_field(const std::string& field) {
+  std::vector<std::string> known(field_names.begin(), field_names.end());
+  known.insert(known.end(), derived_names.begin(), derived_names.end());
+  throw ConfigError("ErrorConfig: there is no field '" + field + "'" + did_you_mean(close_words(field, known)));
+}
+
+void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int index) {
+  if (field == "flag_dtype") {
+    const auto dtype = test_dtype(L, index);
+    if (!dtype)
+      throw ConfigError("flag_dtype: expected torch.int64, torch.int32, torch.float64 or torch.float32, got " +
+                        describe(L, index));
+    value.flag_dtype = *dtype;
+  } else if (field == "num_slots") {
+    value.num_slots = check_integer_field(L, index, "num_slots");
+  } else if (field == "accumulation") {
+    value.accumulation = check_accumulation_field(L, index);
+  } else if (field == "default_severity") {
+    value.default_severity = check_integer_field(L, index, "default_severity");
+  } else if (field == "strict_validation") {
+    value.strict_validation = check_boolean_field(L, index, "strict_validation");
+  } else if (field == "use_transposed_layout") {
+    value.use_transposed_layout = check_boolean_field(L, index, "use_transposed_layout");
+  } else if (field == "transpose_threshold") {
+    value.transpose_threshold = check_integer_field(L, index, "transpose_threshold");
+  } else if (std::find(derived_names.begin(), derived_names.end(), field) != derived_names.end()) {
+    throw ConfigError(field + " cannot be set: it follows from num_slots and flag_dtype");
+  } else {
+    no_such_field(field);
+  }
+  value.validate();
+}
+
+int should_transpose(lua_State* L) {
+  lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(luaL_checkinteger(L, 2)));
+  return 1;
+}
+
+int config_index(lua_State* L) {
+  const ErrorConfig& value = value_of(check_config(L, 1));
+  const std::string field = luaL_checkstring(L, 2);
+  if (field == "flag_dtype")
+    push_dtype(L, value.flag_dtype);
+  else if (field == "num_slots")
+    lua_pushinteger(L, value.num_slots);
+  else if (field == "accumulation")
+    push_accumulation(L, value.accumulation);
+  else if (field == "default_severity")
+    lua_pushinteger(L, value.default_severity);
+  else if (field == "strict_validation")
+    lua_pushboolean(L, value.strict_validation);
+  else if (field == "use_transposed_layout")
+    lua_pushboolean(L, value.use_transposed_layout);
+  else if (field == "transpose_threshold")
+    lua_pushinteger(L, value.transpose_threshold);
+  else if (field == "slots_per_word")
+    lua_pushinteger(L, value.slots_per_word());
+  else if (field == "num_words")
+    lua_pushinteger(L, value.num_words());
+  else if (field == "word_bits")
+    lua_pushinteger(L, value.word_bits());
+  else if (field == "should_transpose")
+    lua_pushcfunction(L, guarded<should_transpose>);
+  else
+    no_such_field(field);
+  return 1;
+}
+
+bool is_current(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &current_config);
+  const bool same = lua_rawequal(L, -1, index) != 0;
+  lua_pop(L, 1);
+  return same;
+}
+
+int config_newindex(lua_State* L) {
+  ConfigBox& box = check_config(L, 1);
+  const std::string field = luaL_checkstring(L, 2);
+  if ((box.global || box.read_only) && context(L).sandboxed)
+    throw InputError("a policy may not change the global configuration (`" + field +
+                     "`); give operations one of their own: {config = ErrorConfig{" + field + " = ...}}");
+  ErrorConfig changed = value_of(box);
+  set_field(L, changed, field, 3);
+  ++context(L).epoch;
+  const bool replaces_global = box.global || (is_current(L, 1) && box.value == get_config());
+  if (replaces_global) set_config(changed);
+  if (!box.global) box.value = changed;
+  return 0;
+}
+
+int config_eq(lua_State* L) {
+  const ConfigBox *a = test_config(L, 1), *b = test_config(L, 2);
+  lua_pushboolean(L, a && b && value_of(*a) == value_of(*b));
+  return 1;
+}
+
+std::string accumulation_text(const AccumulationConfig& value) {
+  static constexpr std::array<const char*, 3> priorities = {"CHRONO", "SEVERITY", "LOCATION"};
+  static constexpr std::array<const char*, 2> orders = {"FIRST", "LAST"};
+  static constexpr std::array<const char*, 4> dedupes = {"NONE", "CODE", "LOCATION", "UNIQUE"};
+  return std::string("AccumulationConfig{priority=") + priorities[static_cast<size_t>(value.priority)] +
+         ", order=" + orders[static_cast<size_t>(value.order)] +
+         ", dedupe=" + dedupes[static_cast<size_t>(value.dedupe)] + "}";
+}
+
+int config_tostring(lua_State* L) {
+  const ErrorConfig& value = value_of(check_config(L, 1));
+  const std::string text = "ErrorConfig{flag_dtype=" + dtype_name(value.flag_dtype) +
+                           ", num_slots=" + std::to_string(value.num_slots) +
+                           ", accumulation=" + accumulation_text(value.accumulation) +
+                           ", default_severity=" + severity_name(value.default_severity) + "}";
+  lua_pushlstring(L, text.data(), text.size());
+  return 1;
+}
+
+int accumulation_index(lua_State* L) {
+  const AccumulationConfig* value = test_accumulation(L, 1);
+  if (!value) throw InputError("expected an AccumulationConfig, got " + describe(L, 1));
+  const std::string axis = luaL_checkstring(L, 2);
+  if (axis == "priority")
+    lua_pushinteger(L, static_cast<lua_Integer>(value->priority));
+  else if (axis == "order")
+    lua_pushinteger(L, static_cast<lua_Integer>(value->order));
+  else if (axis == "dedupe")
+    lua_pushinteger(L, static_cast<lua_Integer>(value->dedupe));
+  else
+    throw ConfigError("AccumulationConfig: there is no field '" + axis + "' (fields: priority, order, dedupe)");
+  return 1;
+}
+
+int accumulation_newindex(lua_State* L) {
+  throw InputError(
+      "an AccumulationConfig cannot be changed; make another: AccumulationConfig{priority = ..., order = ..., dedupe = "
+      "...}");
+}
+
+int accumulation_eq(lua_State* L) {
+  const AccumulationConfig *a = test_accumulation(L, 1), *b = test_accumulation(L, 2);
+  lua_pushboolean(L, a && b && *a == *b);
+  return 1;
+}
+
+int accumulation_tostring(lua_State* L) {
+  const AccumulationConfig* value = test_accumulation(L, 1);
+  if (!value) throw InputError("expected an AccumulationConfig, got " + describe(L, 1));
+  lua_pushstring(L, accumulation_text(*value).c_str());
+  return 1;
+}
+
+int new_accumulation(lua_State* L) {
+  if (lua_gettop(L) > 1) {  // AccumulationConfig(priority, order, dedupe)
+    lua_createtable(L, 3, 0);
+    for (int i = 1; i <= 3 && i < lua_gettop(L); ++i) {
+      lua_pushvalue(L, i);
+      lua_rawseti(L, -2, i);
+    }
+    lua_replace(L, 1);
+    lua_settop(L, 1);
+  }
+  push_accumulation(L, read_accumulation(L, 1));
+  return 1;
+}
+
+ErrorConfig read_config(lua_State* L, int index) {
+  ErrorConfig value;
+  index = lua_absindex(L, index);
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    const int key = lua_absindex(L, -2);
+    set_field(L, value, lua_type(L, key) == LUA_TSTRING ? lua_tostring(L, key) : describe(L, key), lua_gettop(L));
+    lua_pop(L, 1);
+  }
+  return value;
+}
+
+int new_config(lua_State* L) {
+  if (!lua_isnoneornil(L, 1) && !lua_istable(L, 1))
+    throw ConfigError("ErrorConfig: expected a table of fields, as in ErrorConfig{num_slots = 32}, got " +
+                      describe(L, 1));
+  push_config(L, {false, false, lua_istable(L, 1) ? read_config(L, 1) : ErrorConfig{}});
+  return 1;
+}
+
+int lua_get_config(lua_State* L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &current_config);
+  const ConfigBox* box = test_config(L, -1);
+  if (box && box->value == get_config()) return 1;
+  push_config(L, {false, context(L).sandboxed, get_config()});
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &current_config);
+  return 1;
+}
+
+int lua_set_config(lua_State* L) {
+  const ConfigBox& box = check_config(L, 1);
+  set_config(value_of(box));
+  ++context(L).epoch;
+  if (box.global) return 0;
+  lua_pushvalue(L, 1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &current_config);
+  return 0;
+}
+
+/// config (or nil: the global one) -> num_slots, packed policy, dtype, default severity: what operators take.
+int resolve_config(lua_State* L) {
+  const ErrorConfig* config = &get_config();
+  if (!lua_isnoneornil(L, 1)) {
+    const ConfigBox* box = test_config(L, 1);
+    if (!box)
+      throw InputError("config: expected an ErrorConfig, as in {config = ErrorConfig{num_slots = 32}}, got " +
+                       describe(L, 1));
+    config = &value_of(*box);
+  }
+  lua_pushinteger(L, config->num_slots);
+  lua_pushinteger(L, config->accumulation.packed());
+  push_dtype(L, config->flag_dtype);
+  lua_pushinteger(L, config->default_severity);
+  return 4;
+}
+
+void make_metatable(lua_State* L, const void* key, const char* name, const luaL_Reg* functions) {
+  lua_newtable(L);
+  luaL_setfuncs(L, functions, 0);
+  lua_pushstring(L, name);
+  lua_setfield(L, -2, "__name");
+  lua_pushstring(L, name);
+  lua_setfield(L, -2, "__metatable");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
+
+void add_bit_layout(lua_State* L) {
+  static constexpr std::pair<const char*, int64_t> constants[] = {
+      {"SLOT_BITS", SLOT_BITS},           {"SLOT_MASK", SLOT_MASK},         {"SLOTS_PER_WORD", SLOTS_PER_WORD},
+      {"SEVERITY_SHIFT", SEVERITY_SHIFT}, {"SEVERITY_BITS", SEVERITY_BITS}, {"SEVERITY_MASK", SEVERITY_MASK},
+      {"CODE_SHIFT", CODE_SHIFT},         {"CODE_BITS", CODE_BITS},         {"CODE_MASK", CODE_MASK},
+      {"LOCATION_SHIFT", LOCATION_SHIFT}, {"LOCATION_BITS", LOCATION_BITS}, {"LOCATION_MASK", LOCATION_MASK}};
+  lua_newtable(L);
+  for (const auto& [name, value] : constants) {
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, name);
+  }
+  lua_setfield(L, -2, "bit_layout");
+}
+
+}  // namespace
+
+void add_config(lua_State* L) {
+  static const luaL_Reg config_functions[] = {{"__index", guarded<config_index>},
+                                              {"__newindex", guarded<config_newindex>},
+                                              {"__eq", guarded<config_eq>},
+                                              {"__tostring", guarded<config_tostring>},
+                                              {nullptr, nullptr}};
+  make_metatable(L, &config_metatable, "ErrorConfig", config_functions);
+  static const luaL_Reg accumulation_functions[] = {{"__index", guarded<accumulation_index>},
+                                                    {"__newindex", guarded<accumulation_newindex>},
+                                                    {"__eq", guarded<accumulation_eq>},
+                                                    {"__tostring", guarded<accumulation_tostring>},
+                                                    {nullptr, nullptr}};
+  make_metatable(L, &accumulation_metatable, "AccumulationConfig", accumulation_functions);
+  static const luaL_Reg functions[] = {
+      {"ErrorConfig", guarded<new_config>},        {"AccumulationConfig", guarded<new_accumulation>},
+      {"get_config", guarded<lua_get_config>},     {"set_config", guarded<lua_set_config>},
+      {"resolve_config", guarded<resolve_config>}, {nullptr, nullptr}};
+  luaL_setfuncs(L, functions, 0);
+  push_config(L, {true, false, {}});
+  lua_setfield(L, -2, "global_config");
+  add_bit_layout(L);
+}
+
+}  // namespace triage::lua

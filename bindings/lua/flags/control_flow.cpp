@@ -1,0 +1,165 @@
+#include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
+
+#include <triage/error.h>
+
+#include <string>
+
+/// What IF asks of tensors. Shapes are compared here without telling the recorder: `triage::select` checks them again at
+/// run time, so that they need not become guards.
+namespace triage::lua {
+namespace {
+
+using capture::Recorder;
+
+const char open_chains = 0;  // registry key: its address; a list of the lines of chains that wait for ELSE, false: done
+
+int capturing(lua_State* L) {
+  lua_pushboolean(L, Recorder::current() != nullptr);
+  return 1;
+}
+
+/// core.condition_rank(condition, operation) -> 0 or 1
+int condition_rank(lua_State* L) {
+  const std::string who = luaL_checkstring(L, 2);
+  const char* expected =
+      ": expected a bool tensor of shape (N,), which selects per sample, or (), which selects the batch";
+  const at::Tensor* condition = test_tensor(L, 1);
+  if (!condition) {
+    const char* hint = lua_isboolean(L, 1) ? "; a plain boolean wants a plain `if`" : "";
+    throw InputError(who + expected + "; got " + describe(L, 1) + hint);
+  }
+  if (condition->scalar_type() != at::kBool || condition->dim() > 1) {
+    const char* hint = condition->scalar_type() != at::kBool
+                           ? "; compare it with something, as in x > 0"
+                           : "; reduce it, as in mask:flatten(1):any(-1) or mask:any()";
+    throw InputError(who + expected + "; got " + describe(L, 1) + hint);
+  }
+  lua_pushinteger(L, condition->dim());
+  return 1;
+}
+
+/// core.holds(condition): the value of a condition of shape (); eager code only.
+int holds(lua_State* L) {
+  lua_pushboolean(L, check_tensor(L, 1).item().toBool());
+  return 1;
+}
+
+/// core.select_mismatch(condition, a, b) -> what keeps the two from being selected between, or nil
+int select_mismatch(lua_State* L) {
+  const at::Tensor &condition = check_tensor(L, 1), &a = check_tensor(L, 2), &b = check_tensor(L, 3);
+  std::string complaint;
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() || a.device() != b.device()) {
+    complaint = describe(L, 2) + " against " + describe(L, 3);
+    if (a.device() != b.device()) complaint += " (on " + a.device().str() + " and " + b.device().str() + ")";
+  } else if (condition.dim() == 1 && (a.dim() == 0 || a.size(0) != condition.size(0))) {
+    complaint = describe(L, 2) + " has no row for each sample of the condition, which is " + describe(L, 1) +
+                "; return tensors with the batch in front, or use a condition of shape ()";
+  }
+  if (complaint.empty())
+    lua_pushnil(L);
+  else
+    lua_pushlstring(L, complaint.data(), complaint.size());
+  return 1;
+}
+
+/// The recorder knows that a branch is running as long as this lives.
+class Branch {
+ public:
+  Branch() : recorder_(Recorder::current()) {
+    if (recorder_) recorder_->enter_branch();
+  }
+  ~Branch() {
+    if (recorder_ && recorder_ == Recorder::current())
+      recorder_->leave_branch();  // a graph break may have ended the capture
+  }
+  Branch(const Branch&) = delete;
+  Branch& operator=(const Branch&) = delete;
+
+ private:
+  Recorder* recorder_;
+};
+
+/// core.in_branch(fn) -> what fn returns
+int in_branch(lua_State* L) {
+  const Branch branch;
+  lua_settop(L, 1);
+  lua_call(L, 0, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+/// core.mark_born(table) -> table: scripts may write to it while they are captured.
+int mark_table_born(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  mark_born(L, 1);
+  return 1;
+}
+
+void push_open_chains(lua_State* L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &open_chains) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &open_chains);
+}
+
+/// core.open_chain() -> ticket, nil where nothing is captured
+int open_chain(lua_State* L) {
+  if (!Recorder::current()) return 0;
+  push_open_chains(L);
+  const auto ticket = static_cast<lua_Integer>(lua_rawlen(L, -1)) + 1;
+  const Source line = current_line(L);
+  lua_pushstring(L, (line.file + ":" + std::to_string(line.line)).c_str());
+  lua_rawseti(L, -2, ticket);
+  lua_pushinteger(L, ticket);
+  return 1;
+}
+
+int close_chain(lua_State* L) {
+  if (lua_isnoneornil(L, 1)) return 0;
+  const lua_Integer ticket = luaL_checkinteger(L, 1);
+  push_open_chains(L);
+  lua_pushboolean(L, 0);
+  lua_rawseti(L, -2, ticket);
+  return 0;
+}
+
+}  // namespace
+
+void check_finished_chains(lua_State* L) {
+  push_open_chains(L);
+  std::string unfinished;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, -1)) && unfinished.empty(); ++i) {
+    if (lua_rawgeti(L, -1, i) == LUA_TSTRING) unfinished = lua_tostring(L, -1);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  forget_chains(L);
+  if (!unfinished.empty())
+    throw PolicyError(unfinished +
+                      ": IF was never finished, so it selects nothing; end the chain with :ELSE(function() ... end)");
+}
+
+void forget_chains(lua_State* L) {
+  lua_pushnil(L);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &open_chains);
+}
+
+void add_control_flow(lua_State* L) {
+  static const luaL_Reg functions[] = {{"capturing", guarded<capturing>},
+                                       {"condition_rank", guarded<condition_rank>},
+                                       {"holds", guarded<holds>},
+                                       {"select_mismatch", guarded<select_mismatch>},
+                                       {"in_branch", guarded<in_branch>},
+                                       {"mark_born", guarded<mark_table_born>},
+                                       {"open_chain", guarded<open_chain>},
+                                       {"close_chain", guarded<close_chain>},
+                                       {nullptr, nullptr}};
+  luaL_setfuncs(L, functions, 0);
+}
+
+}  // namespace triage::lua

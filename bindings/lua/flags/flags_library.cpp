@@ -1,0 +1,284 @@
+#include "bindings/lua/flags/flags_library.h"
+
+#include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/tensors/torch.h"
+
+#include <triage/config.h>
+#include <triage/error.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace triage::lua {
+namespace {
+
+/// The operation that a check speaks for: its second argument.
+std::string operation(lua_State* L, int index) {
+  const char* name = lua_tostring(L, index);
+  return name ? name : "?";
+}
+
+int fail(lua_State* L) { throw InputError(luaL_checkstring(L, 1)); }
+
+int unknown_option(lua_State* L) {
+  std::vector<std::string> allowed;
+  lua_pushnil(L);
+  while (lua_next(L, 3)) {
+    lua_pop(L, 1);
+    allowed.emplace_back(lua_tostring(L, -1));
+  }
+  std::sort(allowed.begin(), allowed.end());
+  std::string list;
+  for (const auto& name : allowed) list += (list.empty() ? "" : ", ") + name;
+  const bool named = lua_type(L, 2) == LUA_TSTRING;
+  const std::string key = named ? lua_tostring(L, 2) : describe(L, 2);
+  throw InputError(operation(L, 1) + ": there is no option '" + key + "'" +
+                   (named ? did_you_mean(close_words(key, allowed)) : "") + " (options: " + list + ")");
+}
+
+int is_tensor(lua_State* L) {
+  lua_pushboolean(L, test_tensor(L, 1) != nullptr);
+  return 1;
+}
+
+int is_bool(lua_State* L) {
+  const at::Tensor* tensor = test_tensor(L, 1);
+  lua_pushboolean(L, tensor && tensor->scalar_type() == at::kBool);
+  return 1;
+}
+
+int is_callable(lua_State* L) {
+  const bool callable = lua_isfunction(L, 1) || luaL_getmetafield(L, 1, "__call") != LUA_TNIL;
+  lua_pushboolean(L, callable);
+  return 1;
+}
+
+int describe_value(lua_State* L) {
+  const std::string text = describe(L, 1);
+  lua_pushlstring(L, text.data(), text.size());
+  return 1;
+}
+
+int describe_key(lua_State* L) {
+  if (lua_type(L, 1) == LUA_TSTRING) {
+    lua_settop(L, 1);
+    return 1;
+  }
+  return describe_value(L);
+}
+
+int same_dtype(lua_State* L) {
+  lua_pushboolean(L, check_tensor(L, 1).scalar_type() == check_tensor(L, 2).scalar_type());
+  return 1;
+}
+
+/// Compares without telling the recorder: what is decided here holds at run time too, for the operator checks again.
+int same_shape(lua_State* L) {
+  lua_pushboolean(L, check_tensor(L, 1).sizes() == check_tensor(L, 2).sizes());
+  return 1;
+}
+
+int64_t check_in_range(lua_State* L, int index, const std::string& who, const char* what, int64_t low, int64_t high,
+                       const char* hint) {
+  int is_integer = 0;
+  const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
+  if (!is_integer || value < low || value > high)
+    throw InputError(who + ": expected " + what + " (" + std::to_string(low) + ".." + std::to_string(high) + hint +
+                     "), got " + describe(L, index));
+  return value;
+}
+
+int check_code(lua_State* L) {
+  lua_pushinteger(L, check_in_range(L, 1, operation(L, 2), "an error code", 0, 15, ", as err.NAN"));
+  return 1;
+}
+
+int check_severity(lua_State* L) {
+  lua_pushinteger(L, check_in_range(L, 1, operation(L, 2), "a severity", 0, 3, ", as err.WARN"));
+  return 1;
+}
+
+int check_domain(lua_State* L) {
+  lua_pushinteger(L, check_in_range(L, 1, operation(L, 2), "a domain", 0, 3, ", as ErrorDomain.NUMERIC"));
+  return 1;
+}
+
+int default_severity_of(lua_State* L) {
+  lua_pushinteger(L, default_severity(check_in_range(L, 1, "ErrorCode.default_severity", "an error code", 0, 15, "")));
+  return 1;
+}
+
+template <const std::string& (*name_of)(int64_t)>
+int push_name(lua_State* L) {
+  const std::string& name = name_of(luaL_checkinteger(L, 1));
+  lua_pushlstring(L, name.data(), name.size());
+  return 1;
+}
+
+/// Iteration over a read-only view: upvalue 1 is the table behind it.
+int view_next(lua_State* L) {
+  lua_settop(L, 2);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_replace(L, 1);
+  if (lua_next(L, 1)) return 2;
+  lua_pushnil(L);
+  return 1;
+}
+
+int view_pairs(lua_State* L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_pushcclosure(L, guarded<view_next>, 1);
+  lua_pushvalue(L, 1);
+  lua_pushnil(L);
+  return 3;
+}
+
+int view_length(lua_State* L) {
+  lua_pushinteger(L, luaL_len(L, lua_upvalueindex(1)));
+  return 1;
+}
+
+int view_call(lua_State* L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_replace(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+int view_write(lua_State* L) {
+  const std::string key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2);
+  throw InputError(std::string("cannot set '") + key + "' in `" + lua_tostring(L, lua_upvalueindex(1)) +
+                   "`, which is read-only");
+}
+
+int read_only(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  push_read_only(L, 1, luaL_checkstring(L, 2));
+  return 1;
+}
+
+const char views = 0;  // its address: registry key of a weak table, from each view to the table behind it
+
+void push_views(lua_State* L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &views) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &views);
+}
+
+bool is_view(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  push_views(L);
+  lua_pushvalue(L, index);
+  const bool is = lua_rawget(L, -2) != LUA_TNIL;
+  lua_pop(L, 2);
+  return is;
+}
+
+/// Sets `field` of the metatable on top of the stack to a closure over the table at `table`.
+void set_view_function(lua_State* L, int table, const char* field, lua_CFunction function) {
+  lua_pushvalue(L, table);
+  lua_pushcclosure(L, function, 1);
+  lua_setfield(L, -2, field);
+}
+
+/// Makes the plain tables that are fields of the one at `table` read-only, in place.
+void protect_fields(lua_State* L, int table, const std::string& name) {
+  std::vector<std::string> nested;
+  lua_pushnil(L);
+  while (lua_next(L, table)) {
+    if (lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1) && !is_view(L, -1))
+      nested.emplace_back(lua_tostring(L, -2));
+    lua_pop(L, 1);
+  }
+  for (const auto& field : nested) {
+    lua_pushlstring(L, field.data(), field.size());
+    lua_pushvalue(L, -1);
+    lua_rawget(L, table);
+    push_read_only(L, -1, (name + "." + field).c_str());
+    lua_remove(L, -2);
+    lua_rawset(L, table);
+  }
+}
+
+}  // namespace
+
+void push_read_only(lua_State* L, int index, const char* name) {
+  const int table = lua_absindex(L, index);
+  luaL_checkstack(L, 12, "tables nested too deep");
+  if (is_view(L, table)) {
+    lua_pushvalue(L, table);
+    return;
+  }
+  protect_fields(L, table, name);
+  lua_newtable(L);  // the view
+  lua_newtable(L);  // its metatable
+  lua_pushvalue(L, table);
+  lua_setfield(L, -2, "__index");
+  lua_pushstring(L, name);
+  lua_pushcclosure(L, guarded<view_write>, 1);
+  lua_setfield(L, -2, "__newindex");
+  set_view_function(L, table, "__pairs", guarded<view_pairs>);
+  set_view_function(L, table, "__len", guarded<view_length>);
+  if (luaL_getmetafield(L, table, "__call") != LUA_TNIL) {
+    lua_pop(L, 1);
+    set_view_function(L, table, "__call", guarded<view_call>);
+  }
+  lua_pushstring(L, name);
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "read-only");
+  lua_setfield(L, -2, "__metatable");
+  lua_setmetatable(L, -2);
+  protect_table(L, -1);
+  push_views(L);
+  lua_pushvalue(L, -2);
+  lua_pushvalue(L, table);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+void add_argument_checks(lua_State* L) {
+  static const luaL_Reg functions[] = {{"fail", guarded<fail>},
+                                       {"unknown_option", guarded<unknown_option>},
+                                       {"is_tensor", guarded<is_tensor>},
+                                       {"is_bool", guarded<is_bool>},
+                                       {"is_callable", guarded<is_callable>},
+                                       {"describe", guarded<describe_value>},
+                                       {"describe_key", guarded<describe_key>},
+                                       {"same_dtype", guarded<same_dtype>},
+                                       {"same_shape", guarded<same_shape>},
+                                       {"code", guarded<check_code>},
+                                       {"severity", guarded<check_severity>},
+                                       {"domain", guarded<check_domain>},
+                                       {"default_severity", guarded<default_severity_of>},
+                                       {"code_name", guarded<push_name<code_name>>},
+                                       {"severity_name", guarded<push_name<severity_name>>},
+                                       {"domain_name", guarded<push_name<domain_name>>},
+                                       {"read_only", guarded<read_only>},
+                                       {nullptr, nullptr}};
+  luaL_setfuncs(L, functions, 0);
+  push_dtype(L, at::kBool);
+  lua_setfield(L, -2, "bool_dtype");
+}
+
+void open_flags(lua_State* L) {
+  push_core(L);
+  add_argument_checks(L);
+  add_config(L);
+  add_locations(L);
+  add_inspection(L);
+  add_control_flow(L);
+  lua_pop(L, 1);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,152 @@
+#include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
+
+#include <triage/error.h>
+#include <triage/flags.h>
+
+#include <string>
+
+/// `flags.*` and `has_err`: what flags say, as Lua values. Reading them is a graph break.
+namespace triage::lua {
+namespace {
+
+void break_graph(const char* operation, const char* hint) {
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("`" + std::string(operation) + "` reads the values of a tensor", hint);
+}
+
+const at::Tensor& flags_argument(lua_State* L, const char* operation) {
+  const at::Tensor* flags = test_tensor(L, 1);
+  if (!flags) throw InputError(std::string(operation) + ": expected a flags tensor as `f`, got " + describe(L, 1));
+  break_graph(operation, "Inspect flags after the policy has run, on what it returned.");
+  return *flags;
+}
+
+/// A 0-based sample, negative from the end; default 0.
+int64_t sample_argument(lua_State* L, const char* operation) {
+  if (lua_isnoneornil(L, 2)) return 0;
+  if (!lua_isinteger(L, 2))
+    throw InputError(std::string(operation) + ": expected the 0-based index of a sample as `i`, got " + describe(L, 2));
+  return lua_tointeger(L, 2);
+}
+
+void push_text(lua_State* L, const std::string& text) {
+  charge(L, text.size());
+  lua_pushlstring(L, text.data(), text.size());
+}
+
+void set_text(lua_State* L, const char* key, const std::string& text) {
+  lua_pushlstring(L, text.data(), text.size());
+  lua_setfield(L, -2, key);
+}
+
+void set_integer(lua_State* L, const char* key, int64_t value) {
+  lua_pushinteger(L, value);
+  lua_setfield(L, -2, key);
+}
+
+void push_entry(lua_State* L, const flags::UnpackedError& entry) {
+  lua_createtable(L, 0, 6);
+  set_integer(L, "severity", entry.severity);
+  set_integer(L, "code", entry.code);
+  set_integer(L, "location", entry.location);
+  set_text(L, "severity_name", entry.severity_name);
+  set_text(L, "code_name", entry.code_name);
+  set_text(L, "location_name", entry.location_name);
+}
+
+void push_entries(lua_State* L, const std::vector<flags::UnpackedError>& entries) {
+  lua_createtable(L, static_cast<int>(entries.size()), 0);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    push_entry(L, entries[i]);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
+  }
+}
+
+int unpack(lua_State* L) {
+  const at::Tensor& f = flags_argument(L, "flags.unpack");
+  push_entries(L, flags::unpack(f, sample_argument(L, "flags.unpack")));
+  return 1;
+}
+
+int unpack_all(lua_State* L) {
+  const auto samples = flags::unpack_all(flags_argument(L, "flags.unpack_all"));
+  lua_createtable(L, static_cast<int>(samples.size()), 0);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    charge(L, 0, 0, 1 + samples[i].size());
+    push_entries(L, samples[i]);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
+  }
+  return 1;
+}
+
+int summary(lua_State* L) {
+  const auto counts = flags::summary(flags_argument(L, "flags.summary"));
+  lua_newtable(L);
+  for (const auto& [location, codes] : counts) {
+    lua_newtable(L);
+    for (const auto& [code, count] : codes) set_integer(L, code.c_str(), count);
+    lua_setfield(L, -2, location.c_str());
+  }
+  return 1;
+}
+
+int to_table(lua_State* L) {
+  const auto rows = flags::to_table(flags_argument(L, "flags.to_table"));
+  charge(L, 0, 0, 1 + rows.size());
+  lua_createtable(L, static_cast<int>(rows.size()), 0);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    push_entry(L, rows[i].error);
+    set_integer(L, "sample", rows[i].sample);
+    set_integer(L, "slot", rows[i].slot);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
+  }
+  return 1;
+}
+
+int repr(lua_State* L) {
+  push_text(L, flags::repr(flags_argument(L, "flags.repr")));
+  return 1;
+}
+
+int pretty_print(lua_State* L) {
+  const at::Tensor& f = flags_argument(L, "flags.pretty_print");
+  push_text(L, flags::pretty_print(f, sample_argument(L, "flags.pretty_print")));
+  return 1;
+}
+
+/// has_err(f) -> boolean
+int has_err(lua_State* L) {
+  const at::Tensor* f = test_tensor(L, 1);
+  if (!f) throw InputError("has_err: expected a flags tensor as `f`, got " + describe(L, 1));
+  break_graph("has_err", "In captured code write IF(HAS(f), ...), or select per sample with err.is_err(f).");
+  lua_pushboolean(L, triage::has_err(*f));
+  return 1;
+}
+
+/// core.dynamic_shape(operation): how many rows come out depends on values, which one graph cannot hold.
+int dynamic_shape(lua_State* L) {
+  const std::string operation = luaL_checkstring(L, 1);
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("`" + operation + "` gives a tensor whose size depends on values",
+                          "Keep the batch whole: err.take_ok_p and err.take_err_p fill the other rows.");
+  return 0;
+}
+
+}  // namespace
+
+void add_inspection(lua_State* L) {
+  static const luaL_Reg core_functions[] = {
+      {"has_err", guarded<has_err>}, {"dynamic_shape", guarded<dynamic_shape>}, {nullptr, nullptr}};
+  luaL_setfuncs(L, core_functions, 0);
+  static const luaL_Reg functions[] = {
+      {"unpack", guarded<unpack>}, {"unpack_all", guarded<unpack_all>},     {"summary", guarded<summary>},
+      {"repr", guarded<repr>},     {"pretty_print", guarded<pretty_print>}, {"to_table", guarded<to_table>},
+      {nullptr, nullptr}};
+  luaL_newlib(L, functions);
+  lua_setfield(L, -2, "inspection");
+}
+
+}  // namespace triage::lua

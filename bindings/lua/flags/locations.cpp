@@ -1,0 +1,141 @@
+#include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
+
+#include <triage/error.h>
+#include <triage/location.h>
+
+#include <string>
+
+/// Locations as scripts give them, and the table `ErrorLocation`.
+namespace triage::lua {
+namespace {
+
+std::string check_path(lua_State* L, int index, const char* who) {
+  if (lua_type(L, index) != LUA_TSTRING)
+    throw InputError(std::string(who) + ": expected a path such as \"encoder.2\", got " + describe(L, index));
+  return lua_tostring(L, index);
+}
+
+int64_t check_id(lua_State* L, int index, const std::string& who) {
+  int is_integer = 0;
+  const lua_Integer id = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : -1;
+  if (!is_integer || id < 0 || id > ErrorLocation::MAX_LOCATION_ID)
+    throw InputError(who + ": expected a location id (0..1023), got " + describe(L, index));
+  return id;
+}
+
+/// A module: a tracked one names its path, any other is Unknown.
+int64_t location_of_module(lua_State* L, int index, const std::string& who) {
+  const bool is_module = lua_getmetatable(L, index) != 0;
+  if (is_module) lua_pop(L, 1);
+  if (lua_getfield(L, index, "_fx_path") == LUA_TSTRING) {
+    const std::string path = lua_tostring(L, -1);
+    lua_pop(L, 1);
+    return ErrorLocation::register_path(path);
+  }
+  lua_pop(L, 1);
+  if (!is_module)
+    throw InputError(
+        who + ": expected a location (an id, a path, a tracked module or nil), got a table without `_fx_path`; " +
+        "options come after the location, which may be nil");
+  TORCH_WARN_ONCE("a module without a path was given as a location, its errors are recorded as `Unknown`; ",
+                  "call tracked(model) on the module that holds it");
+  return ErrorLocation::UNKNOWN;
+}
+
+/// core.location(value, operation) -> id
+int resolve_location(lua_State* L) {
+  const char* name = lua_tostring(L, 2);
+  const std::string who = name ? name : "location";
+  int64_t id = ErrorLocation::UNKNOWN;
+  switch (lua_type(L, 1)) {
+    case LUA_TNONE:
+    case LUA_TNIL:
+      break;
+    case LUA_TNUMBER:
+      id = check_id(L, 1, who);
+      break;
+    case LUA_TSTRING:
+      id = ErrorLocation::register_path(lua_tostring(L, 1));
+      break;
+    case LUA_TTABLE:
+      id = location_of_module(L, 1, who);
+      break;
+    default:
+      if (lua_type(L, 1) != LUA_TUSERDATA || test_tensor(L, 1))
+        throw InputError(who + ": expected a location (an id, a path, a tracked module or nil), got " + describe(L, 1));
+      id = location_of_module(L, 1, who);
+  }
+  lua_pushinteger(L, id);
+  return 1;
+}
+
+int location_register(lua_State* L) {
+  lua_pushinteger(L, ErrorLocation::register_path(check_path(L, 1, "ErrorLocation.register")));
+  return 1;
+}
+
+int location_get(lua_State* L) {
+  lua_pushinteger(L, ErrorLocation::get(check_path(L, 1, "ErrorLocation.get")));
+  return 1;
+}
+
+int location_name(lua_State* L) {
+  lua_pushstring(L, ErrorLocation::name(check_id(L, 1, "ErrorLocation.name")).c_str());
+  return 1;
+}
+
+int location_path(lua_State* L) {
+  lua_pushstring(L, ErrorLocation::path(check_id(L, 1, "ErrorLocation.path")).c_str());
+  return 1;
+}
+
+int location_is_registered(lua_State* L) {
+  lua_pushboolean(L, ErrorLocation::is_registered(check_path(L, 1, "ErrorLocation.is_registered")));
+  return 1;
+}
+
+int location_count(lua_State* L) {
+  lua_pushinteger(L, ErrorLocation::count());
+  return 1;
+}
+
+int location_reset(lua_State* L) {
+  ErrorLocation::reset();
+  return 0;
+}
+
+int location_get_all_paths(lua_State* L) {
+  lua_newtable(L);
+  for (const auto& [path, id] : ErrorLocation::get_all_paths()) {
+    lua_pushinteger(L, id);
+    lua_setfield(L, -2, path.c_str());
+  }
+  return 1;
+}
+
+}  // namespace
+
+void add_locations(lua_State* L) {
+  lua_pushcfunction(L, guarded<resolve_location>);
+  lua_setfield(L, -2, "location");
+  static const luaL_Reg functions[] = {{"register", guarded<location_register>},
+                                       {"get", guarded<location_get>},
+                                       {"name", guarded<location_name>},
+                                       {"path", guarded<location_path>},
+                                       {"is_registered", guarded<location_is_registered>},
+                                       {"count", guarded<location_count>},
+                                       {"get_all_paths", guarded<location_get_all_paths>},
+                                       {nullptr, nullptr}};
+  luaL_newlib(L, functions);
+  lua_pushinteger(L, ErrorLocation::UNKNOWN);
+  lua_setfield(L, -2, "UNKNOWN");
+  if (!context(L).sandboxed) {  // a policy must not rename what other policies record
+    lua_pushcfunction(L, guarded<location_reset>);
+    lua_setfield(L, -2, "reset");
+  }
+  lua_setfield(L, -2, "locations");
+}
+
+}  // namespace triage::lua

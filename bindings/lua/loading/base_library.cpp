@@ -1,0 +1,126 @@
+#include "bindings/lua/loading/base_library.h"
+
+#include <string_view>
+
+#include "bindings/lua/loading/effects.h"
+#include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/loading.h"
+#include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/loading/wrapping.h"
+
+namespace triage::lua {
+namespace {
+
+void note_write_to_argument(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TTABLE) note_table_write(L, index);
+}
+
+// --- basic functions
+
+int base_assert(lua_State* L) {
+  if (is_tensor(L, 1)) {
+    push_where(L, 1, 0, false);
+    push_truth(L, 1, lua_tostring(L, -1));
+    if (!lua_toboolean(L, -1)) lua_copy(L, -1, 1);
+    lua_pop(L, 2);
+  }
+  return run_original(L);
+}
+
+/// Levels count the functions of the script: the intrinsics between them are none of its business.
+int base_error(lua_State* L) {
+  if (lua_type(L, 2) != LUA_TNUMBER || lua_tointeger(L, 2) < 2) return run_original(L);
+  lua_Integer wanted = lua_tointeger(L, 2);
+  lua_Debug frame;
+  for (int level = 1; level <= wanted && lua_getstack(L, level, &frame); level++)
+    if (is_intrinsic(L, &frame)) wanted++;
+  lua_pushinteger(L, wanted);
+  lua_replace(L, 2);
+  return run_original(L);
+}
+
+int base_ipairs(lua_State* L) { return is_tensor(L, 1) ? iterate_rows(L) : run_original(L); }
+
+/// For functions that write to the table that is their first argument.
+int write_first(lua_State* L) {
+  note_write_to_argument(L, 1);
+  return run_original(L);
+}
+
+// --- table
+
+int table_move(lua_State* L) {
+  note_write_to_argument(L, lua_type(L, 5) == LUA_TTABLE ? 5 : 1);
+  return run_original(L);
+}
+
+int table_pack(lua_State* L) {
+  const int results = run_original(L);
+  mark_born(L, -1);
+  return results;
+}
+
+/// A comparator's result is a condition.
+int tested_comparator(lua_State* L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, 1);
+  constexpr int level_of_script = 2;  // above this function and `sort`
+  test_top(L, level_of_script);
+  return 1;
+}
+
+int table_sort(lua_State* L) {
+  note_write_to_argument(L, 1);
+  if (lua_type(L, 2) == LUA_TFUNCTION) {
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, tested_comparator, 1);
+    lua_replace(L, 2);
+  }
+  return run_original(L);
+}
+
+// --- string
+
+/// `%d`, `%f`, ... of a tensor show the number it holds; `%s` and `%q` are left to tostring.
+int string_format(lua_State* L) {
+  if (lua_type(L, 1) != LUA_TSTRING) return run_original(L);
+  const std::string_view format(lua_tostring(L, 1), lua_rawlen(L, 1));
+  int argument = 1;
+  for (size_t at = format.find('%'); at != std::string_view::npos; at = format.find('%', at + 1)) {
+    at = format.find_first_not_of("-+ #0123456789.", at + 1);
+    if (at == std::string_view::npos) break;
+    if (format[at] == '%') continue;
+    argument++;
+    const bool number = std::string_view("aAcdeEfFgGioxXu").find(format[at]) != std::string_view::npos;
+    if (number && is_tensor(L, argument)) replace_by_item(L, argument);
+  }
+  return run_original(L);
+}
+
+struct Replacement {
+  const char* library;
+  const char* name;
+  lua_CFunction function;
+};
+constexpr Replacement kReplacements[] = {
+    {LUA_GNAME, "assert", base_assert},        {LUA_GNAME, "error", base_error},
+    {LUA_GNAME, "ipairs", base_ipairs},        {LUA_GNAME, "rawset", write_first},
+    {LUA_GNAME, "setmetatable", write_first},  {LUA_TABLIBNAME, "insert", write_first},
+    {LUA_TABLIBNAME, "remove", write_first},   {LUA_TABLIBNAME, "move", table_move},
+    {LUA_TABLIBNAME, "pack", table_pack},      {LUA_TABLIBNAME, "sort", table_sort},
+    {LUA_STRLIBNAME, "format", string_format},
+};
+
+}  // namespace
+
+void open_base_library(lua_State* L) {
+  for (const Replacement& replacement : kReplacements) {
+    lua_getglobal(L, replacement.library);
+    if (lua_istable(L, -1)) wrap_library_function(L, replacement.name, replacement.function);
+    lua_pop(L, 1);
+  }
+  open_loading(L);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,63 @@
+#include "bindings/lua/loading/chunk.h"
+
+#include <string>
+
+#include "bindings/lua/loading/effects.h"
+#include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/rewriter/rewriter.h"
+
+namespace triage::lua {
+namespace {
+
+const char kChunkCount = 0;        // its address is the registry key
+constexpr int kFunctionBits = 24;  // functions of one chunk
+
+int64_t next_first_function_id(lua_State* L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &kChunkCount);
+  const lua_Integer count = lua_tointeger(L, -1) + 1;
+  lua_pop(L, 1);
+  lua_pushinteger(L, count);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &kChunkCount);
+  return static_cast<int64_t>(count) << kFunctionBits;
+}
+
+/// Pushes the rewritten text, or on failure the message.
+int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy) {
+  std::string text;
+  int status = LUA_OK;
+  try {
+    text = rewriter::rewrite(source, chunk_name, {policy});
+  } catch (const rewriter::SyntaxError& error) {
+    text = error.what();
+    status = LUA_ERRSYNTAX;
+  } catch (const std::exception& error) {
+    text = error.what();
+    status = LUA_ERRMEM;
+  }
+  lua_pushlstring(L, text.data(), text.size());
+  return status;
+}
+
+}  // namespace
+
+int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, const ChunkOptions& options) {
+  const int env = options.env ? lua_absindex(L, options.env) : 0;
+  luaL_checkstack(L, 24, "too many chunks loading");
+  constexpr size_t bytes_per_byte = 8;  // syntax tree, rewritten text and bytecode, roughly
+  charge_bytes(L, bytes_per_byte * source.size());
+  if (const int status = push_rewritten(L, source, chunk_name, options.policy); status != LUA_OK) return status;
+  const std::string_view text(lua_tostring(L, -1), lua_rawlen(L, -1));
+  const int status = luaL_loadbufferx(L, text.data(), text.size(), chunk_name, "t");
+  lua_remove(L, -2);
+  if (status != LUA_OK) return status;
+  if (env) {
+    lua_pushvalue(L, env);
+    lua_setupvalue(L, -2, 1);  // a main function always has _ENV as its first upvalue; inner ones share it
+  }
+  const int64_t first_function_id = next_first_function_id(L);
+  lua_call(L, push_intrinsics(L, first_function_id), 1);
+  set_function_id(L, -1, first_function_id);
+  return LUA_OK;
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,47 @@
+#include "bindings/lua/loading/effects.h"
+
+#include "bindings/lua/state.h"
+#include "runtime/capture/recorder.h"
+
+namespace triage::lua {
+namespace {
+
+/// Runs what may throw on behalf of C functions that know only Lua errors.
+template <typename Action>
+void raise_as_lua_error(lua_State* L, const Action& action) {
+  try {
+    action();
+    return;
+  } catch (const std::exception& error) {
+    raise(L, error);  // pushes the error value only
+  }
+  lua_error(L);
+}
+
+}  // namespace
+
+uint64_t current_capture() noexcept {
+  const capture::Recorder* recorder = capture::Recorder::current();
+  return recorder ? recorder->serial() : 0;
+}
+
+int current_branch() noexcept {
+  const capture::Recorder* recorder = capture::Recorder::current();
+  return recorder ? recorder->branch_depth() : 0;
+}
+
+void break_graph(lua_State* L, const std::string& what, const std::string& hint) {
+  raise_as_lua_error(L, [&] {
+    if (auto* recorder = capture::Recorder::current()) recorder->graph_break(what, hint);
+  });
+}
+
+void bump_epoch(lua_State* L) { context(L).epoch++; }
+
+bool is_policy(lua_State* L) { return context(L).sandboxed; }
+
+void charge_bytes(lua_State* L, size_t bytes) {
+  raise_as_lua_error(L, [&] { charge(L, bytes); });
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,95 @@
+#include "bindings/lua/loading/tensor_semantics.h"
+
+#include "bindings/lua/loading/effects.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
+
+#include <sstream>
+
+namespace triage::lua {
+namespace {
+
+void push_method(lua_State* L, const char* name) {
+  push_methods(L);
+  lua_getfield(L, -1, name);
+  lua_remove(L, -2);
+}
+
+std::string several_elements(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << "a bool tensor of shape " << tensor.sizes() << " as a condition: it has " << tensor.numel()
+       << " elements, and a condition needs one truth value. To choose per sample use IF(mask, ...); to reduce use "
+          "mask:any() or mask:all(); to combine masks use & | ~ instead of and, or, not";
+  return text.str();
+}
+
+int next_row(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  const lua_Integer row = luaL_checkinteger(L, 2) + 1;
+  if (row >= tensor.size(0)) return 0;
+  lua_pushinteger(L, row);
+  lua_pushinteger(L, row);
+  lua_gettable(L, 1);
+  return 2;
+}
+
+int start_rows(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (tensor.dim() == 0)
+    throw std::invalid_argument("ipairs of a 0-dim tensor: it has no rows; read its value with x:item()");
+  if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, 0);
+  lua_pushcfunction(L, guarded<next_row>);
+  lua_pushvalue(L, 1);
+  lua_pushinteger(L, -1);
+  return 3;
+}
+
+int read_truth(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("a tensor as a condition reads its value",
+                          "Use IF(cond, ...):ELSE(...) or torch.where, which keep the choice in the graph.");
+  lua_pushboolean(L, tensor.item().toBool());
+  return 1;
+}
+
+}  // namespace
+
+bool is_tensor(lua_State* L, int index) { return lua_type(L, index) == LUA_TUSERDATA && test_tensor(L, index); }
+
+void compare_tensors(lua_State* L, const char* method) {
+  push_method(L, method);
+  lua_pushvalue(L, 1);
+  lua_pushvalue(L, 2);
+  lua_call(L, 2, 1);
+}
+
+void push_truth(lua_State* L, int index, const char* where) {
+  const at::Tensor& tensor = *test_tensor(L, index);
+  bool truth = true;
+  if (tensor.scalar_type() == at::kBool) {
+    if (tensor.numel() != 1) {
+      lua_pushfstring(L, "%s%s", where, several_elements(tensor).c_str());
+      lua_error(L);
+    }
+    lua_pushcfunction(L, guarded<read_truth>);
+    lua_pushvalue(L, index);
+    lua_call(L, 1, 1);
+    truth = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+  }
+  truth ? lua_pushvalue(L, index) : lua_pushboolean(L, false);
+}
+
+int iterate_rows(lua_State* L) { return guarded<start_rows>(L); }
+
+void replace_by_item(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  push_method(L, "item");
+  lua_pushvalue(L, index);
+  lua_call(L, 1, 1);
+  lua_replace(L, index);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,37 @@
+// A wrapper is a closure over the upvalues of the old function, in their places, and behind them a mark and the
+// function: so the old one finds its upvalues when it runs in the wrapper's frame. (Upvalues are copied: a function
+// that assigns to its own would not see that again. No function of Lua's library does.)
+#include "bindings/lua/loading/wrapping.h"
+
+namespace triage::lua {
+namespace {
+
+const char kMark = 0;
+
+int original_index(lua_State* L) {
+  int index = 1;
+  while (lua_touserdata(L, lua_upvalueindex(index)) != &kMark) index++;
+  return lua_upvalueindex(index + 1);
+}
+
+}  // namespace
+
+void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper) {
+  lua_getfield(L, -1, name);
+  if (!lua_iscfunction(L, -1)) {
+    lua_pop(L, 1);
+    return;
+  }
+  const int original = lua_gettop(L);
+  int upvalues = 0;
+  while (lua_getupvalue(L, original, upvalues + 1)) upvalues++;
+  lua_pushlightuserdata(L, const_cast<char*>(&kMark));
+  lua_pushvalue(L, original);
+  lua_pushcclosure(L, wrapper, upvalues + 2);
+  lua_setfield(L, original - 1, name);
+  lua_pop(L, 1);
+}
+
+int run_original(lua_State* L) { return lua_tocfunction(L, original_index(L))(L); }
+
+}  // namespace triage::lua

@@ -1,0 +1,196 @@
+#include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/state.h"
+#include "runtime/capture/recorder.h"
+
+#include <cstring>
+#include <string>
+
+namespace triage::lua {
+namespace {
+
+const char object_numbers = 0;  // registry keys: their addresses
+const char protected_tables = 0;
+
+/// Pushes the registry table at `key`, whose keys are weak.
+void push_weak_table(lua_State* L, const void* key) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
+
+/// The number of an object of this state, given on first use.
+lua_Integer object_number(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, &object_numbers);
+  lua_pushvalue(L, index);
+  if (lua_rawget(L, -2) == LUA_TNUMBER) {
+    const lua_Integer number = lua_tointeger(L, -1);
+    lua_pop(L, 2);
+    return number;
+  }
+  lua_pop(L, 1);
+  lua_rawgeti(L, -1, 0);
+  const lua_Integer number = lua_tointeger(L, -1) + 1;
+  lua_pop(L, 1);
+  lua_pushinteger(L, number);
+  lua_rawseti(L, -2, 0);
+  lua_pushvalue(L, index);
+  lua_pushinteger(L, number);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+  return number;
+}
+
+bool has_address(lua_State* L, int index) {
+  switch (lua_type(L, index)) {
+    case LUA_TTABLE:
+    case LUA_TFUNCTION:
+    case LUA_TUSERDATA:
+    case LUA_TLIGHTUSERDATA:
+    case LUA_TTHREAD:
+      break;
+    default:
+      return false;
+  }
+  if (luaL_getmetafield(L, index, "__tostring") == LUA_TNIL) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
+int base_tostring(lua_State* L) {
+  luaL_checkany(L, 1);
+  if (!has_address(L, 1)) return call_wrapped(L);
+  push_text_without_address(L, 1);
+  return 1;
+}
+
+int base_setmetatable(lua_State* L) {
+  if (lua_istable(L, 2)) {
+    lua_pushliteral(L, "__gc");
+    if (lua_rawget(L, 2) != LUA_TNIL)
+      throw LibraryError(
+          "a policy may not set '__gc': a finalizer runs where no budget can stop it; use a <close> variable");
+    lua_pop(L, 1);
+  }
+  return call_wrapped(L);
+}
+
+int base_rawset(lua_State* L) {
+  if (lua_istable(L, 1) && is_protected_table(L, 1)) throw LibraryError("this table is read-only in policies");
+  return call_wrapped(L);
+}
+
+int base_collectgarbage(lua_State* L) {
+  const char* option = luaL_optstring(L, 1, "collect");
+  if (std::strcmp(option, "count") != 0)
+    throw LibraryError(std::string("collectgarbage(\"") + option + "\") is not for policies; only \"count\" is");
+  return call_wrapped(L);
+}
+
+int base_tonumber(lua_State* L) {
+  if (lua_type(L, 1) == LUA_TSTRING) charge(L, 0, 0, 1 + lua_rawlen(L, 1) / 4);
+  return call_wrapped(L);
+}
+
+/// Loading walks over the text several times.
+int base_load(lua_State* L) {
+  if (lua_type(L, 1) == LUA_TSTRING) charge(L, lua_rawlen(L, 1), 0, 1 + lua_rawlen(L, 1));
+  return call_wrapped(L);
+}
+
+/// The script's message handler. Once a budget has run out it is left out: Lua calls handlers with hooks off, where an
+/// endless loop could not be stopped.
+int message_handler(lua_State* L) {
+  if (context(L).expired) return 1;
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, 1);
+  return 1;
+}
+
+int base_xpcall(lua_State* L) {
+  luaL_checktype(L, 2, LUA_TFUNCTION);
+  lua_pushvalue(L, 2);
+  lua_pushcclosure(L, library_function<message_handler>, 1);
+  lua_replace(L, 2);
+  return call_wrapped(L);
+}
+
+}  // namespace
+
+void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper) {
+  lua_pushstring(L, name);
+  if (lua_rawget(L, -2) != LUA_TFUNCTION) {
+    lua_pop(L, 1);
+    return;
+  }
+  lua_pushcclosure(L, wrapper, 1);
+  lua_setfield(L, -2, name);
+}
+
+int call_wrapped(lua_State* L) {
+  const lua_CFunction function = lua_tocfunction(L, lua_upvalueindex(1));
+  if (function && !lua_getupvalue(L, lua_upvalueindex(1), 1)) return function(L);
+  if (function) lua_pop(L, 1);  // a closure needs its own frame, for its upvalues
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+void push_text_without_address(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  if (!has_address(L, index)) {
+    luaL_tolstring(L, index, nullptr);
+    return;
+  }
+  const int named = luaL_getmetafield(L, index, "__name");
+  const std::string kind = named == LUA_TSTRING ? lua_tostring(L, -1) : luaL_typename(L, index);
+  if (named != LUA_TNIL) lua_pop(L, 1);
+  const std::string text = kind + ": " + std::to_string(object_number(L, index));
+  lua_pushlstring(L, text.data(), text.size());
+}
+
+void protect_table(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, &protected_tables);
+  lua_pushvalue(L, index);
+  lua_pushboolean(L, 1);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+bool is_protected_table(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, &protected_tables);
+  lua_pushvalue(L, index);
+  lua_rawget(L, -2);
+  const bool is = lua_toboolean(L, -1) != 0;
+  lua_pop(L, 2);
+  return is;
+}
+
+void budget_base(lua_State* L) {
+  lua_pushglobaltable(L);
+  wrap_function(L, "tostring", library_function<base_tostring>);
+  wrap_function(L, "setmetatable", library_function<base_setmetatable>);
+  wrap_function(L, "rawset", library_function<base_rawset>);
+  wrap_function(L, "collectgarbage", library_function<base_collectgarbage>);
+  wrap_function(L, "tonumber", library_function<base_tonumber>);
+  wrap_function(L, "xpcall", library_function<base_xpcall>);
+  lua_pop(L, 1);
+}
+
+void budget_loading(lua_State* L) {
+  lua_pushglobaltable(L);
+  wrap_function(L, "load", library_function<base_load>);
+  lua_pop(L, 1);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,185 @@
+#include "bindings/lua/sandbox/sandbox.h"
+
+#include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/loading/base_library.h"
+#include "bindings/lua/sandbox/allowed_ops.h"
+#include "bindings/lua/sandbox/environment.h"
+#include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/sandbox/side_effects.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/tensors/torch.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+/// Contract: the Context is made before the lua_State and outlives it. Nothing here runs Lua code outside of lua_pcall,
+/// except the hook, which runs inside of whatever the script was doing.
+namespace triage::lua {
+namespace {
+
+constexpr int hook_interval = 1000;  // instructions between two looks at the budgets
+
+void* allocate(void* user, void* block, size_t old_size, size_t new_size) {
+  auto& context = *static_cast<Context*>(user);
+  if (!block) old_size = 0;  // Lua passes the kind of object there
+  if (new_size == 0) {
+    std::free(block);
+    context.script_bytes -= old_size;
+    return nullptr;
+  }
+  void* grown = std::realloc(block, new_size);
+  if (grown) context.script_bytes += new_size - old_size;
+  return grown;
+}
+
+/// One look at the budgets. A budget that ran out stays so: from then on every instruction raises.
+int look_at_budgets(lua_State* L) {
+  Context& own = context(L);
+  try {
+    if (own.expired) throw LimitError("the script used up its budget and was stopped");
+    charge(L, 0, 0, hook_interval);
+    return 0;
+  } catch (const LimitError& error) {
+    own.expired = true;
+    raise(L, error);
+  }
+  return -1;
+}
+
+void count_hook(lua_State* L, lua_Debug*) {
+  if (look_at_budgets(L) == 0) return;
+  lua_sethook(L, count_hook, LUA_MASKCOUNT, 1);
+  lua_error(L);
+}
+
+int panic(lua_State* L) {
+  std::fprintf(stderr, "triage: error outside of a protected call: %s\n", error_text(L, -1).c_str());
+  return 0;  // Lua aborts
+}
+
+/// Libraries that a policy gets; what of them it may use is a matter of its environment.
+void open_lua_libraries(lua_State* L, bool sandboxed) {
+  if (!sandboxed) {
+    luaL_openlibs(L);
+    return;
+  }
+  static const luaL_Reg libraries[] = {{LUA_GNAME, luaopen_base},
+                                       {LUA_TABLIBNAME, luaopen_table},
+                                       {LUA_STRLIBNAME, luaopen_string},
+                                       {LUA_MATHLIBNAME, luaopen_math},
+                                       {LUA_UTF8LIBNAME, luaopen_utf8}};
+  for (const auto& library : libraries) {
+    luaL_requiref(L, library.name, library.func, 1);
+    lua_pop(L, 1);
+  }
+}
+
+void define_arguments(lua_State* L, const StateOptions& options) {
+  lua_newtable(L);
+  lua_pushlstring(L, options.path.data(), options.path.size());
+  lua_rawseti(L, -2, 0);
+  for (size_t i = 0; i < options.args.size(); ++i) {
+    lua_pushlstring(L, options.args[i].data(), options.args[i].size());
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+  lua_setglobal(L, "arg");
+}
+
+}  // namespace
+
+State::State(StateOptions options) : options_(std::move(options)) {
+  context_.limits = options_.limits;
+  context_.sandboxed = options_.sandboxed;
+  context_.print = options_.print;
+  context_.chunk = options_.path;
+  lua_ = lua_newstate(allocate, &context_);
+  if (!lua_) throw LoadError("cannot make a Lua state: out of memory");
+  attach(lua_, context_);
+  lua_atpanic(lua_, panic);
+  disarm();
+  lua_pushcfunction(lua_, guarded<assemble>);
+  lua_pushlightuserdata(lua_, this);
+  if (lua_pcall(lua_, 1, 0, 0) != LUA_OK) {
+    const std::string message = error_text(lua_, -1);
+    lua_close(lua_);
+    throw LoadError("cannot set up the Lua library: " + message);
+  }
+}
+
+State::~State() {
+  if (context_.sandboxed) {  // what a script left to be run at the end is stopped at once
+    context_.expired = true;
+    lua_sethook(lua_, count_hook, LUA_MASKCOUNT, 1);
+  }
+  lua_close(lua_);
+}
+
+int State::assemble(lua_State* L) {
+  auto& state = *static_cast<State*>(lua_touserdata(L, 1));
+  lua_settop(L, 0);
+  const bool sandboxed = state.context_.sandboxed;
+  open_lua_libraries(L, sandboxed);
+  if (sandboxed) {
+    budget_base(L);
+    budget_strings(L);
+    budget_tables(L);
+  }
+  open_side_effects(L);
+  open_tensor(L);
+  open_torch(L);
+  open_flags(L);
+  open_prelude(L);
+  open_base_library(L);  // wraps what stands there now
+  if (sandboxed) {
+    budget_loading(L);
+    state.context_.op_filter = op_allowed_in_policies;
+    push_policy_environment(L);
+  } else {
+    define_arguments(L, state.options_);
+    lua_pushglobaltable(L);
+  }
+  set_load_environment(L);
+  state.environment_ = luaL_ref(L, LUA_REGISTRYINDEX);
+  return 0;
+}
+
+void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
+  const Limits& limits = context_.limits;
+  context_.expired = false;
+  context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();
+  context_.deadline = deadline;
+  if (limits.seconds > 0) {
+    const auto allowed =
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limits.seconds));
+    const auto end = std::chrono::steady_clock::now() + allowed;
+    context_.deadline = deadline ? std::min(*deadline, end) : end;
+  }
+  const bool limited = limits.instructions || limits.script_bytes || limits.tensor_bytes || context_.deadline;
+  lua_sethook(lua_, limited ? count_hook : nullptr, limited ? LUA_MASKCOUNT : 0, hook_interval);
+  forget_chains(lua_);  // those that a failed call left behind
+}
+
+void State::disarm() noexcept {
+  lua_sethook(lua_, nullptr, 0, 0);
+  context_.expired = false;
+  context_.deadline.reset();
+  context_.instructions_left = std::numeric_limits<uint64_t>::max();
+}
+
+void State::push_environment() { lua_rawgeti(lua_, LUA_REGISTRYINDEX, environment_); }
+
+void State::define(const char* name) {
+  if (context_.sandboxed && lua_istable(lua_, -1)) {
+    push_read_only(lua_, -1, name);
+    lua_remove(lua_, -2);
+  }
+  push_environment();
+  lua_insert(lua_, -2);
+  lua_setfield(lua_, -2, name);
+  lua_pop(lua_, 1);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,131 @@
+#include "bindings/lua/tensors/autograd.h"
+
+#include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace triage::lua {
+namespace {
+
+const char guard_metatable = 0;  // its address is the registry key
+
+/// What `local _ <close> = torch.no_grad()` holds: the mode to go back to.
+struct ModeGuard {
+  bool previous;
+  bool open;
+};
+
+int close_guard(lua_State* L) {
+  auto* guard = static_cast<ModeGuard*>(lua_touserdata(L, 1));
+  if (!guard || !lua_getmetatable(L, 1)) return 0;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_metatable);
+  if (!lua_rawequal(L, -1, -2) || !guard->open) return 0;
+  guard->open = false;
+  c10::GradMode::set_enabled(guard->previous);
+  return 0;
+}
+
+int push_guard(lua_State* L, bool enabled) {
+  auto* guard = static_cast<ModeGuard*>(lua_newuserdatauv(L, sizeof(ModeGuard), 0));
+  *guard = {c10::GradMode::is_enabled(), true};
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_metatable);
+  lua_setmetatable(L, -2);
+  c10::GradMode::set_enabled(enabled);
+  return 1;
+}
+
+/// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` returns a guard for a block. The mode goes
+/// back when fn fails, too: the destructor runs because this Lua is compiled as C++.
+int in_mode(lua_State* L, bool enabled) {
+  if (lua_gettop(L) == 0) return push_guard(L, enabled);
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  c10::AutoGradMode mode(enabled);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+int no_grad(lua_State* L) { return in_mode(L, false); }
+int enable_grad(lua_State* L) { return in_mode(L, true); }
+
+int set_grad_enabled(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TBOOLEAN);
+  bool enabled = lua_toboolean(L, 1);
+  lua_remove(L, 1);
+  return in_mode(L, enabled);
+}
+
+int is_grad_enabled(lua_State* L) {
+  lua_pushboolean(L, c10::GradMode::is_enabled());
+  return 1;
+}
+
+std::vector<at::Tensor> check_tensors(lua_State* L, int index) {
+  if (const at::Tensor* tensor = test_tensor(L, index)) return {*tensor};
+  luaL_checktype(L, index, LUA_TTABLE);
+  std::vector<at::Tensor> tensors;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
+    lua_rawgeti(L, index, i);
+    tensors.push_back(check_tensor(L, -1));
+    lua_pop(L, 1);
+  }
+  return tensors;
+}
+
+std::optional<bool> option(lua_State* L, int index, const char* key) {
+  lua_pushstring(L, key);
+  std::optional<bool> value;
+  if (lua_rawget(L, index) != LUA_TNIL) value = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return value;
+}
+
+/// torch.autograd.grad(outputs, inputs, grad_outputs or nil, {retain_graph, create_graph, allow_unused}) -> one
+/// gradient for each input (nil where it was not used).
+int grad(lua_State* L) {
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("`torch.autograd.grad` runs autograd",
+                          "Call it on the policy's outputs, outside of the policy.");
+  std::vector<at::Tensor> outputs = check_tensors(L, 1), inputs = check_tensors(L, 2), gradients;
+  int options = 3;
+  bool list_of_gradients = lua_type(L, 3) == LUA_TTABLE && lua_rawlen(L, 3) > 0;
+  if (test_tensor(L, 3) || list_of_gradients) gradients = check_tensors(L, 3);
+  if (!gradients.empty() || lua_isnil(L, 3)) options = 4;
+  bool create_graph = false, allow_unused = false;
+  c10::optional<bool> retain_graph;
+  if (lua_type(L, options) == LUA_TTABLE) {
+    create_graph = option(L, options, "create_graph").value_or(false);
+    allow_unused = option(L, options, "allow_unused").value_or(false);
+    if (auto given = option(L, options, "retain_graph")) retain_graph = *given;
+  }
+  std::vector<at::Tensor> results =
+      torch::autograd::grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused);
+  luaL_checkstack(L, static_cast<int>(results.size()) + 4, "too many gradients");
+  for (const at::Tensor& result : results) push_optional_tensor(L, result);
+  return static_cast<int>(results.size());
+}
+
+}  // namespace
+
+void add_autograd(lua_State* L) {
+  lua_newtable(L);
+  lua_pushcfunction(L, guarded<close_guard>);
+  lua_setfield(L, -2, "__close");
+  lua_pushliteral(L, "gradient mode");
+  lua_setfield(L, -2, "__metatable");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &guard_metatable);
+
+  static const luaL_Reg functions[] = {{"no_grad", guarded<no_grad>},
+                                       {"enable_grad", guarded<enable_grad>},
+                                       {"set_grad_enabled", guarded<set_grad_enabled>},
+                                       {"is_grad_enabled", guarded<is_grad_enabled>},
+                                       {nullptr, nullptr}};
+  luaL_setfuncs(L, functions, 0);
+  lua_newtable(L);
+  lua_pushcfunction(L, guarded<grad>);
+  lua_setfield(L, -2, "grad");
+  lua_setfield(L, -2, "autograd");
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,153 @@
+#include "bindings/lua/tensors/call.h"
+
+#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/resolve.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
+
+#include <c10/core/DefaultDtype.h>
+
+#include <algorithm>
+
+namespace triage::lua {
+namespace {
+
+/// Charges what a creating operator is about to allocate, before it does.
+void charge_creation(lua_State* L, const Overload& overload, const torch::jit::Stack& stack) {
+  int64_t elements = 1, width = 8;
+  for (size_t i = 0; i < overload.params.size(); ++i) {
+    const Param& param = overload.params[i];
+    if (param.kind == ParamKind::dtype)
+      width = static_cast<int64_t>(stack[i].isNone() ? 4 : c10::elementSize(stack[i].toScalarType()));
+    if (param.kind != ParamKind::integers || param.name != "size") continue;
+    for (int64_t size : stack[i].toIntVector())
+      if (size > 0 && __builtin_mul_overflow(elements, size, &elements)) elements = INT64_MAX;
+  }
+  if (elements <= 1) return;
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(elements, width, &bytes)) bytes = INT64_MAX;
+  charge(L, 0, static_cast<size_t>(bytes));
+}
+
+c10::IValue value_of(lua_State* L, const Overload& overload, const Binding& binding, size_t position,
+                     const std::string& name) {
+  const Param& param = overload.params[position];
+  auto what = [&] { return "`" + name + "` (argument '" + param.name + "')"; };
+  if (static_cast<int>(position) == binding.gathered) {  // x:view(2, -1): the rest of the arguments are the list
+    lua_createtable(L, static_cast<int>(binding.rest.size()), 0);
+    for (size_t i = 0; i < binding.rest.size(); ++i) {
+      lua_pushvalue(L, binding.rest[i]);
+      lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+    }
+    c10::IValue list = to_ivalue(L, lua_gettop(L), param, what());
+    lua_pop(L, 1);
+    return list;
+  }
+  if (int index = binding.slots[position]) return to_ivalue(L, index, param, test_tensor(L, index) ? what() : name);
+  return param.has_default ? param.default_value : c10::IValue();
+}
+
+/// Pushes a result; an argument that was written to and is handed back stays the same Lua value.
+void push_result(lua_State* L, const Overload& overload, const Binding& binding, const c10::IValue& value) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    for (size_t i = 0; i < overload.params.size(); ++i) {
+      if (!overload.params[i].written || binding.slots[i] == 0) continue;
+      const at::Tensor* argument = test_tensor(L, binding.slots[i]);
+      if (argument && argument->is_same(value.toTensor())) return lua_pushvalue(L, binding.slots[i]);
+    }
+  }
+  push_ivalue(L, value);
+}
+
+int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name) {
+  torch::jit::Stack stack;
+  stack.reserve(overload.params.size());
+  for (size_t i = 0; i < overload.params.size(); ++i) stack.push_back(value_of(L, overload, binding, i, name));
+  if (overload.creates) charge_creation(L, overload, stack);
+  try {
+    capture::call(overload.handle, stack);
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(name + ": " + error.what_without_backtrace());
+  }
+  if (binding.requires_grad)
+    for (const c10::IValue& value : stack)
+      if (value.isTensor()) value.toTensor().requires_grad_(true);
+  luaL_checkstack(L, static_cast<int>(stack.size()) + 8, "too many results");
+  for (const c10::IValue& value : stack) push_result(L, overload, binding, value);
+  return static_cast<int>(stack.size());
+}
+
+int operator_function(lua_State* L) {
+  const auto* op = static_cast<const Operator*>(lua_touserdata(L, lua_upvalueindex(1)));
+  return call_operator(L, *op, 1, lua_gettop(L), lua_toboolean(L, lua_upvalueindex(2)) != 0);
+}
+
+int overload_function(lua_State* L) {
+  const auto* overload = static_cast<const Overload*>(lua_touserdata(L, lua_upvalueindex(1)));
+  Arguments arguments = Arguments::positional(1, lua_gettop(L));
+  arguments.exact = true;
+  Binding binding;
+  const std::string& name = overload->schema().name();
+  std::string why;
+  if (!bind_arguments(L, *overload, arguments, binding, &why))
+    throw std::invalid_argument(name + ": " + why + "\n  " + overload->signature());
+  return invoke(L, *overload, binding, name);
+}
+
+std::string shown_name(const Operator& op, bool method) {
+  if (op.name.rfind("aten::", 0) != 0) return op.name;
+  return (method ? "x:" : "torch.") + op.base();
+}
+
+}  // namespace
+
+int call_operator(lua_State* L, const Operator& op, int first, int count, bool method) {
+  std::string name = shown_name(op, method);
+  Arguments arguments = Arguments::parse(L, first, count, method, name);
+  Binding binding;
+  const Overload& overload = resolve(L, op, arguments, binding, name);
+  return invoke(L, overload, binding, name);
+}
+
+void push_operator(lua_State* L, const Operator& op, bool method) {
+  lua_pushlightuserdata(L, const_cast<Operator*>(&op));
+  lua_pushboolean(L, method);
+  lua_pushcclosure(L, guarded<operator_function>, 2);
+}
+
+void push_overload(lua_State* L, const Overload& overload) {
+  lua_pushlightuserdata(L, const_cast<Overload*>(&overload));
+  lua_pushcclosure(L, guarded<overload_function>, 1);
+}
+
+torch::jit::Stack run(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments) {
+  const Overload* found = find_overload(name, overload);
+  if (!found) throw std::runtime_error(std::string("this LibTorch has no operator ") + name + "." + overload);
+  torch::jit::Stack stack(arguments);
+  capture::call(found->handle, stack);
+  return stack;
+}
+
+at::Tensor run_for_tensor(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments) {
+  return run(name, overload, arguments).at(0).toTensor();
+}
+
+void push_named_operator(lua_State* L, const std::string& name, bool method) {
+  std::string qualified = name.find("::") == std::string::npos ? "aten::" + name : name;
+  const Operator* op = find_operator(qualified);
+  std::string shown = qualified.rfind("aten::", 0) == 0 ? (method ? "x:" : "torch.") + name : qualified;
+  if (!op) {
+    std::vector<std::string> close;
+    for (std::string& candidate : close_operators(qualified))
+      if (op_allowed(L, qualified.substr(0, qualified.rfind(':') + 1) + candidate))
+        close.push_back(std::move(candidate));
+    throw std::invalid_argument(shown + ": there is no such operator" + did_you_mean(close));
+  }
+  if (!op_allowed(L, qualified))
+    throw std::invalid_argument(shown +
+                                ": policies may not call this operator (it reaches files, raw memory or global state); "
+                                "`triage exec` scripts and the host may");
+  push_operator(L, *op, method);
+}
+
+}  // namespace triage::lua

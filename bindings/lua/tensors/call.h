@@ -1,0 +1,30 @@
+#pragma once
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/overloads.h"
+
+#include <initializer_list>
+
+/// Calls of operators from Lua: which overload a call means, and the call itself. Every call goes through
+/// capture::call.
+namespace triage::lua {
+
+/// Calls `op` with the `count` values from stack index `first` on (the last may be a table of options); pushes the
+/// results and returns how many. As a method the first value is `self`, wherever the schema has it. Throws a message
+/// that lists the overloads when none fits.
+int call_operator(lua_State* L, const Operator& op, int first, int count, bool method);
+
+/// Pushes a function that calls `op`: `torch.add`, or `x:add` as a method.
+void push_operator(lua_State* L, const Operator& op, bool method);
+
+/// Pushes a function that calls exactly this overload, positionally.
+void push_overload(lua_State* L, const Overload& overload);
+
+/// Calls an operator from C++ with all of its schema's arguments and returns its results.
+torch::jit::Stack run(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments);
+at::Tensor run_for_tensor(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments);
+
+/// Looks the operator up for `torch.<name>` or `x:<name>`, and pushes its function. Throws where there is none (with
+/// the names that may have been meant) or where the script may not call it.
+void push_named_operator(lua_State* L, const std::string& name, bool method);
+
+}  // namespace triage::lua

@@ -1,0 +1,306 @@
+#include "bindings/lua/tensors/methods.h"
+
+#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
+
+#include <ATen/ATen.h>
+
+#include <string_view>
+
+namespace triage::lua {
+namespace {
+
+void break_graph(const char* what, const char* hint) {
+  if (auto* recorder = capture::Recorder::current()) recorder->graph_break(what, hint);
+}
+
+void read_shape(const at::Tensor& tensor) {
+  if (auto* recorder = capture::Recorder::current()) recorder->read_shape(tensor);
+}
+
+int64_t check_dim(lua_State* L, int index, const at::Tensor& tensor) {
+  int64_t dim = luaL_checkinteger(L, index), rank = tensor.dim();
+  if (dim < -rank || dim >= rank)
+    throw std::out_of_range("Dimension out of range (expected to be in range of [" + std::to_string(-rank) + ", " +
+                            std::to_string(rank - 1) + "], but got " + std::to_string(dim) + ")");
+  return dim < 0 ? dim + rank : dim;
+}
+
+int push_integers(lua_State* L, at::IntArrayRef values) {
+  push_ivalue(L, c10::IValue(values.vec()));
+  return 1;
+}
+
+int size(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (lua_isnoneornil(L, 2)) {
+    read_shape(tensor);
+    return push_integers(L, tensor.sizes());
+  }
+  int64_t dim = check_dim(L, 2, tensor);
+  if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, dim);
+  lua_pushinteger(L, tensor.size(dim));
+  return 1;
+}
+
+int dim(lua_State* L) {
+  lua_pushinteger(L, check_tensor(L, 1).dim());
+  return 1;
+}
+
+int numel(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  read_shape(tensor);
+  lua_pushinteger(L, tensor.numel());
+  return 1;
+}
+
+int stride(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  break_graph("`stride` reads how a tensor lies in memory", "Use operators, which take tensors of any strides.");
+  if (lua_isnoneornil(L, 2)) return push_integers(L, tensor.strides());
+  lua_pushinteger(L, tensor.stride(check_dim(L, 2, tensor)));
+  return 1;
+}
+
+int is_contiguous(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  break_graph("`is_contiguous` reads how a tensor lies in memory",
+              "Call x:contiguous(), which costs nothing where it already is.");
+  const Constant* format = test_constant(L, 2);
+  bool given = format && format->kind == ConstantKind::memory_format;
+  lua_pushboolean(
+      L, tensor.is_contiguous(given ? static_cast<at::MemoryFormat>(format->value) : at::MemoryFormat::Contiguous));
+  return 1;
+}
+
+int element_size(lua_State* L) {
+  lua_pushinteger(L, static_cast<lua_Integer>(check_tensor(L, 1).element_size()));
+  return 1;
+}
+
+int is_floating_point(lua_State* L) {
+  lua_pushboolean(L, check_tensor(L, 1).is_floating_point());
+  return 1;
+}
+
+int is_complex(lua_State* L) {
+  lua_pushboolean(L, check_tensor(L, 1).is_complex());
+  return 1;
+}
+
+int is_signed(lua_State* L) {
+  lua_pushboolean(L, check_tensor(L, 1).is_signed());
+  return 1;
+}
+
+int item(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (tensor.numel() != 1)
+    throw std::invalid_argument("x:item() takes a tensor of one element, got " + describe(L, 1) +
+                                "; reduce it first, or use x:totable()");
+  break_graph("`item` reads a value of a tensor",
+              "Keep it a tensor: most operations take a 0-dim tensor where they take a number.");
+  push_scalar(L, tensor.item());
+  return 1;
+}
+
+template <typename T>
+void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push)(lua_State*, T)) {
+  luaL_checkstack(L, 4, "too many dimensions");
+  if (sizes.empty()) return push(L, *data);
+  int64_t inner = 1;
+  for (int64_t size : sizes.slice(1)) inner *= size;
+  lua_createtable(L, static_cast<int>(sizes[0]), 0);
+  for (int64_t i = 0; i < sizes[0]; ++i) {
+    push_nested<T>(L, data + i * inner, sizes.slice(1), push);
+    lua_rawseti(L, -2, i + 1);
+  }
+}
+
+int totable(lua_State* L) {
+  at::Tensor tensor = check_tensor(L, 1);
+  break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it outside of the policy.");
+  charge(L, static_cast<size_t>(tensor.numel()) * 16);
+  at::Tensor values = tensor.detach().cpu();
+  if (values.scalar_type() == at::kBool) {
+    values = values.contiguous();
+    push_nested<bool>(L, values.data_ptr<bool>(), values.sizes(), [](lua_State* S, bool v) { lua_pushboolean(S, v); });
+  } else if (at::isIntegralType(values.scalar_type(), true)) {
+    values = values.to(at::kLong).contiguous();
+    push_nested<int64_t>(L, values.data_ptr<int64_t>(), values.sizes(),
+                         [](lua_State* S, int64_t v) { lua_pushinteger(S, v); });
+  } else if (values.is_floating_point()) {
+    values = values.to(at::kDouble).contiguous();
+    push_nested<double>(L, values.data_ptr<double>(), values.sizes(),
+                        [](lua_State* S, double v) { lua_pushnumber(S, v); });
+  } else {
+    throw std::invalid_argument("x:totable(): Lua has no complex numbers; take the parts with torch.view_as_real(x)");
+  }
+  return 1;
+}
+
+/// What `x:to(...)` asks for, gathered from its positions and options.
+struct Conversion {
+  std::optional<at::ScalarType> dtype;
+  std::optional<c10::Device> device;
+  std::optional<at::MemoryFormat> memory_format;
+  bool non_blocking = false, copy = false;
+};
+
+void read_target(lua_State* L, int index, Conversion& target) {
+  if (auto dtype = test_dtype(L, index)) {
+    target.dtype = *dtype;
+  } else if (lua_type(L, index) == LUA_TSTRING) {
+    target.device = parse_device(lua_tostring(L, index));
+  } else if (const at::Tensor* other = test_tensor(L, index)) {
+    target.dtype = other->scalar_type();
+    target.device = other->device();
+  } else {
+    throw std::invalid_argument(
+        "x:to: expected a dtype such as torch.float32, a device such as \"cpu\", or a tensor, got " +
+        describe(L, index));
+  }
+}
+
+void read_option(lua_State* L, const std::string& key, Conversion& target) {
+  const Constant* constant = test_constant(L, -1);
+  if (key == "dtype" || key == "device") {
+    bool fits = key == "dtype" ? test_dtype(L, -1).has_value() : lua_type(L, -1) == LUA_TSTRING;
+    if (!fits) throw std::invalid_argument("x:to: option '" + key + "' cannot be " + describe(L, -1));
+    read_target(L, -1, target);
+  } else if (key == "memory_format" && constant && constant->kind == ConstantKind::memory_format) {
+    target.memory_format = static_cast<at::MemoryFormat>(constant->value);
+  } else if (key == "copy" || key == "non_blocking") {
+    (key == "copy" ? target.copy : target.non_blocking) = lua_toboolean(L, -1);
+  } else {
+    throw std::invalid_argument("x:to: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
+                                "); options are dtype, device, copy, non_blocking, memory_format");
+  }
+}
+
+int push_converted(lua_State* L, const at::Tensor& tensor, const Conversion& target) {
+  c10::IValue format = target.memory_format ? c10::IValue(*target.memory_format) : c10::IValue();
+  if (target.dtype && !target.device) {
+    push_tensor(L,
+                run_for_tensor("aten::to", "dtype", {tensor, *target.dtype, target.non_blocking, target.copy, format}));
+  } else {
+    c10::IValue dtype = target.dtype ? c10::IValue(*target.dtype) : c10::IValue();
+    c10::IValue device = target.device ? c10::IValue(*target.device) : c10::IValue();
+    push_tensor(L, run_for_tensor("aten::to", "dtype_layout",
+                                  {tensor, dtype, c10::IValue(), device, c10::IValue(), target.non_blocking,
+                                   target.copy, format}));
+  }
+  return 1;
+}
+
+int to(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  Conversion target;
+  int last = lua_gettop(L);
+  for (int i = 2; i <= last; ++i) {
+    if (lua_type(L, i) != LUA_TTABLE || i != last) {
+      read_target(L, i, target);
+      continue;
+    }
+    lua_pushnil(L);
+    while (lua_next(L, i)) {
+      read_option(L, lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?", target);
+      lua_pop(L, 1);
+    }
+  }
+  return push_converted(L, tensor, target);
+}
+
+template <at::ScalarType dtype>
+int to_dtype(lua_State* L) {
+  Conversion target;
+  target.dtype = dtype;
+  return push_converted(L, check_tensor(L, 1), target);
+}
+
+int cpu(lua_State* L) {
+  Conversion target;
+  target.device = c10::Device(c10::kCPU);
+  return push_converted(L, check_tensor(L, 1), target);
+}
+
+int cuda(lua_State* L) {
+  Conversion target;
+  auto index = static_cast<c10::DeviceIndex>(luaL_optinteger(L, 2, -1));
+  target.device = c10::Device(c10::kCUDA, index);
+  return push_converted(L, check_tensor(L, 1), target);
+}
+
+int requires_grad_(lua_State* L) {
+  check_tensor(L, 1).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
+  lua_settop(L, 1);
+  return 1;
+}
+
+int retain_grad(lua_State* L) {
+  check_tensor(L, 1).retain_grad();
+  return 0;
+}
+
+/// x:backward(gradient, {retain_graph, create_graph, inputs})
+int backward(lua_State* L) {
+  at::Tensor tensor = check_tensor(L, 1);
+  break_graph("`backward` runs autograd", "Call it on the policy's outputs, outside of the policy.");
+  at::Tensor gradient;
+  int options = 2;
+  if (const at::Tensor* given = test_tensor(L, 2)) gradient = *given, options = 3;
+  c10::optional<bool> retain_graph;
+  bool create_graph = false;
+  if (lua_type(L, options) == LUA_TTABLE) {
+    if (lua_getfield(L, options, "retain_graph") != LUA_TNIL) retain_graph = lua_toboolean(L, -1);
+    lua_getfield(L, options, "create_graph");
+    create_graph = lua_toboolean(L, -1);
+    lua_pop(L, 2);
+  }
+  tensor.backward(gradient, retain_graph, create_graph);
+  return 0;
+}
+
+}  // namespace
+
+void add_tensor_methods(lua_State* L) {
+  static const luaL_Reg methods[] = {{"size", guarded<size>},
+                                     {"dim", guarded<dim>},
+                                     {"ndimension", guarded<dim>},
+                                     {"numel", guarded<numel>},
+                                     {"nelement", guarded<numel>},
+                                     {"stride", guarded<stride>},
+                                     {"is_contiguous", guarded<is_contiguous>},
+                                     {"element_size", guarded<element_size>},
+                                     {"is_floating_point", guarded<is_floating_point>},
+                                     {"is_complex", guarded<is_complex>},
+                                     {"is_signed", guarded<is_signed>},
+                                     {"item", guarded<item>},
+                                     {"totable", guarded<totable>},
+                                     {"tolist", guarded<totable>},
+                                     {"to", guarded<to>},
+                                     {"type", guarded<to>},
+                                     {"float", guarded<to_dtype<at::kFloat>>},
+                                     {"double", guarded<to_dtype<at::kDouble>>},
+                                     {"half", guarded<to_dtype<at::kHalf>>},
+                                     {"bfloat16", guarded<to_dtype<at::kBFloat16>>},
+                                     {"byte", guarded<to_dtype<at::kByte>>},
+                                     {"char", guarded<to_dtype<at::kChar>>},
+                                     {"short", guarded<to_dtype<at::kShort>>},
+                                     {"int", guarded<to_dtype<at::kInt>>},
+                                     {"long", guarded<to_dtype<at::kLong>>},
+                                     {"bool", guarded<to_dtype<at::kBool>>},
+                                     {"cpu", guarded<cpu>},
+                                     {"cuda", guarded<cuda>},
+                                     {"requires_grad_", guarded<requires_grad_>},
+                                     {"retain_grad", guarded<retain_grad>},
+                                     {"backward", guarded<backward>},
+                                     {nullptr, nullptr}};
+  add_methods(L, methods);
+}
+
+}  // namespace triage::lua

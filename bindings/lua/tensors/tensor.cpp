@@ -1,0 +1,298 @@
+// The Tensor userdata: ownership, memory accounts, fields. What indexing, operators and methods do stands in files of
+// their own.
+#include "bindings/lua/tensors/tensor.h"
+
+#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/indexing.h"
+#include "bindings/lua/tensors/methods.h"
+#include "bindings/lua/tensors/operators.h"
+#include "bindings/lua/tensors/print.h"
+#include "runtime/capture/recorder.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace triage::lua {
+namespace {
+
+/// `tensor` is undefined once the box was finalized.
+struct TensorBox {
+  at::Tensor tensor;
+  const void* storage = nullptr;  // under which Context::storages counts it
+};
+
+const char tensor_metatable = 0;  // its address is the registry key
+constexpr const char* methods_key = "triage.tensor.methods";
+constexpr int64_t collect_after = 64 << 20;  // bytes of new tensors after which their garbage is looked for
+
+/// Scripts may hold the metatable's functions (they cannot: __metatable is protected; but our own chunks can), so every
+/// one of them checks what it is given.
+TensorBox* test_box(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return nullptr;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &tensor_metatable);
+  bool same = lua_rawequal(L, -1, -2);
+  lua_pop(L, 2);
+  return same ? static_cast<TensorBox*>(lua_touserdata(L, index)) : nullptr;
+}
+
+void count_in(Context& own, TensorBox& box) {
+  ++own.live_tensors;
+  const at::Tensor& tensor = box.tensor;
+  if (!tensor.has_storage() || tensor.is_meta()) return;
+  box.storage = tensor.storage().unsafeGetStorageImpl();
+  Context::Storage& storage = own.storages[box.storage];
+  if (storage.tensors++ == 0) {
+    storage.bytes = static_cast<int64_t>(tensor.storage().nbytes());
+    own.tensor_bytes += storage.bytes;
+  }
+}
+
+void count_out(Context& own, TensorBox& box) {
+  --own.live_tensors;
+  auto found = own.storages.find(box.storage);
+  if (found == own.storages.end()) return;
+  if (--found->second.tensors > 0) return;
+  own.tensor_bytes -= found->second.bytes;
+  own.storages.erase(found);
+}
+
+/// Lua's collector sees a pointer where there are megabytes: ask it to run when as many bytes came as were left alive.
+void collect_garbage(lua_State* L, Context& own) {
+  int64_t fresh = own.tensor_bytes - own.collected_at;
+  if (fresh <= std::max<int64_t>(collect_after, own.collected_at)) return;
+  lua_gc(L, LUA_GCCOLLECT);
+  own.collected_at = own.tensor_bytes;
+}
+
+int tensor_gc(lua_State* L) {
+  TensorBox* box = test_box(L, 1);
+  if (!box || !box->tensor.defined()) return 0;
+  count_out(context(L), *box);
+  box->tensor = at::Tensor();
+  return 0;
+}
+
+void push_sizes(lua_State* L, at::IntArrayRef sizes) {
+  lua_createtable(L, static_cast<int>(sizes.size()), 0);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    lua_pushinteger(L, sizes[i]);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+}
+
+struct Field {
+  std::string_view name;
+  void (*push)(lua_State*, const at::Tensor&);
+};
+
+const Field fields[] = {
+    {"shape",
+     [](lua_State* L, const at::Tensor& x) {
+       if (auto* recorder = capture::Recorder::current()) recorder->read_shape(x);
+       push_sizes(L, x.sizes());
+     }},
+    {"dtype", [](lua_State* L, const at::Tensor& x) { push_dtype(L, x.scalar_type()); }},
+    {"device", [](lua_State* L, const at::Tensor& x) { lua_pushstring(L, x.device().str().c_str()); }},
+    {"layout", [](lua_State* L, const at::Tensor& x) { push_layout(L, x.layout()); }},
+    {"ndim", [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, x.dim()); }},
+    {"itemsize",
+     [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, static_cast<lua_Integer>(x.element_size())); }},
+    {"requires_grad", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.requires_grad()); }},
+    {"is_leaf", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.is_leaf()); }},
+    {"grad",
+     [](lua_State* L, const at::Tensor& x) {
+       push_optional_tensor(L, x.is_leaf() || x.retains_grad() ? x.grad() : at::Tensor());
+     }},
+    {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
+    {"mT", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::mT", "", {x})); }},
+};
+
+/// x.name: a method (upvalue 1 is their table), a field, or an operator, which then becomes a method.
+int named_index(lua_State* L, const at::Tensor& tensor) {
+  lua_pushvalue(L, 2);
+  if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
+  lua_pop(L, 1);
+  size_t length = 0;
+  const char* text = lua_tolstring(L, 2, &length);
+  std::string_view name(text, length);
+  for (const Field& field : fields)
+    if (field.name == name) {
+      field.push(L, tensor);
+      return 1;
+    }
+  push_named_operator(L, std::string(name), true);
+  lua_pushvalue(L, 2);
+  lua_pushvalue(L, -2);
+  lua_rawset(L, lua_upvalueindex(1));
+  return 1;
+}
+
+/// A string that names something, and is not one of the strings that stand for dimensions.
+bool is_name(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TSTRING) return false;
+  std::string_view text = lua_tostring(L, index);
+  return text != "..." && text != ":" && text != "new";
+}
+
+int tensor_index(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (is_name(L, 2)) return named_index(L, tensor);
+  push_tensor(L, index(L, tensor, 2));
+  return 1;
+}
+
+int tensor_newindex(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (!is_name(L, 2)) {
+    assign(L, tensor, 2, 3);
+    return 0;
+  }
+  std::string_view name = lua_tostring(L, 2);
+  if (name == "requires_grad" && lua_isboolean(L, 3)) {
+    tensor.requires_grad_(lua_toboolean(L, 3));
+  } else if (name == "grad" && lua_isnil(L, 3)) {
+    tensor.mutable_grad() = at::Tensor();
+  } else {
+    throw std::invalid_argument("a tensor has no field '" + std::string(name) + "' that takes " + describe(L, 3) +
+                                "; only x.requires_grad = boolean and x.grad = nil can be assigned");
+  }
+  return 0;
+}
+
+int tensor_len(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (tensor.dim() == 0) throw std::invalid_argument("# of a 0-dim tensor: it has no dimension 0");
+  if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, 0);
+  lua_pushinteger(L, tensor.size(0));
+  return 1;
+}
+
+int tensor_tostring(lua_State* L) {
+  at::Tensor tensor = check_tensor(L, 1);
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("`tostring` reads the values of a tensor",
+                          "Print outside of the policy, or return the tensor.");
+  std::string text = to_text(tensor);
+  lua_pushlstring(L, text.data(), text.size());
+  return 1;
+}
+
+int tensor_concat(lua_State* L) {
+  throw std::invalid_argument("`..` joins strings, and one side is " + describe(L, test_tensor(L, 1) ? 1 : 2) +
+                              "; write tostring(x), or torch.cat({a, b}, dim) to join tensors");
+}
+
+int tensor_call(lua_State* L) {
+  throw std::invalid_argument(
+      "a tensor cannot be called like a function; index it with x[i], or call a method as x:name(...)");
+}
+
+void push_metatable(lua_State* L) {
+  static const luaL_Reg functions[] = {{"__gc", guarded<tensor_gc>},
+                                       {"__newindex", guarded<tensor_newindex>},
+                                       {"__len", guarded<tensor_len>},
+                                       {"__tostring", guarded<tensor_tostring>},
+                                       {"__concat", guarded<tensor_concat>},
+                                       {"__call", guarded<tensor_call>},
+                                       {nullptr, nullptr}};
+  luaL_newlib(L, functions);
+  push_methods(L);
+  lua_pushcclosure(L, guarded<tensor_index>, 1);
+  lua_setfield(L, -2, "__index");
+  for (const char* key : {"__name", "__metatable"}) {
+    lua_pushliteral(L, "Tensor");
+    lua_setfield(L, -2, key);
+  }
+  add_metamethods(L);
+}
+
+std::string describe_number(lua_State* L, int index) {
+  std::string text = lua_isinteger(L, index) ? "int " : "float ";
+  lua_pushvalue(L, index);  // lua_tostring changes the value in place
+  text += lua_tostring(L, -1);
+  lua_pop(L, 1);
+  return text;
+}
+
+std::string describe_tensor(const at::Tensor& tensor) {
+  std::string text = "Tensor " + dtype_name(tensor.scalar_type()).substr(6) + "[";
+  for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? ", " : "") + std::to_string(tensor.size(i));
+  return text + "]";
+}
+
+}  // namespace
+
+void push_tensor(lua_State* L, at::Tensor tensor) {
+  if (!tensor.defined()) return lua_pushnil(L);
+  luaL_checkstack(L, 4, "too many tensors");
+  auto* box = static_cast<TensorBox*>(lua_newuserdatauv(L, sizeof(TensorBox), 0));
+  new (box) TensorBox{std::move(tensor), nullptr};
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &tensor_metatable);
+  lua_setmetatable(L, -2);
+  Context& own = context(L);
+  count_in(own, *box);
+  collect_garbage(L, own);
+  if (own.limits.tensor_bytes && own.tensor_bytes > static_cast<int64_t>(own.limits.tensor_bytes)) charge(L, 0, 0);
+}
+
+void push_optional_tensor(lua_State* L, const at::Tensor& tensor) { push_tensor(L, tensor); }
+
+const at::Tensor* test_tensor(lua_State* L, int index) {
+  TensorBox* box = test_box(L, index);
+  return box && box->tensor.defined() ? &box->tensor : nullptr;
+}
+
+const at::Tensor& check_tensor(lua_State* L, int index) {
+  TensorBox* box = test_box(L, index);
+  if (!box) luaL_typeerror(L, index, "tensor");
+  if (!box->tensor.defined()) luaL_argerror(L, index, "the tensor was closed");
+  return box->tensor;
+}
+
+void push_methods(lua_State* L) {
+  if (lua_getfield(L, LUA_REGISTRYINDEX, methods_key) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, LUA_REGISTRYINDEX, methods_key);
+}
+
+void add_methods(lua_State* L, const luaL_Reg* functions) {
+  push_methods(L);
+  luaL_setfuncs(L, functions, 0);
+  lua_pop(L, 1);
+}
+
+std::string describe(lua_State* L, int index) {
+  if (const at::Tensor* tensor = test_tensor(L, index)) return describe_tensor(*tensor);
+  if (test_box(L, index)) return "a closed tensor";
+  if (const Constant* constant = test_constant(L, index)) return constant_name(*constant);
+  switch (lua_type(L, index)) {
+    case LUA_TNONE:
+      return "nothing";
+    case LUA_TNIL:
+      return "nil";
+    case LUA_TBOOLEAN:
+      return lua_toboolean(L, index) ? "boolean true" : "boolean false";
+    case LUA_TNUMBER:
+      return describe_number(L, index);
+    case LUA_TSTRING: {
+      std::string text = lua_tostring(L, index);
+      return "string \"" + (text.size() > 40 ? text.substr(0, 40) + "..." : text) + '"';
+    }
+    case LUA_TTABLE:
+      return "table of " + std::to_string(lua_rawlen(L, index));
+    default:
+      return luaL_typename(L, index);
+  }
+}
+
+void open_tensor(lua_State* L) {
+  push_metatable(L);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &tensor_metatable);
+  add_tensor_methods(L);
+  add_comparisons(L);
+}
+
+}  // namespace triage::lua
