@@ -23,7 +23,7 @@ namespace {
 bool same(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
   at::Tensor x = a.detach().resolve_conj().contiguous(), y = b.detach().resolve_conj().contiguous();
-  return std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
+  return x.numel() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
 
 const std::vector<at::ScalarType> dtypes = {at::kBool,  at::kByte,   at::kChar,         at::kShort,
