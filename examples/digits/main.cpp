@@ -100,8 +100,10 @@ int run(const std::string& data, const fs::path& policies) {
   fmt::print("  {:5.1f} %   all images from the good camera\n", 100 * accuracy(clean.logits, test.labels));
   fmt::print("  {:5.1f} %   mixed cameras, no policy (NaN in {} rows)\n", 100 * accuracy(mixed.logits, test.labels),
              mixed.logits.isnan().any(1).sum().item<int64_t>());
-  fmt::print("  {:5.1f} %   mixed cameras, repair.lua version {}: bad rows answer \"no digit\"\n",
-             100 * accuracy(logits, test.labels), repair.version().number);
+  at::Tensor answered = triage::err::is_ok(f);
+  fmt::print("  {:5.1f} %   of the {} that repair.lua version {} answers; {} say \"no digit\" instead of a wrong one\n",
+             100 * accuracy(logits.index({answered}), test.labels.index({answered})), samples - bad,
+             repair.version().number, bad);
 
   fmt::print("\nThe graph that repair.lua became (Lua is not called any more):\n{}\n",
              triage::graph::print(*repair.graphs().front().graph));

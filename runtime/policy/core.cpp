@@ -62,7 +62,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   const bool was_deleted = std::exchange(deleted_, false);
   const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_));
   if (!was_deleted || change != FileChange::unchanged) return change;
-  clear_failure();
+  clear_failure();  // the source that was there before, though another version is live (after a rollback)
   return FileChange::restored;
 }
 
@@ -84,8 +84,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
   seen_hash_ = hash;
   refused_ = false;
   if (hash_text(hash) == with_live([](const PolicyVersion& live) { return live.hash; })) {
-    clear_failure();
-    return FileChange::unchanged;
+    return clear_failure() ? FileChange::restored : FileChange::unchanged;
   }
   try {
     go_live(make_successor(std::move(source)));
@@ -237,9 +236,10 @@ bool PolicyCore::note_failure(const std::string& message, const Source& source) 
   return news;
 }
 
-void PolicyCore::clear_failure() {
+/// True when there was one.
+bool PolicyCore::clear_failure() {
   std::lock_guard lock(mutex_);
-  last_error_.reset();
+  return std::exchange(last_error_, std::nullopt).has_value();
 }
 
 }  // namespace triage::policy

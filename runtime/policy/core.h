@@ -115,7 +115,7 @@ class PolicyCore {
   std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& before) const;
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
   bool note_failure(const std::string& message, const Source& source);
-  void clear_failure();
+  bool clear_failure();
   bool pinned() const;
 
   const std::shared_ptr<RuntimeCore> runtime_;

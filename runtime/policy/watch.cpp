@@ -84,7 +84,7 @@ void WatchCore::look_again() {
 void WatchCore::rescan() {
   std::unique_lock lock(mutex_);
   if (thread_.get_id() == std::this_thread::get_id()) throw InputError("Watch::rescan cannot be called from on_event");
-  const uint64_t mine = ++wanted_looks_;
+  const uint64_t mine = forced_looks_ = ++wanted_looks_;
   notifier_.wake();
   done_.wait(lock, [&] { return finished_looks_ >= mine || finished_; });
 }
@@ -94,13 +94,15 @@ void WatchCore::loop() {
   for (;;) {
     wait_for_change();
     uint64_t wanted;
+    bool forced;
     {
       std::lock_guard lock(mutex_);
       if (stopping_) break;
       wanted = wanted_looks_;
+      forced = forced_looks_ > finished_looks_;
     }
     try {
-      scan();
+      scan(forced);
     } catch (const std::exception& error) {
       runtime_->logger().error("watching '{}': {}", shown_.string(), error.what());
     }
@@ -122,6 +124,7 @@ bool WatchCore::asked() const {
 void WatchCore::wait_for_change() {
   const auto interval = !attached_ ? search_interval : polling() ? options_.poll_interval : identity_interval;
   std::optional<Clock::time_point> first, last;
+  if (std::exchange(unsettled_, false)) first = last = Clock::now();
   auto seen = seen_;
   while (!asked()) {
     bool changed = notifier_.wait(first && !polling() ? std::max(options_.debounce, milliseconds(1)) : interval);
@@ -142,10 +145,16 @@ void WatchCore::wait_for_change() {
   seen_ = std::move(seen);
 }
 
-void WatchCore::scan() {
+void WatchCore::scan(bool forced) {
   attach();
   watch_directories();  // before the files are read: what changes from here on is told
-  for (const auto& policy : policies()) follow(*policy);
+  for (const auto& policy : policies()) {
+    if (!forced && being_written(*policy)) {
+      unsettled_ = true;
+    } else {
+      follow(*policy);
+    }
+  }
   tell_new_files();
 }
 
@@ -161,6 +170,15 @@ void WatchCore::attach() {
   } else if (was_lost) {
     tell({WatchEvent::Kind::found, shown_.string(), 0, "the directory is there again", {}});
   }
+}
+
+/// Something else may have led here while a file was half written, and half a script may well load. Only a file that has
+/// not been written to for a moment counts; a time in the future says nothing (clocks of file servers differ).
+bool WatchCore::being_written(const PolicyCore& policy) const {
+  std::error_code error;
+  const auto written = fs::last_write_time(policy.file(), error);
+  const auto age = fs::file_time_type::clock::now() - written;
+  return !error && age >= age.zero() && age < options_.debounce;
 }
 
 void WatchCore::follow(PolicyCore& policy) {

@@ -45,9 +45,10 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void loop();
   void wait_for_change();
   bool asked() const;  // to stop or to look
-  void scan();
+  void scan(bool forced);
   void attach();
   void follow(PolicyCore& policy);
+  bool being_written(const PolicyCore& policy) const;
   void tell_new_files();
   void watch_directories();
   std::vector<std::shared_ptr<PolicyCore>> policies() const;
@@ -68,10 +69,12 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   std::set<std::filesystem::path> known_;              // files that were told of, or were there at the start
   std::map<std::filesystem::path, std::string> seen_;  // polling: what was there at the last look
   std::string last_trouble_;
+  bool unsettled_ = false;  // the last look left out a file that was being written
 
   mutable std::mutex mutex_;  // what follows
   std::condition_variable done_;
   uint64_t wanted_looks_ = 0, finished_looks_ = 0;
+  uint64_t forced_looks_ = 0;  // up to here: look at every file, settled or not
   bool stopping_ = false, finished_ = false;
   std::thread thread_;
 };

@@ -303,6 +303,7 @@ TEST_CASE("a write that fails half way leaves the old file and says so") {
   std::string path = folder / "x.pt";
   save_tensor(path, at::ones({3}));
   std::string before = read_bytes(path);
+  at::Tensor large = at::ones({100'000});  // made here: the threads of LibTorch do not live on in a forked child
   pid_t child = ::fork();
   if (child == 0) {
     struct rlimit limit {
@@ -311,7 +312,7 @@ TEST_CASE("a write that fails half way leaves the old file and says so") {
     ::signal(SIGXFSZ, SIG_IGN);
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {
-      save_tensor(path, at::ones({100'000}));
+      save_tensor(path, large);
     } catch (const FileError& error) {
       ::_exit(std::string(error.what()).find("left as it was") != std::string::npos ? 7 : 8);
     }

@@ -205,7 +205,7 @@ struct WatchEvent {
     reloaded,  ///< a policy has a new live version
     refused,   ///< the new file was not taken over; the old version stays live
     deleted,   ///< a policy's file is gone; its last version stays live
-    restored,  ///< ... and is there again, unchanged
+    restored,  ///< after `deleted` or `refused`: the file is again what it was
     added,     ///< a file that a front end could load, and that no policy was loaded from: load it if you want it
     lost,      ///< the directory itself cannot be watched any more (it was removed); it is looked for again
     found,     ///< ... and is there again
