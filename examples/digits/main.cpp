@@ -100,9 +100,9 @@ int run(const std::string& data, const fs::path& policies) {
   fmt::print("  {:5.1f} %   all images from the good camera\n", 100 * accuracy(clean.logits, test.labels));
   fmt::print("  {:5.1f} %   mixed cameras, no policy (NaN in {} rows)\n", 100 * accuracy(mixed.logits, test.labels),
              mixed.logits.isnan().any(1).sum().item<int64_t>());
-  at::Tensor answered = triage::err::is_ok(f);
+  at::Tensor answered = triage::err::is_ok(f).nonzero().squeeze(1);
   fmt::print("  {:5.1f} %   of the {} that repair.lua version {} answers; {} say \"no digit\" instead of a wrong one\n",
-             100 * accuracy(logits.index({answered}), test.labels.index({answered})), samples - bad,
+             100 * accuracy(logits.index_select(0, answered), test.labels.index_select(0, answered)), samples - bad,
              repair.version().number, bad);
 
   fmt::print("\nThe graph that repair.lua became (Lua is not called any more):\n{}\n",

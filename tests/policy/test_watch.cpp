@@ -61,6 +61,7 @@ struct Watched {
     watch =
         runtime.watch(folder.path(),
                       {.debounce = std::chrono::milliseconds(5), .poll_interval = poll, .on_event = events.listener()});
+    watch.rescan();  // the look that a watch begins with is over
   }
   fake::Folder folder;
   Events events;
@@ -134,7 +135,9 @@ TEST_CASE("a file that is being written is left alone, whatever else happens") {
   it.watch = it.runtime.watch(it.folder.path(), {.debounce = std::chrono::hours(1), .on_event = it.events.listener()});
   it.watch.rescan();
   fake::write(it.folder / "p.fake", "add 2");
+  fake::write(it.folder / "new.fake", "add 1");
   const Policy other = it.runtime.load_source("add 1", "other.fake");  // makes the watch look
+  REQUIRE(it.events.come(Kind::added));
   CHECK(it.policy.version().number == 1);
   it.watch.rescan();  // asked outright
   CHECK(first(it.policy) == 2);
@@ -357,7 +360,6 @@ TEST_CASE("a watch ends at once, from its own callback too, and may outlive the 
   watch = runtime.watch(folder.path(), {.debounce = std::chrono::milliseconds(1), .on_event = [&](const WatchEvent&) {
                                           {
                                             std::lock_guard wait(ready);
-                                            watch.rescan();  // the look that a watch begins with is over
                                             watch.stop();
                                           }
                                           stopped = true;

@@ -7,6 +7,7 @@
 #include "runtime/capture/recorder.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
 
 #include <filesystem>
 
@@ -86,6 +87,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
                                         Deadline deadline) {
   lua_State* L = state_->lua();
   Budget budget(*state_, deadline);
+  c10::AutoGradMode restore_grad_mode(c10::GradMode::is_enabled());  // whatever the script leaves behind
   FlagsTracker tracker;
   if (Recorder* recorder = Recorder::current()) recorder->set_where([L] { return current_line(L); });
   std::vector<at::Tensor> results;
@@ -99,6 +101,8 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     results = read_results(L, 1, policy_);
     check_finished_chains(L);
   });
+  if (state_->context().expired)
+    throw LimitError("policy '" + policy_.name + "' ran out of its budget, and went on with pcall");
   flags_outputs_.clear();
   for (const auto& result : results) flags_outputs_.push_back(tracker.is_flags(result));
   return results;

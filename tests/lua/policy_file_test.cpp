@@ -1,0 +1,178 @@
+// What a policy file may return, and what happens when it is called: the Lua front end as a host sees it.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <limits>
+#include <string>
+
+using triage::Policy;
+using triage::Runtime;
+
+namespace {
+
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+
+Policy load(const std::string& source) {
+  static Runtime runtime;
+  return runtime.load_source(source, "test.lua");
+}
+
+template <typename E, typename Call>
+void check_says(const Call& call, const std::string& text) {
+  std::string said = "(nothing was thrown)";
+  try {
+    call();
+  } catch (const E& error) {
+    said = error.what();
+  }
+  CHECK_MESSAGE(said.find(text) != std::string::npos, "expected '" << text << "', it said: " << said);
+}
+
+void check_refused(const std::string& source, const std::string& text) {
+  check_says<triage::LoadError>([&] { load(source); }, text);
+}
+
+at::Tensor batch() { return at::tensor({1.0f, nan_value, 2.0f, 3.0f}).view({2, 2}); }
+
+}  // namespace
+
+TEST_CASE("a function is a policy, its parameters are the inputs") {
+  Policy policy = load("return function(z, w) return z + w end");
+  CHECK(policy.signature().inputs == std::vector<std::string>{"z", "w"});
+  at::Tensor z = at::randn({3}), w = at::randn({3});
+  CHECK(policy.run({z, w})[0].equal(z + w));
+  CHECK(policy.name() == "test");
+}
+
+TEST_CASE("what is no policy is refused with what was expected") {
+  check_refused("return 3", "the script returned a number");
+  check_refused("local x = 1", "the script returned nothing");
+  check_refused("return {run = function(z) return z end}", "a plain table");
+  check_refused("return function(...) return ... end", "takes `...`");
+  check_refused("return policy {}", "field 'run' is missing");
+  check_refused("return policy {run = 1}", "field 'run': expected a function, got a number");
+  check_refused("return policy {run = function(z) return z end, input = {'z'}}", "there is no field 'input'");
+  check_refused("return policy {run = function(z) return z end, inputs = {'z', 'z'}}", "names 'z' twice");
+  check_refused("return policy {run = function(z) return z end, inputs = {'1z'}}", "is no name");
+  check_refused("return policy {run = function(z, p) return z end, params = {k = 'x'}}",
+                "param 'k': expected a number");
+  check_refused("return policy {inputs = {'k'}, run = function(k, p) return k end, params = {k = 1}}",
+                "both an input and a param");
+  check_refused("return function(z) return z", "test.lua:1:");
+  check_refused("error('at load')", "at load");
+  check_refused("while true do end", "");
+}
+
+TEST_CASE("a policy returns tensors, as many as it names") {
+  auto run = [](const std::string& source) { return [source] { load(source).run({batch()}); }; };
+  check_says<triage::PolicyError>(run("return function(z) return 3 end"), "returned a number as result 1");
+  check_says<triage::PolicyError>(run("return function(z) return z, nil end"), "returned nil as result 2");
+  check_says<triage::PolicyError>(run("return policy {outputs = {'a', 'b'}, run = function(z) return z end}"),
+                                  "names 2 outputs and returned 1");
+}
+
+TEST_CASE("an error of a policy carries file, line and traceback") {
+  Policy policy = load("local function inner(z)\n  return z:no_such_op()\nend\nreturn function(z) return inner(z) end");
+  try {
+    policy.run({batch()});
+    FAIL("nothing was thrown");
+  } catch (const triage::PolicyError& error) {
+    CHECK(error.source().line == 2);
+    CHECK(error.source().file == "test.lua");
+    CHECK(std::string(error.what()).find("no_such_op") != std::string::npos);
+    CHECK(error.traceback().find("inner") != std::string::npos);
+  }
+}
+
+TEST_CASE("params change without a new graph, and stay numbers in type promotion") {
+  Policy policy =
+      load("return policy {params = {k = 2.0, n = 3, on = true}, run = function(z, p) return z * p.k + p.n end}");
+  at::Tensor z = at::randn({3}, at::kFloat).to(at::kHalf);
+  CHECK(policy.run({z})[0].equal(z * 2.0 + 3));
+  triage::RunOptions options;
+  options.params = {{"k", 5.0}};
+  CHECK(policy.run({z}, options)[0].equal(z * 5.0 + 3));
+  CHECK((policy.run({z}, options)[0].scalar_type() == at::kHalf));
+  CHECK(policy.graphs().size() == 1);
+  CHECK(policy.graph_breaks().empty());
+}
+
+TEST_CASE("a param decides a branch: read as a value, it makes the policy run as a script") {
+  Policy policy = load(
+      "return policy {params = {limit = 1.0}, run = function(z, p) if p.limit > 2 then return z * 0 end return z end}");
+  at::Tensor z = at::ones({2});
+  CHECK(policy.run({z})[0].equal(z));
+  triage::RunOptions options;
+  options.params = {{"limit", 3.0}};
+  CHECK(policy.run({z}, options)[0].equal(z * 0));
+  CHECK(policy.run({z})[0].equal(z));
+}
+
+TEST_CASE("outputs made by flags operations are known as flags, captured or not") {
+  Policy captured = load("return function(z) return z, flag_nan(z, 'x') end");
+  captured.run({batch()});
+  CHECK(captured.flags_outputs() == std::vector<bool>{false, true});
+  Policy script =
+      load("return function(z) local f = flag_nan(z, 'x') if has_err(f) then return z, f end return z, f end");
+  script.run({batch()});
+  CHECK(script.graph_breaks().size() == 1);
+  CHECK(script.flags_outputs() == std::vector<bool>{false, true});
+}
+
+TEST_CASE("a function of the host can be called, and is a graph break") {
+  Runtime runtime;
+  runtime.define("twice", [](const std::vector<at::Tensor>& inputs) { return std::vector<at::Tensor>{inputs[0] * 2}; });
+  Policy policy = runtime.load_source("return function(z) return twice(z) end", "host.lua");
+  at::Tensor z = at::randn({2});
+  CHECK(policy.run({z})[0].equal(z * 2));
+  CHECK(policy.run({z})[0].equal(z * 2));
+  REQUIRE(policy.graph_breaks().size() == 1);
+  CHECK(policy.graph_breaks()[0].find("function of the host") != std::string::npos);
+}
+
+TEST_CASE("the tests of a policy run, and say what failed") {
+  Policy policy = load(R"(
+    return policy {
+      run = function(z) return z:relu() end,
+      tests = {
+        {name = "right", args = function() return torch.tensor({-1.0}) end, check = function(z) return z:item() == 0 end},
+        {name = "wrong", args = function() return torch.tensor({-1.0}) end, check = function(z) return z:item() == 1 end},
+        {name = "raises", args = function() return torch.tensor({-1.0}) end, check = function(z) error("no") end},
+      },
+    })");
+  auto report = policy.run_tests();
+  REQUIRE(report.size() == 3);
+  CHECK(report[0].second.empty());
+  CHECK(report[1].second == "check returned false");
+  CHECK(report[2].second.find("no") != std::string::npos);
+}
+
+TEST_CASE("fullgraph makes a graph break an error that names line and hint") {
+  Policy policy =
+      load("return policy {fullgraph = true, run = function(z)\n  local n = z:sum():item()\n  return z * n\nend}");
+  check_says<triage::GraphBreakError>([&] { policy.run({batch()}); }, "test.lua:2: graph break: `item` reads a value");
+}
+
+TEST_CASE("a runaway policy is stopped, and the next call is served") {
+  triage::RuntimeOptions options;
+  options.limits.instructions = 1'000'000;
+  Runtime runtime(options);
+  Policy policy = runtime.load_source(
+      "return function(z) while z:size(0) > 1 do pcall(function() end) end return z end", "loop.lua");
+  CHECK_THROWS_AS(policy.run({at::ones({2})}), triage::LimitError);
+  CHECK(policy.run({at::ones({1})})[0].equal(at::ones({1})));
+}
+
+TEST_CASE("T15: an IF without ELSE is an error that names its line") {
+  Policy policy =
+      load("return function(z)\n  local chain = IF(z:isnan():any(-1), function() return z end)\n  return z\nend");
+  check_says<triage::Error>([&] { policy.run({batch()}); }, "test.lua:2");
+}
+
+TEST_CASE("T11: a policy cannot write to its input") {
+  Policy policy = load("return function(z) z:zero_() return z end");
+  at::Tensor z = at::ones({2});
+  check_says<triage::Error>([&] { policy.run({z}); }, "would write to an input");
+  CHECK(z.equal(at::ones({2})));
+}

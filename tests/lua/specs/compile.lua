@@ -1,0 +1,117 @@
+-- triage.compile in trusted scripts: what a captured graph may be used for again, and what is seen when it may not.
+-- luacheck: globals scale
+local z = torch.tensor({{-1.0, 2.0}, {3.0, -4.0}})
+
+test("T32, G02: one graph serves every batch size", function()
+  local calls = 0
+  local double = triage.compile(function(x)
+    calls = triage.is_compiling() and calls or calls   -- reads only
+    return x * 2
+  end)
+  for _, rows in ipairs({2, 0, 1, 31, 32, 33}) do
+    local x = torch.randn({rows, 3})
+    eq(double(x), x * 2)
+  end
+end)
+
+test("upvalues, globals and tables that the function reads are part of what it was captured for", function()
+  local k, limits = 2, {high = 3}
+  local f = triage.compile(function(x) return (x * k):clamp({max = limits.high}) end)
+  eq(f(z), (z * 2):clamp({max = 3}))
+  k = 3
+  eq(f(z), (z * 3):clamp({max = 3}))
+  limits.high = 1
+  eq(f(z), (z * 3):clamp({max = 1}))
+  k = 3.0   -- another subtype is another number
+  eq(f(z:to(torch.int64)).dtype, torch.float32)
+  scale = 5
+  local g = triage.compile(function(x) return x * scale end)
+  eq(g(z), z * 5)
+  scale = 7
+  eq(g(z), z * 7)
+  scale = nil
+end)
+
+test("a helper's own state counts too", function()
+  local state = {offset = 1}
+  local function helper(x) return x + state.offset end
+  local f = triage.compile(function(x) return helper(x) * 2 end)
+  eq(f(z), (z + 1) * 2)
+  state.offset = 10
+  eq(f(z), (z + 10) * 2)
+end)
+
+test("a tensor upvalue that was written to in place is another tensor", function()
+  local w = torch.ones({2})
+  local f = triage.compile(function(x) return x * w end)
+  eq(f(z), z)
+  w:mul_(3)
+  eq(f(z), z * 3)
+end)
+
+test("plain arguments are part of the graph, by value and subtype", function()
+  local f = triage.compile(function(x, n, flag) if flag then return x * n end return x + n end)
+  eq(f(z, 2, true), z * 2)
+  eq(f(z, 3, true), z * 3)
+  eq(f(z, 3, false), z + 3)
+  eq(f(z:to(torch.int64), 2.0, true).dtype, torch.float32)
+  eq(f(z:to(torch.int64), 2, true).dtype, torch.int64)
+end)
+
+test("G01, G02: a graph break runs the function, and is an error under fullgraph", function()
+  local function largest(x) if x:sum():item() > 0 then return x end return -x end
+  local f = triage.compile(largest)
+  eq(f(z), z)
+  eq(f(-z), f(z):neg():neg())
+  eq(triage.explain(largest, z).graph_break_count, 1)
+  local strict = triage.compile(largest, {fullgraph = true})
+  fails(function() strict(z) end, "graph break: `item` reads a value")
+  local here = triage.compile(function(x) triage.graph_break("here") return x end, {fullgraph = true})
+  fails(function() here(z) end, "graph break: here")
+end)
+
+test("a write to what was there before the call is never frozen", function()
+  local count = 0
+  local f = triage.compile(function(x) count = count + 1 return x * count end)
+  eq(f(z), z * 1)
+  eq(f(z), z * 2)
+  eq(f(z), z * 3)
+  local seen = {}
+  local g = triage.compile(function(x) seen[#seen + 1] = true return x end)
+  g(z) g(z)
+  eq(#seen, 2)
+end)
+
+test("results that are no tensors come back as they are", function()
+  local f = triage.compile(function(x) return x, "name", 3 end)
+  local y, name, number = f(z)
+  eq(y, z)
+  eq(name, "name")
+  eq(number, 3)
+end)
+
+test("D09: explain counts graphs, breaks and operations, and shows the graph and its guards", function()
+  local report = triage.explain(function(x) return (x + 1):relu() end, z)
+  eq(report.graph_count, 1)
+  eq(report.graph_break_count, 0)
+  eq(report.op_count, 2)
+  assert(report.graphs[1]:find("aten::relu", 1, true), report.graphs[1])
+  assert(report.guards[1]:find("rank 2", 1, true), report.guards[1])
+  assert(tostring(report):find("Graph Count: 1", 1, true))
+end)
+
+test("gradients flow through compiled functions", function()
+  local f = triage.compile(function(x) return x * x:relu() end)
+  for _ = 1, 2 do
+    local x = torch.tensor({-1.0, 2.0}, {requires_grad = true})
+    f(x):sum():backward()
+    eq(x.grad, torch.tensor({0.0, 4.0}))
+  end
+end)
+
+test("wrong use of triage.compile says what is expected", function()
+  fails(function() triage.compile(3) end, "function expected")
+  fails(function() triage.compile(function() end, {fulgraph = true}) end, "option 'fulgraph'")
+  fails(function() triage.compile(function() end, {backend = "nowhere"}) end, "nowhere")
+  fails(function() triage.compile(function(x) return x end)({}) end, "argument 1: expected a tensor")
+end)
