@@ -10,6 +10,8 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -104,34 +106,64 @@ void print_line(const Line& line, bool json) {
   std::fflush(stdout);
 }
 
-/// The policies of a folder, and what is printed about them.
+std::string read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The policies of a folder, and what is printed about them. A Watch follows files that a policy was loaded from; those
+/// that have never loaded are looked at here.
 class Follower {
  public:
   Follower(Runtime& runtime, bool json) : runtime_(runtime), json_(json) {}
 
   void load(const std::string& path) {
+    std::string source = read_bytes(path);
     try {
       Policy policy = runtime_.load(path);
       print_line({"loaded", path, policy.version().number, policy.version().hash, "", 0}, json_);
       policies_[path] = policy;
+      never_loaded_.erase(path);
     } catch (const Error& error) {
       print_line({"refused", path, 0, "", error.what(), error.source().line}, json_);
+      never_loaded_[path] = source;
     }
   }
 
   void handle(const WatchEvent& event) {
     if (event.kind == WatchEvent::Kind::added) return load(event.path);
-    Line line{to_string(event.kind), event.path, event.version, "", event.message, event.source.line};
-    if (event.kind == WatchEvent::Kind::reloaded) line.message.clear();
+    Line line{to_string(event.kind), event.path, event.version, "", "", event.source.line};
+    if (event.kind == WatchEvent::Kind::refused || event.kind == WatchEvent::Kind::lost) line.message = event.message;
     auto policy = policies_.find(event.path);
     if (policy != policies_.end()) line.hash = policy->second.version().hash;
     print_line(line, json_);
+  }
+
+  bool has_never_loaded() const { return !never_loaded_.empty(); }
+
+  /// Tries again those that have changed since they were refused.
+  void retry() {
+    std::vector<std::string> changed, gone;
+    for (const auto& [path, source] : never_loaded_) {
+      std::error_code ignored;
+      if (!fs::exists(path, ignored)) {
+        gone.push_back(path);
+      } else if (read_bytes(path) != source) {
+        changed.push_back(path);
+      }
+    }
+    for (const std::string& path : gone) {
+      never_loaded_.erase(path);
+      print_line({"deleted", path, 0, "", "", 0}, json_);
+    }
+    for (const std::string& path : changed) load(path);
   }
 
  private:
   Runtime& runtime_;
   bool json_;
   std::map<std::string, Policy> policies_;
+  std::map<std::string, std::string> never_loaded_;  // with the source that was refused
 };
 
 std::vector<std::string> lua_files(const std::string& folder) {
@@ -162,8 +194,12 @@ int watch(const Options& options) {
   }
   pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};
   while (true) {
-    if (::poll(waiting, 2, -1) < 0 && errno != EINTR) throw Error("cannot wait for events");
+    constexpr int retry_ms = 200;
+    if (::poll(waiting, 2, follower.has_never_loaded() ? retry_ms : -1) < 0 && errno != EINTR) {
+      throw Error("cannot wait for events");
+    }
     if (waiting[0].revents) return 0;
+    follower.retry();
     for (const WatchEvent& event : events.take()) follower.handle(event);
   }
 }

@@ -30,7 +30,8 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   const LastGood& last_good() const noexcept { return last_good_; }
 
   void define(HostFunction function);
-  /// Loads `source` under budget and makes a version of it; it is not live yet. Throws LoadError, LimitError, InputError.
+  /// Loads `source` under budget and makes a version of it; it is not live yet. Throws LoadError, LimitError,
+  /// InputError.
   std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path, bool run_tests) const;
   ScriptOptions script_options(const std::string& path) const;
 

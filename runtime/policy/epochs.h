@@ -6,11 +6,11 @@
 
 /// Readers of a shared pointer without locks, and without a reference count that all of them would fight over.
 ///
-/// A reader is counted while it uses what the pointer gave it. Whoever replaces the pointer may free the old object once
-/// every counter has been seen at zero after the replacement: a reader that was counted before has left by then, and one
-/// that is counted later reads the new pointer (all of it is sequentially consistent). Counters are striped over threads,
-/// so that two threads rarely touch one cache line, and kept for two phases: new readers are sent to one phase while the
-/// other drains, so that a steady stream of readers cannot hold a counter above zero for ever.
+/// A reader is counted while it uses what the pointer gave it. Whoever replaces the pointer may free the old object
+/// once every counter has been seen at zero after the replacement: a reader that was counted before has left by then,
+/// and one that is counted later reads the new pointer (all of it is sequentially consistent). Counters are striped
+/// over threads, so that two threads rarely touch one cache line, and kept for two phases: new readers are sent to one
+/// phase while the other drains, so that a steady stream of readers cannot hold a counter above zero for ever.
 namespace triage::policy {
 
 class Epochs {

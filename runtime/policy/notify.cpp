@@ -86,8 +86,8 @@ bool Notifier::wait(std::chrono::milliseconds timeout) {
   return inotify_ >= 0 && waiting[1].revents && drain();
 }
 
-/// Which files changed does not matter: any event, an overflow of the queue too, leads to a look at all of them. Only the
-/// end of a watch is of interest: the next call of `watch` finds that directory anew.
+/// Which files changed does not matter: any event, an overflow of the queue too, leads to a look at all of them. Only
+/// the end of a watch is of interest: the next call of `watch` finds that directory anew.
 bool Notifier::drain() {
   alignas(inotify_event) char buffer[16 * (sizeof(inotify_event) + NAME_MAX + 1)];
   bool any = false;

@@ -7,8 +7,8 @@
 
 namespace triage::policy {
 
-/// What the kernel tells of changes in directories (inotify), or a plain alarm clock where it is not asked to. One thread
-/// waits; any thread may wake it.
+/// What the kernel tells of changes in directories (inotify), or a plain alarm clock where it is not asked to. One
+/// thread waits; any thread may wake it.
 class Notifier {
  public:
   /// `use_kernel` false: `wait` only ever wakes by timeout and `wake`. Throws FileError where the kernel refuses.

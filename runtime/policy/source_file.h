@@ -11,12 +11,12 @@ namespace triage::policy {
 uint64_t hash_of(std::string_view bytes) noexcept;
 std::string hash_text(uint64_t hash);
 
-/// All bytes of a file, read once; nothing where there is no such file. Throws FileError for one that cannot be read, is
-/// not a regular file, or is larger than any script should be.
+/// All bytes of a file, read once; nothing where there is no such file. Throws FileError for one that cannot be read,
+/// is not a regular file, or is larger than any script should be.
 std::optional<std::string> read_source(const std::filesystem::path& path);
 
-/// Keeps the last bytes that went live for each policy file, so that a restart with a broken file finds a policy. Without
-/// a folder it keeps nothing.
+/// Keeps the last bytes that went live for each policy file, so that a restart with a broken file finds a policy.
+/// Without a folder it keeps nothing.
 class LastGood {
  public:
   explicit LastGood(std::filesystem::path cache_dir);

@@ -12,8 +12,8 @@
 
 namespace triage::policy {
 
-/// One version of a policy: a script that was loaded, with its captured graphs. All but `since`, which the policy's mutex
-/// guards, may be used by any thread.
+/// One version of a policy: a script that was loaded, with its captured graphs. All but `since`, which the policy's
+/// mutex guards, may be used by any thread.
 class PolicyVersion {
  public:
   PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, std::string source,
@@ -35,15 +35,15 @@ class PolicyVersion {
   VersionInfo info() const;  // all but live, pinned and last_error
 };
 
-/// The params of a call, in the order of the signature: 0-dim tensors that count as wrapped numbers in type promotion, as
-/// Python numbers do. Made of the defaults, then of `values`; names that the signature lacks are passed over here.
+/// The params of a call, in the order of the signature: 0-dim tensors that count as wrapped numbers in type promotion,
+/// as Python numbers do. Made of the defaults, then of `values`; names that the signature lacks are passed over here.
 std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values);
 /// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks.
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values);
 
-/// Throws LoadError where hosts that call `live` could not call `next` in its place. Outputs are compared as far as both
-/// have shown them: prepare `next` for the shapes in use first.
+/// Throws LoadError where hosts that call `live` could not call `next` in its place. Outputs are compared as far as
+/// both have shown them: prepare `next` for the shapes in use first.
 void check_contract(const PolicyVersion& live, const PolicyVersion& next);
 /// Runs the script's own tests; throws LoadError naming those that fail.
 void check_tests(Script& script);

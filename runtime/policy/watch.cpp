@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-// How often a path is checked for naming another directory than before, which no event tells (a link on the way to it was
-// swapped, a parent renamed), and how often a lost directory is looked for.
+// How often a path is checked for naming another directory than before, which no event tells (a link on the way to it
+// was swapped, a parent renamed), and how often a lost directory is looked for.
 constexpr milliseconds identity_interval{1000};
 constexpr milliseconds search_interval{100};
 
@@ -172,8 +172,8 @@ void WatchCore::attach() {
   }
 }
 
-/// Something else may have led here while a file was half written, and half a script may well load. Only a file that has
-/// not been written to for a moment counts; a time in the future says nothing (clocks of file servers differ).
+/// Something else may have led here while a file was half written, and half a script may well load. Only a file that
+/// has not been written to for a moment counts; a time in the future says nothing (clocks of file servers differ).
 bool WatchCore::being_written(const PolicyCore& policy) const {
   std::error_code error;
   const auto written = fs::last_write_time(policy.file(), error);

@@ -17,9 +17,9 @@
 
 namespace triage::policy {
 
-/// The thread behind a Watch. Changes of any kind lead to one thing: after a quiet moment, every policy of the directory
-/// looks at its file. The *directory* is watched, never a file: that survives files replaced by rename and directories of
-/// symbolic links that are swapped as a whole; directories that symbolic links lead to are watched too.
+/// The thread behind a Watch. Changes of any kind lead to one thing: after a quiet moment, every policy of the
+/// directory looks at its file. The *directory* is watched, never a file: that survives files replaced by rename and
+/// directories of symbolic links that are swapped as a whole; directories that symbolic links lead to are watched too.
 class WatchCore : public std::enable_shared_from_this<WatchCore> {
  public:
   /// Throws FileError where `dir` is no directory or cannot be watched.

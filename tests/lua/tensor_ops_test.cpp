@@ -103,6 +103,9 @@ std::optional<torch::jit::Stack> make_arguments(const Overload& overload, Flavou
   return stack;
 }
 
+/// linalg_lstsq leaves some of its results unset where the system is underdetermined: no two calls agree.
+bool repeats_itself(const std::string& name) { return name != "aten::linalg_lstsq"; }
+
 bool gives_tensors(const Overload& overload) {
   if (overload.schema().returns().empty()) return false;
   for (const auto& result : overload.schema().returns())
@@ -194,7 +197,7 @@ TEST_CASE("operators give the same bits through Lua as through the dispatcher") 
   size_t calls = 0;
   for (std::string_view base : allowed_operators()) {
     std::string name = "aten::" + std::string(base);
-    const Operator* op = base.back() == '_' ? nullptr : find_operator(name);
+    const Operator* op = base.back() == '_' || !repeats_itself(name) ? nullptr : find_operator(name);
     if (!op) continue;
     for (const Overload& overload : op->overloads) {
       if (overload.writes_out || !gives_tensors(overload)) continue;

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-/// A script engine for tests, so that the policy layer is tested without Lua. It is registered for ".fake". A script is a
-/// list of lines, each one statement; `z` is the first input:
+/// A script engine for tests, so that the policy layer is tested without Lua. It is registered for ".fake". A script is
+/// a list of lines, each one statement; `z` is the first input:
 ///
 ///   inputs a b | outputs a b | param limit 2.0 | name n | fullgraph      the contract
 ///   add 1 | mul 2 | add_param limit | fail_unless_rows 4                 operations on z; the last throws in ATen

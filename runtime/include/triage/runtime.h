@@ -43,13 +43,14 @@ class PolicyCore;
 class WatchCore;
 }  // namespace policy
 
-/// What `run` does when the policy itself fails: an error in its code, an operator that throws, a budget or deadline that
-/// runs out. A call that does not fit the signature is the host's mistake and throws InputError whatever is chosen here.
+/// What `run` does when the policy itself fails: an error in its code, an operator that throws, a budget or deadline
+/// that runs out. A call that does not fit the signature is the host's mistake and throws InputError whatever is chosen
+/// here.
 enum class OnError : uint8_t {
   raise,         ///< throw
   pass_through,  ///< outputs named as an input are that input, untouched; flags outputs say UNKNOWN for every sample.
                  ///< A policy with any other output cannot be passed through: `run` throws, and says which output.
-  last_good,  ///< answer this call with the latest earlier version that has run without failing; throw where there is none
+  last_good,     ///< answer with the latest earlier version that has run without failing; throw where there is none
 };
 
 struct RuntimeOptions {
@@ -79,7 +80,8 @@ struct RunOptions {
   /// afterwards is unspecified.
   std::vector<size_t> donate = {};
   Params params = {};
-  /// Past this moment the script is stopped with LimitError (it is checked while script code runs, not inside an operator).
+  /// Past this moment the script is stopped with LimitError (it is checked while script code runs, not inside an
+  /// operator).
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 };
 
@@ -156,8 +158,8 @@ class Policy {
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
   Outputs run_named(const NamedTensors& inputs, const RunOptions& options = {}) const;
 
-  /// Captures and compiles for such inputs now, by running on them, so that the first real call is warm. Throws as `run`
-  /// does with OnError::raise.
+  /// Captures and compiles for such inputs now, by running on them, so that the first real call is warm. Throws as
+  /// `run` does with OnError::raise.
   void prepare(at::ArrayRef<at::Tensor> inputs) const;
 
   /// Changes a param for all calls from now on, over reloads too. RunOptions::params goes before it.
@@ -180,7 +182,8 @@ class Policy {
   Reload unpin() const;
   /// Looks at the file now, as a Watch does after a change. A refused source is tried again.
   Reload reload() const;
-  /// Puts `source` in place of the live version, with all the checks of a reload (for policies that do not live in files).
+  /// Puts `source` in place of the live version, with all the checks of a reload (for policies that do not live in
+  /// files).
   Reload replace(std::string_view source) const;
 
   /// --- what the compiler made of it (live version) ---
@@ -219,9 +222,11 @@ struct WatchEvent {
 const char* to_string(WatchEvent::Kind kind) noexcept;
 
 struct WatchOptions {
-  /// Changes are taken up once the directory has been quiet for this long (at most ten times this long after the first).
+  /// Changes are taken up once the directory has been quiet for this long (at most ten times this long after the
+  /// first).
   std::chrono::milliseconds debounce{50};
-  /// Zero: the kernel tells of changes (inotify). Else the files are looked at this often, as network file systems need.
+  /// Zero: the kernel tells of changes (inotify). Else the files are looked at this often, as network file systems
+  /// need.
   std::chrono::milliseconds poll_interval{0};
   /// Called from the watching thread, one call at a time. What it throws is logged.
   std::function<void(const WatchEvent&)> on_event = {};
@@ -246,8 +251,8 @@ class Watch {
   std::shared_ptr<policy::WatchCore> core_;
 };
 
-/// Holds policies, the functions the host gives them, and the thread that frees versions out of use. Several may live in
-/// a process. Destroying it waits until everything that fell out of use is freed; policies still held go on working.
+/// Holds policies, the functions the host gives them, and the thread that frees versions out of use. Several may live
+/// in a process. Destroying it waits until everything that fell out of use is freed; policies still held go on working.
 class Runtime {
  public:
   explicit Runtime(RuntimeOptions options = {});
