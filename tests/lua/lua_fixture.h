@@ -1,5 +1,6 @@
 #pragma once
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -20,9 +21,9 @@ inline StateOptions trusted_options() {
 
 class Fixture {
  public:
-  explicit Fixture(StateOptions options = trusted_options()) : state_(std::move(options)) {}
-  lua_State* lua() { return state_.lua(); }
-  Context& context() { return state_.context(); }
+  explicit Fixture(StateOptions options = trusted_options()) : state_(make_script_state(std::move(options))) {}
+  lua_State* lua() { return state_->lua(); }
+  Context& context() { return state_->context(); }
 
   /// Runs source (rewritten) with tensors as its arguments and returns the tensors it gives. Throws what the script
   /// raised.
@@ -34,7 +35,7 @@ class Fixture {
   std::string error_of(const std::string& source);
 
  private:
-  State state_;
+  std::unique_ptr<State> state_;
 };
 
 /// Equal in dtype, shape and bits; one NaN equals another.

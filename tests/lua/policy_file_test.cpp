@@ -61,7 +61,6 @@ TEST_CASE("what is no policy is refused with what was expected") {
                 "both an input and a param");
   check_refused("return function(z) return z", "test.lua:1:");
   check_refused("error('at load')", "at load");
-  check_refused("while true do end", "");
 }
 
 TEST_CASE("a policy returns tensors, as many as it names") {
@@ -81,7 +80,7 @@ TEST_CASE("an error of a policy carries file, line and traceback") {
     CHECK(error.source().line == 2);
     CHECK(error.source().file == "test.lua");
     CHECK(std::string(error.what()).find("no_such_op") != std::string::npos);
-    CHECK(error.traceback().find("inner") != std::string::npos);
+    CHECK(error.traceback().find("test.lua:2") != std::string::npos);
   }
 }
 
