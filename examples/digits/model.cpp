@@ -1,12 +1,13 @@
 #include "model.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <triage/files.h>
 
 #include <cmath>
 
 Model::Output Model::forward(const at::Tensor& images) const {
-  at::NoGradGuard no_grad;
+  c10::NoGradGuard no_grad;
   auto stored = [](const at::Tensor& activation) { return activation.to(at::kHalf); };
   at::Tensor first = stored(at::relu(at::linear(images, w0, b0)));
   at::Tensor hidden = stored(at::linear(first.to(at::kFloat), w2, b2));
@@ -41,7 +42,7 @@ Model train(const Digits& digits, int epochs) {
       h = at::relu(at::linear(h, model.w2, model.b2));
       at::Tensor loss = at::cross_entropy_loss(at::linear(h, model.w, model.b), digits.labels.index_select(0, rows));
       loss.backward();
-      at::NoGradGuard no_grad;
+      c10::NoGradGuard no_grad;
       for (size_t i = 0; i < parameters.size(); ++i) {
         velocity[i].mul_(0.9).add_(parameters[i].grad());
         parameters[i].sub_(velocity[i], 0.05);
