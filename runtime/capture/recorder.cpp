@@ -12,12 +12,6 @@ namespace {
 thread_local Recorder* current_recorder = nullptr;
 thread_local FlagsTracker* current_tracker = nullptr;
 
-std::string base_name(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  auto colon = name.rfind(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
-}
-
 std::string located(const Source& where, const std::string& text) {
   if (where.file.empty()) return text;
   return where.file + ":" + std::to_string(where.line) + ": " + text;

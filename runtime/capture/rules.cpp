@@ -11,13 +11,6 @@ namespace {
 
 using Names = std::unordered_set<std::string_view>;
 
-/// The name without its namespace: "add" of "aten::add".
-std::string_view base_name(const c10::OperatorHandle& op) {
-  std::string_view name = op.operator_name().name;
-  auto colon = name.rfind(':');
-  return colon == std::string_view::npos ? name : name.substr(colon + 1);
-}
-
 bool gives_only_tensors(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns()) {
     auto kind = result.type()->kind();
@@ -50,7 +43,7 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::I
       "nonzero",   "nonzero_numpy", "argwhere",           "masked_select", "bincount",
       "_unique",   "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
       "histogram", "histogramdd",   "histc_auto",         "combinations"};
-  std::string_view name = base_name(op);
+  const std::string name = base_name(op);
   if (always.count(name)) return true;
   if (name == "index") return arguments.size() > 1 && indexes_by_mask(arguments[1]);
   if (name == "where") return arguments.size() == 1;
@@ -70,9 +63,15 @@ bool gives_list(const c10::FunctionSchema& schema) {
 
 }  // namespace
 
+std::string base_name(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  auto colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   const auto& schema = op.schema();
-  std::string name(base_name(op));
+  const std::string name = base_name(op);
   if (gives_dynamic_shape(op, arguments))
     return Refusal{"`" + name + "` gives a result whose shape depends on values",
                    "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok."};
@@ -108,8 +107,8 @@ bool is_arithmetic(const c10::OperatorHandle& op) {
       "mm",         "bmm",     "dot",    "softmax",    "log_softmax", "sigmoid",     "tanh",         "relu",
       "clamp",      "norm",    "square", "reciprocal", "linear",      "subtract",    "multiply",     "divide",
       "nan_to_num", "round",   "floor",  "ceil",       "sign"};
-  std::string_view name = base_name(op);
-  if (!name.empty() && name.back() == '_') name.remove_suffix(1);
+  std::string name = base_name(op);
+  if (!name.empty() && name.back() == '_') name.pop_back();
   return op.operator_name().name.rfind("aten::", 0) == 0 && names.count(name);
 }
 

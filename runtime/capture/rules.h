@@ -14,6 +14,9 @@ struct Refusal {
   std::string hint;  // a sentence: what to do instead
 };
 
+/// The operator's name without its namespace, for messages and look-ups: "add_" of "aten::add_".
+std::string base_name(const c10::OperatorHandle& op);
+
 /// Why a call of `op` cannot be captured; nothing where it can.
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 

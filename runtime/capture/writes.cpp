@@ -11,12 +11,6 @@ namespace {
 
 thread_local ProtectInputs* protecting = nullptr;
 
-std::string base_name(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  auto colon = name.rfind(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
-}
-
 bool written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
 
 }  // namespace

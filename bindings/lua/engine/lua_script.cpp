@@ -92,7 +92,6 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   if (Recorder* recorder = Recorder::current()) recorder->set_where([L] { return current_line(L); });
   std::vector<at::Tensor> results;
   in_protected_call(L, [&](lua_State* L) {
-    forget_chains(L);
     luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
     for (const auto& input : inputs) push_tensor(L, input);
