@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/plan.h"
 #include "runtime/graph/evaluate.h"
 
@@ -77,12 +78,16 @@ class EagerExecutable final : public Executable {
  private:
   void run_steps(at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
     const Step* step = plan_.steps.data();
+    const std::optional<Deadline::Moment>& deadline = Deadline::current();
     try {
       for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
+        if (deadline) check(*deadline, *step);
         for (uint32_t i = 0; i < step->num_slots; ++i) push(plan_.slots[step->first_slot + i], inputs, space);
         step->op.callBoxed(&space.stack);
         store(*step, space);
       }
+    } catch (const LimitError&) {
+      throw;
     } catch (const Error& error) {
       if (!error.source().file.empty()) throw;  // says already where
       rethrow(*step, error.what());
@@ -91,6 +96,19 @@ class EagerExecutable final : public Executable {
     } catch (const std::exception& error) {
       rethrow(*step, error.what());
     }
+  }
+
+  void check(Deadline::Moment deadline, const Step& next) const {
+    if (std::chrono::steady_clock::now() < deadline) return;
+    const auto& origin = plan_.origins[static_cast<size_t>(&next - plan_.steps.data())];
+    throw LimitError(fmt::format("{}the deadline of the call passed before `{}` in graph `{}` ran; allow more time, or "
+                                 "give the policy less to do",
+                                 place(origin), origin.text, plan_.name),
+                     origin.source);
+  }
+
+  static std::string place(const eager::StepOrigin& origin) {
+    return origin.source.file.empty() ? "" : fmt::format("{}:{}: ", origin.source.file, origin.source.line);
   }
 
   const at::Tensor& tensor_at(Register index, at::ArrayRef<at::Tensor> inputs, const Workspace& space) const {
@@ -186,9 +204,7 @@ class EagerExecutable final : public Executable {
 
   [[noreturn]] void rethrow(const Step& step, const std::string& message) const {
     const auto& origin = plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
-    std::string where =
-        origin.source.file.empty() ? "" : fmt::format("{}:{}: ", origin.source.file, origin.source.line);
-    throw PolicyError(fmt::format("{}`{}` in graph `{}` failed: {}", where, origin.text, plan_.name, message),
+    throw PolicyError(fmt::format("{}`{}` in graph `{}` failed: {}", place(origin), origin.text, plan_.name, message),
                       origin.source);
   }
 

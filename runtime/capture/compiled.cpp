@@ -1,5 +1,6 @@
 #include "runtime/capture/compiled.h"
 
+#include "runtime/backends/deadline.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ops/ones.h>
@@ -39,6 +40,13 @@ void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tenso
   }
 }
 
+void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, const Compiled::Deadline& deadline,
+             std::vector<at::Tensor>& outputs) {
+  std::optional<triage::Deadline> scope;
+  if (deadline) scope.emplace(*deadline);
+  entry.executable->run(all, outputs);
+}
+
 }  // namespace
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
@@ -55,12 +63,12 @@ const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
 void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
                    std::vector<at::Tensor>& outputs) {
   if (params.empty()) {
-    if (const Entry* entry = find(inputs)) return entry->executable->run(inputs, outputs);
+    if (const Entry* entry = find(inputs)) return execute(*entry, inputs, deadline, outputs);
     return miss(inputs, 0, deadline, outputs);
   }
   c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
   all.append(params.begin(), params.end());
-  if (const Entry* entry = find(all)) return entry->executable->run(all, outputs);
+  if (const Entry* entry = find(all)) return execute(*entry, all, deadline, outputs);
   miss(all, params.size(), deadline, outputs);
 }
 
@@ -69,7 +77,7 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   std::unique_lock<std::mutex> lock(mutex_);
   if (const Entry* entry = find(all)) {  // another thread captured it meanwhile
     lock.unlock();
-    return entry->executable->run(all, outputs);
+    return execute(*entry, all, deadline, outputs);
   }
   if (broken_.load(std::memory_order_relaxed)) return run_script(all, num_params, deadline, outputs);
   if (entries_.size() >= options_.recompile_limit) {

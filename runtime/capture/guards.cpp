@@ -7,6 +7,8 @@
 
 #include <sstream>
 
+#include "runtime/graph/describe.h"
+
 namespace triage::capture {
 namespace {
 
@@ -22,6 +24,8 @@ bool holds(const Guards::Input& guard, const at::Tensor& tensor) noexcept {
          tensor.device().index() == guard.device_index && tensor.requires_grad() == guard.requires_grad &&
          impl->is_wrapped_number() == guard.wrapped;
 }
+
+std::string name_of(caffe2::TypeMeta dtype) { return graph::dtype_name(dtype.toScalarType()); }
 
 std::string name_of(size_t input, const std::vector<std::string>& names) {
   return input < names.size() ? names[input] : "#" + std::to_string(input);
@@ -65,7 +69,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
       return out.str();
     }
     if (tensor.dtype() != guard.dtype) {
-      out << "dtype mismatch. expected " << guard.dtype.name() << ", actual " << tensor.dtype().name();
+      out << "dtype mismatch. expected " << name_of(guard.dtype) << ", actual " << name_of(tensor.dtype());
       return out.str();
     }
     if (tensor.requires_grad() != guard.requires_grad) {
@@ -95,12 +99,12 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   std::ostringstream out;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& guard = inputs[i];
-    out << name_of(i, names) << ": dtype " << guard.dtype.name() << ", rank " << guard.rank
+    out << name_of(i, names) << ": dtype " << name_of(guard.dtype) << ", rank " << guard.rank
         << (guard.requires_grad ? ", requires grad" : "") << (guard.wrapped ? ", a number" : "") << "\n";
   }
   for (const Size& size : sizes)
     out << name_of(size.input, names) << ": size(" << size.dim << ") == " << size.size << " (read by the script)\n";
-  out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << default_dtype.name() << "\n";
+  out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << name_of(default_dtype) << "\n";
   return out.str();
 }
 

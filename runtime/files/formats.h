@@ -11,6 +11,8 @@
 namespace triage::files {
 
 c10::IValue read_pt(const std::string& path, const InputFile& file);
+/// Throws Malformed where a record of the zip archive is compressed: a few bytes could then ask for any amount of memory.
+void check_not_compressed(const InputFile& file);
 void write_pt(OutputFile& file, const c10::IValue& value);
 
 at::Tensor read_npy(const InputFile& file);

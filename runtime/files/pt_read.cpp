@@ -283,6 +283,7 @@ void check_byte_order(caffe2::serialize::PyTorchStreamReader& archive) {
 
 c10::IValue read_pt(const std::string& path, const InputFile& file) {
   check_kind(file);
+  check_not_compressed(file);
   caffe2::serialize::PyTorchStreamReader archive(path);
   if (!archive.hasRecord("data.pkl")) {
     throw Malformed("it is a zip archive without data.pkl, so torch.save did not write it");

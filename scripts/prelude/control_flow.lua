@@ -163,6 +163,8 @@ function Chain:ELSE(fn)
   return unpack(merged, 1, merged.n)
 end
 
+Chain.ELIF, Chain.ELSE = core.forwarding(Chain.ELIF), core.forwarding(Chain.ELSE)
+
 function globals.IF(condition, fn)
   return add_branch(setmetatable({ticket = core.open_chain()}, Chain), "IF", condition, fn)
 end

@@ -174,6 +174,20 @@ TEST_CASE("archives without their records, and of the other byte order, are refu
   expect_error<FileError>([&] { load_tensor(write_bytes(path, bytes.substr(0, bytes.size() / 2))); }, {"damaged"});
 }
 
+TEST_CASE("an archive with a compressed record is refused before anything is unpacked") {
+  TemporaryFolder folder;
+  const std::string path = folder / "bomb.pt";
+  {
+    const std::string pickle = tensor_pickle(0, {8}, {1}), zeros(size_t{1} << 20, '\0');
+    caffe2::serialize::PyTorchStreamWriter writer(path);
+    writer.writeRecord("data.pkl", pickle.data(), pickle.size());
+    writer.writeRecord("data/0", zeros.data(), zeros.size(), /*compress=*/true);
+    writer.writeEndOfFile();
+  }
+  CHECK(std::filesystem::file_size(path) < 10'000);
+  expect_error<FileError>([&] { load_file(path); }, {path.c_str(), "a record in it is compressed"});
+}
+
 TEST_CASE("bytes of a bool that are neither 0 nor 1 become 1") {
   TemporaryFolder folder;
   std::string header = "{'descr': '|b1', 'fortran_order': False, 'shape': (3,), }\n";

@@ -1,6 +1,7 @@
 // What a policy must not be able to do: each attack is stopped, and the process runs a healthy policy after it.
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/sandbox/allowed_ops.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -216,8 +217,8 @@ TEST_CASE("sandbox: two policies share nothing") {
 }
 
 TEST_CASE("sandbox: everything reachable from a policy is on the golden list") {
-  State state(policy_options());
-  const std::string reachable = run_in(state, R"lua(
+  const auto state = make_script_state(policy_options());
+  const std::string reachable = run_in(*state, R"lua(
     local seen, lines = {}, {}
     local function walk(value, path)
       local kind = type(value)

@@ -161,6 +161,20 @@ TEST_CASE("a deadline stops the script with LimitError") {
   CHECK_THROWS_AS(policy.run({at::zeros({1})}, {.deadline = past}), triage::LimitError);
 }
 
+TEST_CASE("a deadline stops a captured graph between two operators") {
+  Runtime runtime;
+  const Policy policy = runtime.load_source("add 1\nadd 2", "p.fake");
+  const at::Tensor z = at::zeros({1});
+  policy.prepare({z});
+  REQUIRE(policy.graphs().size() == 1);
+  const auto now = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS(policy.run({z}, {.deadline = now - std::chrono::seconds(1)}), triage::LimitError);
+  CHECK(says(fake::message_of([&] { policy.run({z}, {.deadline = now - std::chrono::seconds(1)}); }),
+             "the deadline of the call passed before `%1 = aten::add"));
+  CHECK(first(policy.run({z}, {.deadline = now + std::chrono::hours(1)})[0]) == 3.0f);
+  CHECK(first(policy.run({z})[0]) == 3.0f);  // the deadline was that call's alone
+}
+
 TEST_CASE("host functions, graph breaks and fullgraph") {
   Runtime runtime;
   runtime.define("twice", [](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{in.at(0) * 2}; });

@@ -51,6 +51,7 @@ TEST_CASE("arithmetic on flags") {
   CHECK(says(in_policy("local g = f or err.new(z)\nreturn g | f"), "3:10", "err.merge"));
   CHECK(says(in_policy("local y, g = fix(z, f)\nreturn y + 1, -g"), "3:15", "arithmetic on flags"));
   CHECK(says(in_policy("return 2 * flag_nan(z, 'x')"), "2:10", "arithmetic on flags"));
+  CHECK(says(in_policy("local g = flag_nan(z, 'x')\ng = g + 1\nreturn g"), "3:7", "arithmetic on flags"));
   CHECK(says(in_policy("local g\ng = push(f, err.NAN)\nreturn g << 2"), "4:10", "arithmetic on flags"));
   CHECK(in_policy("local g = err.new(z)\ng = z\nreturn g + 1, g == f, g .. ''") == "");
 }

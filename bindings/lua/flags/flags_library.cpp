@@ -1,5 +1,6 @@
 #include "bindings/lua/flags/flags_library.h"
 
+#include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
@@ -162,23 +163,18 @@ int read_only(lua_State* L) {
   return 1;
 }
 
-const char views = 0;  // its address: registry key of a weak table, from each view to the table behind it
-
-void push_views(lua_State* L) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &views) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_newtable(L);
-  lua_pushliteral(L, "k");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &views);
+/// core.forwarding(fn) -> a C function that calls it, for methods of what scripts hold.
+int make_forwarding(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  push_forwarding(L, 1);
+  return 1;
 }
+
+const char views = 0;  // its address: registry key of a weak table, from each view to the table behind it
 
 bool is_view(lua_State* L, int index) {
   index = lua_absindex(L, index);
-  push_views(L);
+  push_weak_table(L, &views);
   lua_pushvalue(L, index);
   const bool is = lua_rawget(L, -2) != LUA_TNIL;
   lua_pop(L, 2);
@@ -240,7 +236,7 @@ void push_read_only(lua_State* L, int index, const char* name) {
   lua_setfield(L, -2, "__metatable");
   lua_setmetatable(L, -2);
   protect_table(L, -1);
-  push_views(L);
+  push_weak_table(L, &views);
   lua_pushvalue(L, -2);
   lua_pushvalue(L, table);
   lua_rawset(L, -3);
@@ -265,6 +261,7 @@ void add_argument_checks(lua_State* L) {
                                        {"severity_name", guarded<push_name<severity_name>>},
                                        {"domain_name", guarded<push_name<domain_name>>},
                                        {"read_only", guarded<read_only>},
+                                       {"forwarding", guarded<make_forwarding>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   push_dtype(L, at::kBool);

@@ -5,6 +5,37 @@
 #include <string>
 
 namespace triage::lua {
+namespace {
+
+int finish_forwarded(lua_State* L, int, lua_KContext) { return lua_gettop(L); }
+
+/// Calls its upvalue, a function of the prelude. A tail call (`return fix(z, f)`) leaves no trace of the script's function
+/// when it goes to a Lua function, but does when it goes to a C function: messages and graphs can then name the line.
+int forward(lua_State* L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, finish_forwarded);
+  return finish_forwarded(L, LUA_OK, 0);
+}
+
+/// Replaces the Lua functions that are fields of the table at the top of the stack.
+void forward_fields(lua_State* L, bool nested) {
+  const int table = lua_gettop(L);
+  lua_pushnil(L);
+  while (lua_next(L, table)) {
+    if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1)) {
+      lua_pushcclosure(L, forward, 1);
+      lua_pushvalue(L, -2);
+      lua_insert(L, -2);
+      lua_rawset(L, table);  // of a field that is there: the traversal goes on
+    } else {
+      if (nested && lua_istable(L, -1) && !lua_rawequal(L, -1, table)) forward_fields(L, false);
+      lua_pop(L, 1);
+    }
+  }
+}
+
+}  // namespace
 
 void open_prelude(lua_State* L) {
   for (const PreludeFile& file : prelude_files()) {
@@ -14,6 +45,14 @@ void open_prelude(lua_State* L) {
     push_core(L);
     lua_call(L, 1, 0);
   }
+  lua_pushglobaltable(L);
+  forward_fields(L, true);
+  lua_pop(L, 1);
+}
+
+void push_forwarding(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  lua_pushcclosure(L, forward, 1);
 }
 
 }  // namespace triage::lua

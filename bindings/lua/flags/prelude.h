@@ -15,7 +15,12 @@ struct PreludeFile {
 /// In the order in which they are loaded. (The build generates this from scripts/prelude.)
 const std::vector<PreludeFile>& prelude_files();
 
-/// Runs the prelude: plain Lua, never rewritten, with the table `core` as its arguments. After open_flags.
+/// Runs the prelude: plain Lua, never rewritten, with the table `core` as its arguments. After open_flags. What it put into
+/// the globals, and into the tables there, is then called through C functions (see `push_forwarding`).
 void open_prelude(lua_State* L);
+
+/// Pushes a C function that calls the Lua function at `index`: a script that ends in `return f(...)` keeps its frame, so
+/// that messages and graphs name its line.
+void push_forwarding(lua_State* L, int index);
 
 }  // namespace triage::lua

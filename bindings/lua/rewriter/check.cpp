@@ -64,8 +64,22 @@ class Checker {
   }
 
   void note_value(const Variable* variable, std::pair<const Expression*, int> value) {
-    if (!variable || !value.first) return;  // a declaration without a value says nothing
+    if (!variable || !value.first) return;              // a declaration without a value says nothing
+    if (is_update_of(*variable, *value.first)) return;  // nor does `f = f + 1`: the other values of `f` say what it is
     (gives_flags(*value.first, value.second) ? flags_ : other_).insert(variable);
+  }
+
+  static bool is_arithmetic(const Expression& e) {
+    const bool binary = e.kind == ExpressionKind::Binary && e.op < Operator::Concat;
+    return binary || (e.kind == ExpressionKind::Unary && (e.op == Operator::Negate || e.op == Operator::BitNot));
+  }
+
+  static bool is_update_of(const Variable& variable, const Expression& value) {
+    if (!is_arithmetic(value)) return false;
+    const auto is_it = [&](const Expression* e) {
+      return e && e->kind == ExpressionKind::Name && e->variable == &variable;
+    };
+    return is_it(value.left) || is_it(value.right);
   }
 
   /// Directly, or as the default in `f or err.new(z)`.
@@ -225,8 +239,7 @@ class Checker {
   }
 
   void arithmetic(const Expression& e) {
-    const bool bitwise_or_arithmetic = e.op < Operator::Concat || e.op == Operator::Negate || e.op == Operator::BitNot;
-    if (!bitwise_or_arithmetic) return;
+    if (!is_arithmetic(e)) return;
     for (const Expression* const operand : {e.left, e.right})
       if (operand && is_flags(*operand))
         warn_at_operator(

@@ -11,19 +11,6 @@ namespace {
 const char object_numbers = 0;  // registry keys: their addresses
 const char protected_tables = 0;
 
-/// Pushes the registry table at `key`, whose keys are weak.
-void push_weak_table(lua_State* L, const void* key) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_newtable(L);
-  lua_pushliteral(L, "k");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
-}
-
 /// The number of an object of this state, given on first use.
 lua_Integer object_number(lua_State* L, int index) {
   index = lua_absindex(L, index);
@@ -123,6 +110,18 @@ int base_xpcall(lua_State* L) {
 }
 
 }  // namespace
+
+void push_weak_table(lua_State* L, const void* key) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
 
 void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper) {
   lua_pushstring(L, name);

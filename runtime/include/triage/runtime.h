@@ -80,8 +80,8 @@ struct RunOptions {
   /// afterwards is unspecified.
   std::vector<size_t> donate = {};
   Params params = {};
-  /// Past this moment the script is stopped with LimitError (it is checked while script code runs, not inside an
-  /// operator).
+  /// Past this moment the call ends with LimitError (checked while script code runs and between the operators of a
+  /// captured graph, not inside an operator).
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 };
 

@@ -96,8 +96,29 @@ test("D09: explain counts graphs, breaks and operations, and shows the graph and
   eq(report.graph_break_count, 0)
   eq(report.op_count, 2)
   assert(report.graphs[1]:find("aten::relu", 1, true), report.graphs[1])
-  assert(report.guards[1]:find("rank 2", 1, true), report.guards[1])
+  assert(report.guards[1]:find("dtype float32, rank 2", 1, true), report.guards[1])
   assert(tostring(report):find("Graph Count: 1", 1, true))
+end)
+
+test("D14: every node names its script line, in tail calls too", function()
+  local function line_of(fn, op)
+    local text = triage.explain(fn, z).graphs[1]
+    return tonumber(text:match(op:gsub("%p", "%%%0") .. "%([^\n]*# [^\n]*:(%d+)\n"))
+  end
+  local function last(x)
+    local f = flag_nan(x, "x")
+    return fix(x, f, "x")
+  end
+  local start = debug.getinfo(last, "S").linedefined
+  eq(line_of(last, "triage::flag_nan"), start + 1)
+  eq(line_of(last, "triage::fix.scalar"), start + 2)
+  local function branches(x)
+    return IF(x:sum(-1) > 0, function() return x end)
+      :ELSE(function() return -x end)
+  end
+  local chain = debug.getinfo(branches, "S").linedefined
+  eq(line_of(branches, "aten::neg"), chain + 2)
+  assert(line_of(branches, "triage::select") > chain)
 end)
 
 test("gradients flow through compiled functions", function()

@@ -1,0 +1,26 @@
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+namespace triage {
+
+/// The moment at which the call that runs on this thread gives up. Executables that run step by step ask between steps.
+class Deadline {
+ public:
+  using Moment = std::chrono::steady_clock::time_point;
+
+  /// Sets it until destroyed; a call inside a call keeps the nearer of both.
+  explicit Deadline(Moment moment) : outer_(current_) { current_ = outer_ ? std::min(*outer_, moment) : moment; }
+  ~Deadline() { current_ = outer_; }
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+  static const std::optional<Moment>& current() noexcept { return current_; }
+
+ private:
+  inline static thread_local std::optional<Moment> current_;
+  std::optional<Moment> outer_;
+};
+
+}  // namespace triage
