@@ -1,0 +1,80 @@
+#include "programs.h"
+
+#include <spdlog/logger.h>
+#include <triage/backend.h>
+#include <triage/triage.h>
+
+#include <stdexcept>
+
+namespace triage::parity {
+namespace {
+
+Policy load(const Program& program, const std::string& backend) {
+  RuntimeOptions options;
+  options.backend = backend;
+  options.fullgraph = !program.breaks;
+  options.logger = std::make_shared<spdlog::logger>("quiet");  // programs that break say so on every load
+  return Runtime(options).load_source(program.source, "programs.lua");
+}
+
+Tensors run_recording(const Program& program, const Tensors& given, const Tensors&) {
+  return load(program, "eager").run(given);
+}
+
+/// Captured on one batch size, run on another: the graph must hold for both.
+Tensors run_compiled(const Program& program, const std::string& backend, const Tensors& given, const Tensors& warm_up) {
+  const Policy policy = load(program, backend);
+  policy.run(warm_up);
+  Tensors results = policy.run(given);
+  if (policy.graphs().size() != (program.breaks ? 0 : 1))
+    throw std::logic_error(program.name + ": " + std::to_string(policy.graphs().size()) +
+                           " graphs for two batch sizes");
+  return results;
+}
+
+using Change = graph::Graph (*)(const graph::Graph&);
+
+/// The graph that was captured, changed, and run by the interpreter.
+Tensors run_changed(const Program& program, Change change, const Tensors& given, const Tensors& warm_up) {
+  const Policy policy = load(program, "eager");
+  policy.run(warm_up);
+  const graph::Graph changed = change(*policy.graphs().at(0).graph);
+  graph::verify(changed);
+  Tensors results;
+  find_backend("eager")(changed, given)->run(given, results);
+  return results;
+}
+
+graph::Graph reread(const graph::Graph& graph) { return graph::parse(graph::print(graph)); }
+
+graph::Graph plain_aten(const graph::Graph& graph) {
+  graph::Graph plain = graph::decompose(graph);
+  for (const auto& node : plain.nodes())
+    if (node->op.operator_name().name.rfind("triage::", 0) == 0)
+      throw std::logic_error("decompose left " + node->op.operator_name().name);
+  return plain;
+}
+
+}  // namespace
+
+std::vector<Mode> modes() {
+  std::vector<Mode> list = {
+      {"the call that records", false, run_recording},
+      {"printed and parsed", true,
+       [](const Program& p, const Tensors& given, const Tensors& warm_up) {
+         return run_changed(p, reread, given, warm_up);
+       }},
+      {"decomposed to plain ATen", true,
+       [](const Program& p, const Tensors& given, const Tensors& warm_up) {
+         return run_changed(p, plain_aten, given, warm_up);
+       }},
+  };
+  for (const std::string& backend : list_backends())
+    list.push_back(
+        {"backend " + backend, false, [backend](const Program& p, const Tensors& given, const Tensors& warm_up) {
+           return run_compiled(p, backend, given, warm_up);
+         }});
+  return list;
+}
+
+}  // namespace triage::parity
