@@ -6,13 +6,14 @@
 #include <shared_mutex>
 
 #include "runtime/backends/eager.h"
+#include "runtime/backends/fused/fused.h"
 
 namespace triage {
 namespace {
 
 struct Registry {
   std::shared_mutex mutex;
-  std::map<std::string, Backend> backends{{"eager", compile_eager}};
+  std::map<std::string, Backend> backends{{"eager", compile_eager}, {"fused", compile_fused}};
 };
 
 Registry& registry() {

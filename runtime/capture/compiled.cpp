@@ -179,10 +179,18 @@ void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Te
     all.push_back(at::ones(input.sizes, at::TensorOptions(input.dtype).device(input.device))
                       .set_requires_grad(input.requires_grad));
   all.insert(all.end(), params.begin(), params.end());
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (find(all) || broken_ || entries_.size() >= options_.recompile_limit) return;
-  std::vector<at::Tensor> outputs;
-  capture(all, params.size(), std::nullopt, outputs);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!find(all) && !broken_ && entries_.size() < options_.recompile_limit) {
+      std::vector<at::Tensor> outputs;
+      capture(all, params.size(), std::nullopt, outputs);
+    }
+  }
+  finish_compiling(all);
+}
+
+void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all) const {
+  if (const Entry* entry = find(all)) entry->executable->finish_compiling();
 }
 
 // None of these takes the mutex of the script: a reload asks them while a call may be inside the script for long.

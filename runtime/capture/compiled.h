@@ -89,6 +89,8 @@ class Compiled {
            std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already.
   void prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params);
+  /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for them.
+  void finish_compiling(at::ArrayRef<at::Tensor> all) const;
 
   /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
   std::vector<const Entry*> entries() const;

@@ -1,7 +1,7 @@
 #pragma once
 // Records in memory: a row of 16-bit slots, slot 0 first. On a little-endian machine this is how the words of every carrier
 // lie in memory, so one code serves int64, int32, float32 and float64. Scans look at four slots at a time.
-#include <triage/config.h>
+#include <triage/layout.h>
 
 #include <bit>
 #include <cstdint>

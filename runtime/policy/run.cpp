@@ -69,6 +69,9 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs) {
   check_inputs(*live.version, inputs, {});
   std::vector<at::Tensor> outputs;
   run_version(*live.version, inputs, live.params, {}, outputs);
+  std::vector<at::Tensor> all(inputs.begin(), inputs.end());
+  all.insert(all.end(), live.params.begin(), live.params.end());
+  live.version->compiled.finish_compiling(all);
 }
 
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,

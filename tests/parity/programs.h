@@ -23,6 +23,7 @@ const Program& program(const std::string& name);
 struct Mode {
   std::string name;
   bool needs_graph;  // makes no sense for a program that one graph cannot hold
+  bool exact;  // bit for bit; else floats of sums and of exp and its kind within the bounds of docs/performance.md
   /// `given` are the inputs; `warm_up` are inputs of another batch size, run before where the mode keeps something.
   std::function<Tensors(const Program&, const Tensors& given, const Tensors& warm_up)> run;
 };

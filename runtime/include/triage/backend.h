@@ -17,13 +17,15 @@ class Executable {
   /// empty, one tensor for each of Graph::outputs(). No output shares memory with an input, unless it *is* that input.
   /// Where an operator fails it throws PolicyError with ATen's message, the call and its script line.
   virtual void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const = 0;
+  /// Waits until nothing about it gets faster any more (code compiled in the background). Callable from any thread.
+  virtual void finish_compiling() const {}
 };
 
 /// Makes an Executable of a finished, verified graph. `examples` are inputs of the shapes in use, in graph order.
 using Backend =
     std::function<std::unique_ptr<Executable>(const graph::Graph& graph, const std::vector<at::Tensor>& examples)>;
 
-/// Backends by name; `eager` (the ATen interpreter) is always there. Thread-safe.
+/// Backends by name; `eager` (the ATen interpreter) and `fused` (compiled loops over rows) are always there. Thread-safe.
 void register_backend(const std::string& name, Backend backend);
 /// Throws InputError that lists the names there are.
 Backend find_backend(const std::string& name);

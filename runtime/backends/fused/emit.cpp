@@ -1,0 +1,294 @@
+#include "runtime/backends/fused/emit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace triage::fused {
+namespace {
+
+using Kind = LoopValue::Kind;
+
+std::string stored_type(at::ScalarType dtype, const std::string& computed) {
+  if (dtype == at::kHalf) return "half";
+  if (dtype == at::kBFloat16) return "bfloat16";
+  return dtype == at::kBool ? "uint8_t" : computed;
+}
+
+std::string loaded(at::ScalarType dtype, const std::string& from) {
+  return dtype == at::kBool                             ? from + " != 0"
+         : dtype == at::kHalf || dtype == at::kBFloat16 ? "widen(" + from + ")"
+                                                        : from;
+}
+
+std::string to_store(at::ScalarType dtype, const std::string& value) {
+  if (dtype == at::kHalf) return "to_half(" + value + ")";
+  if (dtype == at::kBFloat16) return "to_bfloat16(" + value + ")";
+  return value;
+}
+
+class Emitter {
+ public:
+  explicit Emitter(const Loops& loops) : loops_(loops), pass_(loops.values.size(), 0) {}
+
+  Emitted run() {
+    assign_passes();
+    choose_kept();
+    source_ = support_source();
+    source_ += "\nusing namespace triage;\nusing namespace triage::fused;\n\n";
+    source_ += call_struct();
+    source_ +=
+        "extern \"C\" __attribute__((visibility(\"default\"))) void triage_rows(const Call* call, int64_t begin, "
+        "int64_t end) {\n";
+    prologue();
+    line(1, "for (int64_t row = begin; row < end; ++row) {");
+    row_pointers();
+    for (int pass = 0; pass <= last_pass_; ++pass) {
+      row_values(pass);
+      for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
+        element_loop(pass, static_cast<int32_t>(extent));
+    }
+    store_rows();
+    line(1, "}");
+    source_ += "}\n";
+    return {std::move(source_), scratch_rows_};
+  }
+
+ private:
+  const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
+  bool is_element(Ref ref) const { return at(ref).place == Place::element; }
+  void line(int depth, const std::string& text) {
+    source_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n";
+  }
+  static std::string name(Ref ref) { return fmt::format("v{}", ref); }
+
+  // --- what is computed when
+
+  /// An element can be computed in its pass or any later one; a reduction runs in the pass of its operand, and what it gives
+  /// belongs to the next.
+  void assign_passes() {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      int pass = 0;
+      for (const Ref operand : loops_.values[i].operands) {
+        const bool after_loop = at(operand).kind == Kind::reduce;
+        pass = std::max(pass, pass_[static_cast<size_t>(operand)] + (after_loop ? 1 : 0));
+      }
+      pass_[i] = pass;
+      last_pass_ = std::max(last_pass_, pass);
+    }
+  }
+  int pass_of(Ref ref) const { return pass_[static_cast<size_t>(ref)]; }
+
+  /// The element values that the loop of a pass has to produce: for its reductions, outputs and kept values.
+  std::vector<Ref> roots(int pass, int32_t extent) const {
+    std::vector<Ref> list;
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      if (value.kind == Kind::reduce && pass_[i] == pass && at(value.operands[0]).extent == extent)
+        list.push_back(value.operands[0]);
+    }
+    for (const LoopOutput& output : loops_.outputs)
+      if (is_element(output.value) && at(output.value).extent == extent && pass_of(output.value) == pass)
+        list.push_back(output.value);
+    for (const auto& [ref, where] : kept_)
+      if (at(ref).extent == extent && pass_of(ref) == pass) list.push_back(ref);
+    return list;
+  }
+
+  /// All element values behind `root` that `pass` computes, in order; kept ones of earlier passes are read instead.
+  void need(Ref root, int pass, std::set<Ref>& needed) const {
+    if (!is_element(root) || !needed.insert(root).second) return;
+    if (is_kept_before(root, pass)) return;
+    for (const Ref operand : at(root).operands) need(operand, pass, needed);
+  }
+  bool is_kept_before(Ref ref, int pass) const { return kept_.count(ref) && pass_of(ref) < pass; }
+  std::set<Ref> needed_in(int pass, int32_t extent) const {
+    std::set<Ref> needed;
+    for (const Ref root : roots(pass, extent)) need(root, pass, needed);
+    return needed;
+  }
+
+  void choose_kept() {
+    std::map<Ref, int> uses;
+    for (int pass = 0; pass <= last_pass_; ++pass)
+      for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
+        for (const Ref ref : needed_in(pass, static_cast<int32_t>(extent))) ++uses[ref];
+    for (const auto& [ref, count] : uses) {
+      if (!at(ref).expensive || count < 2) continue;
+      const auto output = std::find_if(loops_.outputs.begin(), loops_.outputs.end(),
+                                       [ref = ref](const LoopOutput& o) { return o.value == ref; });
+      if (output != loops_.outputs.end())
+        kept_[ref] = fmt::format("o{}", output - loops_.outputs.begin());
+      else
+        kept_[ref] = fmt::format("k{}", scratch_rows_++);
+    }
+  }
+
+  // --- text
+
+  static std::string call_struct() {
+    return "struct Call { const void* const* in; const int64_t* in_stride; void* const* out; const int64_t* extents; "
+           "char* scratch; };\n\n";
+  }
+
+  void prologue() {
+    for (size_t i = 0; i < loops_.extents.size(); ++i)
+      line(1, fmt::format("const int64_t d{0} = call->extents[{0}];", i));
+    if (scratch_rows_ > 0) {
+      line(1, "int64_t longest = 0;");
+      for (size_t i = 0; i < loops_.extents.size(); ++i)
+        line(1, fmt::format("longest = d{0} > longest ? d{0} : longest;", i));
+    }
+    for (const auto& [ref, where] : kept_)
+      if (where[0] == 'k')
+        line(1, fmt::format("auto* const __restrict {0} = ({1}*)(call->scratch + {2} * 8 * longest);", where,
+                            stored_type(at(ref).dtype, at(ref).type), where.substr(1)));
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      if (value.place != Place::number) continue;
+      line(1, fmt::format("const {} {} = {};", value.type, name(static_cast<Ref>(i)),
+                          value.kind == Kind::input
+                              ? loaded(value.dtype, fmt::format("*(const {}*)call->in[{}]",
+                                                                stored_type(value.dtype, value.type), value.slot))
+                              : expression(static_cast<Ref>(i))));
+    }
+  }
+
+  void row_pointers() {
+    for (const LoopValue& value : loops_.values) {
+      if (value.kind != Kind::input || value.place == Place::number) continue;
+      const std::string at_row = fmt::format("(const char*)call->in[{0}] + row * call->in_stride[{0}]", value.slot);
+      const bool record = value.type.rfind("Record", 0) == 0;
+      line(2, fmt::format("const auto* const __restrict i{} = (const {}*)({});", value.slot,
+                          record ? "void" : stored_type(value.dtype, value.type), at_row));
+    }
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+      const LoopValue& value = at(loops_.outputs[i].value);
+      if (value.place == Place::element)
+        line(2, fmt::format("auto* const __restrict o{0} = ({1}*)call->out[{0}] + row * d{2};", i,
+                            stored_type(value.dtype, value.type), value.extent));
+    }
+  }
+
+  std::string expression(Ref ref) const {
+    const LoopValue& value = at(ref);
+    std::string text;
+    for (size_t i = 0; i < value.code.size(); ++i) {
+      if (value.code[i] != '{') {
+        text += value.code[i];
+        continue;
+      }
+      const size_t close = value.code.find('}', i);
+      text += name(value.operands[std::stoul(value.code.substr(i + 1, close - i - 1))]);
+      i = close;
+    }
+    return text;
+  }
+
+  void row_values(int pass) {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      const Ref ref = static_cast<Ref>(i);
+      if (value.place != Place::row || pass_[i] != pass || value.kind == Kind::reduce) continue;
+      if (value.kind == Kind::classify)
+        classify(ref);
+      else
+        line(2, fmt::format("const {} {} = {};", value.type, name(ref),
+                            value.kind == Kind::input ? row_input(value) : expression(ref)));
+    }
+  }
+
+  static std::string row_input(const LoopValue& value) {
+    if (value.type.rfind("Record", 0) == 0) return fmt::format("{}::from(i{})", value.type, value.slot);
+    return loaded(value.dtype, fmt::format("*i{}", value.slot));
+  }
+
+  /// A row that was marked is looked at once more, which is rare.
+  void classify(Ref ref) {
+    const Ref element = at(ref).operands[0], marks = at(ref).operands[1];
+    line(2, fmt::format("NonFinite {} = {{false, false}};", name(ref)));
+    line(2, fmt::format("if (__builtin_expect(marked({}), 0)) {{", name(marks)));
+    line(3, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(element).extent));
+    std::set<Ref> needed;
+    need(element, pass_of(ref), needed);
+    body(needed, pass_of(ref));
+    line(4, fmt::format("{0}.nan |= is_nan({1});", name(ref), name(element)));
+    line(4, fmt::format("{0}.inf |= is_inf({1});", name(ref), name(element)));
+    line(3, "}");
+    line(2, "}");
+  }
+
+  void body(const std::set<Ref>& needed, int pass) {
+    for (const Ref ref : needed) {
+      const LoopValue& value = at(ref);
+      std::string code;
+      if (is_kept_before(ref, pass))
+        code = loaded(value.dtype, kept_.at(ref) + "[i]");
+      else
+        code = value.kind == Kind::input ? loaded(value.dtype, fmt::format("i{}[i]", value.slot)) : expression(ref);
+      line(4, fmt::format("const {} {} = {};", value.type, name(ref), code));
+    }
+  }
+
+  void element_loop(int pass, int32_t extent) {
+    const std::vector<Ref> produced = roots(pass, extent);
+    if (produced.empty()) return;
+    std::vector<Ref> reductions;
+    std::string clauses;
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      if (value.kind != Kind::reduce || pass_[i] != pass || at(value.operands[0]).extent != extent) continue;
+      reductions.push_back(static_cast<Ref>(i));
+      line(2, fmt::format("{} {} = {};", value.type, name(static_cast<Ref>(i)), value.start));
+      clauses += fmt::format(" reduction({}:{})", value.join, name(static_cast<Ref>(i)));
+    }
+    source_ += "#pragma omp simd" + clauses + "\n";
+    line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", extent));
+    body(needed_in(pass, extent), pass);
+    for (const Ref ref : reductions) line(4, joined(ref));
+    for (const auto& [ref, where] : kept_)
+      if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass)
+        line(4, fmt::format("{}[i] = {};", where, to_store(at(ref).dtype, name(ref))));
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+      const Ref ref = loops_.outputs[i].value;
+      if (is_element(ref) && at(ref).extent == extent && pass_of(ref) == pass)
+        line(4, fmt::format("o{}[i] = {};", i, to_store(at(ref).dtype, name(ref))));
+    }
+    line(2, "}");
+  }
+
+  std::string joined(Ref ref) const {
+    const std::string total = name(ref), one = expression(ref);
+    if (at(ref).join == "max") return fmt::format("{0} = {1} > {0} ? {1} : {0};", total, one);
+    if (at(ref).join == "min") return fmt::format("{0} = {1} < {0} ? {1} : {0};", total, one);
+    return fmt::format("{} {}= {};", total, at(ref).join, one);
+  }
+
+  void store_rows() {
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+      const Ref ref = loops_.outputs[i].value;
+      const LoopValue& value = at(ref);
+      if (value.place == Place::element) continue;
+      if (value.type.rfind("Record", 0) == 0)
+        line(2, fmt::format("{}.store((char*)call->out[{}] + row * sizeof({}));", name(ref), i, name(ref)));
+      else
+        line(2, fmt::format("(({}*)call->out[{}])[row] = {};", stored_type(value.dtype, value.type), i,
+                            to_store(value.dtype, name(ref))));
+    }
+  }
+
+  const Loops& loops_;
+  std::vector<int> pass_;
+  int last_pass_ = 0;
+  std::map<Ref, std::string> kept_;  // values read again in a later pass: "k3" in scratch memory, "o1" in an output
+  int64_t scratch_rows_ = 0;
+  std::string source_;
+};
+
+}  // namespace
+
+Emitted emit(const Loops& loops) { return Emitter(loops).run(); }
+
+}  // namespace triage::fused

@@ -1,0 +1,243 @@
+// Elementwise operators: what each computes for one element, and for which dtypes.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "runtime/backends/fused/lowering.h"
+
+namespace triage::fused {
+namespace {
+
+using Kind = TensorForm::Kind;
+
+bool is_real(at::ScalarType dtype) { return at::isFloatingType(dtype); }
+bool is_number(at::ScalarType dtype) { return dtype != at::kBool; }
+bool is_bool(at::ScalarType dtype) { return dtype == at::kBool; }
+bool is_whole(at::ScalarType dtype) { return at::isIntegralType(dtype, true); }
+bool is_any(at::ScalarType) { return true; }
+
+/// A result of the form that the tensors among `arguments` broadcast to, computed by `code` from all of them.
+bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*allowed)(at::ScalarType),
+                 const char* code, bool expensive = false, std::optional<at::ScalarType> result_dtype = {}) {
+  const auto form = l.broadcast(arguments);
+  const auto dtype = l.common_dtype(arguments);
+  if (!form || !dtype || !allowed(*dtype)) return false;
+  std::vector<Ref> operands;
+  for (const size_t argument : arguments) {
+    const auto operand = l.operand(argument, *dtype, *form);
+    if (!operand) return false;
+    operands.push_back(*operand);
+  }
+  TensorForm result = *form;
+  result.dtype = result_dtype.value_or(*dtype);
+  const auto seen = l.node().results[0]->meta;  // what ATen gave at capture: promotion as we think it is
+  if (seen && seen->dtype != result.dtype) return false;
+  return l.result(0, result, l.map(result.dtype, code, std::move(operands), expensive));
+}
+
+// Operators of one, two and three operands that need no more than a line.
+#define TRIAGE_UNARY(name, allowed, code, expensive)                                \
+  {                                                                                 \
+    name, [](Lowering& l) { return elementwise(l, {0}, allowed, code, expensive); } \
+  }
+#define TRIAGE_BINARY(name, allowed, code)                                  \
+  {                                                                         \
+    name, [](Lowering& l) { return elementwise(l, {0, 1}, allowed, code); } \
+  }
+#define TRIAGE_TEST(name, code)                                                           \
+  {                                                                                       \
+    name, [](Lowering& l) { return elementwise(l, {0}, is_any, code, false, at::kBool); } \
+  }
+#define TRIAGE_COMPARE(name, code)                                                                        \
+  {name ".Tensor", [](Lowering& l) { return elementwise(l, {0, 1}, is_any, code, false, at::kBool); }}, { \
+    name ".Scalar", [](Lowering& l) { return elementwise(l, {0, 1}, is_any, code, false, at::kBool); }    \
+  }
+
+/// add and sub, whose third argument scales the second operand.
+template <char sign>
+bool sum(Lowering& l) {
+  const auto* alpha = l.constant(2);
+  const bool one =
+      alpha && ((alpha->isInt() && alpha->toInt() == 1) || (alpha->isDouble() && alpha->toDouble() == 1.0));
+  return one && elementwise(l, {0, 1}, is_number, sign == '+' ? "{0} + {1}" : "{0} - {1}");
+}
+
+bool clamp(Lowering& l) {
+  if (l.is_none(1)) return elementwise(l, {0, 2}, is_number, "at_most({0}, {1})");
+  if (l.is_none(2)) return elementwise(l, {0, 1}, is_number, "at_least({0}, {1})");
+  return elementwise(l, {0, 1, 2}, is_number, "at_most(at_least({0}, {1}), {2})");
+}
+
+/// x ^ number, for the numbers that are a few multiplications.
+bool power(Lowering& l) {
+  const auto* exponent = l.constant(1);
+  if (!exponent || !(exponent->isInt() || exponent->isDouble())) return false;
+  const double e = exponent->isInt() ? static_cast<double>(exponent->toInt()) : exponent->toDouble();
+  if (e == 2.0) return elementwise(l, {0}, is_real, "{0} * {0}");
+  if (e == 0.5) return elementwise(l, {0}, is_real, "root({0})", true);
+  return false;
+}
+
+/// where(condition, a, b): the condition is a bool of the same form, or one a row beside elements of the same rank.
+bool where(Lowering& l) {
+  const auto form = l.broadcast({0, 1, 2});
+  const auto dtype = l.common_dtype({1, 2});
+  if (!form || !l.node().results[0]->meta) return false;
+  const at::ScalarType result = l.node().results[0]->meta->dtype;
+  if (dtype && *dtype != result) return false;
+  const auto condition = l.operand(0, at::kBool, *form), a = l.operand(1, result, *form),
+             b = l.operand(2, result, *form);
+  if (!condition || !a || !b) return false;
+  TensorForm made = *form;
+  made.dtype = result;
+  return l.result(0, made, l.map(result, "{0} ? {1} : {2}", {*condition, *a, *b}));
+}
+
+bool nan_to_num(Lowering& l) {
+  const auto x = l.lowered(0);
+  if (!x || !is_real(x->form.dtype) || (x->form.kind != Kind::element && x->form.kind != Kind::row)) return false;
+  const at::ScalarType dtype = x->form.dtype;
+  const auto limits = at::scalar_tensor(0, dtype);
+  double highest = 0;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "nan_to_num",
+                                  [&] { highest = static_cast<double>(std::numeric_limits<scalar_t>::max()); });
+  const double standard[] = {0.0, highest, -highest};
+  std::vector<Ref> operands{x->value};
+  for (size_t i = 0; i < 3; ++i) {
+    const auto number = l.is_none(i + 1)    ? l.number(standard[i], dtype)
+                        : l.constant(i + 1) ? l.number(*l.constant(i + 1), dtype)
+                                            : std::nullopt;
+    if (!number) return false;
+    operands.push_back(*number);
+  }
+  return l.result(0, x->form, l.map(dtype, "nan_to_num({0}, {1}, {2}, {3})", std::move(operands)));
+}
+
+/// The same values: what is a copy, or another name, in memory is nothing in a loop.
+bool same(Lowering& l) {
+  const auto x = l.lowered(0);
+  return x && x->form.kind != Kind::number && l.result(0, x->form, x->value);
+}
+
+/// To another dtype, where C++ converts as ATen does. (A NaN as an integer is undefined in both.)
+bool convert(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto& seen = l.node().results[0]->meta;
+  if (!x || !seen || x->form.kind == Kind::number || x->form.kind == Kind::record) return false;
+  const at::ScalarType from = x->form.dtype, to = seen->dtype;
+  if (from == to) return l.result(0, x->form, x->value);
+  if (computed_type(to).empty() || (is_real(from) && !is_real(to) && to != at::kBool)) return false;
+  TensorForm form = x->form;
+  form.dtype = to;
+  const std::string code = to == at::kBool ? "{0} != 0" : fmt::format("({}){{0}}", computed_type(to));
+  return l.result(0, form, l.map(to, code, {x->value}));
+}
+
+/// zeros_like and its kind: a number in the form of the argument.
+bool filled(Lowering& l, const c10::IValue& number) {
+  const auto x = l.lowered(0);
+  const auto& seen = l.node().results[0]->meta;
+  if (!x || !seen || (x->form.kind != Kind::element && x->form.kind != Kind::row) || computed_type(seen->dtype).empty())
+    return false;
+  const auto value = l.number(number, seen->dtype);
+  if (!value) return false;
+  TensorForm form = x->form;
+  form.dtype = seen->dtype;
+  return l.result(0, form, l.map(seen->dtype, "((void){1}, {0})", {*value, x->value}));
+}
+
+/// (N) to (N, 1): another shape for one value a row.
+bool unsqueeze(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto dim = l.integer(1);
+  if (!x || !dim || x->form.kind != Kind::row) return false;
+  const int64_t at = *dim < 0 ? *dim + x->form.rank + 1 : *dim;
+  if (at < 1 || at > x->form.rank) return false;
+  TensorForm form = x->form;
+  ++form.rank;
+  return l.result(0, form, x->value);
+}
+
+bool squeeze(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto dim = l.integer(1);
+  if (!x || !dim || x->form.kind != Kind::row) return false;
+  const int64_t at = *dim < 0 ? *dim + x->form.rank : *dim;
+  if (at < 1 || at >= x->form.rank) return false;
+  TensorForm form = x->form;
+  --form.rank;
+  return l.result(0, form, x->value);
+}
+
+}  // namespace
+
+const LowerTable& elementwise_operators() {
+  static const LowerTable table = {
+      {"aten::add.Tensor", sum<'+'>},
+      {"aten::add.Scalar", sum<'+'>},
+      {"aten::sub.Tensor", sum<'-'>},
+      {"aten::sub.Scalar", sum<'-'>},
+      {"aten::rsub.Scalar",
+       [](Lowering& l) {
+         const auto alpha = l.integer(2);
+         return alpha == int64_t{1} && elementwise(l, {0, 1}, is_number, "{1} - {0}");
+       }},
+      TRIAGE_BINARY("aten::mul.Tensor", is_number, "{0} * {1}"),
+      TRIAGE_BINARY("aten::mul.Scalar", is_number, "{0} * {1}"),
+      TRIAGE_BINARY("aten::div.Tensor", is_real, "{0} / {1}"),
+      TRIAGE_BINARY("aten::div.Scalar", is_real, "{0} / {1}"),
+      TRIAGE_BINARY("aten::maximum", is_number, "maximum({0}, {1})"),
+      TRIAGE_BINARY("aten::minimum", is_number, "minimum({0}, {1})"),
+      {"aten::pow.Tensor_Scalar", power},
+      TRIAGE_UNARY("aten::square", is_real, "{0} * {0}", false),
+      TRIAGE_UNARY("aten::neg", is_number, "-{0}", false),
+      TRIAGE_UNARY("aten::abs", is_number, "magnitude_of({0})", false),
+      TRIAGE_UNARY("aten::sign", is_real, "sign_of({0})", false),
+      TRIAGE_UNARY("aten::relu", is_number, "at_least({0}, (decltype({0}))0)", false),
+      TRIAGE_UNARY("aten::reciprocal", is_real, "1 / {0}", true),
+      TRIAGE_UNARY("aten::sqrt", is_real, "root({0})", true),
+      TRIAGE_UNARY("aten::rsqrt", is_real, "1 / root({0})", true),
+      TRIAGE_UNARY("aten::exp", is_real, "exponential({0})", true),
+      TRIAGE_UNARY("aten::log", is_real, "logarithm({0})", true),
+      TRIAGE_UNARY("aten::tanh", is_real, "hyperbolic_tangent({0})", true),
+      TRIAGE_UNARY("aten::sigmoid", is_real, "sigmoid({0})", true),
+      {"aten::clamp", clamp},
+      TRIAGE_BINARY("aten::clamp_min", is_number, "at_least({0}, {1})"),
+      TRIAGE_BINARY("aten::clamp_max", is_number, "at_most({0}, {1})"),
+      {"aten::nan_to_num", nan_to_num},
+      TRIAGE_TEST("aten::isnan", "is_nan({0})"),
+      TRIAGE_TEST("aten::isinf", "is_inf({0})"),
+      TRIAGE_TEST("aten::isfinite", "is_finite({0})"),
+      TRIAGE_TEST("aten::logical_not", "{0} == 0"),
+      TRIAGE_COMPARE("aten::eq", "{0} == {1}"),
+      TRIAGE_COMPARE("aten::ne", "{0} != {1}"),
+      TRIAGE_COMPARE("aten::lt", "{0} < {1}"),
+      TRIAGE_COMPARE("aten::le", "{0} <= {1}"),
+      TRIAGE_COMPARE("aten::gt", "{0} > {1}"),
+      TRIAGE_COMPARE("aten::ge", "{0} >= {1}"),
+      TRIAGE_BINARY("aten::logical_and", is_bool, "{0} & {1}"),
+      TRIAGE_BINARY("aten::logical_or", is_bool, "{0} | {1}"),
+      TRIAGE_BINARY("aten::logical_xor", is_bool, "{0} != {1}"),
+      TRIAGE_BINARY("aten::bitwise_and.Tensor", is_whole, "{0} & {1}"),
+      TRIAGE_BINARY("aten::bitwise_or.Tensor", is_whole, "{0} | {1}"),
+      TRIAGE_BINARY("aten::bitwise_xor.Tensor", is_whole, "{0} ^ {1}"),
+      TRIAGE_UNARY("aten::bitwise_not", is_bool, "!{0}", false),
+      {"aten::where.self", where},
+      {"aten::where.ScalarSelf", where},
+      {"aten::where.ScalarOther", where},
+      {"aten::clone", same},
+      {"aten::alias", same},
+      {"aten::detach", same},
+      {"aten::contiguous", same},
+      {"aten::to.dtype", convert},
+      {"aten::to.dtype_layout", convert},
+      {"aten::_to_copy", convert},
+      {"aten::zeros_like", [](Lowering& l) { return filled(l, c10::IValue(0)); }},
+      {"aten::ones_like", [](Lowering& l) { return filled(l, c10::IValue(1)); }},
+      {"aten::full_like", [](Lowering& l) { return l.constant(1) && filled(l, *l.constant(1)); }},
+      {"aten::unsqueeze", unsqueeze},
+      {"aten::squeeze.dim", squeeze},
+  };
+  return table;
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,373 @@
+#include "runtime/backends/fused/lowering.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "runtime/graph/describe.h"
+
+namespace triage::fused {
+namespace {
+
+using graph::Node;
+using graph::Value;
+using Kind = TensorForm::Kind;
+
+/// Bool, integers, floats: in the order of promotion.
+int category(at::ScalarType dtype) {
+  if (dtype == at::kBool) return 0;
+  return at::isIntegralType(dtype, false) ? 1 : 2;
+}
+
+at::ScalarType dtype_of(const c10::IValue& number) {
+  if (number.isBool()) return at::kBool;
+  return number.isInt() ? at::kLong : at::kDouble;
+}
+
+template <class T>
+bool survives(double number) {
+  return std::isnan(number) || static_cast<double>(static_cast<T>(number)) == number;
+}
+
+std::string rounded(at::ScalarType dtype, const std::string& code) {
+  if (dtype == at::kHalf) return "as_half(" + code + ")";
+  if (dtype == at::kBFloat16) return "as_bfloat16(" + code + ")";
+  return code;
+}
+
+std::string real_literal(double number, bool single) {
+  if (std::isnan(number)) return single ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
+  if (std::isinf(number)) return std::string(number < 0 ? "-" : "") + (single ? "__builtin_inff()" : "__builtin_inf()");
+  return fmt::format("({:a}{})", number, single ? "f" : "");
+}
+
+bool is_row(const TensorForm& form) { return form.kind == Kind::row; }
+
+/// Whether two tensors of these forms have the same sizes whatever the batch.
+bool same_sizes(const TensorForm& a, const TensorForm& b) {
+  return a.kind == b.kind && a.rank == b.rank && a.trailing == b.trailing && a.words == b.words;
+}
+
+}  // namespace
+
+std::string computed_type(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kFloat:
+      return "float";
+    case at::kDouble:
+      return "double";
+    case at::kLong:
+      return "int64_t";
+    case at::kInt:
+      return "int32_t";
+    case at::kShort:
+      return "int16_t";
+    case at::kChar:
+      return "int8_t";
+    case at::kByte:
+      return "uint8_t";
+    case at::kBool:
+      return "bool";
+    default:
+      return "";
+  }
+}
+
+Lower find_lowering(const std::string& op) {
+  static const std::map<std::string, Lower> table = [] {
+    std::map<std::string, Lower> all;
+    for (const auto* part : {&elementwise_operators(), &reductions(), &flags_operators()})
+      all.insert(part->begin(), part->end());
+    return all;
+  }();
+  const auto found = table.find(op);
+  return found == table.end() ? nullptr : found->second;
+}
+
+bool Lowering::add(const Node& node) {
+  const Lower lower = find_lowering(graph::op_name(node.op));
+  if (!lower) return false;
+  const auto values = loops_.values.size(), inputs = loops_.inputs.size(), extents = loops_.extents.size(),
+             arguments = arguments_.size();
+  added_.clear();
+  node_ = &node;
+  if (lower(*this)) return true;
+  loops_.values.resize(values);
+  loops_.inputs.resize(inputs);
+  loops_.extents.resize(extents);
+  arguments_.resize(arguments);
+  for (const auto& [known, value] : added_) known->erase(value);
+  return false;
+}
+
+void Lowering::remember(Known& known, const Value* value, Lowered lowered) {
+  if (known.insert_or_assign(value, std::move(lowered)).second) added_.emplace_back(&known, value);
+}
+
+Loops Lowering::finish(const std::vector<const Value*>& outputs) {
+  for (const Value* output : outputs) {
+    const Lowered& lowered = tensors_.at(output);
+    loops_.outputs.push_back({lowered.value, lowered.form});
+  }
+  return std::move(loops_);
+}
+
+// --- arguments -------------------------------------------------------------------------------------------------------
+
+const Value* Lowering::tensor(size_t argument) const { return node_->operands.at(argument).value(); }
+const c10::IValue* Lowering::constant(size_t argument) const { return node_->operands.at(argument).constant(); }
+
+bool Lowering::is_none(size_t argument) const {
+  const auto* fixed = constant(argument);
+  return fixed && fixed->isNone();
+}
+
+std::optional<int64_t> Lowering::integer(size_t argument) const {
+  const auto* fixed = constant(argument);
+  if (!fixed || !fixed->isInt()) return std::nullopt;
+  return fixed->toInt();
+}
+
+std::optional<bool> Lowering::flag(size_t argument) const {
+  const auto* fixed = constant(argument);
+  if (!fixed || !fixed->isBool()) return std::nullopt;
+  return fixed->toBool();
+}
+
+TensorForm Lowering::row_form(at::ScalarType dtype, int64_t rank) const {
+  TensorForm form;
+  form.kind = Kind::row;
+  form.dtype = dtype;
+  form.rank = rank;
+  return form;
+}
+
+TensorForm Lowering::record_form(int64_t words, at::ScalarType carrier) const {
+  TensorForm form;
+  form.kind = Kind::record;
+  form.dtype = carrier;
+  form.rank = 2;
+  form.words = words;
+  return form;
+}
+
+/// What a tensor from outside is, by what was seen of it at capture.
+std::optional<TensorForm> Lowering::form_of(const Value& value) {
+  if (!value.meta || !value.meta->device.is_cpu()) return std::nullopt;
+  const auto& sizes = value.meta->sizes;
+  const at::ScalarType dtype = value.meta->dtype;
+  if (computed_type(dtype).empty()) return std::nullopt;
+  TensorForm form;
+  form.dtype = dtype;
+  if (sizes.empty()) return form;  // a number
+  if (sizes[0] != batch_) return std::nullopt;
+  if (value.is_flags)
+    return sizes.size() == 2 && sizes[1] > 0 ? std::optional(record_form(sizes[1], dtype)) : std::nullopt;
+  const std::vector<int64_t> trailing(sizes.begin() + 1, sizes.end());
+  bool ones = true;
+  for (const int64_t size : trailing) ones &= size == 1;
+  if (ones) return row_form(dtype, static_cast<int64_t>(sizes.size()));
+  form.kind = Kind::element;
+  form.rank = static_cast<int64_t>(sizes.size());
+  form.trailing = trailing;
+  form.extent = extent_of(trailing);
+  return form;
+}
+
+int32_t Lowering::extent_of(const std::vector<int64_t>& trailing) {
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (loops_.extents[i] == trailing) return static_cast<int32_t>(i);
+  loops_.extents.push_back(trailing);
+  return static_cast<int32_t>(loops_.extents.size() - 1);
+}
+
+Ref Lowering::read(const Value& value, const TensorForm& form) {
+  size_t argument = 0;
+  while (argument < arguments_.size() && arguments_[argument] != &value) ++argument;
+  if (argument == arguments_.size()) arguments_.push_back(&value);
+  LoopValue input;
+  input.kind = LoopValue::Kind::input;
+  input.dtype = form.dtype;
+  input.type = computed_type(form.dtype);
+  input.slot = static_cast<int32_t>(loops_.inputs.size());
+  switch (form.kind) {
+    case Kind::number:
+      input.place = Place::number;
+      break;
+    case Kind::element:
+    case Kind::column:
+      input.place = Place::element;
+      input.extent = form.extent;
+      break;
+    case Kind::record:
+      input.type = fmt::format("Record<{}>", form.words * static_cast<int64_t>(c10::elementSize(form.dtype)) / 2);
+      break;
+    case Kind::row:
+      break;
+  }
+  loops_.inputs.push_back({argument, form});
+  loops_.values.push_back(std::move(input));
+  return static_cast<Ref>(loops_.values.size() - 1);
+}
+
+std::optional<Lowered> Lowering::lowered(size_t argument) {
+  const Value* value = tensor(argument);
+  if (!value) return std::nullopt;
+  if (const auto found = tensors_.find(value); found != tensors_.end()) return found->second;
+  if (const auto found = read_.find(value); found != read_.end()) return found->second;
+  const auto form = form_of(*value);
+  if (!form) return std::nullopt;
+  const Lowered lowered{*form, read(*value, *form)};
+  remember(read_, value, lowered);
+  return lowered;
+}
+
+/// A tensor from outside that has the sizes of one row, beside elements of form `shape`.
+std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
+  if (shape.kind != Kind::element || tensors_.count(&value) || !value.meta || value.meta->sizes != shape.trailing ||
+      !value.meta->device.is_cpu() || value.is_flags || computed_type(value.meta->dtype).empty())
+    return std::nullopt;
+  if (const auto found = columns_.find(&value); found != columns_.end()) return found->second.value;
+  TensorForm form = shape;
+  form.kind = Kind::column;
+  form.dtype = value.meta->dtype;
+  form.rank = shape.rank - 1;
+  const Ref ref = read(value, form);
+  remember(columns_, &value, {form, ref});
+  return ref;
+}
+
+std::optional<TensorForm> Lowering::broadcast(std::initializer_list<size_t> list) {
+  std::optional<TensorForm> largest;
+  for (const size_t argument : list) {
+    if (!tensor(argument)) continue;
+    const auto one = lowered(argument);
+    if (!one || one->form.kind == Kind::record) continue;  // perhaps a column: `operand` will tell
+    if (one->form.kind == Kind::number) continue;
+    const bool larger = !largest || (one->form.kind == Kind::element && is_row(*largest)) ||
+                        (one->form.kind == largest->kind && one->form.rank > largest->rank);
+    if (larger) largest = one->form;
+  }
+  return largest;
+}
+
+std::optional<at::ScalarType> Lowering::common_dtype(std::initializer_list<size_t> list) {
+  std::optional<at::ScalarType> dtype;
+  for (const size_t argument : list) {
+    const Value* value = tensor(argument);
+    if (!value || !value->meta || value->meta->sizes.empty()) continue;
+    if (dtype && *dtype != value->meta->dtype) return std::nullopt;
+    dtype = value->meta->dtype;
+  }
+  return dtype;
+}
+
+std::optional<Ref> Lowering::number(const c10::IValue& value, at::ScalarType dtype) {
+  if (!value.isBool() && !value.isInt() && !value.isDouble()) return std::nullopt;
+  if (category(dtype_of(value)) > category(dtype)) return std::nullopt;
+  LoopValue literal;
+  literal.place = Place::number;
+  literal.dtype = dtype;
+  literal.type = computed_type(dtype);
+  if (category(dtype) == 2) {
+    const double real = value.isDouble() ? value.toDouble()
+                        : value.isInt()  ? static_cast<double>(value.toInt())
+                                         : value.toBool();
+    // LibTorch versions differ in whether such a number is rounded before or after: only where it makes no difference
+    if (dtype == at::kHalf && !survives<at::Half>(real)) return std::nullopt;
+    if (dtype == at::kBFloat16 && !survives<at::BFloat16>(real)) return std::nullopt;
+    literal.code = dtype == at::kDouble ? real_literal(real, false) : real_literal(static_cast<float>(real), true);
+  } else if (dtype == at::kBool) {
+    literal.code = value.toBool() ? "true" : "false";
+  } else {
+    const int64_t whole = value.isBool() ? value.toBool() : value.toInt();
+    literal.code = whole == INT64_MIN ? "INT64_MIN" : fmt::format("({})({}LL)", literal.type, whole);
+  }
+  loops_.values.push_back(std::move(literal));
+  return static_cast<Ref>(loops_.values.size() - 1);
+}
+
+std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, const TensorForm& shape) {
+  if (const auto* fixed = constant(argument)) return number(*fixed, dtype);
+  const Value* value = tensor(argument);
+  if (!value || !value->meta) return std::nullopt;
+  if (value->meta->sizes.empty()) {  // as a number: it takes part in promotion by its category only
+    if (category(value->meta->dtype) > category(dtype)) return std::nullopt;
+    if (dtype != value->meta->dtype && (dtype == at::kHalf || dtype == at::kBFloat16)) return std::nullopt;
+    const auto one = lowered(argument);
+    if (!one || one->form.kind != Kind::number) return std::nullopt;
+    if (one->form.dtype == dtype) return one->value;
+    return map(dtype, fmt::format("({}){{0}}", computed_type(dtype)), {one->value});
+  }
+  if (value->meta->dtype != dtype) return std::nullopt;
+  if (const auto column = as_column(*value, shape)) return column;
+  const auto one = lowered(argument);
+  if (!one || one->form.kind == Kind::record) return std::nullopt;
+  const bool same = same_sizes(one->form, shape);
+  const bool over_row = is_row(one->form) && shape.kind == Kind::element && one->form.rank == shape.rank;
+  return same || over_row ? std::optional(one->value) : std::nullopt;
+}
+
+// --- values ----------------------------------------------------------------------------------------------------------
+
+Ref Lowering::map(at::ScalarType dtype, std::string code, std::vector<Ref> operands, bool expensive) {
+  LoopValue made;
+  made.place = Place::number;
+  for (const Ref ref : operands) {
+    const LoopValue& from = value(ref);
+    if (from.place > made.place) made.place = from.place;
+    if (from.place == Place::element) made.extent = from.extent;
+  }
+  made.dtype = dtype;
+  made.type = computed_type(dtype);
+  made.code = rounded(dtype, code);
+  made.operands = std::move(operands);
+  made.expensive = expensive;
+  loops_.values.push_back(std::move(made));
+  return static_cast<Ref>(loops_.values.size() - 1);
+}
+
+Ref Lowering::map_record(int64_t words, std::string code, std::vector<Ref> operands) {
+  const Ref made = map(at::kLong, std::move(code), std::move(operands));
+  LoopValue& value = loops_.values.back();
+  value.place = Place::row;
+  value.extent = -1;
+  value.type = fmt::format("Record<{}>", words);
+  return made;
+}
+
+Ref Lowering::reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start,
+                     Ref element) {
+  LoopValue made;
+  made.kind = LoopValue::Kind::reduce;
+  made.dtype = dtype;
+  made.type = std::move(type);
+  made.code = std::move(code);
+  made.join = std::move(join);
+  made.start = std::move(start);
+  made.operands = {element};
+  loops_.values.push_back(std::move(made));
+  return static_cast<Ref>(loops_.values.size() - 1);
+}
+
+Ref Lowering::classify(Ref element, Ref marks) {
+  LoopValue made;
+  made.kind = LoopValue::Kind::classify;
+  made.type = "NonFinite";
+  made.operands = {element, marks};
+  loops_.values.push_back(std::move(made));
+  return static_cast<Ref>(loops_.values.size() - 1);
+}
+
+std::string Lowering::count(Ref element) const { return fmt::format("d{}", value(element).extent); }
+
+bool Lowering::result(size_t index, TensorForm form, Ref value) {
+  remember(tensors_, node_->results.at(index), {std::move(form), value});
+  return true;
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,98 @@
+#pragma once
+#include <triage/graph.h>
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/backends/fused/loop_ir.h"
+
+/// From graph nodes to what they compute for one row. A node that cannot be written so is refused, and stays a call of ATen.
+namespace triage::fused {
+
+/// A tensor of the region while it is being built: its form and the value that stands for it.
+struct Lowered {
+  TensorForm form;
+  Ref value;
+};
+
+class Lowering {
+ public:
+  /// `batch`: how many rows there were at capture.
+  explicit Lowering(int64_t batch) : batch_(batch) {}
+
+  /// Adds `node`, or returns false and leaves everything as it was.
+  bool add(const graph::Node& node);
+  bool has(const graph::Value* value) const { return tensors_.count(value) != 0; }
+  /// The loops with these results. What they read from outside: `arguments()`.
+  Loops finish(const std::vector<const graph::Value*>& outputs);
+  const std::vector<const graph::Value*>& arguments() const { return arguments_; }
+
+  /// --- for the functions that lower one operator (lower_*.cpp): they return false where they cannot ---
+  const graph::Node& node() const { return *node_; }
+  const graph::Value* tensor(size_t argument) const;   // null where the argument is no tensor of the graph
+  const c10::IValue* constant(size_t argument) const;  // null where it is no constant
+  bool is_none(size_t argument) const;
+  std::optional<int64_t> integer(size_t argument) const;
+  std::optional<bool> flag(size_t argument) const;
+  /// The value of tensor argument `argument`, in its own form.
+  std::optional<Lowered> lowered(size_t argument);
+  /// The argument, a tensor or a number, as an operand of an elementwise operation computed in `dtype` on tensors of form
+  /// `shape`. Nothing where ATen would have to promote or broadcast in a way that loops do not.
+  std::optional<Ref> operand(size_t argument, at::ScalarType dtype, const TensorForm& shape);
+  /// The form of an elementwise result of these arguments: that of the largest.
+  std::optional<TensorForm> broadcast(std::initializer_list<size_t> arguments);
+  /// The dtype in which tensors and numbers among these arguments are computed: that of all tensors.
+  std::optional<at::ScalarType> common_dtype(std::initializer_list<size_t> arguments);
+  std::optional<Ref> number(const c10::IValue& value, at::ScalarType dtype);
+
+  /// New values. `map` takes the place of its largest operand.
+  Ref map(at::ScalarType dtype, std::string code, std::vector<Ref> operands, bool expensive = false);
+  Ref map_record(int64_t words, std::string code, std::vector<Ref> operands);
+  Ref reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start,
+             Ref element);
+  Ref classify(Ref element, Ref marks);
+  const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
+  /// How many positions a row of this element has, as C++.
+  std::string count(Ref element) const;
+
+  bool result(size_t index, TensorForm form, Ref value);
+  int64_t batch() const { return batch_; }
+  TensorForm row_form(at::ScalarType dtype, int64_t rank = 1) const;
+  TensorForm record_form(int64_t words, at::ScalarType carrier) const;
+
+ private:
+  std::optional<TensorForm> form_of(const graph::Value& value);
+  Ref read(const graph::Value& value, const TensorForm& form);
+  std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
+  int32_t extent_of(const std::vector<int64_t>& trailing);
+
+  using Known = std::unordered_map<const graph::Value*, Lowered>;
+  void remember(Known& known, const graph::Value* value, Lowered lowered);
+
+  int64_t batch_;
+  const graph::Node* node_ = nullptr;
+  Loops loops_;
+  std::vector<const graph::Value*> arguments_;
+  Known tensors_;                                              // computed here
+  Known read_;                                                 // read in their own form
+  Known columns_;                                              // read as a column
+  std::vector<std::pair<Known*, const graph::Value*>> added_;  // by the node that is being lowered
+};
+
+/// How one operator is lowered; null where it is not.
+using Lower = bool (*)(Lowering&);
+Lower find_lowering(const std::string& op);  // "aten::add.Tensor"
+
+/// The parts of that table.
+using LowerTable = std::vector<std::pair<const char*, Lower>>;
+const LowerTable& elementwise_operators();
+const LowerTable& reductions();
+const LowerTable& flags_operators();
+
+/// "float", "int64_t", ...; empty for dtypes that loops do not compute in.
+std::string computed_type(at::ScalarType dtype);
+
+}  // namespace triage::fused

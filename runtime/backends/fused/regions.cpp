@@ -1,0 +1,206 @@
+#include "runtime/backends/fused/regions.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "runtime/backends/fused/lowering.h"
+#include "runtime/graph/describe.h"
+
+namespace triage::fused {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Operand;
+using graph::Value;
+
+constexpr size_t fewest_nodes = 2;  // a single operator gains nothing
+
+void each_value(const Operand& operand, const std::function<void(const Value*)>& visit) {
+  if (const Value* value = operand.value()) visit(value);
+  if (const auto* items = operand.list())
+    for (const Operand& item : *items) each_value(item, visit);
+}
+
+class Cutter {
+ public:
+  explicit Cutter(const Graph& graph) : graph_(graph) {
+    for (const auto& input : graph.inputs()) available_.insert(input.value);
+    for (const auto& constant : graph.constants()) available_.insert(constant.value);
+    for (const auto& node : graph.nodes()) waiting_.push_back(node.get());
+    for (const auto& node : graph.nodes())
+      for (const auto& operand : node->operands)
+        each_value(operand, [&](const Value* value) { users_[value].insert(node.get()); });
+    outputs_.insert(graph.outputs().begin(), graph.outputs().end());
+  }
+
+  std::vector<Part> run() {
+    while (!waiting_.empty()) {
+      take_region();
+      take_others();
+    }
+    return std::move(parts_);
+  }
+
+ private:
+  bool ready(const Node& node, const std::unordered_set<const Value*>& made) const {
+    bool all = true;
+    for (const auto& operand : node.operands)
+      each_value(operand, [&](const Value* value) { all &= available_.count(value) || made.count(value); });
+    return all;
+  }
+
+  static bool has_order(const Node& node) { return graph::is_random(node.op) || graph::is_effect(node.op); }
+
+  /// The batch sizes, as captured, that tensors a waiting node reads may have.
+  std::set<int64_t> batches() const {
+    std::set<int64_t> sizes;
+    for (const Node* node : waiting_) {
+      if (!find_lowering(graph::op_name(node->op))) continue;
+      for (const auto& operand : node->operands)
+        each_value(operand, [&](const Value* value) {
+          if (available_.count(value) && value->meta && !value->meta->sizes.empty())
+            sizes.insert(value->meta->sizes[0]);
+        });
+    }
+    return sizes;
+  }
+
+  /// The largest region that can run now becomes a part.
+  void take_region() {
+    std::vector<const Node*> best;
+    int64_t best_batch = 0;
+    for (const int64_t batch : batches()) {
+      Lowering lowering(batch);
+      std::unordered_set<const Value*> made;
+      std::vector<const Node*> nodes;
+      for (const Node* node : waiting_) {
+        if (!ready(*node, made) || !lowering.add(*node)) continue;
+        nodes.push_back(node);
+        made.insert(node->results.begin(), node->results.end());
+      }
+      if (nodes.size() > best.size()) best = nodes, best_batch = batch;
+    }
+    if (best.size() >= fewest_nodes) add_region(best, best_batch);
+  }
+
+  void add_region(const std::vector<const Node*>& nodes, int64_t batch) {
+    Lowering lowering(batch);
+    for (const Node* node : nodes) lowering.add(*node);
+    Part part = make_part(nodes, true);
+    const std::vector<const Value*> arguments = lowering.arguments();
+    part.loops = lowering.finish(part.outputs);
+    for (LoopInput& input : part.loops.inputs) {
+      const auto found = std::find(part.inputs.begin(), part.inputs.end(), arguments[input.argument]);
+      input.argument = static_cast<size_t>(found - part.inputs.begin());
+    }
+    part.fused = true;
+    finish(std::move(part), nodes);
+  }
+
+  /// Everything that can run now and that no region could take; where there is nothing, one node that a region could have
+  /// taken and did not.
+  void take_others() {
+    std::unordered_set<const Value*> made;
+    std::vector<const Node*> nodes;
+    const Node* refused = nullptr;
+    bool order_kept = true;
+    for (const Node* node : waiting_) {
+      const bool can = ready(*node, made) && (order_kept || !has_order(*node));
+      if (can && !find_lowering(graph::op_name(node->op))) {
+        nodes.push_back(node);
+        made.insert(node->results.begin(), node->results.end());
+        continue;
+      }
+      if (can && !refused && made.empty()) refused = node;
+      order_kept &= !has_order(*node);
+    }
+    if (nodes.empty() && refused) nodes.push_back(refused);
+    if (!nodes.empty()) finish(make_part(nodes, false), nodes);
+  }
+
+  void finish(Part part, const std::vector<const Node*>& nodes) {
+    for (const Node* node : nodes) {
+      available_.insert(node->results.begin(), node->results.end());
+      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), node));
+    }
+    parts_.push_back(std::move(part));
+  }
+
+  /// A graph of these nodes. Its inputs are what they read from outside (in a region the constants too), its outputs what
+  /// others read.
+  Part make_part(const std::vector<const Node*>& nodes, bool region) {
+    Part part{Graph(graph_.name()), {}, {}, false, {}};
+    std::unordered_map<const Value*, Value*> twins;
+    const std::set<const Node*> inside(nodes.begin(), nodes.end());
+    const auto twin = [&](const Value* value) {
+      if (const auto found = twins.find(value); found != twins.end()) return found->second;
+      const at::Tensor* tensor = graph_.constant_of(value);
+      if (tensor && !region) return twins[value] = part.graph.add_constant(*tensor);
+      const std::string name = "in" + std::to_string(part.inputs.size());
+      Value* made = part.graph.add_input(name, kind_of(value), value->meta);
+      made->is_flags = value->is_flags;
+      part.inputs.push_back(value);
+      return twins[value] = made;
+    };
+    for (const Node* node : nodes) {
+      std::vector<Operand> operands;
+      for (const Operand& operand : node->operands) operands.push_back(copied(operand, twin));
+      const Node* made = part.graph.append(node->op, std::move(operands), node->results.size(), node->source);
+      for (size_t i = 0; i < node->results.size(); ++i) {
+        made->results[i]->meta = node->results[i]->meta;
+        made->results[i]->is_flags = node->results[i]->is_flags;
+        twins[node->results[i]] = made->results[i];
+      }
+    }
+    std::vector<Value*> results;
+    for (const Node* node : nodes)
+      for (const Value* result : node->results)
+        if (is_read_outside(result, inside)) {
+          part.outputs.push_back(result);
+          results.push_back(twins.at(result));
+        }
+    part.graph.set_outputs(std::move(results));
+    return part;
+  }
+
+  template <typename Twin>
+  static Operand copied(const Operand& operand, const Twin& twin) {
+    if (const Value* value = operand.value()) return twin(value);
+    if (const auto* constant = operand.constant()) return *constant;
+    std::vector<Operand> items;
+    for (const Operand& item : *operand.list()) items.push_back(copied(item, twin));
+    return items;
+  }
+
+  graph::InputKind kind_of(const Value* value) const {
+    for (const auto& input : graph_.inputs())
+      if (input.value == value) return input.kind;
+    return graph::InputKind::tensor;
+  }
+
+  bool is_read_outside(const Value* value, const std::set<const Node*>& inside) const {
+    if (outputs_.count(value)) return true;
+    const auto users = users_.find(value);
+    if (users == users_.end()) return false;
+    return std::any_of(users->second.begin(), users->second.end(),
+                       [&](const Node* user) { return !inside.count(user); });
+  }
+
+  const Graph& graph_;
+  std::vector<const Node*> waiting_;
+  std::unordered_set<const Value*> available_;
+  std::unordered_map<const Value*, std::set<const Node*>> users_;
+  std::unordered_set<const Value*> outputs_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+std::vector<Part> cut(const Graph& graph) { return Cutter(graph).run(); }
+
+}  // namespace triage::fused

@@ -1,0 +1,23 @@
+#pragma once
+#include <triage/graph.h>
+
+#include <vector>
+
+#include "runtime/backends/fused/loop_ir.h"
+
+namespace triage::fused {
+
+/// A part of a graph: a graph of its own, whose inputs and outputs are values of the whole.
+struct Part {
+  graph::Graph graph;
+  std::vector<const graph::Value*> inputs;   // of the whole graph, in the order of graph.inputs()
+  std::vector<const graph::Value*> outputs;  // likewise
+  bool fused = false;                        // computed by `loops`; else by the interpreter
+  Loops loops;                               // reads inputs[LoopInput::argument]
+};
+
+/// Cuts a graph into parts that run one after the other: regions that loops over rows compute, and what is left between them.
+/// Random operators and assertions keep their order.
+std::vector<Part> cut(const graph::Graph& graph);
+
+}  // namespace triage::fused

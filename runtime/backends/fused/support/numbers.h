@@ -1,0 +1,128 @@
+#pragma once
+// What generated loops do with numbers. Every function is plain scalar code that vectorises inside a loop; NaN and Inf are told
+// by the bits. This file is compiled into the program for the tests, and its text goes in front of every generated source.
+#include <cstdint>
+
+namespace triage::fused {
+
+template <class To, class From>
+inline To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, from);
+}
+
+inline bool is_nan(float x) { return (bits_as<uint32_t>(x) & 0x7FFFFFFFu) > 0x7F800000u; }
+inline bool is_nan(double x) { return (bits_as<uint64_t>(x) & 0x7FFFFFFFFFFFFFFFu) > 0x7FF0000000000000u; }
+inline bool is_inf(float x) { return (bits_as<uint32_t>(x) & 0x7FFFFFFFu) == 0x7F800000u; }
+inline bool is_inf(double x) { return (bits_as<uint64_t>(x) & 0x7FFFFFFFFFFFFFFFu) == 0x7FF0000000000000u; }
+inline bool is_finite(float x) { return (bits_as<uint32_t>(x) & 0x7FFFFFFFu) < 0x7F800000u; }
+inline bool is_finite(double x) { return (bits_as<uint64_t>(x) & 0x7FFFFFFFFFFFFFFFu) < 0x7FF0000000000000u; }
+template <class T>
+inline bool is_nan(T) {
+  return false;
+}
+template <class T>
+inline bool is_inf(T) {
+  return false;
+}
+template <class T>
+inline bool is_finite(T) {
+  return true;
+}
+
+/// The sign bit of the result is set where x is NaN or Inf; to be joined over a row with `|`.
+inline uint32_t nonfinite_mark(float x) { return (bits_as<uint32_t>(x) & 0x7F800000u) + 0x00800000u; }
+inline uint64_t nonfinite_mark(double x) { return (bits_as<uint64_t>(x) & 0x7FF0000000000000u) + 0x0010000000000000u; }
+inline bool marked(uint32_t marks) { return marks >> 31; }
+inline bool marked(uint64_t marks) { return marks >> 63; }
+
+/// What a row holds that is known to hold one of the two.
+struct NonFinite {
+  bool nan, inf;
+};
+
+/// What a search for the largest (smallest) whole number begins with.
+template <class T>
+inline T lowest_of(bool largest) {
+  const T highest = static_cast<T>(T(-1) > T(0) ? T(-1) : static_cast<T>(~uint64_t{0} >> (65 - 8 * sizeof(T))));
+  return largest ? static_cast<T>(T(-1) > T(0) ? 0 : -highest - 1) : highest;
+}
+
+/// --- half precision: computed in float, rounded after each operation as ATen does ---
+struct half {
+  uint16_t bits;
+};
+struct bfloat16 {
+  uint16_t bits;
+};
+
+inline float widen(half h) {
+  const uint32_t sign = (h.bits & 0x8000u) << 16, magnitude = h.bits & 0x7FFFu;
+  const uint32_t scaled = bits_as<uint32_t>(bits_as<float>(magnitude << 13) * 0x1p112f);  // subnormals too
+  return bits_as<float>(sign | (magnitude >= 0x7C00u ? 0x7F800000u | magnitude << 13 : scaled));
+}
+inline float widen(bfloat16 b) { return bits_as<float>(static_cast<uint32_t>(b.bits) << 16); }
+template <class T>
+inline T widen(T x) {
+  return x;
+}
+
+inline half to_half(float x) {
+  const uint32_t all = bits_as<uint32_t>(x), sign = all & 0x80000000u, magnitude = all ^ sign;
+  const uint32_t normal = (magnitude + 0xC8000FFFu + (magnitude >> 13 & 1u)) >> 13;  // rounds half to even
+  const uint32_t small =
+      bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3F000000u;  // the sum does the rounding
+  const uint32_t large = magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u;
+  const uint32_t low = magnitude < 0x38800000u ? small : normal;
+  return {static_cast<uint16_t>(sign >> 16 | (magnitude >= 0x477FF000u ? large : low))};
+}
+inline bfloat16 to_bfloat16(float x) {
+  const uint32_t all = bits_as<uint32_t>(x);
+  const uint32_t rounded = (all + 0x7FFFu + (all >> 16 & 1u)) >> 16;
+  return {static_cast<uint16_t>((all & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded)};
+}
+
+/// A computed value as a tensor of that dtype would hold it.
+inline float as_half(float x) { return widen(to_half(x)); }
+inline float as_bfloat16(float x) { return widen(to_bfloat16(x)); }
+
+/// --- elementwise operations with ATen's meaning where C++ has another ---
+template <class T>
+inline T maximum(T a, T b) {
+  return a != a ? a : (b != b ? b : (a > b ? a : b));
+}
+template <class T>
+inline T minimum(T a, T b) {
+  return a != a ? a : (b != b ? b : (a < b ? a : b));
+}
+template <class T>
+inline T at_least(T x, T low) {
+  return x < low ? low : x;
+}  // NaN stays
+template <class T>
+inline T at_most(T x, T high) {
+  return x > high ? high : x;
+}  // NaN stays
+template <class T>
+inline T sign_of(T x) {
+  return static_cast<T>((T(0) < x) - (x < T(0)));
+}
+template <class T>
+inline T magnitude_of(T x) {
+  return x < T(0) ? T(0) - x : x;
+}
+inline float magnitude_of(float x) { return __builtin_fabsf(x); }
+inline double magnitude_of(double x) { return __builtin_fabs(x); }
+inline float root(float x) { return __builtin_sqrtf(x); }
+inline double root(double x) { return __builtin_sqrt(x); }
+template <class T>
+inline T nan_to_num(T x, T nan, T positive, T negative) {
+  return is_nan(x) ? nan : (is_inf(x) ? (x > T(0) ? positive : negative) : x);
+}
+/// err.replace: where x is one of what is asked for.
+template <class T>
+inline bool is_replaced(T x, bool nan, bool positive, bool negative) {
+  return (nan & is_nan(x)) | (is_inf(x) & (x > T(0) ? positive : negative));
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,94 @@
+#pragma once
+// What generated loops do with the record of one sample: `count` slots of 16 bits (layout.h, slots.h), of which `width` lie in
+// memory. The operations of runtime/flags, one row at a time.
+#include <runtime/flags/slots.h>
+
+namespace triage::fused {
+
+using namespace triage::flags;  // NOLINT: the code of this namespace is written by the emitter
+
+inline Recording recording(int64_t policy) {
+  return Recording(
+      {static_cast<Priority>(policy & 3), static_cast<Order>(policy >> 2 & 1), static_cast<Dedupe>(policy >> 3)});
+}
+
+template <int64_t width>
+struct Record {
+  uint16_t slots[width];
+
+  static Record from(const void* memory) {
+    Record record;
+    __builtin_memcpy(record.slots, memory, sizeof(record.slots));
+    return record;
+  }
+  static Record empty() {
+    Record record;
+    __builtin_memset(record.slots, 0, sizeof(record.slots));
+    return record;
+  }
+  void store(void* memory) const { __builtin_memcpy(memory, slots, sizeof(slots)); }
+
+  /// Calls visit(slot) for every entry, slot 0 first.
+  template <class Visit>
+  void each(Visit visit) const {
+    for (int64_t i = 0; i < width; ++i)
+      if (slots[i] & SEVERITY_MASK) visit(slots[i]);
+  }
+
+  uint64_t any_live() const {
+    uint64_t live = 0;
+    for (int64_t i = 0; i < width; i += 4) live |= live_lanes(four_slots(slots + i, width - i));
+    return live;
+  }
+  bool is_err() const { return any_live() != 0; }
+  /// Has an entry whose code is in the set, at least this bad.
+  bool match(int64_t codes, int64_t min_severity) const {
+    bool found = false;
+    each([&](uint16_t slot) {
+      found |= (codes >> ((slot & CODE_MASK) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= min_severity;
+    });
+    return found;
+  }
+  bool has_code(int64_t code) const { return match(int64_t{1} << code, 1); }
+  bool has_domain(int64_t domain) const { return match(int64_t{0xF} << 4 * domain, 1); }
+  bool has_critical() const { return match(0xFFFF, 3); }
+  int32_t count_errors() const {
+    int32_t count = 0;
+    for (int64_t i = 0; i < width; i += 4) count += __builtin_popcountll(live_lanes(four_slots(slots + i, width - i)));
+    return count;
+  }
+  int64_t max_severity() const {
+    int64_t worst = 0;
+    each([&](uint16_t slot) { worst = (slot & SEVERITY_MASK) > worst ? slot & SEVERITY_MASK : worst; });
+    return worst;
+  }
+  int32_t first_severity() const { return slots[0] & SEVERITY_MASK; }
+  int32_t first_code() const { return (slots[0] & CODE_MASK) >> CODE_SHIFT; }
+  int32_t first_location() const { return slots[0] >> LOCATION_SHIFT; }
+  int64_t slot(int64_t index) const { return slots[index]; }
+
+  Record pushed(int64_t count, int64_t code, int64_t location, int64_t severity, const Recording& how) const {
+    Record record = *this;
+    const bool known = code >= 0 && code <= 15;
+    push_slot(record.slots, count, pack_slot(known ? code : 15, location, severity), how);
+    return record;
+  }
+  Record pushed_if(bool where, int64_t count, int64_t code, int64_t location, int64_t severity,
+                   const Recording& how) const {
+    return where ? pushed(count, code, location, severity, how) : *this;
+  }
+  Record merged(const Record& other, int64_t count, const Recording& how) const {
+    Record record = *this;
+    if (other.is_err())
+      for (int64_t i = 0; i < count; ++i) push_slot(record.slots, count, other.slots[i], how);
+    return record;
+  }
+  Record cleared(int64_t code) const {
+    Record record = *this;
+    for (int64_t i = 0; i < width; ++i)
+      if ((record.slots[i] & SEVERITY_MASK) && (record.slots[i] & CODE_MASK) >> CODE_SHIFT == code) record.slots[i] = 0;
+    return record;
+  }
+};
+
+}  // namespace triage::fused

@@ -1,0 +1,131 @@
+#include "runtime/backends/fused/system_compiler.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <vector>
+
+extern char** environ;
+
+namespace triage::fused {
+namespace {
+
+// No -ffast-math: NaN and Inf are the subject. The simd pragmas allow reductions to be reordered, each for its loop alone.
+// Loops are not peeled for alignment: where a row lies in memory must not change the order of its sum.
+const std::vector<std::string> flags = {"-std=c++20",
+                                        "-O3",
+                                        "-march=native",
+                                        "-mprefer-vector-width=512",
+                                        "-fopenmp-simd",
+                                        "-ffp-contract=off",
+                                        "-fno-math-errno",
+                                        "-fno-trapping-math",
+                                        "-fPIC",
+                                        "-shared",
+                                        "-fvisibility=hidden",
+                                        "-w",
+                                        "--param=vect-max-peeling-for-alignment=0"};
+constexpr auto time_limit = std::chrono::seconds(60);
+
+/// Runs a program with `input` on its standard input; its output and errors together. Throws where it cannot be started, or
+/// fails, or takes too long.
+std::string run(const std::vector<std::string>& words, const std::string& input) {
+  int to_child[2], from_child[2];
+  if (::pipe2(to_child, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
+  if (::pipe2(from_child, O_CLOEXEC) != 0) {
+    ::close(to_child[0]), ::close(to_child[1]);
+    throw std::runtime_error("cannot make a pipe");
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, to_child[0], 0);
+  posix_spawn_file_actions_adddup2(&actions, from_child[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, from_child[1], 2);
+  std::vector<char*> argv;
+  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  pid_t child = -1;
+  const int failed = ::posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(to_child[0]), ::close(from_child[1]);
+  if (failed) {
+    ::close(to_child[1]), ::close(from_child[0]);
+    throw std::runtime_error(fmt::format("cannot start `{}`", words[0]));
+  }
+
+  const auto end = std::chrono::steady_clock::now() + time_limit;
+  ::fcntl(to_child[1], F_SETFL, O_NONBLOCK);
+  std::string output;
+  size_t written = 0;
+  bool late = false;
+  while (true) {
+    if (written == input.size() && to_child[1] >= 0) ::close(std::exchange(to_child[1], -1));
+    pollfd waiting[2] = {{from_child[0], POLLIN, 0}, {to_child[1], POLLOUT, 0}};
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+    late = left <= 0 || ::poll(waiting, 2, static_cast<int>(left)) == 0;
+    if (late) break;
+    if (waiting[1].revents) {
+      const ssize_t count = ::write(to_child[1], input.data() + written, input.size() - written);
+      written = count < 0 ? input.size() : written + static_cast<size_t>(count);  // gone: its exit status will tell
+    }
+    if (waiting[0].revents) {
+      char buffer[4096];
+      const ssize_t count = ::read(from_child[0], buffer, sizeof(buffer));
+      if (count <= 0) break;
+      output.append(buffer, static_cast<size_t>(count));
+    }
+  }
+  if (to_child[1] >= 0) ::close(to_child[1]);
+  ::close(from_child[0]);
+  if (late) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (late) throw std::runtime_error(fmt::format("`{}` took longer than {} s", words[0], time_limit.count()));
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw std::runtime_error(fmt::format("`{}` failed: {}", words[0], output.substr(0, 2000)));
+  return output;
+}
+
+/// What -march=native looks at.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string text;
+  for (std::string line; std::getline(file, line) && !line.empty();)
+    if (line.rfind("model name", 0) == 0 || line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0)
+      text += line + "\n";
+  return text;
+}
+
+}  // namespace
+
+const SystemCompiler& SystemCompiler::instance() {
+  static const SystemCompiler compiler;
+  return compiler;
+}
+
+SystemCompiler::SystemCompiler() {
+  const char* chosen = std::getenv("TRIAGE_CXX");
+  program_ = chosen && *chosen ? chosen : "c++";
+  identity_ = run({program_, "--version"}, "") + processor();
+  for (const auto& flag : flags) identity_ += flag + "\n";
+}
+
+void SystemCompiler::compile(const std::string& source, const std::string& output) const {
+  std::vector<std::string> words{program_};
+  words.insert(words.end(), flags.begin(), flags.end());
+  words.insert(words.end(), {"-x", "c++", "-", "-o", output});
+  run(words, source);
+}
+
+}  // namespace triage::fused
