@@ -164,17 +164,21 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   newest_.store(entries_.back().get(), std::memory_order_release);
 }
 
-/// What the declared types of the inputs ask of their sizes.
+/// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.
 std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs) {
   const Signature& signature = script_->signature();
   TensorMatcher matcher("policy '" + script_->name() + "'");
-  for (size_t i = 0; i < signature.input_types.size() && i < inputs.size(); ++i) {
-    if (!signature.input_types[i]) continue;
-    auto failure = matcher.match(inputs[i], *signature.input_types[i], {Subject::Role::input, signature.inputs[i]});
-    if (!failure) continue;
-    if (failure->kind != ValidationKind::validation || get_config().strict_validation)
-      throw_validation(std::move(*failure));
-    if (!std::exchange(flags_reported_, true) && options_.warn) options_.warn(failure->message);
+  for (const bool flags : {false, true}) {
+    for (size_t i = 0; i < signature.input_types.size() && i < inputs.size(); ++i) {
+      const auto& type = signature.input_types[i];
+      if (!type || type->flags != flags) continue;
+      auto failure = matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]});
+      if (!failure) continue;
+      if (failure->kind != ValidationKind::validation || get_config().strict_validation)
+        throw_validation(std::move(*failure));
+      if (!std::exchange(flags_reported_, true) && options_.warn)
+        options_.warn(failure->message + " (with strict_validation this is an error)");
+    }
   }
   return matcher.facts();
 }

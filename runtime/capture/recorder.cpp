@@ -196,9 +196,9 @@ void Recorder::note_error(const std::string& message) {
 
 void Recorder::check_caught_errors() {
   if (!noted_error_ || broken_) return;
-  broken_.emplace(located(noted_error_->second, "graph break: an error was caught, which other inputs may not raise: " +
-                                                    noted_error_->first +
-                                                    ". Hint: Ask beforehand, with tensorcheck, a mask or a flag."),
+  broken_.emplace(located(noted_error_->second,
+                          "graph break: an error was caught, which other inputs may not raise: " + noted_error_->first +
+                              ". Hint: Ask beforehand, with tensorcheck, a mask or a flag."),
                   noted_error_->second);
 }
 

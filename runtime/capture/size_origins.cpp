@@ -25,8 +25,7 @@ void SizeOrigins::add_results(const c10::OperatorHandle& op, const std::vector<c
   const bool constant = rules.repeats_itself();
   std::vector<Shape> shapes(results.size());  // all of them before any is added: a result may be an argument
   for (size_t i = 0; i < results.size(); ++i)
-    if (results[i]->defined())
-      shapes[i] = constant ? constants(*results[i]) : checked(rules.result(i), *results[i]);
+    if (results[i]->defined()) shapes[i] = constant ? constants(*results[i]) : checked(rules.result(i), *results[i]);
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i]->defined()) shapes_[results[i]->unsafeGetTensorImpl()] = std::move(shapes[i]);
 }

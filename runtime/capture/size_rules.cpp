@@ -38,7 +38,8 @@ constexpr std::string_view like_first_names =
 constexpr std::string_view reduction_names =
     "sum mean amax amin prod std var any all argmax argmin logsumexp count_nonzero nansum nanmean";
 constexpr std::string_view rows_names =
-    "triage::is_ok triage::is_err triage::has_critical triage::count_errors triage::max_severity triage::get_first_code "
+    "triage::is_ok triage::is_err triage::has_critical triage::count_errors triage::max_severity "
+    "triage::get_first_code "
     "triage::get_first_location triage::get_first_severity triage::has_code triage::has_domain triage::get_slot "
     "triage::match";
 
@@ -355,8 +356,10 @@ Shape SizeRules::transpose() const {
   if (!input || input->size() < 2) return std::nullopt;
   const bool last_two = base_name(op_) == "mT";
   const auto rank = static_cast<int64_t>(input->size());
-  const auto a = last_two ? std::vector{rank - 2} : wrapped_dims("dim0", input->size()).value_or(std::vector<int64_t>{});
-  const auto b = last_two ? std::vector{rank - 1} : wrapped_dims("dim1", input->size()).value_or(std::vector<int64_t>{});
+  const auto a =
+      last_two ? std::vector{rank - 2} : wrapped_dims("dim0", input->size()).value_or(std::vector<int64_t>{});
+  const auto b =
+      last_two ? std::vector{rank - 1} : wrapped_dims("dim1", input->size()).value_or(std::vector<int64_t>{});
   if (a.empty() || b.empty()) return std::nullopt;
   std::swap((*input)[static_cast<size_t>(a[0])], (*input)[static_cast<size_t>(b[0])]);
   return input;

@@ -8,6 +8,7 @@
 #include <triage/typing.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace triage {
 namespace {
@@ -18,6 +19,14 @@ std::string detail_text(const ValidationFailure::Detail& detail) {
   if (const auto* number = std::get_if<int64_t>(&detail)) return std::to_string(*number);
   const auto* text = std::get_if<std::string>(&detail);
   return text ? *text : "";
+}
+
+/// Two sizes that should have been equal and are not: what is known is each of them.
+void hold_fast(std::vector<SizeFact>& facts, size_t from) {
+  for (size_t i = from, end = facts.size(); i < end; ++i) {
+    if (!facts[i].other.defined()) continue;
+    facts.push_back({std::exchange(facts[i].other, at::Tensor()), facts[i].other_dim});
+  }
 }
 
 bool is_carrier(at::ScalarType dtype) {
@@ -42,21 +51,26 @@ ValidationFailure TensorMatcher::failure(const Site& site, ValidationKind kind, 
     kind = ValidationKind::validation;
   const char* malformed = kind == ValidationKind::validation ? "a malformed flags tensor, " : "";
   ValidationFailure failure{kind, function_, site.subject.parameter(), "", std::move(expected), std::move(actual), ""};
-  failure.message = fmt::format("{}: {}: {}: {}{}: expected {}, got {}; it is {} and declared {}", to_string(kind),
-                                function_, site.subject.text(), malformed, what, detail_text(failure.expected),
-                                detail_text(failure.actual),
-                                graph::dtype_name(site.tensor.scalar_type()) + " " + shape_text(site.tensor),
-                                site.spec.text());
+  failure.message =
+      fmt::format("{}: {}: {}: {}{}: expected {}, got {}; it is {} and declared {}", to_string(kind), function_,
+                  site.subject.text(), malformed, what, detail_text(failure.expected), detail_text(failure.actual),
+                  graph::dtype_name(site.tensor.scalar_type()) + " " + shape_text(site.tensor), site.spec.text());
   return failure;
 }
 
 std::optional<ValidationFailure> TensorMatcher::match(const at::Tensor& tensor, const TensorSpec& spec,
                                                       const Subject& subject) {
   const Site site{tensor, spec, subject};
-  if (auto failed = match_dtype(site)) return failed;
-  if (auto failed = match_shape(site)) return failed;
-  if (auto failed = match_words(site)) return failed;
-  return match_place(site);
+  const size_t facts = facts_.size(), bindings = bindings_.size();
+  auto failed = match_dtype(site);
+  if (!failed) failed = match_shape(site);
+  if (!failed) failed = match_words(site);
+  if (!failed) failed = match_place(site);
+  if (!failed) return std::nullopt;
+  hold_fast(facts_, facts);
+  bindings_.erase(bindings_.begin() + static_cast<std::ptrdiff_t>(bindings),
+                  bindings_.end());  // names are bound by tensors that fit
+  return failed;
 }
 
 void TensorMatcher::check(const at::Tensor& tensor, const TensorSpec& spec, const std::string& name) {
@@ -71,7 +85,8 @@ void TensorMatcher::check(const at::Tensor& tensor, const TensorSpec& spec, cons
 std::optional<ValidationFailure> TensorMatcher::match_dtype(const Site& site) const {
   const at::ScalarType dtype = site.tensor.scalar_type();
   if (site.spec.flags ? is_carrier(dtype) : dtype == site.spec.dtype) return std::nullopt;
-  const std::string expected = site.spec.flags ? "int64, int32, float64 or float32" : graph::dtype_name(site.spec.dtype);
+  const std::string expected =
+      site.spec.flags ? "int64, int32, float64 or float32" : graph::dtype_name(site.spec.dtype);
   return failure(site, ValidationKind::dtype, expected, graph::dtype_name(dtype), "dtype");
 }
 
@@ -92,8 +107,7 @@ std::optional<ValidationFailure> TensorMatcher::match_words(const Site& site) {
 std::optional<ValidationFailure> TensorMatcher::match_shape(const Site& site) {
   const auto& dims = site.spec.dims;
   const auto declared = static_cast<int64_t>(dims.size()), rank = site.tensor.dim();
-  const auto rest =
-      std::find_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
+  const auto rest = std::find_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
   const bool open = rest != dims.end();
   facts_.push_back({site.tensor});
   if (open ? rank < declared - 1 : rank != declared)
@@ -116,8 +130,8 @@ std::optional<ValidationFailure> TensorMatcher::match_dim(const Site& site, cons
     what += " (" + dim.text() + ")";
     std::variant<int64_t, std::string> found = attribute_ ? attribute_(dim.name) : "no object to take it from";
     if (const auto* other = std::get_if<std::string>(&found)) {
-      ValidationFailure failed = failure(site, ValidationKind::invalid_parameter,
-                                         "an integer as `self." + dim.name + "`", *other, what);
+      ValidationFailure failed =
+          failure(site, ValidationKind::invalid_parameter, "an integer as `self." + dim.name + "`", *other, what);
       failed.dim_name = dim.name;
       return failed;
     }
@@ -131,19 +145,17 @@ std::optional<ValidationFailure> TensorMatcher::match_dim(const Site& site, cons
 }
 
 std::optional<ValidationFailure> TensorMatcher::match_name(const Site& site, const Dim& dim, int64_t index) {
-  const auto bound =
-      std::find_if(bindings_.begin(), bindings_.end(), [&](const Binding& binding) { return binding.name == dim.name; });
+  const auto bound = std::find_if(bindings_.begin(), bindings_.end(),
+                                  [&](const Binding& binding) { return binding.name == dim.name; });
   if (bound == bindings_.end()) {
-    bindings_.push_back(
-        {dim.name, site.tensor, index, fmt::format("dimension {} of {}", index, site.subject.text())});
+    bindings_.push_back({dim.name, site.tensor, index, fmt::format("dimension {} of {}", index, site.subject.text())});
     return std::nullopt;
   }
   facts_.push_back({site.tensor, index, bound->tensor, bound->dim});
   const int64_t expected = bound->tensor.size(bound->dim);
   if (site.tensor.size(index) == expected) return std::nullopt;
-  ValidationFailure failed =
-      failure(site, ValidationKind::dimension, expected, site.tensor.size(index),
-              fmt::format("dimension {} ('{}', as {})", index, dim.name, bound->where));
+  ValidationFailure failed = failure(site, ValidationKind::dimension, expected, site.tensor.size(index),
+                                     fmt::format("dimension {} ('{}', as {})", index, dim.name, bound->where));
   failed.dim_name = dim.name;
   return failed;
 }

@@ -44,20 +44,21 @@ std::string Dim::text() const {
 void TensorSpec::validate() const {
   for (const Dim& dim : dims) {
     if (dim.kind == Dim::Kind::size && dim.value < 0)
-      throw InputError(fmt::format("{}: a dimension cannot have {} elements; for any size give it a name", text(),
-                                   dim.value));
+      throw InputError(
+          fmt::format("{}: a dimension cannot have {} elements; for any size give it a name", text(), dim.value));
     if ((dim.kind == Dim::Kind::name || dim.kind == Dim::Kind::attribute) && dim.name.empty())
       throw InputError(text() + ": the name of a dimension is empty; for any size give it a name, or Broadcast");
   }
-  const auto rests = std::count_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
+  const auto rests =
+      std::count_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
   if (rests > 1) throw InputError(text() + ": `\"...\"` may stand once; it is not clear which dimensions each takes");
 }
 
 std::string TensorSpec::text() const {
   std::vector<std::string> shown;
   for (const Dim& dim : dims) shown.push_back(dim.text());
-  std::string text = fmt::format("Tensor({}, {{{}}}", flags ? "error_t" : graph::dtype_name(dtype) + "_t",
-                                 fmt::join(shown, ", "));
+  std::string text =
+      fmt::format("Tensor({}, {{{}}}", flags ? "error_t" : graph::dtype_name(dtype) + "_t", fmt::join(shown, ", "));
   if (device || requires_grad) text += device ? ", \"" + device->str() + '"' : ", nil";
   if (requires_grad) text += *requires_grad ? ", true" : ", false";
   return text + ")";

@@ -1,5 +1,5 @@
--- tensorcheck and type_cast. The checks themselves are C++; what is recorded into flags is recorded here, through the same
--- operations that scripts call.
+-- tensorcheck and type_cast. The checks themselves are C++; what is recorded into flags is recorded here, through the
+-- same operations that scripts call.
 local core = ...
 local getmetatable, ipairs, rawget, type = getmetatable, ipairs, rawget, type
 local pack, unpack = table.pack, table.unpack
@@ -12,10 +12,8 @@ local to_dtype = core.op("aten::to", "dtype")
 
 local kinds = {"ValidationError", "DimensionMismatchError", "DTypeMismatchError", "DeviceMismatchError",
                "InvalidParameterError", "TypeMismatchError", "InvalidReturnTypeError"}
-local number_of = {}
 
 for number, kind in ipairs(kinds) do
-  number_of[kind] = number - 1
   globals[kind] = core.read_only({
     is = function(value)
       return core.is_failure(value) and (number == 1 or rawget(value, "kind") == kind)
@@ -76,27 +74,8 @@ end
 
 -- Casts
 
---- What keeps `x` from being cast, as an error table.
-local function cast_failure(dtype, x)
-  if not core.is_dtype(dtype) then
-    local got = core.describe(dtype)
-    return core.failed(number_of.InvalidParameterError, "type_cast", "a dtype such as float32_t", got,
-      "`dtype`: expected a dtype such as float32_t, got " .. got)
-  end
-  if not core.is_tensor(x) then
-    local got = core.describe(x)
-    return core.failed(number_of.InvalidParameterError, "type_cast", "a tensor", got,
-      "`x`: expected a tensor, got " .. got)
-  end
-  if core.dtype_is_complex(x.dtype) and not core.dtype_is_complex(dtype) then
-    local expected, got = "a real tensor", core.describe(x)
-    return core.failed(number_of.DTypeMismatchError, "type_cast", expected, got,
-      ("`x`: expected %s, got %s; a cast would drop the imaginary parts: take torch.real(x)"):format(expected, got))
-  end
-end
-
 function globals.type_cast(dtype, x)
-  local failure = cast_failure(dtype, x)
+  local failure = core.cast_failure(dtype, x)
   if failure ~= nil then
     return globals.Err(failure)
   end

@@ -6,6 +6,7 @@
 #include "bindings/lua/typing/typing.h"
 
 #include <triage/error.h>
+#include <triage/type_cast.h>
 
 #include <string>
 #include <utility>
@@ -191,18 +192,24 @@ int new_failure(lua_State* L) {
   return 1;
 }
 
-int dtype_is_complex(lua_State* L) {
+/// core.cast_failure(dtype, x) -> an error table, or nothing
+int push_cast_failure(lua_State* L) {
   const auto dtype = test_dtype(L, 1);
-  lua_pushboolean(L, dtype && at::isComplexType(*dtype));
-  return 1;
+  const at::Tensor* x = test_tensor(L, 2);
+  if (!dtype || !x) {
+    const std::string expected = dtype ? "a tensor" : "a dtype such as float32_t", got = describe(L, dtype ? 2 : 1);
+    const std::string parameter = dtype ? "x" : "dtype";
+    push_failure(
+        L, {ValidationKind::invalid_parameter, "type_cast", parameter, "", expected, got,
+            "InvalidParameterError: type_cast: argument '" + parameter + "': expected " + expected + ", got " + got});
+    return 1;
+  }
+  auto failure = cast_failure(*dtype, *x);
+  if (failure) push_failure(L, std::move(*failure));
+  return failure ? 1 : 0;
 }
 
-int is_dtype(lua_State* L) {
-  lua_pushboolean(L, test_dtype(L, 1).has_value());
-  return 1;
-}
-
-/// Whether the value is one of the error tables of push_failure; then also its kind.
+/// Whether the value is one of the error tables of push_failure.
 int is_failure(lua_State* L) {
   bool is = lua_istable(L, 1) && lua_getmetatable(L, 1);
   if (is) {
@@ -219,8 +226,7 @@ const TensorSpec* test_spec(lua_State* L, int index) { return test_box<TensorSpe
 
 void push_failure(lua_State* L, ValidationFailure failure) {
   const Source where = current_line(L);
-  if (!where.file.empty())
-    failure.message = where.file + ":" + std::to_string(where.line) + ": " + failure.message;
+  if (!where.file.empty()) failure.message = where.file + ":" + std::to_string(where.line) + ": " + failure.message;
   lua_createtable(L, 0, 7);
   set_text(L, "kind", to_string(failure.kind));
   set_text(L, "message", failure.message);
@@ -244,9 +250,9 @@ void open_typing(lua_State* L) {
   push_box(L, char{0}, &flags_type_metatable);
   lua_setglobal(L, "error_t");
   static constexpr std::pair<const char*, at::ScalarType> aliases[] = {
-      {"float16_t", at::kHalf},   {"bfloat16_t", at::kBFloat16}, {"float32_t", at::kFloat}, {"float64_t", at::kDouble},
-      {"int8_t", at::kChar},      {"int16_t", at::kShort},       {"int32_t", at::kInt},     {"int64_t", at::kLong},
-      {"uint8_t", at::kByte},     {"bool_t", at::kBool}};
+      {"float16_t", at::kHalf}, {"bfloat16_t", at::kBFloat16}, {"float32_t", at::kFloat}, {"float64_t", at::kDouble},
+      {"int8_t", at::kChar},    {"int16_t", at::kShort},       {"int32_t", at::kInt},     {"int64_t", at::kLong},
+      {"uint8_t", at::kByte},   {"bool_t", at::kBool}};
   for (const auto& [name, dtype] : aliases) {
     push_dtype(L, dtype);
     lua_setglobal(L, name);
@@ -254,8 +260,7 @@ void open_typing(lua_State* L) {
   push_core(L);
   static const luaL_Reg functions[] = {{"failed", guarded<new_failure>},
                                        {"is_failure", guarded<is_failure>},
-                                       {"is_dtype", guarded<is_dtype>},
-                                       {"dtype_is_complex", guarded<dtype_is_complex>},
+                                       {"cast_failure", guarded<push_cast_failure>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   add_tensorcheck(L);

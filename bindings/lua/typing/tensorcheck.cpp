@@ -94,7 +94,8 @@ std::vector<Declared> read_arguments(lua_State* L, int list, const std::vector<s
       const std::string name = lua_tostring(L, -2);
       const auto found = std::find(names.begin(), names.end(), name);
       if (found == names.end())
-        refuse(L, "args", "the name of a parameter of the function", "'" + name + "'" + did_you_mean(close_words(name, names)));
+        refuse(L, "args", "the name of a parameter of the function",
+               "'" + name + "'" + did_you_mean(close_words(name, names)));
       declared.push_back({found - names.begin() + 1, name, check_spec(L, -1, "args." + name)});
     } else if (lua_isinteger(L, -2) && lua_tointeger(L, -2) >= 1) {
       const lua_Integer position = lua_tointeger(L, -2);
@@ -233,7 +234,8 @@ void warn_once(lua_State* L, const ValidationFailure& failure) {
   lua_setfield(L, -2, key.c_str());
   lua_pop(L, 1);
   if (!known)
-    TORCH_WARN(failure.message, " (nothing is detected automatically in this call; with strict_validation this is an error)");
+    TORCH_WARN(failure.message,
+               " (nothing is detected automatically in this call; with strict_validation this is an error)");
 }
 
 /// The checks of one call. `self` is a stack index, 0 for none.
@@ -247,14 +249,7 @@ class CheckedCall {
             plan.function, [L, self](const std::string& name) { return attribute(L, self, name); }, config.num_slots) {}
 
   void arguments(int first) {
-    for (const Declared& declared : plan_.arguments) {
-      const int index = first + static_cast<int>(declared.position) - 1;
-      const Subject subject{Subject::Role::argument, declared.name};
-      if (index > lua_gettop(L_) || !test_tensor(L_, index))
-        fail_type(ValidationKind::invalid_parameter, declared, subject,
-                  index > lua_gettop(L_) ? "nothing" : describe(L_, index));
-      match(index, declared.spec, subject);
-    }
+    match_all(plan_.arguments, Subject::Role::argument, first);
     report();
   }
 
@@ -265,12 +260,7 @@ class CheckedCall {
       fail({ValidationKind::invalid_return, plan_.function, "", "", declared, int64_t{count},
             "InvalidReturnTypeError: " + plan_.function + ": expected " + std::to_string(declared) +
                 (declared == 1 ? " result" : " results") + ", as `returns` declares, got " + std::to_string(count)});
-    for (const Declared& each : *plan_.results) {
-      const int index = first + static_cast<int>(each.position) - 1;
-      const Subject subject{Subject::Role::result, each.name};
-      if (!test_tensor(L_, index)) fail_type(ValidationKind::type, each, subject, describe(L_, index));
-      match(index, each.spec, subject);
-    }
+    match_all(*plan_.results, Subject::Role::result, first);
     report();
   }
 
@@ -286,33 +276,41 @@ class CheckedCall {
     return found;
   }
 
+  /// Flags last: where they disagree with data on a size, it is they who are malformed.
+  void match_all(const std::vector<Declared>& all, Subject::Role role, int first) {
+    for (const bool flags : {false, true}) {
+      for (const Declared& declared : all) {
+        if (declared.spec.flags != flags) continue;
+        const int index = first + static_cast<int>(declared.position) - 1;
+        const Subject subject{role, declared.name};
+        const bool given = index <= lua_gettop(L_);
+        if (!given || !test_tensor(L_, index)) fail_type(declared, subject, given ? describe(L_, index) : "nothing");
+        match(index, declared.spec, subject);
+      }
+    }
+  }
+
   void match(int index, const TensorSpec& spec, const Subject& subject) {
     const at::Tensor tensor = *test_tensor(L_, index);
-    seen_.push_back(tensor);
     auto failure = matcher_.match(tensor, spec, subject);
     if (!failure) return;
     if (failure->kind != ValidationKind::validation || strict_) fail(std::move(*failure));
     flags_fit_ = false;
-    read_all();
     warn_once(L_, *failure);
   }
 
-  [[noreturn]] void fail_type(ValidationKind kind, const Declared& declared, const Subject& subject,
-                              const std::string& got) {
+  [[noreturn]] void fail_type(const Declared& declared, const Subject& subject, const std::string& got) {
+    const bool result = subject.role == Subject::Role::result;
+    const ValidationKind kind = result ? ValidationKind::type : ValidationKind::invalid_parameter;
     fail({kind, plan_.function, subject.parameter(), "", declared.spec.text(), got,
           std::string(to_string(kind)) + ": " + plan_.function + ": " + subject.text() + ": expected " +
               declared.spec.text() + ", got " + got});
   }
 
-  /// That a check failed is known of these sizes only.
+  /// The script may catch it: what made the check fail is relied on, too.
   [[noreturn]] void fail(ValidationFailure failure) {
-    read_all();
+    report();
     raise_failure(L_, std::move(failure));
-  }
-
-  void read_all() const {
-    if (Recorder* recorder = Recorder::current())
-      for (const at::Tensor& tensor : seen_) recorder->read_shape(tensor);
   }
 
   void report() {
@@ -327,7 +325,6 @@ class CheckedCall {
   bool strict_;
   bool flags_fit_ = true;
   TensorMatcher matcher_;
-  std::vector<at::Tensor> seen_;
   size_t reported_ = 0;
 };
 
@@ -365,8 +362,10 @@ void add_tensorcheck(lua_State* L) {
   lua_pushliteral(L, "tensorcheck");
   lua_setfield(L, -2, "__metatable");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &plan_metatable);
-  static const luaL_Reg functions[] = {
-      {"typing_plan", guarded<typing_plan>}, {"checked_call", guarded<checked_call>}, {"takes_self", guarded<takes_self>}, {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {{"typing_plan", guarded<typing_plan>},
+                                       {"checked_call", guarded<checked_call>},
+                                       {"takes_self", guarded<takes_self>},
+                                       {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
 }
 

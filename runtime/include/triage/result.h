@@ -61,7 +61,8 @@ class [[nodiscard]] Result {
   using Value = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
   template <class U>
-  Result(OkValue<U> ok) : content_(std::in_place_index<0>, std::move(ok.value)) {}  // NOLINT(google-explicit-constructor)
+  Result(OkValue<U> ok)
+      : content_(std::in_place_index<0>, std::move(ok.value)) {}  // NOLINT(google-explicit-constructor)
   template <class U>
   Result(ErrValue<U> err)  // NOLINT(google-explicit-constructor)
       : content_(std::in_place_index<1>, std::move(err.error)) {}

@@ -10,5 +10,6 @@
 #include <triage/result.h>
 #include <triage/runtime.h>
 #include <triage/scoped_config.h>
+#include <triage/type_cast.h>
 #include <triage/typing.h>
 #include <triage/version.h>

@@ -33,10 +33,10 @@ struct Dim {
   int64_t value = 0;  ///< of Kind::size
   std::string name;   ///< of Kind::name and Kind::attribute
 
-  Dim(int64_t size) : value(size) {}                      // NOLINT(google-explicit-constructor)
-  Dim(int size) : value(size) {}                          // NOLINT(google-explicit-constructor)
-  Dim(std::string text);                                  // NOLINT(google-explicit-constructor) "..." is Kind::rest
-  Dim(const char* text) : Dim(std::string(text)) {}       // NOLINT(google-explicit-constructor)
+  Dim(int64_t size) : value(size) {}                 // NOLINT(google-explicit-constructor)
+  Dim(int size) : value(size) {}                     // NOLINT(google-explicit-constructor)
+  Dim(std::string text);                             // NOLINT(google-explicit-constructor) "..." is Kind::rest
+  Dim(const char* text) : Dim(std::string(text)) {}  // NOLINT(google-explicit-constructor)
   static Dim attribute(std::string name);
   static Dim broadcast();
   friend bool operator==(const Dim&, const Dim&) = default;
@@ -124,7 +124,7 @@ struct Subject {
 /// What a match relied on. A match of other tensors comes out the same where all of this is the same.
 struct SizeFact {
   at::Tensor tensor;
-  int64_t dim = -1;  ///< -1: the number of dimensions
+  int64_t dim = -1;       ///< -1: the number of dimensions
   at::Tensor other = {};  ///< defined: only that size(dim) is size(other_dim) of `other`; undefined: size(dim) as it is
   int64_t other_dim = -1;
 };
