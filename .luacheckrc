@@ -13,7 +13,9 @@ read_globals = {
   -- types and results
   "Tensor", "Dim", "Broadcast", "tensorcheck", "type_cast",
   "float16_t", "bfloat16_t", "float32_t", "float64_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "bool_t",
-  "error_t", "Ok", "Err", "as_result", "as_exception", "unwrap",
+  "error_t", "ValidationError", "DimensionMismatchError", "DTypeMismatchError", "DeviceMismatchError",
+  "InvalidParameterError", "TypeMismatchError", "InvalidReturnTypeError",
+  "Ok", "Err", "as_result", "as_exception", "unwrap",
   -- configuration
   "ErrorConfig", "AccumulationConfig", "get_config", "set_config", "Priority", "Order", "Dedupe", "Severity", "ErrorCode",
   "ErrorDomain", "SLOT_BITS", "SLOT_MASK", "SLOTS_PER_WORD", "SEVERITY_SHIFT", "SEVERITY_BITS", "SEVERITY_MASK",

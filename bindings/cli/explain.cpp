@@ -49,6 +49,16 @@ void print_graph(const CapturedGraph& captured, size_t index, const Options& opt
   }
 }
 
+/// Each input with its declared type, `any` where it has none.
+std::vector<std::pair<std::string, std::string>> typed_inputs(const Signature& signature) {
+  std::vector<std::pair<std::string, std::string>> inputs;
+  for (size_t i = 0; i < signature.inputs.size(); ++i) {
+    const bool typed = i < signature.input_types.size() && signature.input_types[i];
+    inputs.emplace_back(signature.inputs[i], typed ? signature.input_types[i]->text() : "any");
+  }
+  return inputs;
+}
+
 int explain(const Options& options) {
   Call call = prepare_call(options.call, options.json);
   call.policy.run(call.inputs, call.options);
@@ -56,11 +66,15 @@ int explain(const Options& options) {
   std::vector<std::string> breaks = call.policy.graph_breaks();
   size_t operations = 0;
   for (const CapturedGraph& captured : graphs) operations += captured.graph->nodes().size();
+  const auto inputs = typed_inputs(call.policy.signature());
   if (options.json) {
+    Json inputs_json = Json::object();
+    for (const auto& [name, type] : inputs) inputs_json[name] = type;
     Json list = Json::array();
     for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options));
     print_json({{"policy", call.policy.name()},
                 {"backend", options.call.backend},
+                {"inputs", inputs_json},
                 {"graphs", list},
                 {"graph_breaks", breaks},
                 {"ops", operations}});
@@ -68,6 +82,8 @@ int explain(const Options& options) {
   }
   fmt::print("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n",
              paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations);
+  for (const auto& [name, type] : inputs)
+    if (type != "any") fmt::print("  input         {}: {}\n", name, type);
   for (size_t i = 0; i < breaks.size(); ++i)
     fmt::print("\n{} {}\n", paint(Paint::warning, fmt::format("break {}:", i + 1)), breaks[i]);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);

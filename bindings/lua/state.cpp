@@ -1,5 +1,7 @@
 #include "bindings/lua/state.h"
 
+#include "runtime/capture/recorder.h"
+
 #include <algorithm>
 #include <string_view>
 
@@ -111,6 +113,7 @@ int raise(lua_State* L, const std::exception& error) {
   std::string_view text = error.what();
   if (auto* torch_error = dynamic_cast<const c10::Error*>(&error)) text = torch_error->what_without_backtrace();
   std::string located_text = located(where, trimmed(text));
+  if (auto* recorder = capture::Recorder::current()) recorder->note_error(std::string(trimmed(text)));
   lua_pushlstring(L, located_text.data(), located_text.size());
   return 1;
 }

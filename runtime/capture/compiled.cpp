@@ -4,10 +4,12 @@
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ops/ones.h>
+#include <triage/config.h>
 #include <triage/error.h>
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace triage::capture {
 namespace {
@@ -97,6 +99,7 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
 void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                           std::vector<at::Tensor>& outputs) {
   auto inputs = without_params(all, num_params);
+  check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
@@ -117,6 +120,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
                                         i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
   at::ArrayRef<at::Tensor> given(traced);
+  recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::vector<at::Tensor> results;
   try {
     std::optional<ProtectInputs> protect;
@@ -130,6 +134,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     throw;
   }
   note_flags_outputs();
+  recorder.check_caught_errors();
   if (recorder.broken()) {
     if (options_.fullgraph) throw *recorder.broken();
     const std::string broken = recorder.broken()->what();
@@ -158,11 +163,32 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
   entry->compile_seconds = seconds_since(start);
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
+  for (const auto& same : captured.same_sizes)
+    guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));
   entry->next = newest_.load(std::memory_order_relaxed);
   entries_.push_back(std::move(entry));
   newest_.store(entries_.back().get(), std::memory_order_release);
+}
+
+/// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.
+std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs) {
+  const Signature& signature = script_->signature();
+  TensorMatcher matcher("policy '" + script_->name() + "'");
+  for (const bool flags : {false, true}) {
+    for (size_t i = 0; i < signature.input_types.size() && i < inputs.size(); ++i) {
+      const auto& type = signature.input_types[i];
+      if (!type || type->flags != flags) continue;
+      auto failure = matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]});
+      if (!failure) continue;
+      if (failure->kind != ValidationKind::validation || get_config().strict_validation)
+        throw_validation(std::move(*failure));
+      if (!std::exchange(flags_reported_, true) && options_.warn)
+        options_.warn(failure->message + " (with strict_validation this is an error)");
+    }
+  }
+  return matcher.facts();
 }
 
 void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {

@@ -4,6 +4,7 @@
 #include <triage/backend.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
+#include <triage/typing.h>
 
 #include <atomic>
 #include <chrono>
@@ -30,8 +31,15 @@ struct Guards {
     int64_t dim;
     int64_t size;
   };
+  struct SameSize {
+    size_t input;
+    int64_t dim;
+    size_t other;
+    int64_t other_dim;
+  };
   std::vector<Input> inputs;
   std::vector<Size> sizes;                // sizes that the script read
+  std::vector<SameSize> same_sizes;       // sizes that must be equal, whatever they are
   uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
   bool grad_mode;
   caffe2::TypeMeta default_dtype;
@@ -84,7 +92,8 @@ class Compiled {
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
 
-  /// `inputs` and `params` in the order of the signature; appends the outputs. Throws what the script or ATen throws.
+  /// `inputs` and `params` in the order of the signature; appends the outputs. Throws what the script or ATen throws, and
+  /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
   void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
            std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already.
@@ -105,6 +114,7 @@ class Compiled {
   void miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
   void note_flags_outputs();
   std::vector<std::string> input_names() const;
@@ -117,6 +127,7 @@ class Compiled {
   std::mutex mutex_;                 // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;
+  bool flags_reported_ = false;
   mutable std::mutex notes_mutex_;  // short: what follows
   std::vector<std::string> graph_breaks_;
   std::vector<bool> eager_flags_outputs_;

@@ -55,6 +55,10 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
     if (!holds(inputs[i], tensors[i])) return false;
   for (const Size& size : sizes)
     if (tensors[size.input].unsafeGetTensorImpl()->size(size.dim) != size.size) return false;
+  for (const SameSize& same : same_sizes)
+    if (tensors[same.input].unsafeGetTensorImpl()->size(same.dim) !=
+        tensors[same.other].unsafeGetTensorImpl()->size(same.other_dim))
+      return false;
   return true;
 }
 
@@ -89,6 +93,13 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
         << size.size << ", actual " << actual;
     return out.str();
   }
+  for (const SameSize& same : same_sizes) {
+    const int64_t a = tensors[same.input].size(same.dim), b = tensors[same.other].size(same.other_dim);
+    if (a == b) continue;
+    out << "tensor '" << name_of(same.input, names) << "' size " << a << " at index " << same.dim
+        << " was that of tensor '" << name_of(same.other, names) << "' at index " << same.other_dim << ", now " << b;
+    return out.str();
+  }
   if (config_epoch != triage::config_epoch()) return "the flags configuration changed";
   if (grad_mode != c10::GradMode::is_enabled())
     return grad_mode ? "grad mode was on, is off" : "grad mode was off, is on";
@@ -104,6 +115,9 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   }
   for (const Size& size : sizes)
     out << name_of(size.input, names) << ": size(" << size.dim << ") == " << size.size << " (read by the script)\n";
+  for (const SameSize& same : same_sizes)
+    out << name_of(same.input, names) << ": size(" << same.dim << ") == " << name_of(same.other, names) << ": size("
+        << same.other_dim << ")\n";
   out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << name_of(default_dtype) << "\n";
   return out.str();
 }

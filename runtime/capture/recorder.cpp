@@ -131,6 +131,7 @@ Recorder::~Recorder() { current_recorder = previous_; }
 at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor) {
   at::Tensor traced = tensor;
   if (kind == graph::InputKind::tensor) {
+    const c10::AutoGradMode as_outside(true);  // under no_grad, an alias would forget requires_grad
     traced = at::alias(tensor);
   } else {  // a param stays a wrapped number, and gets an identity of its own
     traced = tensor.clone();
@@ -143,26 +144,62 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
   entry.is_input = true;
   entry.is_param = kind == graph::InputKind::param;
   entry.input = inputs_.size();
+  origins_.add_input(traced, inputs_.size());
   inputs_.push_back(tensor);
   return traced;
 }
 
 void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
-  auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  if (found == traced_.end()) return;  // made outside of this capture: the same on every call
-  if (!found->second.is_input) {
-    all_sizes_ = true;
-    return;
-  }
-  int64_t wrapped = dim < 0 ? dim + tensor.dim() : dim;
-  if (wrapped >= 0 && wrapped < tensor.dim()) sizes_.push_back({found->second.input, wrapped, tensor.size(wrapped)});
+  const int64_t wrapped = dim < 0 ? dim + tensor.dim() : dim;
+  if (!knows(tensor) || wrapped < 0 || wrapped >= tensor.dim()) return;
+  const Extent extent = origins_.extent(tensor, wrapped);
+  if (extent.from == Extent::From::unknown) all_sizes_ = true;
+  if (extent.from == Extent::From::input) sizes_.push_back({extent.input, extent.dim, tensor.size(wrapped)});
 }
 
 void Recorder::read_shape(const at::Tensor& tensor) {
+  read_rank(tensor);
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) read_size(tensor, dim);
-  // The rank of an input is always guarded; that of anything else may depend on sizes (squeeze).
-  auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  if (found != traced_.end() && !found->second.is_input) all_sizes_ = true;
+}
+
+/// The rank of an input is always guarded; that of anything else may depend on sizes (squeeze).
+void Recorder::read_rank(const at::Tensor& tensor) {
+  if (!origins_.shape(tensor)) all_sizes_ = true;
+}
+
+void Recorder::rely_on(const std::vector<SizeFact>& facts) {
+  for (const SizeFact& fact : facts) {
+    if (fact.dim < 0)
+      read_rank(fact.tensor);
+    else if (fact.other.defined())
+      require_same_size(fact);
+    else
+      read_size(fact.tensor, fact.dim);
+  }
+}
+
+void Recorder::require_same_size(const SizeFact& fact) {
+  const Extent a = origins_.extent(fact.tensor, fact.dim), b = origins_.extent(fact.other, fact.other_dim);
+  if (a == b && a.from != Extent::From::unknown) return;
+  if (a.from == Extent::From::input && b.from == Extent::From::input) {
+    same_sizes_.push_back({a.input, a.dim, b.input, b.dim});
+    origins_.unite(a, b);
+    return;
+  }
+  read_size(fact.tensor, fact.dim);
+  read_size(fact.other, fact.other_dim);
+}
+
+void Recorder::note_error(const std::string& message) {
+  if (!noted_error_) noted_error_.emplace(message, where_ ? where_() : Source{});
+}
+
+void Recorder::check_caught_errors() {
+  if (!noted_error_ || broken_) return;
+  broken_.emplace(located(noted_error_->second,
+                          "graph break: an error was caught, which other inputs may not raise: " + noted_error_->first +
+                              ". Hint: Ask beforehand, with tensorcheck, a mask or a flag."),
+                  noted_error_->second);
 }
 
 void Recorder::graph_break(const std::string& what, const std::string& hint) {
@@ -291,6 +328,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     value->is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
     if (tensor.defined()) bind(tensor, value);
   }
+  origins_.add_results(op, arguments, produced);
   for (size_t i = first; i < results.size(); ++i)
     if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
 }
@@ -348,7 +386,7 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
       for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim) sizes_.push_back({i, dim, inputs_[i].size(dim)});
   }
   current_recorder = previous_;
-  return {std::move(graph_), std::move(sizes_)};
+  return {std::move(graph_), std::move(sizes_), std::move(same_sizes_)};
 }
 
 }  // namespace triage::capture

@@ -2,7 +2,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <runtime/capture/size_origins.h>
 #include <triage/graph.h>
+#include <triage/typing.h>
 
 #include <atomic>
 #include <functional>
@@ -40,9 +42,16 @@ class Recorder {
   at::Tensor add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor);
 
   /// --- what front ends report while the script runs ---
-  /// The script reads one size, or all sizes (rank, numel, #x): the graph then holds for these sizes only.
+  /// The script reads one size, or all sizes (rank, numel, #x): the graph then holds for these sizes only. A size of
+  /// something computed is traced back to the inputs (SizeOrigins); where that cannot be done, every size is held fast.
   void read_size(const at::Tensor& tensor, int64_t dim);
   void read_shape(const at::Tensor& tensor);
+  /// What comes next follows from these facts (TensorMatcher): the graph then holds wherever they do.
+  void rely_on(const std::vector<SizeFact>& facts);
+  /// An error was raised to the script that may not come again on other inputs. If the script catches it, and so goes its
+  /// own way, `check_caught_errors` at its end makes that a graph break.
+  void note_error(const std::string& message);
+  void check_caught_errors();
   /// The script does what one graph cannot hold. `what` is a clause ("`item` reads a value of a tensor"), `hint` a
   /// sentence. A strict recorder (fullgraph) throws GraphBreakError, and remembers it: a script that swallows the error
   /// cannot make the capture succeed. Any other stops recording and returns: the script goes on with its real values, and
@@ -66,9 +75,16 @@ class Recorder {
     int64_t dim;
     int64_t size;
   };
+  struct SameSizeGuard {
+    size_t input;
+    int64_t dim;
+    size_t other;
+    int64_t other_dim;
+  };
   struct Result {
     graph::Graph graph;
-    std::vector<SizeGuard> sizes;  // specialised sizes of inputs
+    std::vector<SizeGuard> sizes;           // specialised sizes of inputs
+    std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
   };
   /// What broke the capture, if anything did.
   const std::optional<GraphBreakError>& broken() const { return broken_; }
@@ -81,6 +97,8 @@ class Recorder {
   void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
+  void read_rank(const at::Tensor& tensor);
+  void require_same_size(const SizeFact& fact);
   void bind(at::Tensor& tensor, graph::Value* value);
   graph::Value* value_of(const at::Tensor& tensor);
   graph::Operand operand_of(const c10::IValue& value);
@@ -98,8 +116,11 @@ class Recorder {
   std::function<Source()> where_;
   std::unordered_map<const c10::TensorImpl*, Traced> traced_;
   std::vector<at::Tensor> inputs_;
+  SizeOrigins origins_;
   std::vector<SizeGuard> sizes_;
+  std::vector<SameSizeGuard> same_sizes_;
   bool all_sizes_ = false;
+  std::optional<std::pair<std::string, Source>> noted_error_;
   int branch_depth_ = 0;
   inline static std::atomic<uint64_t> last_serial_{0};
   uint64_t serial_ = ++last_serial_;

@@ -59,6 +59,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   op.callBoxed(&stack);  // the script's tensor itself changes, as it would eagerly
   value->is_flags |= found->second.value->is_flags;
   traced_[target.unsafeGetTensorImpl()].value = value;
+  origins_.replace(target, results.back().toTensor());
 }
 
 ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs)

@@ -70,6 +70,15 @@ const capture::Entry* entry_like(const PolicyVersion& version, const std::vector
   return nullptr;
 }
 
+/// A type that is dropped hurts nobody; one that is new is held against the inputs in use when these are prepared.
+void check_input_types(const PolicyVersion& live, const PolicyVersion& next) {
+  const auto &before = live.signature.input_types, &after = next.signature.input_types;
+  for (size_t i = 0; i < std::min(before.size(), after.size()); ++i)
+    if (before[i] && after[i] && *before[i] != *after[i])
+      refuse(live, fmt::format("the type of input '{}' from {} to {}", live.signature.inputs[i], before[i]->text(),
+                               after[i]->text()));
+}
+
 void check_output_kinds(const PolicyVersion& live, const PolicyVersion& next) {
   const std::vector<std::string> names = live.known_signature().outputs;
   for (const capture::Entry* before : live.compiled.entries()) {
@@ -159,6 +168,7 @@ void check_contract(const PolicyVersion& live, const PolicyVersion& next) {
     if (kept->value.tagKind() != param.value.tagKind())
       refuse(live, fmt::format("param '{}' from {} to {}", param.name, kind_of(param.value), kind_of(kept->value)));
   }
+  check_input_types(live, next);
   check_output_kinds(live, next);
 }
 

@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/closure_state.h"
 
+#include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/state.h"
 
 #include <string_view>
@@ -142,6 +143,17 @@ class Reader {
       return;
     }
     bytes('u', lua_topointer(L_, index));
+    if (const ErrorConfig* config = test_error_config(L_, index)) configuration(*config);
+  }
+
+  void configuration(const ErrorConfig& config) {
+    bytes('c', config.flag_dtype);
+    bytes('c', config.num_slots);
+    bytes('c', config.accumulation.packed());
+    bytes('c', config.default_severity);
+    bytes('c', config.strict_validation);
+    bytes('c', config.use_transposed_layout);
+    bytes('c', config.transpose_threshold);
   }
 
   lua_State* L_;

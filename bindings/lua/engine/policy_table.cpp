@@ -1,10 +1,12 @@
 #include "bindings/lua/engine/policy_table.h"
 
 #include "bindings/lua/state.h"
+#include "bindings/lua/typing/typing.h"
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 namespace triage::lua {
@@ -25,7 +27,8 @@ void check_known_fields(lua_State* L, int table) {
   while (lua_next(L, table)) {
     lua_pop(L, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
-      throw LoadError("policy: expected named fields only (name, inputs, outputs, params, fullgraph, run, tests)");
+      throw LoadError(
+          "policy: expected named fields only (name, inputs, signature, outputs, params, fullgraph, run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
       throw LoadError("policy: there is no field '" + key +
@@ -90,6 +93,34 @@ std::vector<Param> read_params(lua_State* L, int table) {
   // Table order is not defined; the signature's must be.
   std::sort(params.begin(), params.end(), [](const Param& a, const Param& b) { return a.name < b.name; });
   return params;
+}
+
+/// signature = { z = Tensor(float32_t, {"N", 512}) }: types of inputs, by name.
+std::vector<std::optional<TensorSpec>> read_signature(lua_State* L, int table, const std::vector<std::string>& inputs) {
+  if (!get_field(L, table, "signature", LUA_TTABLE, "a table of inputs and their types")) return {};
+  const int list = lua_gettop(L);
+  std::vector<std::optional<TensorSpec>> types(inputs.size());
+  lua_pushnil(L);
+  while (lua_next(L, list)) {
+    const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    const auto input = std::find(inputs.begin(), inputs.end(), name);
+    if (input == inputs.end())
+      throw LoadError("policy: field 'signature': " +
+                      (name.empty() ? "an entry has no name" : "'" + name + "' is no input of the policy") +
+                      "; types belong to inputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
+    const TensorSpec* spec = test_spec(L, -1);
+    if (!spec)
+      throw LoadError("policy: field 'signature': '" + name + "': expected a type such as Tensor(float32_t, {\"N\", " +
+                      "512}), got a " + luaL_typename(L, -1));
+    for (const Dim& dim : spec->dims)
+      if (dim.kind == Dim::Kind::attribute)
+        throw LoadError("policy: field 'signature': '" + name + "': " + dim.text() +
+                        " is an attribute of `self`, and a policy has none; write the size, or a name for any size");
+    types[static_cast<size_t>(input - inputs.begin())] = *spec;
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return types;
 }
 
 /// Names of the parameters of the function at the top of the stack.
@@ -195,6 +226,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
         policy.signature.inputs.end())
       throw LoadError("policy: '" + param.name + "' is both an input and a param");
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
+  policy.signature.input_types = read_signature(L, table, policy.signature.inputs);
   if (get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) policy.tests = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pop(L, 1);
   return policy;

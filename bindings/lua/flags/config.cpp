@@ -1,4 +1,6 @@
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/loading/effects.h"
+#include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/overloads.h"
@@ -219,7 +221,7 @@ int config_newindex(lua_State* L) {
                      "`); give operations one of their own: {config = ErrorConfig{" + field + " = ...}}");
   ErrorConfig changed = value_of(box);
   set_field(L, changed, field, 3);
-  ++context(L).epoch;
+  note_table_write(L, 1);
   const bool replaces_global = box.global || (is_current(L, 1) && box.value == get_config());
   if (replaces_global) set_config(changed);
   if (!box.global) box.value = changed;
@@ -316,6 +318,7 @@ int new_config(lua_State* L) {
     throw ConfigError("ErrorConfig: expected a table of fields, as in ErrorConfig{num_slots = 32}, got " +
                       describe(L, 1));
   push_config(L, {false, false, lua_istable(L, 1) ? read_config(L, 1) : ErrorConfig{}});
+  mark_born(L, -1);
   return 1;
 }
 
@@ -329,30 +332,47 @@ int lua_get_config(lua_State* L) {
   return 1;
 }
 
-int lua_set_config(lua_State* L) {
-  const ConfigBox& box = check_config(L, 1);
+void make_current(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  const ConfigBox& box = check_config(L, index);
+  bump_epoch(L);
   set_config(value_of(box));
-  ++context(L).epoch;
-  if (box.global) return 0;
-  lua_pushvalue(L, 1);
+  if (box.global) return;
+  lua_pushvalue(L, index);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &current_config);
+}
+
+/// The end of `local _ <close> = set_config(c)`: upvalue 1 is what was global before.
+int restore_config(lua_State* L) {
+  make_current(L, lua_upvalueindex(1));
   return 0;
+}
+
+/// set_config(c) -> a value that restores the configuration before when a <close> variable that holds it goes
+int lua_set_config(lua_State* L) {
+  check_config(L, 1);
+  break_graph(L, "`set_config` changes the configuration of the process",
+              "Give operations one of their own: {config = ErrorConfig{...}}.");
+  lua_settop(L, 1);
+  lua_get_config(L);
+  const int before = lua_gettop(L);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushvalue(L, before);
+  lua_pushcclosure(L, guarded<restore_config>, 1);
+  lua_setfield(L, -2, "__close");
+  lua_setmetatable(L, -2);
+  make_current(L, 1);
+  return 1;
 }
 
 /// config (or nil: the global one) -> num_slots, packed policy, dtype, default severity: what operators take.
 int resolve_config(lua_State* L) {
-  const ErrorConfig* config = &get_config();
-  if (!lua_isnoneornil(L, 1)) {
-    const ConfigBox* box = test_config(L, 1);
-    if (!box)
-      throw InputError("config: expected an ErrorConfig, as in {config = ErrorConfig{num_slots = 32}}, got " +
-                       describe(L, 1));
-    config = &value_of(*box);
-  }
-  lua_pushinteger(L, config->num_slots);
-  lua_pushinteger(L, config->accumulation.packed());
-  push_dtype(L, config->flag_dtype);
-  lua_pushinteger(L, config->default_severity);
+  const ErrorConfig& config = error_config(L, 1);
+  lua_pushinteger(L, config.num_slots);
+  lua_pushinteger(L, config.accumulation.packed());
+  push_dtype(L, config.flag_dtype);
+  lua_pushinteger(L, config.default_severity);
   return 4;
 }
 
@@ -381,6 +401,18 @@ void add_bit_layout(lua_State* L) {
 }
 
 }  // namespace
+
+const ErrorConfig* test_error_config(lua_State* L, int index) {
+  const ConfigBox* box = test_config(L, index);
+  return box ? &value_of(*box) : nullptr;
+}
+
+const ErrorConfig& error_config(lua_State* L, int index) {
+  if (lua_isnoneornil(L, index)) return get_config();
+  if (const ErrorConfig* config = test_error_config(L, index)) return *config;
+  throw InputError("config: expected an ErrorConfig, as in {config = ErrorConfig{num_slots = 32}}, got " +
+                   describe(L, index));
+}
 
 void add_config(lua_State* L) {
   static const luaL_Reg config_functions[] = {{"__index", guarded<config_index>},

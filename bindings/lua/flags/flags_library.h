@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/config.h>
+
 #include <lua.hpp>
 
 #include <string>
@@ -19,6 +21,11 @@ void forget_chains(lua_State* L);
 /// Pushes a read-only view of the table at `index`: reads and iteration go through, writes are errors that name `name`.
 /// Tables within it are made read-only in place.
 void push_read_only(lua_State* L, int index, const char* name);
+
+/// The configuration at `index`, the global one where there is nil; throws InputError for anything else. As a pointer: null
+/// where the value is no ErrorConfig.
+const ErrorConfig& error_config(lua_State* L, int index);
+const ErrorConfig* test_error_config(lua_State* L, int index);
 
 /// Adds to the table on top of the stack; each of the parts of this library.
 void add_argument_checks(lua_State* L);

@@ -9,6 +9,7 @@
 #include "bindings/lua/sandbox/side_effects.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/typing/typing.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -131,6 +132,7 @@ int State::assemble(lua_State* L) {
   open_tensor(L);
   open_torch(L);
   open_flags(L);
+  open_typing(L);
   open_prelude(L);
   open_base_library(L);  // wraps what stands there now
   if (sandboxed) {

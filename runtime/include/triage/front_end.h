@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <triage/error.h>
+#include <triage/typing.h>
 
 #include <chrono>
 #include <cstdint>
@@ -26,6 +27,9 @@ struct Signature {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   std::vector<Param> params;
+  /// Declared types of the inputs, in their order; empty where there are none. `run` throws a ValidationError for an input
+  /// that does not fit.
+  std::vector<std::optional<TensorSpec>> input_types = {};
 };
 
 /// Budgets of one script. Zero means unlimited.

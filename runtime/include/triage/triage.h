@@ -7,5 +7,9 @@
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/location.h>
+#include <triage/result.h>
 #include <triage/runtime.h>
+#include <triage/scoped_config.h>
+#include <triage/type_cast.h>
+#include <triage/typing.h>
 #include <triage/version.h>

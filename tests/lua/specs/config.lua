@@ -38,6 +38,63 @@ test("T25: a config of one operation leaves the global one alone", function()
   eq(CONFIG.num_slots, 16)
 end)
 
+test("T25: set_config for the rest of a block", function()
+  do
+    local _ <close> = set_config(ErrorConfig{num_slots = 8})
+    eq(CONFIG.num_slots, 8)
+    do
+      local _ <close> = set_config(ErrorConfig{num_slots = 4, strict_validation = true})
+      eq({CONFIG.num_slots, CONFIG.strict_validation}, {4, true})
+    end
+    eq({CONFIG.num_slots, CONFIG.strict_validation}, {8, false})
+    pcall(function()
+      local _ <close> = set_config(ErrorConfig{num_slots = 2})
+      error("on the way")
+    end)
+    eq(CONFIG.num_slots, 8)
+  end
+  eq(CONFIG.num_slots, 16)
+  fails(function() set_config({num_slots = 3}) end, "expected an ErrorConfig")
+end)
+
+test("T25: captured code is made for the configuration it saw", function()
+  local z = torch.full({3, 2}, 0 / 0)
+  local own = ErrorConfig{num_slots = 4}
+  local global = triage.compile(function(x) return err.new(x) end)
+  local mine = triage.compile(function(x) return flag_nan(x, "config", nil, {config = own}) end)
+  eq(global(z).shape, {3, 4})
+  eq(mine(z).shape, {3, 1})
+  do
+    local _ <close> = set_config(ErrorConfig{num_slots = 32})
+    eq(global(z).shape, {3, 8})
+  end
+  eq(global(z).shape, {3, 4})
+  own.num_slots = 8
+  eq(mine(z).shape, {3, 2})
+  own.flag_dtype = torch.int32
+  eq(mine(z), flag_nan(z, "config", nil, {config = own}))
+end)
+
+test("T25: captured code that changes a configuration runs as a script", function()
+  local z = torch.ones({2, 2})
+  local own = ErrorConfig{num_slots = 4}
+  local function widen(x) own.num_slots = own.num_slots + 4 return err.new(x, {config = own}) end
+  local f = triage.compile(widen)
+  eq(f(z).shape, {2, 2})
+  eq(f(z).shape, {2, 3})
+  local function scoped(x) local _ <close> = set_config(ErrorConfig{num_slots = 8}) return err.new(x) end
+  eq(triage.explain(scoped, z).graph_break_count, 1)
+  local strict = triage.compile(scoped, {fullgraph = true})
+  fails(function() strict(z) end, "`set_config` changes the configuration")
+  eq(CONFIG.num_slots, 16)
+  local born = triage.compile(function(x)
+    local config = ErrorConfig{num_slots = 4}
+    config.num_slots = 8
+    return err.new(x, {config = config})
+  end, {fullgraph = true})
+  eq(born(z).shape, {2, 2})
+end)
+
 test("T25: wrong fields and values", function()
   fails(function() CONFIG.num_slot = 3 end, "did you mean 'num_slots'")
   fails(function() return CONFIG.nothing end, "there is no field 'nothing'")

@@ -1,0 +1,434 @@
+// The shapes that operators give. A rule holds for every size for which the call does not raise, or answers "unknown": what
+// is not certain costs a graph for each size, a wrong rule would cost a wrong answer.
+#include "runtime/capture/rules.h"
+#include "runtime/capture/size_origins.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <unordered_map>
+
+namespace triage::capture {
+namespace {
+
+const Extent one = Extent::constant(1);
+
+template <typename Visit>
+void for_each_name(std::string_view names, const Visit& visit) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(' '), names.size());
+    if (end > 0) visit(std::string(names.substr(0, end)));
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+}
+
+constexpr std::string_view pointwise_names =
+    "abs neg relu relu6 gelu silu elu selu celu leaky_relu sigmoid tanh exp exp2 expm1 log log1p log2 log10 sqrt rsqrt "
+    "square reciprocal sin cos tan asin acos atan sinh cosh erf erfc sign sgn floor ceil round trunc frac clamp "
+    "clamp_min clamp_max clip nan_to_num isnan isinf isfinite isposinf isneginf logical_not bitwise_not signbit "
+    "softplus hardtanh hardswish hardsigmoid mish threshold logit lgamma digamma "
+    "add sub rsub mul div true_divide subtract multiply divide floor_divide remainder fmod pow atan2 hypot copysign "
+    "maximum minimum fmax fmin eq ne lt le gt ge not_equal less less_equal greater "
+    "greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ "
+    "bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ xlogy lerp addcmul addcdiv masked_fill where";
+constexpr std::string_view like_first_names =
+    "clone alias contiguous detach to _to_copy type_as softmax log_softmax _softmax _log_softmax cumsum cumprod "
+    "dropout layer_norm batch_norm group_norm zeros_like ones_like full_like rand_like randn_like flip roll triu tril "
+    "bernoulli triage::guard_grad triage::replace triage::push triage::merge triage::clear";
+constexpr std::string_view reduction_names =
+    "sum mean amax amin prod std var any all argmax argmin logsumexp count_nonzero nansum nanmean";
+constexpr std::string_view rows_names =
+    "triage::is_ok triage::is_err triage::has_critical triage::count_errors triage::max_severity "
+    "triage::get_first_code "
+    "triage::get_first_location triage::get_first_severity triage::has_code triage::has_domain triage::get_slot "
+    "triage::match";
+
+}  // namespace
+
+SizeRules::SizeRules(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                     const SizeOrigins& origins)
+    : op_(op), arguments_(arguments), origins_(origins) {
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+    c10::TypePtr type = declared[i].real_type();
+    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    number_is_param_ |= type->kind() != c10::TypeKind::TensorType;
+  }
+}
+
+SizeRules::Rule SizeRules::find(const std::string& name) {
+  static const auto rules = [] {
+    std::unordered_map<std::string, Rule> all = {
+        {"linear", &SizeRules::linear},
+        {"matmul", &SizeRules::matmul},
+        {"mm", &SizeRules::matmul},
+        {"mv", &SizeRules::matmul},
+        {"bmm", &SizeRules::matmul},
+        {"addmm", &SizeRules::addmm},
+        {"embedding", &SizeRules::embedding},
+        {"conv1d", &SizeRules::convolution},
+        {"conv2d", &SizeRules::convolution},
+        {"conv3d", &SizeRules::convolution},
+        {"flatten", &SizeRules::flatten},
+        {"view", &SizeRules::view},
+        {"reshape", &SizeRules::view},
+        {"unsqueeze", &SizeRules::unsqueeze},
+        {"t", &SizeRules::swap_two},
+        {"mT", &SizeRules::transpose},
+        {"transpose", &SizeRules::transpose},
+        {"permute", &SizeRules::permute},
+        {"select", &SizeRules::select},
+        {"slice", &SizeRules::slice},
+        {"cat", &SizeRules::concatenate},
+        {"concat", &SizeRules::concatenate},
+        {"stack", &SizeRules::stack},
+        {"expand_as", &SizeRules::like_other},
+        {"triage::new", &SizeRules::record},
+        {"triage::flag_nan", &SizeRules::record},
+        {"triage::flag_inf", &SizeRules::record},
+        {"triage::flag_nan_and_inf", &SizeRules::record},
+        {"triage::flag_oob_indices", &SizeRules::record},
+    };
+    for_each_name(pointwise_names, [&](const std::string& each) { all[each] = &SizeRules::pointwise; });
+    for_each_name(like_first_names, [&](const std::string& each) { all[each] = &SizeRules::like_first; });
+    for_each_name(reduction_names, [&](const std::string& each) { all[each] = &SizeRules::reduction; });
+    for_each_name(rows_names, [&](const std::string& each) { all[each] = &SizeRules::rows_of_first; });
+    return all;
+  }();
+  const auto found = rules.find(name);
+  return found == rules.end() ? nullptr : found->second;
+}
+
+Shape SizeRules::result(size_t index) const {
+  const std::string& full = op_.operator_name().name;
+  const bool ours = full.rfind("triage::", 0) == 0;
+  if (full == "triage::fix") return shape(index == 0 ? "z" : "flags");
+  if (full == "triage::take_ok_p" || full == "triage::take_err_p") return shape("z");
+  if (full == "triage::select") return broadcast(shape("a"), shape("b"));
+  if (full == "triage::all_ok" || full == "triage::any_err") return std::vector<Extent>{};
+  const Rule rule = find(ours ? full : base_name(op_));
+  if (!rule || op_.schema().returns().size() != 1) return std::nullopt;
+  if (number_is_param_ && rule != &SizeRules::pointwise) return std::nullopt;
+  return (this->*rule)();
+}
+
+// --- what the call was given
+
+bool SizeRules::repeats_itself() const {
+  const auto all = tensors();
+  return !number_is_param_ &&
+         std::none_of(all.begin(), all.end(), [&](const at::Tensor& tensor) { return origins_.knows(tensor); });
+}
+
+const c10::IValue* SizeRules::argument(const char* name) const {
+  const auto& declared = op_.schema().arguments();
+  for (size_t i = 0; i < declared.size(); ++i)
+    if (declared[i].name() == name) return &arguments_[i];
+  return nullptr;
+}
+
+Shape SizeRules::shape(const char* name) const {
+  const c10::IValue* value = argument(name);
+  if (!value || !value->isTensor() || !value->toTensor().defined()) return std::nullopt;
+  return shape(value->toTensor());
+}
+
+Shape SizeRules::first() const {
+  const bool given = !arguments_.empty() && arguments_[0].isTensor() && arguments_[0].toTensor().defined();
+  return given ? shape(arguments_[0].toTensor()) : std::nullopt;
+}
+
+std::optional<int64_t> SizeRules::integer(const char* name) const {
+  const c10::IValue* value = argument(name);
+  return value && value->isInt() ? std::optional(value->toInt()) : std::nullopt;
+}
+
+std::vector<at::Tensor> SizeRules::tensors() const {
+  std::vector<at::Tensor> all;
+  for (const c10::IValue& argument : arguments_) {
+    if (argument.isTensor() && argument.toTensor().defined()) all.push_back(argument.toTensor());
+    if (!argument.isList()) continue;
+    for (const c10::IValue& item : argument.toListRef())
+      if (item.isTensor() && item.toTensor().defined()) all.push_back(item.toTensor());
+  }
+  return all;
+}
+
+/// The dims named by an int or a list of ints, counted from the front; nothing where the argument is neither.
+std::optional<std::vector<int64_t>> SizeRules::wrapped_dims(const char* name, size_t rank) const {
+  const c10::IValue* value = argument(name);
+  std::vector<int64_t> dims;
+  if (value && value->isInt())
+    dims = {value->toInt()};
+  else if (value && value->isIntList())
+    dims = value->toIntVector();
+  else
+    return std::nullopt;
+  for (int64_t& dim : dims) {
+    if (dim < 0) dim += static_cast<int64_t>(rank);
+    if (dim < 0 || dim >= static_cast<int64_t>(rank)) return std::nullopt;
+  }
+  return dims;
+}
+
+Extent SizeRules::broadcast(const Extent& a, const Extent& b) const {
+  if (a.is(1)) return b;
+  if (b.is(1)) return a;
+  if (a.from == Extent::From::constant) return a;  // the other is the same, or 1
+  if (b.from == Extent::From::constant) return b;
+  const bool same = a.from == Extent::From::input && origins_.representative(a) == origins_.representative(b);
+  return same ? a : Extent{};
+}
+
+Shape SizeRules::broadcast(const Shape& a, const Shape& b) const {
+  if (!a || !b) return std::nullopt;
+  const auto &longer = a->size() >= b->size() ? *a : *b, &shorter = a->size() >= b->size() ? *b : *a;
+  std::vector<Extent> extents = longer;
+  const size_t lead = longer.size() - shorter.size();
+  for (size_t i = 0; i < shorter.size(); ++i) extents[lead + i] = broadcast(longer[lead + i], shorter[i]);
+  return extents;
+}
+
+// --- the rules
+
+Shape SizeRules::pointwise() const {
+  Shape result = std::vector<Extent>{};
+  for (const at::Tensor& tensor : tensors()) result = broadcast(result, shape(tensor));
+  return result;
+}
+
+Shape SizeRules::rows_of_first() const {
+  const Shape flags = first();
+  if (!flags || flags->empty()) return std::nullopt;
+  return std::vector<Extent>{flags->front()};
+}
+
+/// Flags: of the tensor that is given, else new ones for the samples of the first argument.
+Shape SizeRules::record() const {
+  if (Shape flags = shape("flags")) return flags;
+  const Shape like = first();
+  const auto slots = integer("num_slots");
+  if (!like || like->empty() || !slots) return std::nullopt;
+  const c10::IValue* dtype = argument("dtype");
+  if (!dtype || !dtype->isInt()) return std::nullopt;
+  const auto carrier = static_cast<at::ScalarType>(dtype->toInt());
+  const int64_t per = carrier == at::kInt || carrier == at::kFloat ? 2 : 4;
+  return std::vector<Extent>{like->front(), Extent::constant((*slots + per - 1) / per)};
+}
+
+Shape SizeRules::reduction() const {
+  const Shape input = first();
+  if (!input || tensors().size() != 1) return std::nullopt;
+  const c10::IValue* dim = argument("dim");
+  const c10::IValue* keep = argument("keepdim");
+  const bool keeps = keep && keep->isBool() && keep->toBool();
+  if (!dim || dim->isNone()) {
+    if (keeps) return std::vector<Extent>(input->size(), one);
+    return std::vector<Extent>{};
+  }
+  const auto dims = wrapped_dims("dim", input->size());
+  if (!dims || dims->empty()) return std::nullopt;
+  std::vector<Extent> result;
+  for (size_t i = 0; i < input->size(); ++i) {
+    const bool reduced = std::find(dims->begin(), dims->end(), static_cast<int64_t>(i)) != dims->end();
+    if (!reduced) result.push_back((*input)[i]);
+    if (reduced && keeps) result.push_back(one);
+  }
+  return result;
+}
+
+Shape SizeRules::linear() const {
+  Shape input = shape("input");
+  const Shape weight = shape("weight");
+  if (!input || input->empty() || !weight || weight->size() != 2) return std::nullopt;
+  input->back() = weight->front();
+  return input;
+}
+
+Shape SizeRules::matmul() const {
+  const Shape a = first();
+  const bool two = arguments_.size() > 1 && arguments_[1].isTensor() && arguments_[1].toTensor().defined();
+  const Shape b = two ? shape(arguments_[1].toTensor()) : std::nullopt;
+  if (!a || !b || a->empty() || b->empty()) return std::nullopt;
+  const auto batch = [](const Shape& of) {
+    return Shape(of->size() < 2 ? std::vector<Extent>{} : std::vector<Extent>(of->begin(), of->end() - 2));
+  };
+  Shape result = broadcast(batch(a), batch(b));
+  if (a->size() > 1) result->push_back((*a)[a->size() - 2]);
+  if (b->size() > 1) result->push_back(b->back());
+  return result;
+}
+
+Shape SizeRules::addmm() const {
+  const Shape a = shape("mat1"), b = shape("mat2");
+  if (!a || !b || a->size() != 2 || b->size() != 2) return std::nullopt;
+  return std::vector<Extent>{a->front(), b->back()};
+}
+
+Shape SizeRules::embedding() const {
+  const Shape weight = shape("weight");
+  Shape indices = shape("indices");
+  if (!weight || weight->size() != 2 || !indices) return std::nullopt;
+  indices->push_back(weight->back());
+  return indices;
+}
+
+/// Batch and channels; how far the kernel reaches is left open.
+Shape SizeRules::convolution() const {
+  const Shape input = shape("input"), weight = shape("weight");
+  if (!input || !weight || input->size() != weight->size()) return std::nullopt;
+  std::vector<Extent> result(input->size());
+  result[0] = input->front();
+  result[1] = weight->front();
+  return result;
+}
+
+Shape SizeRules::flatten() const {
+  const Shape input = first();
+  if (!input || input->empty()) return std::nullopt;
+  const auto start = wrapped_dims("start_dim", input->size()), end = wrapped_dims("end_dim", input->size());
+  if (!start || !end || start->front() > end->front()) return std::nullopt;
+  const auto from = input->begin() + start->front(), to = input->begin() + end->front() + 1;
+  Extent merged = *from;
+  for (auto extent = from + 1; extent != to; ++extent) {
+    const bool constant = merged.from == Extent::From::constant && extent->from == Extent::From::constant;
+    merged = constant ? Extent::constant(merged.size * extent->size) : Extent{};
+    if (!constant) break;
+  }
+  std::vector<Extent> result(input->begin(), from);
+  result.push_back(merged);
+  result.insert(result.end(), to, input->end());
+  return result;
+}
+
+/// Sizes in the list are the same in every replay. What -1 stands for is one input's dimension where the constants on both
+/// sides cancel out.
+Shape SizeRules::view() const {
+  const Shape input = first();
+  const c10::IValue* list = argument(base_name(op_) == "view" ? "size" : "shape");
+  if (!input || !list || !list->isIntList()) return std::nullopt;
+  int64_t given = 1, had = 1;
+  std::vector<Extent> result;
+  for (const int64_t size : list->toIntVector()) {
+    result.push_back(size < 0 ? Extent{} : Extent::constant(size));
+    if (size >= 0) given *= size;
+  }
+  const Extent* varying = nullptr;
+  for (const Extent& extent : *input) {
+    if (extent.from == Extent::From::constant)
+      had *= extent.size;
+    else if (varying)
+      return result;
+    else
+      varying = &extent;
+  }
+  for (Extent& extent : result) {
+    if (extent.from != Extent::From::unknown || given == 0) continue;
+    if (!varying)
+      extent = Extent::constant(had / given);
+    else if (had == given)
+      extent = *varying;
+  }
+  return result;
+}
+
+Shape SizeRules::unsqueeze() const {
+  Shape input = first();
+  const auto dim = integer("dim");
+  if (!input || !dim) return std::nullopt;
+  const auto rank = static_cast<int64_t>(input->size());
+  const int64_t at = *dim < 0 ? *dim + rank + 1 : *dim;
+  if (at < 0 || at > rank) return std::nullopt;
+  input->insert(input->begin() + at, one);
+  return input;
+}
+
+Shape SizeRules::swap_two() const {
+  Shape input = first();
+  if (input && input->size() == 2) std::swap(input->front(), input->back());
+  if (input && input->size() > 2) return std::nullopt;
+  return input;
+}
+
+Shape SizeRules::transpose() const {
+  Shape input = first();
+  if (!input || input->size() < 2) return std::nullopt;
+  const bool last_two = base_name(op_) == "mT";
+  const auto rank = static_cast<int64_t>(input->size());
+  const auto a =
+      last_two ? std::vector{rank - 2} : wrapped_dims("dim0", input->size()).value_or(std::vector<int64_t>{});
+  const auto b =
+      last_two ? std::vector{rank - 1} : wrapped_dims("dim1", input->size()).value_or(std::vector<int64_t>{});
+  if (a.empty() || b.empty()) return std::nullopt;
+  std::swap((*input)[static_cast<size_t>(a[0])], (*input)[static_cast<size_t>(b[0])]);
+  return input;
+}
+
+Shape SizeRules::permute() const {
+  const Shape input = first();
+  if (!input) return std::nullopt;
+  const auto dims = wrapped_dims("dims", input->size());
+  if (!dims || dims->size() != input->size()) return std::nullopt;
+  std::vector<Extent> result;
+  for (const int64_t dim : *dims) result.push_back((*input)[static_cast<size_t>(dim)]);
+  return result;
+}
+
+Shape SizeRules::select() const {
+  Shape input = first();
+  if (!input) return std::nullopt;
+  const auto dims = wrapped_dims("dim", input->size());
+  if (!dims || dims->size() != 1) return std::nullopt;
+  input->erase(input->begin() + dims->front());
+  return input;
+}
+
+Shape SizeRules::slice() const {
+  Shape input = first();
+  if (!input) return std::nullopt;
+  const auto dims = wrapped_dims("dim", input->size());
+  if (!dims || dims->size() != 1) return std::nullopt;
+  Extent& extent = (*input)[static_cast<size_t>(dims->front())];
+  const c10::IValue *start = argument("start"), *end = argument("end");
+  const bool from_start = start && (start->isNone() || (start->isInt() && start->toInt() == 0));
+  const bool to_end = end && (end->isNone() || (end->isInt() && end->toInt() == std::numeric_limits<int64_t>::max()));
+  if (!(from_start && to_end && integer("step") == 1)) extent = {};
+  return input;
+}
+
+Shape SizeRules::concatenate() const {
+  const auto all = tensors();
+  if (all.empty()) return std::nullopt;
+  Shape result = shape(all[0]);
+  if (!result) return std::nullopt;
+  const auto dims = wrapped_dims("dim", result->size());
+  if (!dims || dims->size() != 1) return std::nullopt;
+  const auto joined = static_cast<size_t>(dims->front());
+  for (size_t i = 1; i < all.size(); ++i) {
+    const Shape other = shape(all[i]);
+    if (!other || other->size() != result->size()) return std::nullopt;
+    const Extent &a = (*result)[joined], &b = (*other)[joined];
+    const bool constant = a.from == Extent::From::constant && b.from == Extent::From::constant;
+    (*result)[joined] = constant ? Extent::constant(a.size + b.size) : Extent{};
+  }
+  // An empty vector joins tensors of any shape; of vectors only the joined dimension is there, and it is accounted for.
+  return result;
+}
+
+Shape SizeRules::stack() const {
+  const auto all = tensors();
+  if (all.empty()) return std::nullopt;
+  Shape result = shape(all[0]);
+  const auto dim = integer("dim");
+  if (!result || !dim) return std::nullopt;
+  const auto rank = static_cast<int64_t>(result->size());
+  const int64_t at = *dim < 0 ? *dim + rank + 1 : *dim;
+  if (at < 0 || at > rank) return std::nullopt;
+  result->insert(result->begin() + at, Extent::constant(static_cast<int64_t>(all.size())));
+  return result;
+}
+
+Shape SizeRules::like_other() const { return shape("other"); }
+
+}  // namespace triage::capture

@@ -1,0 +1,174 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <triage/error.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+/// Declared types of tensors, and what is raised where a tensor does not fit: one implementation for the `signature` of
+/// policies, `tensorcheck` in Lua, and C++ hosts. Only sizes and properties of tensors are looked at, never their values.
+///
+///     triage::TensorMatcher call("encode");
+///     call.check(x, {.dtype = at::kFloat, .dims = {"N", 512}}, "x");
+///     call.check(mask, {.dtype = at::kBool, .dims = {"N"}}, "mask");   // the N of x
+namespace triage {
+
+/// One declared dimension.
+struct Dim {
+  enum class Kind : uint8_t {
+    size,       ///< exactly `size`
+    name,       ///< any size, the same wherever `name` stands in one call
+    attribute,  ///< the size that the caller's object has as attribute `name` (`Dim.hidden` in Lua)
+    broadcast,  ///< any size: this dimension is there to broadcast
+    rest,       ///< any number of dimensions, none too; at most once in a TensorSpec
+  };
+  Kind kind = Kind::size;
+  int64_t value = 0;  ///< of Kind::size
+  std::string name;   ///< of Kind::name and Kind::attribute
+
+  Dim(int64_t size) : value(size) {}                 // NOLINT(google-explicit-constructor)
+  Dim(int size) : value(size) {}                     // NOLINT(google-explicit-constructor)
+  Dim(std::string text);                             // NOLINT(google-explicit-constructor) "..." is Kind::rest
+  Dim(const char* text) : Dim(std::string(text)) {}  // NOLINT(google-explicit-constructor)
+  static Dim attribute(std::string name);
+  static Dim broadcast();
+  friend bool operator==(const Dim&, const Dim&) = default;
+  std::string text() const;  ///< as Lua has it: `512`, `"N"`, `Dim.hidden`, `Broadcast`, `"..."`
+};
+
+/// A declared tensor.
+struct TensorSpec {
+  c10::ScalarType dtype = c10::ScalarType::Float;  ///< of data
+  /// A flags tensor (`error_t`): any carrier, (N, num_words) for the words of the configuration. `dtype` says nothing then.
+  bool flags = false;
+  std::vector<Dim> dims = {"..."};
+  std::optional<c10::Device> device = {};  ///< one without an index stands for all of its kind
+  std::optional<bool> requires_grad = {};
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+
+  /// Throws InputError: a negative size, an empty name, two "...".
+  void validate() const;
+  std::string text() const;  ///< as Lua has it: `Tensor(float32_t, {"N", 512})`
+};
+
+/// The seven kinds of TorchGuard. `validation` is the base; by itself it means a malformed flags tensor.
+enum class ValidationKind : uint8_t {
+  validation,
+  dimension,
+  dtype,
+  device,
+  invalid_parameter,  ///< an argument is no tensor or has the wrong requires_grad; or a declaration cannot be used
+  type,               ///< a result is no tensor or has the wrong requires_grad
+  invalid_return,     ///< the results as a whole: another number than declared, no Result
+};
+/// `DimensionMismatchError`, ...
+const char* to_string(ValidationKind kind) noexcept;
+
+struct ValidationFailure {
+  using Detail = std::variant<std::monostate, int64_t, std::string>;  ///< sizes are integers
+  ValidationKind kind = ValidationKind::validation;
+  std::string function;
+  std::string parameter;  ///< `x`, or `result 2`; empty where it is about neither
+  std::string dim_name;   ///< of a named or attribute dimension
+  Detail expected;
+  Detail actual;
+  std::string message;  ///< complete: kind, function, parameter, dimension, what was expected, what came
+};
+
+/// The base of what is thrown where tensors do not fit their declaration.
+class ValidationError : public InputError {
+ public:
+  explicit ValidationError(ValidationFailure failure) : InputError(failure.message), failure_(std::move(failure)) {}
+  const ValidationFailure& failure() const noexcept { return failure_; }
+
+ private:
+  ValidationFailure failure_;
+};
+class DimensionMismatchError : public ValidationError {
+  using ValidationError::ValidationError;
+};
+class DTypeMismatchError : public ValidationError {
+  using ValidationError::ValidationError;
+};
+class DeviceMismatchError : public ValidationError {
+  using ValidationError::ValidationError;
+};
+class InvalidParameterError : public ValidationError {
+  using ValidationError::ValidationError;
+};
+class TypeMismatchError : public ValidationError {
+  using ValidationError::ValidationError;
+};
+class InvalidReturnTypeError : public ValidationError {
+  using ValidationError::ValidationError;
+};
+/// Throws the class of `failure.kind`.
+[[noreturn]] void throw_validation(ValidationFailure failure);
+
+/// Which tensor of a call is matched: argument 'x', input 'z', result 2.
+struct Subject {
+  enum class Role : uint8_t { argument, input, result };
+  Role role = Role::argument;
+  std::string name;  ///< of a result: its number, from 1
+  std::string text() const;
+  std::string parameter() const { return role == Role::result ? text() : name; }
+};
+
+/// What a match relied on. A match of other tensors comes out the same where all of this is the same.
+struct SizeFact {
+  at::Tensor tensor;
+  int64_t dim = -1;       ///< -1: the number of dimensions
+  at::Tensor other = {};  ///< defined: only that size(dim) is size(other_dim) of `other`; undefined: size(dim) as it is
+  int64_t other_dim = -1;
+};
+
+/// Matches the tensors of one call; names of dimensions are bound by the first tensor that has them. Not thread-safe; make
+/// one for each call.
+class TensorMatcher {
+ public:
+  /// The size that attribute `name` stands for, or what was found instead of one ("nil").
+  using Attribute = std::function<std::variant<int64_t, std::string>(const std::string& name)>;
+
+  /// `num_slots` and the rest of flags tensors follow the global configuration unless `num_slots` is given.
+  explicit TensorMatcher(std::string function, Attribute attribute = {}, std::optional<int64_t> num_slots = {});
+
+  /// Nothing where `tensor` fits. A failure of kind `validation` is a malformed flags tensor: by the configuration's
+  /// strict_validation that is an error or a warning.
+  std::optional<ValidationFailure> match(const at::Tensor& tensor, const TensorSpec& spec, const Subject& subject);
+  /// The same for an argument; throws what does not fit, malformed flags too.
+  void check(const at::Tensor& tensor, const TensorSpec& spec, const std::string& name);
+
+  const std::vector<SizeFact>& facts() const noexcept { return facts_; }
+
+ private:
+  struct Binding {
+    std::string name;
+    at::Tensor tensor;
+    int64_t dim;
+    std::string where;  // "dimension 0 of argument 'x'"
+  };
+  struct Site;  // what one match is about
+  std::optional<ValidationFailure> match_dtype(const Site& site) const;
+  std::optional<ValidationFailure> match_words(const Site& site);
+  std::optional<ValidationFailure> match_shape(const Site& site);
+  std::optional<ValidationFailure> match_dim(const Site& site, const Dim& dim, int64_t index);
+  std::optional<ValidationFailure> match_name(const Site& site, const Dim& dim, int64_t index);
+  std::optional<ValidationFailure> match_place(const Site& site) const;
+  ValidationFailure failure(const Site& site, ValidationKind kind, ValidationFailure::Detail expected,
+                            ValidationFailure::Detail actual, const std::string& what) const;
+
+  std::string function_;
+  Attribute attribute_;
+  std::optional<int64_t> num_slots_;
+  std::vector<Binding> bindings_;
+  std::vector<SizeFact> facts_;
+};
+
+}  // namespace triage

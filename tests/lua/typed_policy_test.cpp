@@ -1,0 +1,218 @@
+// Declared tensors in policies, as a host sees them: signatures, tensorcheck in captured code, what is thrown and warned.
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+using triage::Policy;
+using triage::Runtime;
+
+namespace {
+
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+
+Runtime& runtime() {
+  static Runtime instance;
+  return instance;
+}
+
+Policy load(const std::string& source) { return runtime().load_source(source, "typed.lua"); }
+
+template <typename E, typename Call>
+std::string said(const Call& call) {
+  try {
+    call();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "(nothing was thrown)";
+}
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Collects LibTorch's warnings while alive.
+class Warnings : public c10::WarningHandler {
+ public:
+  Warnings() : previous_(c10::WarningUtils::get_warning_handler()) { c10::WarningUtils::set_warning_handler(this); }
+  ~Warnings() override { c10::WarningUtils::set_warning_handler(previous_); }
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+  std::vector<std::string> texts;
+
+ private:
+  c10::WarningHandler* previous_;
+};
+
+const char* const typed = R"(
+  return policy {
+    name = "repair",
+    signature = {z = Tensor(float32_t, {"N", 4}), w = Tensor(float32_t, {"N", 1})},
+    run = function(z, w, extra)
+      local f = flag_nan_and_inf(z, "typed")
+      return fix(z * w, f, "typed")
+    end,
+  })";
+
+}  // namespace
+
+TEST_CASE("T20, T32: a typed policy serves every batch with one graph") {
+  Policy policy = load(typed);
+  for (int64_t rows : {3, 0, 1, 2, 31, 32, 33}) {
+    at::Tensor z = at::randn({4, rows}).t(), w = at::ones({rows, 1});
+    if (rows) z[0][1] = nan_value;
+    auto [y, f] = policy.run<2>({z, w, z});
+    CHECK(at::isfinite(y).all().item<bool>());
+    CHECK(triage::has_err(f) == (rows > 0));
+  }
+  CHECK(policy.graphs().size() == 1);
+  CHECK(policy.graph_breaks().empty());
+  CHECK(holds(policy.graphs()[0].guards, "w: size(0) == z: size(0)"));
+}
+
+TEST_CASE("T20: an input that does not fit the signature is the host's mistake, whatever on_error says") {
+  triage::RuntimeOptions options;
+  options.on_error = triage::OnError::pass_through;
+  Runtime careless(options);
+  Policy policy = careless.load_source(typed, "typed.lua");
+  const at::Tensor z = at::ones({3, 4}), w = at::ones({3, 1});
+  for (int round = 0; round < 2; ++round) {  // before and after there is a graph
+    CHECK(
+        said<triage::DimensionMismatchError>([&] {
+          policy.run({at::ones({3, 5}), w, z});
+        }) ==
+        "DimensionMismatchError: policy 'repair': input 'z': dimension 1: expected 4, got 5; it is float32 (3, 5) and "
+        "declared Tensor(float32_t, {\"N\", 4})");
+    CHECK(holds(said<triage::InputError>([&] {
+                  policy.run({z, at::ones({2, 1}), z});
+                }),
+                "input 'w': dimension 0 ('N', as dimension 0 of input 'z'): expected 3, got 2"));
+    CHECK_THROWS_AS(policy.run({z.to(at::kDouble), w, z}), triage::DTypeMismatchError);
+    CHECK_THROWS_AS(policy.prepare({z, at::ones({2, 1}), z}), triage::ValidationError);
+    policy.run({z, w, z});
+  }
+  CHECK(policy.graphs().size() == 1);
+}
+
+TEST_CASE("T20: a policy that runs as a script is held to its signature on every call") {
+  Policy policy = load(
+      "return policy {signature = {z = Tensor(float32_t, {\"N\", 2})}, run = function(z) return z * z:sum():item() "
+      "end}");
+  CHECK(policy.run({at::ones({1, 2})})[0].equal(at::ones({1, 2}) * 2));
+  CHECK_FALSE(policy.graph_breaks().empty());
+  CHECK_THROWS_AS(policy.run({at::ones({1, 3})}), triage::DimensionMismatchError);
+}
+
+TEST_CASE("T20: the signature of a policy shows the types of its inputs") {
+  const triage::Signature signature = load(typed).signature();
+  REQUIRE(signature.input_types.size() == 3);
+  CHECK(signature.input_types[0]->text() == "Tensor(float32_t, {\"N\", 4})");
+  CHECK(signature.input_types[1]->dims.size() == 2);
+  CHECK_FALSE(signature.input_types[2].has_value());
+}
+
+TEST_CASE("T20: a signature that cannot be used is refused at load") {
+  const auto refused = [](const std::string& signature) {
+    return said<triage::LoadError>(
+        [&] { load("return policy {signature = " + signature + ", run = function(z) return z end}"); });
+  };
+  CHECK(holds(refused("{q = Tensor(float32_t)}"), "'q' is no input of the policy"));
+  CHECK(holds(refused("{Tensor(float32_t)}"), "an entry has no name"));
+  CHECK(holds(refused("{z = float32_t}"), "'z': expected a type such as Tensor("));
+  CHECK(holds(refused("{z = Tensor(float32_t, {Dim.hidden})}"), "Dim.hidden is an attribute of `self`"));
+  CHECK(holds(refused("3"), "expected a table of inputs and their types"));
+}
+
+TEST_CASE("T20: a reload keeps the types that hosts rely on") {
+  const auto source = [](const std::string& signature) {
+    return "return policy {" + signature + " run = function(z) return z * 1 end}";
+  };
+  Policy policy = load(source("signature = {z = Tensor(float32_t, {\"N\", 4})},"));
+  policy.run({at::ones({2, 4})});
+  CHECK((policy.replace(source("signature = {z = Tensor(float32_t, {\"N\", 5})},")) == triage::Reload::refused));
+  CHECK(holds(policy.version().last_error->message, "the type of input 'z' from Tensor(float32_t, {\"N\", 4}) to"));
+  CHECK((policy.replace(source("")) == triage::Reload::swapped));
+  policy.run({at::ones({2, 7})});  // no type any more
+  CHECK((policy.replace(source("signature = {z = Tensor(float32_t, {\"N\", 4})}, ")) == triage::Reload::refused));
+  CHECK(holds(policy.version().last_error->message, "input 'z': dimension 1: expected 4, got 7"));
+}
+
+TEST_CASE("T20: flags among the inputs: malformed ones are warned of, or refused when validation is strict") {
+  Policy policy = load(R"(
+    return policy {
+      signature = {f = Tensor(error_t, {"N", "words"}), z = Tensor(float32_t, {"N", 2})},
+      run = function(f, z) return z * 1 end,
+    })");
+  const at::Tensor z = at::ones({3, 2});
+  policy.run({triage::err::new_t(3), z});
+  policy.run({triage::err::new_t(33), at::ones({33, 2})});
+  CHECK(policy.graphs().size() == 1);
+  policy.run({triage::err::new_t(4), z});
+  policy.run({triage::err::new_t(4), z});
+  CHECK(policy.graphs().size() == 2);  // a graph for these sizes alone
+  triage::ErrorConfig strict = triage::get_config();
+  strict.strict_validation = true;
+  const triage::ScopedConfig scope(strict);
+  CHECK(holds(said<triage::ValidationError>([&] {
+                policy.run({triage::err::new_t(4), z});
+              }),
+              "ValidationError: policy"));
+  CHECK(policy.run({triage::err::new_t(3), z})[0].equal(z));
+}
+
+TEST_CASE("T20, T32: tensorcheck in a captured policy costs no graph for another batch") {
+  Policy policy = load(R"(
+    local head = {inputs = 4, classes = 3, _fx_path = "head"}
+    local weight = torch.ones({3, 4})
+    local forward = tensorcheck(function(x) return torch.linear(x, weight):softmax(-1), err.new(x) end, {
+      name = "head.forward", self = head,
+      args = {x = Tensor(float32_t, {"N", Dim.inputs})},
+      returns = {Tensor(float32_t, {"N", Dim.classes}), Tensor(error_t, {"N", "words"})},
+    })
+    return policy {
+      fullgraph = true,
+      run = function(x) return forward(x) end,
+    })");
+  for (int64_t rows : {3, 0, 1, 2, 31, 32, 33}) {
+    at::Tensor x = at::randn({rows, 4});
+    if (rows) x[rows - 1][0] = nan_value;
+    auto [y, f] = policy.run<2>({x});
+    CHECK(y.size(0) == rows);
+    CHECK(triage::has_err(f) == (rows > 0));
+    if (rows) CHECK(triage::flags::unpack(f, rows - 1)[0].location_name == "head");
+  }
+  REQUIRE(policy.graphs().size() == 1);
+  // Nothing of the checks is left in the graph: linear, softmax, new flags, detection.
+  CHECK(policy.graphs()[0].graph->nodes().size() == 4);
+  CHECK(holds(
+      said<triage::PolicyError>([&] {
+        policy.run({at::ones({2, 5})});
+      }),
+      "typed.lua:11: DimensionMismatchError: head.forward: argument 'x': dimension 1 (Dim.inputs): expected 4, got 5"));
+}
+
+TEST_CASE("T20: a malformed flags result is warned of once for each place") {
+  Warnings warnings;
+  Policy policy = load(R"(
+    local forward = tensorcheck(function(x) return x * 1, err.new_t(2) end, {
+      name = "forward", returns = {Tensor(float32_t, {"N", "D"}), Tensor(error_t, {"N", "words"})},
+    })
+    return function(x) return forward(x) end)");
+  for (int64_t rows : {3, 4, 5}) CHECK(policy.run({at::ones({rows, 2})})[0].size(0) == rows);
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(holds(warnings.texts[0],
+              "ValidationError: forward: result 2: a malformed flags tensor, dimension 0 ('N', as "
+              "dimension 0 of result 1): expected 3, got 2"));
+  CHECK(holds(warnings.texts[0], "with strict_validation this is an error"));
+}
+
+TEST_CASE("T24: a budget that runs out is no Result") {
+  triage::RuntimeOptions options;
+  options.limits.instructions = 200'000;
+  Runtime limited(options);
+  Policy policy = limited.load_source(
+      "return function(z) return z * as_result(function() while true do end end)():unwrap_or(2) end", "loop.lua");
+  CHECK_THROWS_AS(policy.run({at::ones({2})}), triage::LimitError);
+}
