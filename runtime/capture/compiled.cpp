@@ -149,6 +149,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
   entry->compile_seconds = seconds_since(start);
+  guards.add_variables(*entry->graph);
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));

@@ -237,6 +237,7 @@ int cuda(lua_State* L) {
 
 int requires_grad_(lua_State* L) {
   check_tensor(L, 1).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
+  ++context(L).epoch;  // captured graphs depend on it
   lua_settop(L, 1);
   return 1;
 }
