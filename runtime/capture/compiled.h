@@ -37,7 +37,7 @@ struct Guards {
     std::vector<int64_t> sizes;
   };
   std::vector<Input> inputs;
-  std::vector<Size> sizes;                // sizes that the script read
+  std::vector<Size> sizes;  // sizes that the script read
   std::vector<Variable> variables;
   uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
   bool grad_mode;

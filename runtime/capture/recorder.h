@@ -56,7 +56,7 @@ class Recorder {
   uint64_t serial() const noexcept { return serial_; }
   bool is_flags(const at::Tensor& tensor) const;
   bool is_param(const at::Tensor& tensor) const;
-  bool knows(const at::Tensor& tensor) const;  // an input, or made during this capture
+  bool knows(const at::Tensor& tensor) const;        // an input, or made during this capture
   bool is_captured(const at::Tensor& tensor) const;  // an input, or computed during this capture
   /// The script made a tensor of numbers that stand in it: nobody else can change it. Any other tensor that no operator of
   /// the capture gave is a variable of the graph.

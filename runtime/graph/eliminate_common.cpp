@@ -75,8 +75,7 @@ void merge_constants(Graph& graph) {
   Replacements replacements;
   std::unordered_map<std::string, Value*> seen;
   for (const auto& constant : graph.constants()) {
-    auto [first, fresh] =
-        seen.emplace(key_of(constant) + (constant.value->is_flags ? "flags" : ""), constant.value);
+    auto [first, fresh] = seen.emplace(key_of(constant) + (constant.value->is_flags ? "flags" : ""), constant.value);
     if (!fresh) replacements[constant.value] = first->second;
   }
   replace_uses(graph, replacements);

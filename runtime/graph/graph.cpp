@@ -123,7 +123,8 @@ Graph Graph::clone() const {
     return fresh;
   };
   for (const auto& input : inputs_) copy.inputs_.push_back({copied(input.value), input.kind});
-  for (const auto& constant : constants_) copy.constants_.push_back({copied(constant.value), constant.tensor, constant.variable});
+  for (const auto& constant : constants_)
+    copy.constants_.push_back({copied(constant.value), constant.tensor, constant.variable});
   for (const auto& node : nodes_) {
     auto twin = std::make_unique<Node>(Node{node->op, {}, {}, node->source});
     for (const auto& operand : node->operands) twin->operands.push_back(mapped(operand, map));

@@ -196,7 +196,9 @@ TEST_CASE("T31: guard_grad is the identity forward and stops non-finite gradient
   CHECK(g[3].equal(at::tensor({1.0f, 0.0f})));
 }
 
-TEST_CASE("T31: guard_grad leaves alone what holds no row for each sample, and guards everything where the batch is selected") {
+TEST_CASE(
+    "T31: guard_grad leaves alone what holds no row for each sample, and guards everything where the batch is "
+    "selected") {
   auto op = c10::Dispatcher::singleton()
                 .findSchemaOrThrow("triage::guard_grad", "")
                 .typed<Tensor(const Tensor&, const Tensor&)>();

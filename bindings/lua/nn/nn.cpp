@@ -36,15 +36,15 @@ int convert_data(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
   const auto dtype = test_dtype(L, 2);
   if (!lua_isnil(L, 2) && !(dtype && (at::isFloatingType(*dtype) || at::isComplexType(*dtype))))
-    throw std::invalid_argument("module:to: expected a floating point dtype such as torch.float64, or a device such as \"cpu\", got " +
-                                describe(L, 2));
+    throw std::invalid_argument(
+        "module:to: expected a floating point dtype such as torch.float64, or a device such as \"cpu\", got " +
+        describe(L, 2));
   std::optional<c10::Device> device;
   if (lua_type(L, 3) == LUA_TSTRING) device = parse_device(lua_tostring(L, 3));
   const auto converted = [&](const at::Tensor& from) {
     const bool is_number = from.is_floating_point() || from.is_complex();
-    return from.detach().to(from.options()
-                                .device(device.value_or(from.device()))
-                                .dtype(dtype && is_number ? *dtype : from.scalar_type()));
+    return from.detach().to(
+        from.options().device(device.value_or(from.device())).dtype(dtype && is_number ? *dtype : from.scalar_type()));
   };
   tensor.set_data(converted(tensor));
   if (tensor.grad().defined()) {

@@ -130,7 +130,8 @@ std::vector<at::Tensor> read_parameters(lua_State* L, int index) {
     const std::string which = "parameter " + std::to_string(i);
     if (!tensor) throw std::invalid_argument(which + " is " + describe(L, -1) + ", expected a tensor");
     if (!tensor->is_leaf())
-      throw std::invalid_argument(which + " is the result of an operation, and nothing would be trained; pass the tensors of "
+      throw std::invalid_argument(which +
+                                  " is the result of an operation, and nothing would be trained; pass the tensors of "
                                   "model:parameters()");
     for (const at::Tensor& other : parameters)
       if (other.is_same(*tensor)) throw std::invalid_argument(which + " is in the list twice");
@@ -224,8 +225,9 @@ int step(lua_State* L) {
     lua_call(L, 0, 1);
   }
   if (!has_gradients(*holder.optimizer))
-    throw std::runtime_error("optim." + holder.name +
-                             ": step: no parameter has a gradient, so nothing would change; call loss:backward() first");
+    throw std::runtime_error(
+        "optim." + holder.name +
+        ": step: no parameter has a gradient, so nothing would change; call loss:backward() first");
   holder.optimizer->step();
   return closure ? 1 : 0;
 }

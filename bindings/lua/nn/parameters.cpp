@@ -23,7 +23,8 @@ using Parameters = torch::OrderedDict<std::string, at::Tensor>;
 /// Before they are made: they draw random numbers, which one graph cannot hold, and take memory.
 void prepare(lua_State* L, std::initializer_list<int64_t> sizes) {
   if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("a new layer draws its weights", "Make modules before the compiled code, and call them in it.");
+    recorder->graph_break("a new layer draws its weights",
+                          "Make modules before the compiled code, and call them in it.");
   int64_t bytes = sizeof(float);
   for (int64_t size : sizes)
     if (size > 0 && __builtin_mul_overflow(bytes, size, &bytes)) bytes = std::numeric_limits<int64_t>::max();
@@ -105,12 +106,10 @@ int attention(lua_State* L) {
 }  // namespace
 
 void add_parameters(lua_State* L) {
-  static const luaL_Reg functions[] = {{"linear_parameters", guarded<linear>},
-                                       {"conv2d_parameters", guarded<conv2d>},
-                                       {"layer_norm_parameters", guarded<layer_norm>},
-                                       {"embedding_parameters", guarded<embedding>},
-                                       {"attention_parameters", guarded<attention>},
-                                       {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {
+      {"linear_parameters", guarded<linear>},         {"conv2d_parameters", guarded<conv2d>},
+      {"layer_norm_parameters", guarded<layer_norm>}, {"embedding_parameters", guarded<embedding>},
+      {"attention_parameters", guarded<attention>},   {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
 }
 

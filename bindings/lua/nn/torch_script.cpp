@@ -76,8 +76,9 @@ int load_script(lua_State* L) {
   try {
     module = torch::jit::load(path);
   } catch (const c10::Error& error) {
-    throw std::runtime_error("nn.load: cannot read '" + path + "' as a TorchScript module (what torch.jit.save writes): " +
-                             error.what_without_backtrace());
+    throw std::runtime_error(
+        "nn.load: cannot read '" + path +
+        "' as a TorchScript module (what torch.jit.save writes): " + error.what_without_backtrace());
   }
   push_tree(L, *module);
   return 1;
@@ -108,8 +109,9 @@ c10::IValue read_argument(lua_State* L, int index) {
       return tensors;
     }
     default:
-      throw std::invalid_argument("a TorchScript module takes tensors, lists of them, numbers, booleans, strings and nil; got " +
-                                  describe(L, index));
+      throw std::invalid_argument(
+          "a TorchScript module takes tensors, lists of them, numbers, booleans, strings and nil; got " +
+          describe(L, index));
   }
 }
 
@@ -138,8 +140,9 @@ void push_value(lua_State* L, const c10::IValue& value) {
 int call_script(lua_State* L) {
   Module& module = check_script(L, 1);
   if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("a TorchScript module runs operators that capture does not see",
-                          "Call it before or after the compiled code, or build its layers with nn and load_state_dict.");
+    recorder->graph_break(
+        "a TorchScript module runs operators that capture does not see",
+        "Call it before or after the compiled code, or build its layers with nn and load_state_dict.");
   const auto method = module.find_method("forward");
   if (!method) throw std::invalid_argument("this TorchScript module has no `forward`; call the module that holds it");
   std::vector<c10::IValue> arguments;

@@ -17,19 +17,51 @@ using Names = std::set<std::string_view>;
 
 const Names kSearches = {"flag_nan", "flag_inf", "flag_nan_and_inf"};
 const Names kAsks = {"isnan", "isinf", "isfinite", "isposinf", "isneginf"};
-const Names kWeighs = {"linear",   "matmul", "mm",     "mv",     "bmm",      "addmm",      "addmv",      "baddbmm",
-                       "bilinear", "einsum", "conv1d", "conv2d", "conv3d",   "layer_norm", "group_norm", "batch_norm",
-                       "dot",      "inner",  "conv_transpose1d", "conv_transpose2d", "instance_norm"};
+const Names kWeighs = {"linear",
+                       "matmul",
+                       "mm",
+                       "mv",
+                       "bmm",
+                       "addmm",
+                       "addmv",
+                       "baddbmm",
+                       "bilinear",
+                       "einsum",
+                       "conv1d",
+                       "conv2d",
+                       "conv3d",
+                       "layer_norm",
+                       "group_norm",
+                       "batch_norm",
+                       "dot",
+                       "inner",
+                       "conv_transpose1d",
+                       "conv_transpose2d",
+                       "instance_norm"};
 const Names kLayers = {"nn.Linear",     "nn.Conv2d", "nn.LayerNorm", "nn.MultiheadAttention",
                        "nn.Sequential", "nn.Module", "nn.load"};
 /// Results that hold no bad value of their argument: repaired, chosen by another rule, or no data at all.
-const Names kEndsHere = {"nan_to_num", "where",      "masked_fill", "masked_scatter", "index",      "index_select",
-                         "isnan",      "isinf",      "isfinite",    "isposinf",       "isneginf",   "zeros_like",
-                         "ones_like",  "full_like",  "rand_like",   "randn_like",     "empty_like", "new_zeros",
-                         "new_ones",   "new_full",   "size",        "dim",            "numel",      "item",
-                         "totable",    "any",        "all",         "eq",             "ne",         "lt",
-                         "le",         "gt",         "ge",          "argmax",         "argmin",     "nonzero",
-                         "is_tensor",  "masked_select", "nanmean",  "nansum",         "nanmedian",  "requires_grad_"};
+const Names kEndsHere = {"nan_to_num",  "where",
+                         "masked_fill", "masked_scatter",
+                         "index",       "index_select",
+                         "isnan",       "isinf",
+                         "isfinite",    "isposinf",
+                         "isneginf",    "zeros_like",
+                         "ones_like",   "full_like",
+                         "rand_like",   "randn_like",
+                         "empty_like",  "new_zeros",
+                         "new_ones",    "new_full",
+                         "size",        "dim",
+                         "numel",       "item",
+                         "totable",     "any",
+                         "all",         "eq",
+                         "ne",          "lt",
+                         "le",          "gt",
+                         "ge",          "argmax",
+                         "argmin",      "nonzero",
+                         "is_tensor",   "masked_select",
+                         "nanmean",     "nansum",
+                         "nanmedian",   "requires_grad_"};
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
@@ -155,12 +187,12 @@ class Follower {
 
   void warn(const Expression& e, const Search& search, bool operation, const std::string& path) {
     const std::string into = !operation ? "a layer" : path.empty() ? "`" + e.text + "`" : "`" + path + "`";
-    warnings_.push_back(
-        {e.line, e.column,
-         "'" + search.variable + "' was searched for bad rows by " + search.by + " in line " +
-             std::to_string(search.line) + " and goes into " + into +
-             " unrepaired: one bad row makes the gradient of the weight NaN (0 * NaN is NaN), whatever masks the output "
-             "later; repair it first (fix, err.take_ok_p, err.replace, nan_to_num)"});
+    warnings_.push_back({e.line, e.column,
+                         "'" + search.variable + "' was searched for bad rows by " + search.by + " in line " +
+                             std::to_string(search.line) + " and goes into " + into +
+                             " unrepaired: one bad row makes the gradient of the weight NaN (0 * NaN is NaN), whatever "
+                             "masks the output "
+                             "later; repair it first (fix, err.take_ok_p, err.replace, nan_to_num)"});
   }
 
   bool is_call_of_layer(const Expression& e) const {

@@ -38,11 +38,19 @@ int push_guard(lua_State* L, bool enabled) {
   return 1;
 }
 
+/// A function, or what can be called like one, such as a module.
+void check_callable(lua_State* L, int index, const std::string& who) {
+  if (lua_isfunction(L, index)) return;
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
+    throw std::invalid_argument(who + ": expected a function, got " + describe(L, index));
+  lua_pop(L, 1);
+}
+
 /// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` returns a guard for a block. The mode goes
 /// back when fn fails, too: the destructor runs because this Lua is compiled as C++.
 int in_mode(lua_State* L, bool enabled) {
   if (lua_gettop(L) == 0) return push_guard(L, enabled);
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  check_callable(L, 1, enabled ? "torch.enable_grad" : "torch.no_grad");
   c10::AutoGradMode mode(enabled);
   lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
   return lua_gettop(L);
@@ -133,8 +141,7 @@ int autocast(lua_State* L) {
     lua_setmetatable(L, -2);
     return 1;
   }
-  if (!lua_isfunction(L, next))
-    throw std::invalid_argument("torch.autocast: expected a device, options, and a function; got " + describe(L, next));
+  check_callable(L, next, "torch.autocast");
   const AutocastMode scope(device, mode);
   lua_call(L, lua_gettop(L) - next, LUA_MULTRET);
   return lua_gettop(L) - next + 1;
