@@ -1,6 +1,7 @@
--- Training where some samples are bad. Every eighth digit comes with a broken pixel: NaN, Inf, or a number so large that the
--- square of an activation overflows. The model finds the bad samples where they show, repairs them there, and the loss is that of the
--- good ones: no parameter ever becomes NaN, and the good samples have the gradients they would have without the bad ones.
+-- Training where some samples are bad. Every eighth digit comes with a broken pixel: NaN, Inf, or a number so large
+-- that the square of an activation overflows. The model finds the bad samples where they show and repairs them there,
+-- and the loss is that of the good ones: no parameter ever becomes NaN, and the good samples have the gradients they
+-- would have without the bad ones.
 --
 --   triage exec examples/training/train.lua [examples/data/digits.npy]
 local path = arg[1] or "examples/data/digits.npy"

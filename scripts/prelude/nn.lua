@@ -3,15 +3,15 @@
 local core = ...
 local globals = _G
 local rawget, rawset, setmetatable, tostring = rawget, rawset, setmetatable, tostring
-local concat, insert, remove = table.concat, table.insert, table.remove
+local concat, insert, remove, sort = table.concat, table.insert, table.remove, table.sort
 local gsub = string.gsub
 local arguments = core.arguments
 
 local nn = {}
 local Module = {}   -- the methods of every module
 
--- What is kept of each module besides its fields: `name` of its class, `describe` for tostring, the `order` in which its
--- fields were first assigned; of a TorchScript module also its `fields`, which it cannot change, and the `script`.
+-- What is kept of each module besides its fields: `name` of its class, `describe` for tostring, the `order` in which
+-- its fields were first assigned; of a TorchScript module also its `fields`, which it cannot change, and the `script`.
 local states = setmetatable({}, {__mode = "k"})
 -- Tensors that are parameters or buffers by what was said of them, whatever they are assigned to.
 local kinds = setmetatable({}, {__mode = "k"})
@@ -336,14 +336,15 @@ local function check_state(name, own, given, strict)
     end
   end
   if strict and #missing + #unexpected > 0 then
-    table.sort(missing)
-    table.sort(unexpected)
+    sort(missing)
+    sort(unexpected)
     core.fail(("%s:load_state_dict: missing: %s; unexpected: %s ({strict = false} takes what fits)"):format(name,
       #missing > 0 and concat(missing, ", ") or "none", #unexpected > 0 and concat(unexpected, ", ") or "none"))
   end
 end
 
---- Copies values into the parameters and buffers, which stay the same tensors. Nothing is copied when anything does not fit.
+--- Copies values into the parameters and buffers, which stay the same tensors. When anything does not fit, nothing is
+--- copied.
 function Module:load_state_dict(given, options)
   local state = check_self(self, "load_state_dict")
   options = arguments.options("load_state_dict", options, load_options)
@@ -408,13 +409,32 @@ end
 
 local plain_class = class_of(Module)
 
---- An empty module, whose fields and `forward` are then assigned. The name is what tostring shows.
-function nn.Module(name)
-  if name ~= nil and type(name) ~= "string" then
-    core.fail("nn.Module: expected a name, or nothing, got " .. core.describe(name)
-      .. "; assign the fields one by one: their order counts")
+--- Fields of a table constructor come in no order of their own: those of one are assigned by their names.
+local function assign_all(module, values)
+  local names = {}
+  for name in next, values do
+    if type(name) ~= "string" then
+      core.fail("nn.Module: expected fields with names, got " .. core.describe(name) .. " as one of them")
+    end
+    insert(names, name)
   end
-  return new(plain_class, name or "Module")
+  sort(names)
+  for _, name in ipairs(names) do
+    module[name] = values[name]
+  end
+  return module
+end
+
+--- A module whose fields, `forward` among them, are given or then assigned. The name is what tostring shows.
+function nn.Module(name, values)
+  if type(name) == "table" and values == nil and not is_module(name) then
+    name, values = nil, name
+  end
+  if name ~= nil and type(name) ~= "string" or values ~= nil and type(values) ~= "table" then
+    core.fail(("nn.Module: expected a name and a table of fields, either or none, got %s and %s")
+      :format(core.describe(name), core.describe(values)))
+  end
+  return assign_all(new(plain_class, name or "Module"), values or {})
 end
 
 local parameter_options = {requires_grad = true}
@@ -488,5 +508,5 @@ if core.load_script then
   end
 end
 
-core.modules = {is = is_module, check = check_module, class_of = class_of, new = new, fields = fields}
+core.modules = {is = is_module, check = check_module, class_of = class_of, new = new, fields = fields, nn = nn}
 globals.nn = nn

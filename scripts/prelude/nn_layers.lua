@@ -2,7 +2,7 @@
 local core = ...
 local arguments = core.arguments
 local modules = core.modules
-local nn = nn
+local nn = modules.nn
 local torch = torch
 local type = type
 local new, class_of = modules.new, modules.class_of

@@ -31,7 +31,7 @@ local functions = {
 
 local bad_row <const> = 1
 
---- The ways to run fn on the rows that `ok` marks and leave the others. Each gets z and the mask, and gives a result like z.
+--- The ways to run fn on the rows that `ok` marks and leave the others. Each gets z and the mask.
 local branches = {
   map_ok = function(fn, z, ok) return err.map_ok(push(err.new(z), err.NAN, 1, {where = ~ok}), z, fn) end,
   map_err = function(fn, z, ok) return err.map_err(push(err.new(z), err.NAN, 1, {where = ok}), z, fn) end,
@@ -163,7 +163,8 @@ end)
 
 test("T11 T31: what is upstream of a branch stays finite", function()
   local weight = torch.ones({3}, {dtype = torch.float64, requires_grad = true})
-  for _, way in ipairs(ways(function(z, ok) return branches.map_ok(function(v) return v:log() end, z * weight, ok) end)) do
+  local function log(v) return v:log() end
+  for _, way in ipairs(ways(function(z, ok) return branches.map_ok(log, z * weight, ok) end)) do
     weight.grad = nil
     local z = sample(0.0)
     way[2](z, every_row_but_the_bad(z)):sum():backward()

@@ -1,4 +1,4 @@
--- The seed's training example: flags in forward, repair where they are found, loss over the good samples, backward, step.
+-- Training with flags: recorded in forward, repaired where they are found, loss over the good samples, backward, step.
 
 local function safe_model()
   local model = nn.Module("SafeModel")
