@@ -67,6 +67,9 @@ class Planner {
   Slot slot_of(const Value* value, graph::Kind kind, const Node& user) {
     if (auto constant = constants_.find(value); constant != constants_.end()) {
       if (kind == graph::Kind::tensor) return {Slot::From::constant, kind, constant->second};
+      if (graph_.is_variable(value))
+        throw GraphError("graph `" + graph_.name() + "`: variable `%" + value->name +
+                         "` stands where a number is wanted, and may change; make it an input");
       return constant_slot(graph::read_number(plan_.constants[constant->second].toTensor(), kind));
     }
     Register at = registers_.at(value);

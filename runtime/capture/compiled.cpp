@@ -162,6 +162,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
   entry->compile_seconds = seconds_since(start);
+  guards.add_variables(*entry->graph);
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   for (const auto& same : captured.same_sizes)
     guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});

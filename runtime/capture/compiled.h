@@ -37,15 +37,24 @@ struct Guards {
     size_t other;
     int64_t other_dim;
   };
+  /// A tensor that the graph holds and others may write to: its values are read anew on every run, all else is fixed.
+  struct Variable {
+    at::Tensor tensor;
+    Input kind;
+    std::vector<int64_t> sizes;
+  };
   std::vector<Input> inputs;
-  std::vector<Size> sizes;                // sizes that the script read
-  std::vector<SameSize> same_sizes;       // sizes that must be equal, whatever they are
+  std::vector<Size> sizes;           // sizes that the script read
+  std::vector<SameSize> same_sizes;  // sizes that must be equal, whatever they are
+  std::vector<Variable> variables;
   uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
   bool grad_mode;
   caffe2::TypeMeta default_dtype;
+  uint64_t autocast;  // compat::autocast_state
   uint64_t config_epoch;
 
   static Guards of(at::ArrayRef<at::Tensor> inputs);
+  void add_variables(const graph::Graph& graph);
   bool hold(at::ArrayRef<at::Tensor> inputs) const noexcept;
   /// The first guard that fails, for a person ("tensor 'x' size mismatch at index 1. expected 3, actual 4").
   std::string failure(at::ArrayRef<at::Tensor> inputs, const std::vector<std::string>& names) const;

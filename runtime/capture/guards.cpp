@@ -5,6 +5,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/config.h>
 
+#include "runtime/compat/autocast.h"
+
 #include <sstream>
 
 #include "runtime/graph/describe.h"
@@ -26,6 +28,9 @@ bool holds(const Guards::Input& guard, const at::Tensor& tensor) noexcept {
 }
 
 std::string name_of(caffe2::TypeMeta dtype) { return graph::dtype_name(dtype.toScalarType()); }
+bool holds(const Guards::Variable& variable) noexcept {
+  return holds(variable.kind, variable.tensor) && variable.tensor.sizes() == variable.sizes;
+}
 
 std::string name_of(size_t input, const std::vector<std::string>& names) {
   return input < names.size() ? names[input] : "#" + std::to_string(input);
@@ -41,15 +46,23 @@ Guards Guards::of(at::ArrayRef<at::Tensor> inputs) {
   guards.excluded_keys = thread_state.excluded_.raw_repr();
   guards.grad_mode = c10::GradMode::is_enabled();
   guards.default_dtype = c10::get_default_dtype();
+  guards.autocast = compat::autocast_state();
   guards.config_epoch = triage::config_epoch();
   return guards;
+}
+
+void Guards::add_variables(const graph::Graph& graph) {
+  for (const graph::Constant& constant : graph.constants())
+    if (constant.variable)
+      variables.push_back({constant.tensor, guard_of(constant.tensor), constant.tensor.sizes().vec()});
 }
 
 bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
   if (tensors.size() != inputs.size() || config_epoch != triage::config_epoch()) return false;
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
   if (included_keys != thread_state.included_.raw_repr() || excluded_keys != thread_state.excluded_.raw_repr() ||
-      grad_mode != c10::GradMode::is_enabled() || default_dtype != c10::get_default_dtype())
+      grad_mode != c10::GradMode::is_enabled() || default_dtype != c10::get_default_dtype() ||
+      (autocast && autocast != compat::autocast_state()))  // whether it is on, the keys above say
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!holds(inputs[i], tensors[i])) return false;
@@ -59,6 +72,8 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
     if (tensors[same.input].unsafeGetTensorImpl()->size(same.dim) !=
         tensors[same.other].unsafeGetTensorImpl()->size(same.other_dim))
       return false;
+  for (const Variable& variable : variables)
+    if (!holds(variable)) return false;
   return true;
 }
 
@@ -100,6 +115,9 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
         << " was that of tensor '" << name_of(same.other, names) << "' at index " << same.other_dim << ", now " << b;
     return out.str();
   }
+  for (const Variable& variable : variables)
+    if (!holds(variable))
+      return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
   if (config_epoch != triage::config_epoch()) return "the flags configuration changed";
   if (grad_mode != c10::GradMode::is_enabled())
     return grad_mode ? "grad mode was on, is off" : "grad mode was off, is on";

@@ -1,5 +1,6 @@
 #include "runtime/capture/recorder.h"
 
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/rules.h"
 
@@ -87,6 +88,8 @@ void for_each_tensor(const std::vector<c10::IValue>& arguments, const Visit& vis
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (ProtectInputs::active()) ProtectInputs::check(op, stack);
+  BranchGuard* branch = BranchGuard::current();
+  if (branch) branch->guard_arguments(op, stack);
   FlagsTracker* tracker = current_tracker;
   const bool moved = tracker && tracker->any_flags(op, stack);
   if (Recorder* recorder = Recorder::current())
@@ -94,6 +97,7 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   else
     op.callBoxed(&stack);
   if (tracker) tracker->observe(op, moved, stack);
+  if (branch) branch->note_results(op, stack);
 }
 
 FlagsTracker::FlagsTracker() : previous_(current_tracker) { current_tracker = this; }
@@ -225,6 +229,13 @@ bool Recorder::is_param(const at::Tensor& tensor) const {
 
 bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tensor.unsafeGetTensorImpl()) != 0; }
 
+bool Recorder::is_captured(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() && found->second.branch >= 0;
+}
+
+void Recorder::add_literal(const at::Tensor& tensor) { literals_[tensor.unsafeGetTensorImpl()] = tensor; }
+
 bool Recorder::shares_memory(const at::Tensor& tensor) const {
   for (const auto& [impl, entry] : traced_)
     if (impl != tensor.unsafeGetTensorImpl() && entry.tensor.has_storage() && entry.tensor.is_alias_of(tensor))
@@ -347,9 +358,10 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
 graph::Value* Recorder::value_of(const at::Tensor& tensor) {
   auto found = traced_.find(tensor.unsafeGetTensorImpl());
   if (found != traced_.end()) return found->second.value;
-  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // from before the capture: a constant of the graph
+  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // no result of the capture: the graph holds the tensor itself
   entry.tensor = tensor;
-  entry.value = graph_.add_constant(tensor);
+  entry.value =
+      literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(tensor) : graph_.add_variable(tensor);
   entry.branch = -1;
   return entry.value;
 }

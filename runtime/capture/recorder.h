@@ -65,7 +65,11 @@ class Recorder {
   uint64_t serial() const noexcept { return serial_; }
   bool is_flags(const at::Tensor& tensor) const;
   bool is_param(const at::Tensor& tensor) const;
-  bool knows(const at::Tensor& tensor) const;  // an input, or made during this capture
+  bool knows(const at::Tensor& tensor) const;        // an input, or made during this capture
+  bool is_captured(const at::Tensor& tensor) const;  // an input, or computed during this capture
+  /// The script made a tensor of numbers that stand in it: nobody else can change it. Any other tensor that no operator of
+  /// the capture gave is a variable of the graph.
+  void add_literal(const at::Tensor& tensor);
   /// Whether `tensor` shares memory with another tensor of this capture, so that a write to it cannot be captured.
   bool shares_memory(const at::Tensor& tensor) const;
 
@@ -115,6 +119,7 @@ class Recorder {
   graph::Graph graph_;
   std::function<Source()> where_;
   std::unordered_map<const c10::TensorImpl*, Traced> traced_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> literals_;
   std::vector<at::Tensor> inputs_;
   SizeOrigins origins_;
   std::vector<SizeGuard> sizes_;

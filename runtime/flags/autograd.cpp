@@ -195,9 +195,11 @@ Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
   return op.call(cond, a, b);
 }
 
+// What holds no row for each sample of `taken` (a weight, a sum over the batch) is nobody's row, and passes as it is.
 Tensor guard_grad(const Tensor& z, const Tensor& taken) {
   check::guard_grad(z, taken);
-  if (wants_grad(z)) return GuardGrad::apply(z, taken);
+  const bool has_rows = taken.dim() == 0 || (z.dim() > 0 && z.size(0) == taken.size(0));
+  if (wants_grad(z) && has_rows) return GuardGrad::apply(z, taken);
   at::AutoDispatchBelowADInplaceOrView below;
   return at::alias(z);
 }

@@ -223,10 +223,6 @@ void guard_grad(const Tensor& z, const Tensor& taken) {
     refuse("guard_grad", "`taken` must be a bool of shape (N,) or (); got ", taken.scalar_type(), " of shape ",
            taken.sizes(), ".");
   }
-  if (taken.dim() == 1) {
-    batch_in_front("guard_grad", "z", z);
-    same_batch("guard_grad", "taken", taken, z, "z");
-  }
   same_device("guard_grad", "taken", taken, z, "z");
 }
 

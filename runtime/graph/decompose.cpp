@@ -79,7 +79,8 @@ class Decomposer {
       map_[input.value] = copy;
     }
     for (const auto& constant : graph_.constants()) {
-      Value* copy = out_.add_constant(constant.tensor, constant.value->name);
+      Value* copy = constant.variable ? out_.add_variable(constant.tensor, constant.value->name)
+                                      : out_.add_constant(constant.tensor, constant.value->name);
       copy->is_flags = constant.value->is_flags;
       map_[constant.value] = copy;
     }

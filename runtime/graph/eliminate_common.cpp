@@ -59,10 +59,11 @@ std::string key_of(const Node& node) {
   return key;
 }
 
-/// Small constants are compared by their text, which is exact; large ones by identity.
-std::string key_of(const at::Tensor& tensor) {
+/// Small constants are compared by their text, which is exact; large ones, and those that may change, by identity.
+std::string key_of(const Constant& constant) {
+  const at::Tensor& tensor = constant.tensor;
   const auto* impl = tensor.unsafeGetTensorImpl();
-  if (!is_printable(tensor) || tensor.requires_grad()) {
+  if (constant.variable || !is_printable(tensor) || tensor.requires_grad()) {
     std::string key = "impl ";
     append_bytes(key, &impl, sizeof(impl));
     return key;
@@ -74,8 +75,7 @@ void merge_constants(Graph& graph) {
   Replacements replacements;
   std::unordered_map<std::string, Value*> seen;
   for (const auto& constant : graph.constants()) {
-    auto [first, fresh] =
-        seen.emplace(key_of(constant.tensor) + (constant.value->is_flags ? "flags" : ""), constant.value);
+    auto [first, fresh] = seen.emplace(key_of(constant) + (constant.value->is_flags ? "flags" : ""), constant.value);
     if (!fresh) replacements[constant.value] = first->second;
   }
   replace_uses(graph, replacements);

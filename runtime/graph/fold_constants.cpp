@@ -50,7 +50,7 @@ class Folder {
     for_each_use(node, [&](Value*& value) {
       const at::Tensor* tensor = graph_.constant_of(value);
       // A result computed here would cut the gradient's way to a parameter.
-      constant = constant && tensor && !tensor->requires_grad();
+      constant = constant && tensor && !tensor->requires_grad() && !graph_.is_variable(value);
       if (constant) elements = std::max(elements, static_cast<double>(tensor->numel()));
     });
     return constant && elements * growth(node) <= kMaxElements;

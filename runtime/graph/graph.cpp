@@ -70,6 +70,12 @@ Value* Graph::add_constant(at::Tensor tensor, std::string name) {
   return value;
 }
 
+Value* Graph::add_variable(at::Tensor tensor, std::string name) {
+  Value* value = add_constant(std::move(tensor), std::move(name));
+  constants_.back().variable = true;
+  return value;
+}
+
 Node* Graph::append(c10::OperatorHandle op, std::vector<Operand> operands, size_t num_results, Source source) {
   auto node = std::make_unique<Node>(Node{std::move(op), std::move(operands), {}, std::move(source)});
   node->results.reserve(num_results);
@@ -94,6 +100,12 @@ const at::Tensor* Graph::constant_of(const Value* value) const {
   return nullptr;
 }
 
+bool Graph::is_variable(const Value* value) const {
+  for (const auto& constant : constants_)
+    if (constant.value == value) return constant.variable;
+  return false;
+}
+
 void Graph::drop_unused_constants() {
   std::unordered_set<const Value*> used(outputs_.begin(), outputs_.end());
   for (const auto& node : nodes_)
@@ -111,7 +123,8 @@ Graph Graph::clone() const {
     return fresh;
   };
   for (const auto& input : inputs_) copy.inputs_.push_back({copied(input.value), input.kind});
-  for (const auto& constant : constants_) copy.constants_.push_back({copied(constant.value), constant.tensor});
+  for (const auto& constant : constants_)
+    copy.constants_.push_back({copied(constant.value), constant.tensor, constant.variable});
   for (const auto& node : nodes_) {
     auto twin = std::make_unique<Node>(Node{node->op, {}, {}, node->source});
     for (const auto& operand : node->operands) twin->operands.push_back(mapped(operand, map));

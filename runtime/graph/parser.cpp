@@ -371,15 +371,17 @@ class Parser {
       fail(keyword, "a constant is written %name: \"f32[3]\" = constant [...]");
     const Token& token = results[0].token;
     if (!token.named) fail(token, fmt::format("constant `%{}` needs a name that starts with a letter", token.text));
-    bool requires_grad = false, wrapped = false;
+    bool variable = false, requires_grad = false, wrapped = false;
     if (accept("(")) {
       do {
-        if (accept_word("requires_grad"))
+        if (accept_word("variable"))
+          variable = true;
+        else if (accept_word("requires_grad"))
           requires_grad = true;
         else if (accept_word("wrapped_number"))
           wrapped = true;
         else
-          fail_expected("`requires_grad` or `wrapped_number`");
+          fail_expected("`variable`, `requires_grad` or `wrapped_number`");
         expect("=", "after the property");
         if (!accept_word("True")) fail_expected("`True`");
       } while (accept(","));
@@ -391,7 +393,8 @@ class Parser {
       fail(token, fmt::format("`%{}` has dimensions; a wrapped number has none", token.text));
     if (wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     if (graph_.has_name(token.text)) fail(token, fmt::format("`%{}` is defined twice", token.text));
-    Value* value = graph_.add_constant(std::move(tensor), token.text);
+    Value* value = variable ? graph_.add_variable(std::move(tensor), token.text)
+                            : graph_.add_constant(std::move(tensor), token.text);
     value->is_flags = results[0].flags;
     remember(token, value);
   }

@@ -69,18 +69,18 @@ Line node_line(const Node& node) {
           source_text(node.source)};
 }
 
-std::string attributes_text(const at::Tensor& tensor) {
-  std::string text;
-  if (tensor.requires_grad()) text = "requires_grad=True";
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
-    text += std::string(text.empty() ? "" : ", ") + "wrapped_number=True";
-  return text.empty() ? "" : "(" + text + ")";
+std::string attributes_text(const Constant& constant) {
+  std::vector<std::string> attributes;
+  if (constant.variable) attributes.emplace_back("variable=True");
+  if (constant.tensor.requires_grad()) attributes.emplace_back("requires_grad=True");
+  if (constant.tensor.unsafeGetTensorImpl()->is_wrapped_number()) attributes.emplace_back("wrapped_number=True");
+  return attributes.empty() ? "" : fmt::format("({})", fmt::join(attributes, ", "));
 }
 
 Line constant_line(const Constant& constant) {
   const at::Tensor& tensor = constant.tensor;
   return {fmt::format("  {}: {}{} = constant{} {}", describe(*constant.value), string_literal(layout_text(tensor)),
-                      constant.value->is_flags ? " flags" : "", attributes_text(tensor),
+                      constant.value->is_flags ? " flags" : "", attributes_text(constant),
                       is_printable(tensor) ? values_text(tensor) : "..."),
           ""};
 }

@@ -3,6 +3,8 @@
 local core = ...
 local pack = table.pack
 
+core.libraries = {}   -- tables that no script changes, though its own values lead to them
+
 local arguments = {}
 
 --- The tensor itself, or an error that names operation and argument.

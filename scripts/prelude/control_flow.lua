@@ -150,8 +150,12 @@ function Chain:ELSE(fn)
     branch.name = branch_name(position, #self)
   end
   local deciding = deciding_branches(self)
-  for _, branch in ipairs(deciding) do
-    branch.results = pack(core.in_branch(branch.fn))
+  local before = {}
+  for position, branch in ipairs(deciding) do
+    -- What runs last of several in eager code decides all that is left, whatever its condition.
+    local condition = (core.capturing() or position < #deciding) and branch.condition or nil
+    branch.results = pack(core.in_branch(branch.fn, condition, before))
+    before[position] = branch.condition
   end
   local last = deciding[#deciding]
   local merged = last.results

@@ -196,6 +196,19 @@ TEST_CASE("T31: guard_grad is the identity forward and stops non-finite gradient
   CHECK(g[3].equal(at::tensor({1.0f, 0.0f})));
 }
 
+TEST_CASE(
+    "T31: guard_grad leaves alone what holds no row for each sample, and guards everything where the batch is "
+    "selected") {
+  auto op = c10::Dispatcher::singleton()
+                .findSchemaOrThrow("triage::guard_grad", "")
+                .typed<Tensor(const Tensor&, const Tensor&)>();
+  const auto weight = leaf(at::randn({3, 2}));
+  const auto poison = at::full({3, 2}, NAN_VALUE);
+  CHECK(gradient(op.call(weight, at::zeros({4}, at::kBool)), weight, poison).isnan().all().item<bool>());
+  CHECK(gradient(op.call(weight, at::scalar_tensor(false, at::kBool)), weight, poison).eq(0).all().item<bool>());
+  CHECK(gradient(op.call(weight, at::scalar_tensor(true, at::kBool)), weight, poison).isnan().all().item<bool>());
+}
+
 TEST_CASE("T11 T31: map_ok of a function that is NaN on the bad rows leaves finite gradients upstream") {
   const auto weight = leaf(at::ones({3}));
   auto data = at::ones({4, 3});

@@ -41,6 +41,35 @@ TEST_CASE("fold_constants computes what depends on constants only") {
   CHECK(at::equal(*graph.constant_of(graph.nodes()[0]->operands[1].value()), at::tensor({3.0f, 6.0f, 9.0f})));
 }
 
+TEST_CASE("passes never compute with a variable, nor take one for another") {
+  Graph graph = graph_of(R"(
+  %w: "f32[2]" = constant(variable=True) [1.0, 2.0]
+  %same: "f32[2]" = constant(variable=True) [1.0, 2.0]
+  %c: "f32[2]" = constant [1.0, 2.0]
+  %0 = aten::mul.Tensor(%w, 2)
+  %1 = aten::mul.Tensor(%same, 2)
+  %2 = aten::mul.Tensor(%c, 2)
+  %3 = aten::add.Tensor(%0, %1)
+  %4 = aten::add.Tensor(%3, %2)
+)",
+                         "%4");
+  clean(graph);
+  CHECK(ops(graph) == "mul mul add add");
+  CHECK(graph.constants().size() == 3);
+  const Graph twin = graph.clone(), plain = decompose(graph);
+  const auto executable = find_backend("eager")(graph, {at::zeros({2, 3})});
+  at::Tensor w = graph.constants().at(0).tensor;
+  w.fill_(5.0);
+  std::vector<at::Tensor> outputs;
+  executable->run({at::zeros({2, 3})}, outputs);
+  CHECK(at::equal(outputs.at(0), at::tensor({14.0f, 18.0f})));
+  for (const Graph* copy : {&twin, &plain}) {
+    CHECK(copy->constants().at(0).variable);
+    CHECK(copy->is_variable(copy->constants().at(1).value));
+    CHECK(copy->constants().at(0).tensor.is_same(w));
+  }
+}
+
 TEST_CASE("fold_constants keeps flags flags") {
   Graph graph = graph_of(R"(
   %c: "f32[2]" = constant [1.0, nan]

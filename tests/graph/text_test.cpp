@@ -196,6 +196,13 @@ TEST_CASE("constants keep shape, strides and properties") {
   CHECK(contains(text_of(at::scalar_tensor(2.5)), "\"f32[]\" = constant 2.5"));
   CHECK(contains(text_of(at::zeros({0, 1000000000})), "\"f32[0, 1000000000]\" = constant []"));
   CHECK(contains(text_of(at::ones({2}).requires_grad_()), "constant(requires_grad=True) [1.0, 1.0]"));
+  Graph variable("g");
+  variable.set_outputs({variable.add_variable(at::ones({2}).requires_grad_(), "w")});
+  const std::string variable_text = print(variable);
+  CHECK(contains(variable_text, "%w: \"f32[2]\" = constant(variable=True, requires_grad=True) [1.0, 1.0]"));
+  CHECK(print(parse(variable_text)) == variable_text);
+  CHECK(parse(variable_text).constants().at(0).variable);
+  CHECK_FALSE(parse(text_of(at::ones({2}))).constants().at(0).variable);
   at::Tensor wrapped = at::scalar_tensor(2.0, at::kDouble);
   wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
   CHECK(contains(text_of(wrapped), "constant(wrapped_number=True) 2.0"));

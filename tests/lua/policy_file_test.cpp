@@ -45,6 +45,35 @@ TEST_CASE("a function is a policy, its parameters are the inputs") {
   CHECK(policy.name() == "test");
 }
 
+TEST_CASE("T31: a policy may hold a small model, which becomes part of its graph") {
+  Policy policy = load(R"lua(
+    local model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1)):eval()
+    model:load_state_dict({["0.weight"] = torch.ones({4, 2}), ["0.bias"] = torch.zeros({4}),
+                           ["2.weight"] = torch.ones({1, 4}), ["2.bias"] = torch.ones({1})})
+    return function(z)
+      local f = flag_nan_and_inf(z, "z")
+      z = err.take_ok_p(f, z)
+      return model(z), f
+    end)lua");
+  for (int round = 0; round < 3; ++round) {
+    const auto outputs = policy.run({batch()});
+    CHECK(outputs.at(0).detach().equal(at::tensor({1.0f, 21.0f}).view({2, 1})));
+    CHECK(outputs.at(0).requires_grad());
+  }
+  CHECK(policy.graphs().size() == 1);
+  at::NoGradGuard no_grad;
+  CHECK_FALSE(policy.run({batch()}).at(0).requires_grad());
+}
+
+TEST_CASE("T31: policies have no files and no optimizers") {
+  CHECK(load("local there = nn.load == nil and optim == nil return function(z) return there and z or nil end")
+            .run({batch()})
+            .size() == 1);
+  check_refused("nn.Linear = 1 return function(z) return z end", "read-only");
+  check_says<triage::LimitError>([] { load("nn.Linear(1 << 40, 1 << 40) return function(z) return z end"); },
+                                 "budget of tensor memory");
+}
+
 TEST_CASE("what is no policy is refused with what was expected") {
   check_refused("return 3", "the script returned a number");
   check_refused("local x = 1", "the script returned nothing");

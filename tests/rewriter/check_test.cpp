@@ -86,6 +86,39 @@ TEST_CASE("what raises on bad values in a function that runs for every row") {
             "return z:gather(1, ids), IF(m, function() return z // 2, torch.linalg.vector_norm(z) end):ELSE(h)") == "");
 }
 
+TEST_CASE("T31: bad rows that were found and go on into a layer") {
+  const std::string hint = "one bad row makes the gradient of the weight NaN";
+  CHECK(says(in_policy("f = flag_nan(z, 'x')\nreturn torch.linear(z, w), f"), "3:8", hint));
+  CHECK(says(in_policy("f = flag_nan(z, 'x')\nreturn torch.linear(z, w), f"), "3:8",
+             "'z' was searched for bad rows by flag_nan in line 2 and goes into `torch.linear` unrepaired"));
+  CHECK(
+      says(in_policy("f = flag_nan_and_inf(z)\nlocal y = -(z * 2):relu() + 1\nreturn y:matmul(w)"), "4:8", "`matmul`"));
+  CHECK(says(in_policy("f = push(f, err.NAN, 1, {where = torch.isnan(z):any(-1)})\nreturn z:mm(w)"), "3:8", hint));
+  CHECK(says(in_policy("f = push(f, err.NAN, 1, {where = z:isnan():any(-1)})\nreturn w:mm(z)"), "3:8", hint));
+  CHECK(says(
+      findings("local head = nn.Linear(4, 2)\nreturn function(z)\nlocal f = flag_nan(z, 'x')\nreturn head(z), f end"),
+      "4:8", "goes into a layer unrepaired"));
+  CHECK(says(
+      findings("local net = nn.Module()\nfunction net:forward(x)\nlocal f = flag_inf(x)\nlocal y = self.a(x)\nreturn "
+               "self.b(y), f end return net"),
+      "4:11", hint));
+  CHECK(says(
+      findings(
+          "local net = nn.Module()\nreturn function(z) local f = flag_nan(z) return net.head(z:flatten(1)), f end"),
+      "2:49", hint));
+  for (const char* repaired : {"z, f = fix(z, f, 'x')", "z = err.take_ok_p(f, z)", "z = err.replace(z, 0.0, {err.NAN})",
+                               "z = z:nan_to_num()", "z = torch.nan_to_num(z, 0.0)", "z = torch.where(m, z, 0.0)",
+                               "z = IF(m, function() return z end):ELSE(function() return 0 end)", "z = z[m]",
+                               "z = repair(z)", "local y y = z"}) {
+    CAPTURE(repaired);
+    const std::string text =
+        in_policy(std::string("f = flag_nan(z, 'x')\n") + repaired + "\nreturn torch.linear(z, w), f");
+    CHECK((text == "") == (std::string(repaired) != "local y y = z"));
+  }
+  CHECK(in_policy("local y = torch.linear(z, w)\nf = flag_nan(y, 'x')\nreturn y, f, torch.linear(z, w), helper(y)") ==
+        "");
+}
+
 TEST_CASE("globals by accident") {
   CHECK(says(in_policy("x = 1 x = 2"), "2:1", "declare it with `local x`"));
   CHECK(in_policy("x = 1 x = 2").find("2:7") == std::string::npos);

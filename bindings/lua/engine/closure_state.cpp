@@ -2,6 +2,7 @@
 
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/tensors/torch.h"
 
 #include <string_view>
 #include <unordered_map>
@@ -137,11 +138,7 @@ class Reader {
   }
 
   void userdata(int index) {
-    if (const at::Tensor* tensor = test_tensor(L_, index)) {
-      bytes('t', tensor->unsafeGetTensorImpl());
-      bytes('v', tensor->is_inference() ? 0 : tensor->_version());
-      return;
-    }
+    if (const at::Tensor* found = test_tensor(L_, index)) return tensor(*found);
     bytes('u', lua_topointer(L_, index));
     if (const ErrorConfig* config = test_error_config(L_, index)) configuration(*config);
   }
@@ -154,6 +151,17 @@ class Reader {
     bytes('c', config.strict_validation);
     bytes('c', config.use_transposed_layout);
     bytes('c', config.transpose_threshold);
+  }
+
+  /// By identity, and all that a script can read of it without a graph break. Its values are none of that: a graph holds
+  /// the tensor itself, and reads it on every run.
+  void tensor(const at::Tensor& tensor) {
+    bytes('t', tensor.unsafeGetTensorImpl());
+    bytes('k', tensor.key_set().raw_repr());
+    bytes('y', tensor.scalar_type());
+    bytes('g', tensor.requires_grad());
+    bytes('#', tensor.dim());
+    for (int64_t size : tensor.sizes()) bytes('x', size);
   }
 
   lua_State* L_;
@@ -169,18 +177,23 @@ void mark_libraries(lua_State* L) {
   int globals = lua_gettop(L);
   lua_newtable(L);
   int set = lua_gettop(L);
-  lua_pushvalue(L, globals);
-  lua_pushboolean(L, true);
-  lua_rawset(L, set);
-  lua_pushnil(L);
-  while (lua_next(L, globals)) {
+  const auto mark_top = [L, set] {
     if (lua_istable(L, -1)) {
       lua_pushvalue(L, -1);
       lua_pushboolean(L, true);
       lua_rawset(L, set);
     }
     lua_pop(L, 1);
-  }
+  };
+  lua_pushvalue(L, globals);
+  mark_top();
+  for (lua_pushnil(L); lua_next(L, globals);) mark_top();
+  push_core(L);
+  lua_getfield(L, -1, "libraries");
+  const int ours = lua_gettop(L);
+  for (lua_pushnil(L); lua_next(L, ours);) mark_top();
+  lua_pop(L, 1);
+  mark_top();
   lua_rawsetp(L, LUA_REGISTRYINDEX, &libraries);
   lua_pop(L, 1);
 }

@@ -5,12 +5,14 @@
 
 namespace triage::lua {
 
-/// Remembers the tables in the environment at the top of the stack as libraries, which scripts do not change. Pops it.
+/// Remembers as libraries, which scripts do not change, the tables in the environment at the top of the stack and those in
+/// the list `core.libraries`. Pops the environment.
 void mark_libraries(lua_State* L);
 
-/// Everything that the function at `index` can read besides its arguments, as bytes: the values of its upvalues and of
-/// the script's globals, tables and nested functions followed through (tensors by identity and version). Two calls with
-/// equal bytes see the same world.
+/// Everything that the function (or callable) at `index` can read besides its arguments, as bytes: the values of its
+/// upvalues and of the script's globals, tables and nested functions followed through. Tensors by identity, dtype, shape
+/// and requires_grad: a captured graph reads their values anew on every run. Two calls with equal bytes see the same
+/// world.
 std::string closure_state(lua_State* L, int index);
 
 }  // namespace triage::lua

@@ -200,11 +200,29 @@ int compiled_gc(lua_State* L) {
 }
 
 int compiled_tostring(lua_State* L) {
-  lua_pushfstring(L, "compiled function %s", check_compiled(L, 1).name.c_str());
+  const CompiledFunction& function = check_compiled(L, 1);
+  size_t graphs = 0;
+  for (const auto& [key, bucket] : function.buckets) graphs += bucket.compiled->entries().size();
+  lua_pushfstring(L, "compiled function %s (%d %s)", function.name.c_str(), static_cast<int>(graphs),
+                  graphs == 1 ? "graph" : "graphs");
   return 1;
 }
 
+/// A function, or what can be called like one, such as a module.
+void check_callable(lua_State* L, int index) {
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
+    luaL_checktype(L, index, LUA_TFUNCTION);
+  else
+    lua_pop(L, 1);
+}
+
 std::string function_name(lua_State* L, int index) {
+  if (!lua_isfunction(L, index)) {
+    if (luaL_getmetafield(L, index, "__name") == LUA_TNIL) return "callable";
+    std::string name = lua_tostring(L, -1);
+    lua_pop(L, 1);
+    return name;
+  }
   lua_Debug info;
   lua_pushvalue(L, index);
   lua_getinfo(L, ">S", &info);
@@ -233,7 +251,7 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
 
 /// Pushes a new compiled function for the function at stack index 1 with options at index 2.
 CompiledFunction& push_compiled(lua_State* L) {
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  check_callable(L, 1);
   auto function = std::make_unique<CompiledFunction>();
   function->name = function_name(L, 1);
   function->options.protect_inputs = false;
@@ -258,7 +276,7 @@ int compile(lua_State* L) {
 
 /// triage.explain(fn, ...): runs fn once on the arguments, and says what was captured.
 int explain(lua_State* L) {
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  check_callable(L, 1);
   int count = lua_gettop(L) - 1;
   lua_pushnil(L);
   lua_insert(L, 2);  // no options

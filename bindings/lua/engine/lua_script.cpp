@@ -5,6 +5,7 @@
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/compat/autocast.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
@@ -88,6 +89,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   lua_State* L = state_->lua();
   Budget budget(*state_, deadline);
   c10::AutoGradMode restore_grad_mode(c10::GradMode::is_enabled());  // whatever the script leaves behind
+  const compat::RestoreAutocast restore_autocast;
   FlagsTracker tracker;
   if (Recorder* recorder = Recorder::current()) recorder->set_where([L] { return current_line(L); });
   std::vector<at::Tensor> results;

@@ -2,6 +2,7 @@
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 
 #include <triage/error.h>
@@ -83,12 +84,31 @@ class Branch {
   Recorder* recorder_;
 };
 
-/// core.in_branch(fn) -> what fn returns
+at::Tensor optional_condition(lua_State* L, int index) {
+  return lua_isnoneornil(L, index) ? at::Tensor() : check_tensor(L, index);
+}
+
+/// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns
 int in_branch(lua_State* L) {
+  luaL_checktype(L, 3, LUA_TTABLE);
+  std::vector<at::Tensor> before;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, 3)); ++i) {
+    lua_rawgeti(L, 3, i);
+    before.push_back(check_tensor(L, -1));
+    lua_pop(L, 1);
+  }
+  const capture::BranchGuard guard(std::move(before), optional_condition(L, 2));
   const Branch branch;
   lua_settop(L, 1);
   lua_call(L, 0, LUA_MULTRET);
   return lua_gettop(L);
+}
+
+/// core.for_rows(mask, fn, ...) -> what fn(...) returns; only the rows of the mask count.
+int for_rows(lua_State* L) {
+  const capture::BranchGuard guard({}, check_tensor(L, 1));
+  lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+  return lua_gettop(L) - 1;
 }
 
 /// core.mark_born(table) -> table: scripts may write to it while they are captured.
@@ -155,6 +175,7 @@ void add_control_flow(lua_State* L) {
                                        {"holds", guarded<holds>},
                                        {"select_mismatch", guarded<select_mismatch>},
                                        {"in_branch", guarded<in_branch>},
+                                       {"for_rows", guarded<for_rows>},
                                        {"mark_born", guarded<mark_table_born>},
                                        {"open_chain", guarded<open_chain>},
                                        {"close_chain", guarded<close_chain>},

@@ -6,6 +6,7 @@
 
 #include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/rewriter/unrepaired.h"
 #include "bindings/lua/rewriter/vocabulary.h"
 
 namespace triage::lua::rewriter {
@@ -27,9 +28,6 @@ class Checker {
   std::vector<Warning> check(const Chunk& chunk) {
     collect_facts(chunk);
     block(*chunk.main->body);
-    std::stable_sort(warnings_.begin(), warnings_.end(), [](const Warning& a, const Warning& b) {
-      return std::pair(a.line, a.column) < std::pair(b.line, b.column);
-    });
     return std::move(warnings_);
   }
 
@@ -272,7 +270,12 @@ class Checker {
 
 std::vector<Warning> check(std::string_view source, std::string_view chunk_name, const Options& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
-  return Checker(options).check(*chunk);
+  std::vector<Warning> warnings = Checker(options).check(*chunk);
+  for (Warning& warning : find_unrepaired(*chunk)) warnings.push_back(std::move(warning));
+  std::stable_sort(warnings.begin(), warnings.end(), [](const Warning& a, const Warning& b) {
+    return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+  });
+  return warnings;
 }
 
 }  // namespace triage::lua::rewriter

@@ -3,6 +3,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/loading/base_library.h"
+#include "bindings/lua/nn/nn.h"
 #include "bindings/lua/sandbox/allowed_ops.h"
 #include "bindings/lua/sandbox/environment.h"
 #include "bindings/lua/sandbox/library.h"
@@ -133,6 +134,7 @@ int State::assemble(lua_State* L) {
   open_torch(L);
   open_flags(L);
   open_typing(L);
+  open_nn(L);
   open_prelude(L);
   open_base_library(L);  // wraps what stands there now
   if (sandboxed) {

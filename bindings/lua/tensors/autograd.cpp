@@ -1,7 +1,9 @@
 #include "bindings/lua/tensors/autograd.h"
 
+#include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/compat/autocast.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -36,11 +38,19 @@ int push_guard(lua_State* L, bool enabled) {
   return 1;
 }
 
+/// A function, or what can be called like one, such as a module.
+void check_callable(lua_State* L, int index, const std::string& who) {
+  if (lua_isfunction(L, index)) return;
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
+    throw std::invalid_argument(who + ": expected a function, got " + describe(L, index));
+  lua_pop(L, 1);
+}
+
 /// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` returns a guard for a block. The mode goes
 /// back when fn fails, too: the destructor runs because this Lua is compiled as C++.
 int in_mode(lua_State* L, bool enabled) {
   if (lua_gettop(L) == 0) return push_guard(L, enabled);
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  check_callable(L, 1, enabled ? "torch.enable_grad" : "torch.no_grad");
   c10::AutoGradMode mode(enabled);
   lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
   return lua_gettop(L);
@@ -59,6 +69,82 @@ int set_grad_enabled(lua_State* L) {
 int is_grad_enabled(lua_State* L) {
   lua_pushboolean(L, c10::GradMode::is_enabled());
   return 1;
+}
+
+const char autocast_metatable = 0;  // its address is the registry key
+
+/// Autocast on a device as long as it is alive. The outermost to end drops the weights that were cast meanwhile.
+class AutocastMode {
+ public:
+  AutocastMode(c10::DeviceType device, compat::Autocast mode) : device_(device), previous_(compat::autocast(device)) {
+    at::autocast::increment_nesting();
+    compat::set_autocast(device_, mode);
+  }
+  ~AutocastMode() { close(); }
+  AutocastMode(const AutocastMode&) = delete;
+  AutocastMode& operator=(const AutocastMode&) = delete;
+
+  void close() {
+    if (!std::exchange(open_, false)) return;
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    compat::set_autocast(device_, previous_);
+  }
+
+ private:
+  c10::DeviceType device_;
+  compat::Autocast previous_;
+  bool open_ = true;
+};
+
+int close_autocast(lua_State* L) {
+  auto* mode = static_cast<AutocastMode*>(lua_touserdata(L, 1));
+  if (!mode || !lua_getmetatable(L, 1)) return 0;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &autocast_metatable);
+  if (lua_rawequal(L, -1, -2)) mode->close();
+  return 0;
+}
+
+compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast mode) {
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+    const auto dtype = test_dtype(L, -1);
+    if (key == "enabled" && lua_isboolean(L, -1))
+      mode.enabled = lua_toboolean(L, -1);
+    else if (key == "dtype" && (dtype == at::kBFloat16 || dtype == at::kHalf))
+      mode.dtype = *dtype;
+    else
+      throw std::invalid_argument("torch.autocast: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
+                                  "); options are dtype (torch.bfloat16 or torch.float16) and enabled (boolean)");
+    lua_pop(L, 1);
+  }
+  return mode;
+}
+
+/// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a guard for a block.
+int autocast(lua_State* L) {
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("`torch.autocast` changes what operators compute in",
+                          "Enter it around the call of the compiled code, which is then captured for it.");
+  int next = 1;
+  c10::DeviceType device = c10::kCPU;
+  if (lua_type(L, next) == LUA_TSTRING) device = parse_device(lua_tostring(L, next++)).type();
+  if (device != c10::kCPU && device != c10::kCUDA)
+    throw std::invalid_argument("torch.autocast: expected the device \"cpu\" or \"cuda\", got " + describe(L, 1));
+  compat::Autocast mode{true, compat::autocast(device).dtype};
+  if (lua_type(L, next) == LUA_TTABLE) mode = read_autocast_options(L, next++, mode);
+  if (device == c10::kCPU && mode.enabled && mode.dtype != at::kBFloat16)
+    throw std::invalid_argument("torch.autocast: on the CPU it computes in torch.bfloat16 only");
+  if (lua_isnone(L, next)) {
+    new (lua_newuserdatauv(L, sizeof(AutocastMode), 0)) AutocastMode(device, mode);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &autocast_metatable);
+    lua_setmetatable(L, -2);
+    return 1;
+  }
+  check_callable(L, next, "torch.autocast");
+  const AutocastMode scope(device, mode);
+  lua_call(L, lua_gettop(L) - next, LUA_MULTRET);
+  return lua_gettop(L) - next + 1;
 }
 
 std::vector<at::Tensor> check_tensors(lua_State* L, int index) {
@@ -116,7 +202,15 @@ void add_autograd(lua_State* L) {
   lua_setfield(L, -2, "__metatable");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &guard_metatable);
 
+  lua_newtable(L);
+  lua_pushcfunction(L, guarded<close_autocast>);
+  lua_setfield(L, -2, "__close");
+  lua_pushliteral(L, "autocast mode");
+  lua_setfield(L, -2, "__metatable");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &autocast_metatable);
+
   static const luaL_Reg functions[] = {{"no_grad", guarded<no_grad>},
+                                       {"autocast", guarded<autocast>},
                                        {"enable_grad", guarded<enable_grad>},
                                        {"set_grad_enabled", guarded<set_grad_enabled>},
                                        {"is_grad_enabled", guarded<is_grad_enabled>},

@@ -143,7 +143,9 @@ int create_tensor(lua_State* L) {
   lua_settop(L, 2);
   Options options = read_options(L, 2);
   at::Tensor tensor;
+  auto* recorder = capture::Recorder::current();
   if (const at::Tensor* source = test_tensor(L, 1)) {
+    if (recorder) recorder->graph_break("`torch.tensor` copies the values of a tensor", "Use x:detach():clone().");
     tensor = source->detach().clone();
     if (options.dtype) tensor = tensor.to(*options.dtype);
   } else {
@@ -153,6 +155,7 @@ int create_tensor(lua_State* L) {
   }
   if (!options.device.is_cpu()) tensor = tensor.to(options.device);
   if (options.requires_grad) tensor.requires_grad_(true);
+  if (recorder && recorder == capture::Recorder::current()) recorder->add_literal(tensor);
   push_tensor(L, tensor);
   return 1;
 }

@@ -237,6 +237,7 @@ int cuda(lua_State* L) {
 
 int requires_grad_(lua_State* L) {
   check_tensor(L, 1).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
+  ++context(L).epoch;  // captured graphs depend on it
   lua_settop(L, 1);
   return 1;
 }
@@ -246,22 +247,50 @@ int retain_grad(lua_State* L) {
   return 0;
 }
 
+struct BackwardOptions {
+  c10::optional<bool> retain_graph;
+  bool create_graph = false;
+  std::vector<at::Tensor> inputs;
+};
+
+BackwardOptions read_backward_options(lua_State* L, int index) {
+  BackwardOptions options;
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+    if (key == "retain_graph" && lua_isboolean(L, -1)) {
+      options.retain_graph = lua_toboolean(L, -1) != 0;
+    } else if (key == "create_graph" && lua_isboolean(L, -1)) {
+      options.create_graph = lua_toboolean(L, -1);
+    } else if (key == "inputs" && lua_istable(L, -1)) {
+      for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, -1)); ++i) {
+        lua_rawgeti(L, -1, i);
+        options.inputs.push_back(check_tensor(L, -1));
+        lua_pop(L, 1);
+      }
+    } else {
+      throw std::invalid_argument("x:backward: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
+                                  "); options are retain_graph, create_graph (booleans) and inputs (a list of tensors)");
+    }
+    lua_pop(L, 1);
+  }
+  return options;
+}
+
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
   break_graph("`backward` runs autograd", "Call it on the policy's outputs, outside of the policy.");
   at::Tensor gradient;
-  int options = 2;
-  if (const at::Tensor* given = test_tensor(L, 2)) gradient = *given, options = 3;
-  c10::optional<bool> retain_graph;
-  bool create_graph = false;
-  if (lua_type(L, options) == LUA_TTABLE) {
-    if (lua_getfield(L, options, "retain_graph") != LUA_TNIL) retain_graph = lua_toboolean(L, -1);
-    lua_getfield(L, options, "create_graph");
-    create_graph = lua_toboolean(L, -1);
-    lua_pop(L, 2);
-  }
-  tensor.backward(gradient, retain_graph, create_graph);
+  int options_index = 2;
+  if (const at::Tensor* given = test_tensor(L, 2)) gradient = *given;
+  if (gradient.defined() || lua_isnil(L, 2)) options_index = 3;
+  BackwardOptions options;
+  if (lua_type(L, options_index) == LUA_TTABLE) options = read_backward_options(L, options_index);
+  if (options.inputs.empty())
+    tensor.backward(gradient, options.retain_graph, options.create_graph);
+  else
+    tensor.backward(gradient, options.retain_graph, options.create_graph, at::TensorList(options.inputs));
   return 0;
 }
 

@@ -151,6 +151,7 @@ int tensor_newindex(lua_State* L) {
   std::string_view name = lua_tostring(L, 2);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
     tensor.requires_grad_(lua_toboolean(L, 3));
+    ++context(L).epoch;  // captured graphs depend on it
   } else if (name == "grad" && lua_isnil(L, 3)) {
     tensor.mutable_grad() = at::Tensor();
   } else {

@@ -67,10 +67,13 @@ struct Input {
   InputKind kind;  // a param is a 0-dim wrapped number the host may change per call
 };
 
-/// A tensor that the graph holds (an upvalue, `torch.tensor{...}`, a folded constant). Never written to.
+/// A tensor that the graph holds (`torch.tensor{...}`, a folded constant). The graph never writes to it. A `variable` was
+/// there before the graph was captured (a weight, an upvalue): others may write to it between two runs, which read it anew.
+/// So no pass computes with its value, or takes it for another tensor that holds the same.
 struct Constant {
   Value* value;
   at::Tensor tensor;
+  bool variable = false;
 };
 
 class Graph {
@@ -95,12 +98,14 @@ class Graph {
 
   Value* add_input(std::string name, InputKind kind, std::optional<TensorMeta> meta = {});
   Value* add_constant(at::Tensor tensor, std::string name = {});
+  Value* add_variable(at::Tensor tensor, std::string name = {});
   /// Appends a call with `num_results` fresh values. `operands` must match the schema's arguments one to one.
   Node* append(c10::OperatorHandle op, std::vector<Operand> operands, size_t num_results, Source source = {});
   /// A fresh value that belongs to this graph (for passes that insert nodes).
   Value* new_value();
   void set_outputs(std::vector<Value*> outputs, std::vector<std::string> names = {});
   const at::Tensor* constant_of(const Value* value) const;  // null where it is no constant
+  bool is_variable(const Value* value) const;
   void drop_unused_constants();
   bool has_name(const std::string& name) const;  // of an input or a constant
   /// Gives `value` another number; values made later get higher ones. Numbers must stay unique: for the parser.

@@ -1,0 +1,84 @@
+#include "bindings/lua/nn/nn.h"
+
+#include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/tensors/torch.h"
+#include "runtime/capture/recorder.h"
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace triage::lua {
+namespace {
+
+/// core.note_write(table): what captured code may have read of it is about to change.
+int note_write(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  note_table_write(L, 1);
+  return 0;
+}
+
+/// core.break_graph(what, hint)
+int break_capture(lua_State* L) {
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break(luaL_checkstring(L, 1), luaL_checkstring(L, 2));
+  return 0;
+}
+
+/// core.convert_data(tensor, dtype or nil, device or nil): the same tensor with other data, its gradient too. Integers keep
+/// their dtype.
+int convert_data(lua_State* L) {
+  at::Tensor tensor = check_tensor(L, 1);
+  const auto dtype = test_dtype(L, 2);
+  if (!lua_isnil(L, 2) && !(dtype && (at::isFloatingType(*dtype) || at::isComplexType(*dtype))))
+    throw std::invalid_argument(
+        "module:to: expected a floating point dtype such as torch.float64, or a device such as \"cpu\", got " +
+        describe(L, 2));
+  std::optional<c10::Device> device;
+  if (lua_type(L, 3) == LUA_TSTRING) device = parse_device(lua_tostring(L, 3));
+  const auto converted = [&](const at::Tensor& from) {
+    const bool is_number = from.is_floating_point() || from.is_complex();
+    return from.detach().to(
+        from.options().device(device.value_or(from.device())).dtype(dtype && is_number ? *dtype : from.scalar_type()));
+  };
+  tensor.set_data(converted(tensor));
+  if (tensor.grad().defined()) {
+    const bool required = tensor.grad().requires_grad();
+    tensor.mutable_grad() = converted(tensor.grad()).requires_grad_(required);
+  }
+  ++context(L).epoch;
+  return 0;
+}
+
+/// core.copy_data(to, from): values only, for load_state_dict.
+int copy_data(lua_State* L) {
+  at::NoGradGuard no_grad;
+  at::Tensor(check_tensor(L, 1)).copy_(check_tensor(L, 2));
+  return 0;
+}
+
+}  // namespace
+
+void open_nn(lua_State* L) {
+  push_core(L);
+  static const luaL_Reg functions[] = {{"note_write", guarded<note_write>},
+                                       {"break_graph", guarded<break_capture>},
+                                       {"convert_data", guarded<convert_data>},
+                                       {"copy_data", guarded<copy_data>},
+                                       {nullptr, nullptr}};
+  luaL_setfuncs(L, functions, 0);
+  add_parameters(L);
+  if (!context(L).sandboxed) {
+    add_torch_script(L);
+    push_optim(L);
+    lua_setglobal(L, "optim");
+  }
+  lua_pop(L, 1);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,51 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <unordered_map>
+#include <vector>
+
+namespace triage::capture {
+
+/// While alive on a thread, what `call` runs belongs to one branch of a selection (IF, map_ok, bind, ...). Every tensor from
+/// outside that an operator of the branch takes then goes through `triage::guard_grad`: the identity, whose backward makes
+/// non-finite gradients of the rows that the branch does not decide 0. Recorded or not: a captured graph holds the guards on
+/// the edges that enter its branches, and eager code has the same gradients.
+///
+/// Only what requires grad is guarded, so code without gradients pays nothing. A tensor counts as data of the samples when it
+/// has as many rows as there are samples; where the branch is for the whole batch, every tensor is guarded.
+class BranchGuard {
+ public:
+  /// Rows of the branch: those for which none of `before` holds, and `own` (where it is defined) does. Masks of shape (N,) or
+  /// (); combined when the first tensor asks.
+  BranchGuard(std::vector<at::Tensor> before, at::Tensor own);
+  ~BranchGuard();
+  BranchGuard(const BranchGuard&) = delete;
+  BranchGuard& operator=(const BranchGuard&) = delete;
+
+  /// The innermost of this thread; null outside of branches.
+  static BranchGuard* current() noexcept;
+
+  /// What code of the branch sees in place of `tensor`.
+  at::Tensor guarded(const at::Tensor& tensor);
+
+ private:
+  friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  bool is_outer_data(const at::Tensor& tensor);
+  const at::Tensor& taken();
+
+  struct Guarded {
+    at::Tensor outer;  // keeps the TensorImpl alive, so that its address stays unique
+    at::Tensor inner;
+  };
+  std::vector<at::Tensor> before_;
+  at::Tensor own_, taken_;
+  std::unordered_map<const c10::TensorImpl*, Guarded> guarded_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;  // results of the branch that require grad
+  BranchGuard* enclosing_;
+};
+
+}  // namespace triage::capture

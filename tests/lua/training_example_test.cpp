@@ -1,0 +1,60 @@
+// examples/training is run as a user would run it.
+#include "bindings/lua/engine/exec.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Standard output of a script, which runs in this process.
+std::string output_of(const std::string& script, const std::vector<std::string>& arguments, int& status) {
+  const fs::path file = fs::temp_directory_path() / ("triage-training-" + std::to_string(::getpid()) + ".out");
+  std::fflush(stdout);
+  const int saved = ::dup(1);
+  std::FILE* out = std::fopen(file.c_str(), "w");
+  ::dup2(::fileno(out), 1);
+  status = triage::lua::exec_script(script, arguments);
+  std::fflush(stdout);
+  ::dup2(saved, 1);
+  ::close(saved);
+  std::fclose(out);
+  std::ifstream in(file);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  fs::remove(file);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("T31, T33: examples/training: the loss falls, and bad samples leave no trace") {
+  int status = 1;
+  const std::string folder = TRIAGE_SOURCE_DIR "/examples/";
+  const std::string text = output_of(folder + "training/train.lua", {folder + "data/digits.npy"}, status);
+  CAPTURE(text);
+  REQUIRE(status == 0);  // it stops itself where a parameter is not finite
+  std::smatch found;
+  REQUIRE(
+      std::regex_search(text, found, std::regex("good samples, with and without the bad ones: at most (\\S+) apart")));
+  CHECK(std::stod(found[1]) < 1e-7);
+  CHECK(text.find("gradients of bad samples are zero: true") != std::string::npos);
+  CHECK(text.find("masking the loss alone: NaN in the weight's gradient: true") != std::string::npos);
+  REQUIRE(std::regex_search(text, found,
+                            std::regex("200 steps: loss (\\S+) -> (\\S+); 1600 of 12800 samples were bad; "
+                                       "(\\S+)% of the digits are read right")));
+  CHECK(std::stod(found[1]) > 2.0);
+  CHECK(std::stod(found[2]) < 0.5);
+  CHECK(std::stod(found[3]) > 90.0);
+  CHECK(std::regex_search(text, std::regex("step   1  loss 2\\.\\d+  ErrorFlags\\(64 samples, 22 errors: "
+                                           "14xFALLBACK_VALUE, 5xINF, 3xNAN @ hidden, input\\)")));
+  // One for a batch whose inputs require grad, one for training.
+  CHECK(text.find("compiled function SafeModel (2 graphs)") != std::string::npos);
+}
