@@ -85,6 +85,11 @@ void code(const char* op, int64_t code) {
   if (code < 0 || code > 15) refuse(op, "an error code is 0..15; got ", code, ".");
 }
 
+void code(const char* op, const Tensor& flags, int64_t which) {
+  check::flags(op, flags);
+  code(op, which);
+}
+
 void codes(const char* op, int64_t codes, int64_t min_severity) {
   if (codes < 0 || codes > 0xFFFF) {
     refuse(op, "`codes` is a set of codes, bit c for code c, 0..65535; got ", codes, ".");
@@ -92,7 +97,13 @@ void codes(const char* op, int64_t codes, int64_t min_severity) {
   severity(op, min_severity);
 }
 
-void domain(const char* op, int64_t domain) {
+void codes(const char* op, const Tensor& flags, int64_t which, int64_t min_severity) {
+  check::flags(op, flags);
+  codes(op, which, min_severity);
+}
+
+void domain(const char* op, const Tensor& flags, int64_t domain) {
+  check::flags(op, flags);
   if (domain < 0 || domain > 3) {
     refuse(op, "an error domain is NUMERIC 0, INDEX 1, QUALITY 2 or RUNTIME 3; got ", domain, ".");
   }
@@ -152,6 +163,37 @@ void same_form(const char* op, const Tensor& flags, const Tensor& other) {
   }
   same_batch(op, "other", other, flags, "flags");
   same_device(op, "other", other, flags, "flags");
+}
+
+void new_flags(const Tensor& like, int64_t slots, ScalarType dtype) {
+  batch_in_front("new", "like", like);
+  num_slots("new", slots);
+  carrier("new", dtype);
+}
+
+void push(const Tensor& flags, const Tensor& codes, int64_t where, int64_t how_bad, int64_t slots, int64_t policy) {
+  record("push", flags, slots, policy);
+  code_tensor("push", codes, flags);
+  location("push", where);
+  severity("push", how_bad);
+}
+
+void push(const Tensor& flags, int64_t which, int64_t where, int64_t how_bad, int64_t slots, int64_t policy) {
+  record("push", flags, slots, policy);
+  code("push", which);
+  location("push", where);
+  severity("push", how_bad);
+}
+
+void push(const Tensor& flags, int64_t which, int64_t where, int64_t how_bad, const Tensor& samples, int64_t slots,
+          int64_t policy) {
+  push(flags, which, where, how_bad, slots, policy);
+  mask("push", "where", samples, flags);
+}
+
+void merge(const Tensor& flags, const Tensor& other, int64_t slots, int64_t policy) {
+  record("merge", flags, slots, policy);
+  same_form("merge", flags, other);
 }
 
 void detection(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t where, int64_t slots, int64_t policy,

@@ -13,6 +13,15 @@ inline AccumulationConfig unpack(int64_t packed) {
   return {static_cast<Priority>(packed & 3), static_cast<Order>(packed >> 2 & 1), static_cast<Dedupe>(packed >> 3)};
 }
 
+/// Whole argument lists, as the operators of these names take them.
+void new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype);
+void push(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots, int64_t policy);
+void push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
+          int64_t policy);
+void push(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where, int64_t num_slots,
+          int64_t policy);
+void merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy);
+
 /// int64, int32, float32 or float64, (N, words) with at least one word.
 void flags(const char* op, const Tensor& flags);
 /// Also that the words are those of `num_slots` slots, and that the policy is one.
@@ -20,8 +29,10 @@ void record(const char* op, const Tensor& flags, int64_t num_slots, int64_t poli
 void carrier(const char* op, ScalarType dtype);
 void num_slots(const char* op, int64_t num_slots);
 void code(const char* op, int64_t code);
+void code(const char* op, const Tensor& flags, int64_t code);
 void codes(const char* op, int64_t codes, int64_t min_severity);
-void domain(const char* op, int64_t domain);
+void codes(const char* op, const Tensor& flags, int64_t codes, int64_t min_severity);
+void domain(const char* op, const Tensor& flags, int64_t domain);
 void location(const char* op, int64_t location);
 void severity(const char* op, int64_t severity);
 void slot(const char* op, const Tensor& flags, int64_t index);

@@ -118,9 +118,7 @@ Tensor slots_of(const Tensor& flags) {
 }
 
 Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
-  check::batch_in_front("new", "like", like);
-  check::num_slots("new", num_slots);
-  check::carrier("new", dtype);
+  check::new_flags(like, num_slots, dtype);
   auto rows = at::slice(like.dim() == 1 ? at::unsqueeze(like, 1) : like, 1, 0, 0);
   if (rows.dim() > 2) rows = at::flatten(rows, 1, -1);
   return at::constant_pad_nd(
@@ -130,10 +128,7 @@ Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
 
 Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
             int64_t policy) {
-  check::record("push", flags, num_slots, policy);
-  check::code_tensor("push", code, flags);
-  check::location("push", location);
-  check::severity("push", severity);
+  check::push(flags, code, location, severity, num_slots, policy);
   if (severity == 0) return at::clone(flags, at::MemoryFormat::Contiguous);
   auto wide = code.to(at::kLong);
   auto known = at::logical_and(at::ge(wide, 0), at::le(wide, 15));
@@ -144,11 +139,7 @@ Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t s
 
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
-  check::record("push", flags, num_slots, policy);
-  check::code("push", code);
-  check::location("push", location);
-  check::severity("push", severity);
-  check::mask("push", "where", where, flags);
+  check::push(flags, code, location, severity, where, num_slots, policy);
   if (code == 0 || severity == 0) return at::clone(flags, at::MemoryFormat::Contiguous);
   auto fresh = at::mul(where.to(bits_dtype(flags.scalar_type())), packed_slot(code, location, severity));
   return push_fresh(flags, at::unsqueeze(fresh, 1), num_slots, policy);
@@ -156,18 +147,14 @@ Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t s
 
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
-  check::record("push", flags, num_slots, policy);
-  check::code("push", code);
-  check::location("push", location);
-  check::severity("push", severity);
+  check::push(flags, code, location, severity, num_slots, policy);
   if (code == 0 || severity == 0) return at::clone(flags, at::MemoryFormat::Contiguous);
   auto fresh = at::full_like(at::slice(bits_of(flags), 1, 0, 1), packed_slot(code, location, severity));
   return push_fresh(flags, fresh, num_slots, policy);
 }
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
-  check::record("merge", flags, num_slots, policy);
-  check::same_form("merge", flags, other);
+  check::merge(flags, other, num_slots, policy);
   auto fresh = slots_of(other);
   return update_slots(flags, num_slots, [&](Tensor slots) {
     for (int64_t i = 0; i < num_slots; ++i) {
@@ -178,8 +165,7 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {
-  check::flags("clear", flags);
-  check::code("clear", code);
+  check::code("clear", flags, code);
   auto slots = slots_of(flags);
   auto which =
       at::logical_and(has_bits(slots, SEVERITY_MASK), at::eq(at::bitwise_and(slots, CODE_MASK), code << CODE_SHIFT));
@@ -237,15 +223,13 @@ Tensor get_first_severity(const Tensor& flags) {
 }
 
 Tensor has_code(const Tensor& flags, int64_t code) {
-  check::flags("has_code", flags);
-  check::code("has_code", code);
+  check::code("has_code", flags, code);
   auto slots = slots_of(flags);
   return live_with(slots, at::eq(at::bitwise_and(slots, CODE_MASK), code << CODE_SHIFT));
 }
 
 Tensor has_domain(const Tensor& flags, int64_t domain) {
-  check::flags("has_domain", flags);
-  check::domain("has_domain", domain);
+  check::domain("has_domain", flags, domain);
   auto slots = slots_of(flags);
   return live_with(slots, at::eq(at::bitwise_and(slots, 0xC << CODE_SHIFT), domain << (CODE_SHIFT + 2)));
 }
@@ -258,8 +242,7 @@ Tensor get_slot(const Tensor& flags, int64_t index) {
 }
 
 Tensor match(const Tensor& flags, int64_t codes, int64_t min_severity) {
-  check::flags("match", flags);
-  check::codes("match", codes, min_severity);
+  check::codes("match", flags, codes, min_severity);
   if (codes == 0xFFFF && min_severity <= 1) return is_err(flags);
   auto slots = slots_of(flags);
   auto code = at::bitwise_and(at::bitwise_right_shift(slots, CODE_SHIFT), 0xF);

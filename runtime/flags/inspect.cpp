@@ -15,17 +15,17 @@ Tensor on_cpu(const char* op, const Tensor& f) {
   return f.to(at::kCPU).contiguous();
 }
 
-// Calls visit(sample, slot index, slot) for each error of the samples [begin, end).
+// Calls visit(sample, slot index, slot) for each error of the samples [begin, end). Stretches without errors are read at the
+// speed of memory; rows and slots are looked at only in the others.
 template <class Visit>
 void each_error(const Tensor& contiguous, int64_t begin, int64_t end, Visit visit) {
   const cpu::Rows rows(contiguous);
-  for (int64_t sample = begin; sample < end; ++sample) {
-    const uint16_t* slots = rows[sample];
-    for (int64_t i = 0; i < rows.width; i += 4) {
-      if (!live_lanes(four_slots(slots + i, rows.width - i))) continue;
-      for (int64_t k = i; k < std::min(i + 4, rows.width); ++k) {
-        if (slots[k] & SEVERITY_MASK) visit(sample, k, slots[k]);
-      }
+  const int64_t stretch = cpu::rows_in_stretch(rows);
+  for (int64_t first = begin; first < end; first += stretch) {
+    const int64_t last = std::min(first + stretch, end);
+    if (!cpu::any_live(rows, first, last)) continue;
+    for (int64_t sample = first; sample < last; ++sample) {
+      each_error_slot(rows[sample], rows.width, [&](int64_t index, uint16_t slot) { visit(sample, index, slot); });
     }
   }
 }

@@ -9,21 +9,9 @@
 
 namespace triage::flags::cpu {
 
-Isa machine_isa() {
-#ifdef TRIAGE_SCAN_X86
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return Isa::avx512;
-  }
-  if (__builtin_cpu_supports("avx2")) return Isa::avx2;
-#endif
-  return Isa::plain;
-}
-
 namespace {
 
-constexpr int64_t STRETCH_BYTES = 8 << 10;  // scanned at once; fits the first-level cache with room to spare
+constexpr int64_t STRETCH_BYTES = 2 << 10;  // short rows are scanned together, up to so much at once
 
 template <class Probe>
 struct Detector {
@@ -66,7 +54,7 @@ struct Detector {
       std::fill_n(marks, count, Word{0});
       shape.each_offset(0, [&](int64_t offset) { scan_columns(probe, data + first + offset, marks, count); });
       for (int64_t i = 0; i < count; ++i) {
-        if (marked<Probe>(marks[i])) bad(first + i);
+        if (probe.marked(marks[i])) bad(first + i);
       }
     }
   }
@@ -82,7 +70,7 @@ struct Detector {
         for (int64_t i = 0; i < inner.size; ++i) probe.add(marks, row[offset + i * inner.stride]);
       }
     });
-    return found || marked<Probe>(marks);
+    return found || probe.marked(marks);
   }
 };
 
@@ -108,8 +96,8 @@ template <class Mark>
 Tensor detected(const Tensor& z, const Geometry& shape, size_t element, const MaybeTensor& flags, int64_t num_slots,
                 ScalarType dtype, Mark mark) {
   const Tensor from = flags ? flags->contiguous() : Tensor();
-  auto result = flags ? at::empty(from.sizes(), from.options())
-                      : at::empty({z.size(0), check::words_for(num_slots, dtype)}, at::TensorOptions(dtype));
+  auto result = flags ? new_tensor(from.sizes(), from.scalar_type())
+                      : new_tensor({z.size(0), check::words_for(num_slots, dtype)}, dtype);
   const Rows rows(result);
   const uint16_t* source = flags ? Rows(from).data : nullptr;
   const int64_t row_bytes = shape.row_elements() * static_cast<int64_t>(element) + static_cast<int64_t>(rows.bytes());

@@ -1,113 +1,211 @@
-// CPU kernels that make and change records.
+// CPU kernels that make and change records. Most rows of most batches are empty, and most calls change few of them: rows are
+// taken in blocks of 64, one bit a row says which of them need more than a copy, and only those are walked over.
 #include <ATen/ATen.h>
+#include <runtime/flags/questions.h>
 #include <runtime/flags/rows.h>
+
+#include <bit>
 
 namespace triage::flags::cpu {
 namespace {
 
-// A copy of `flags` in which each row was given to `change(row index, slots)`; copied block by block, so that a row is
-// changed while it is in the cache.
+constexpr int64_t BLOCK = 64;
+constexpr int64_t GROUP = 8;  // of a block's rows, looked at as a whole first
+
+// One bit for each of up to 64 values, the first lowest: set where the value is not 0.
+template <class T>
+uint64_t bits_of_nonzero(const T* values, int64_t step, int64_t count) {
+  uint64_t bits = 0;
+  for (int64_t first = 0; first < count; first += GROUP) {
+    const int64_t last = std::min(first + GROUP, count);
+    if (step == 1 && last - first == GROUP) {
+      uint64_t words[sizeof(T)], any = 0;
+      std::memcpy(words, values + first, sizeof(words));
+      for (uint64_t word : words) any |= word;
+      if (!any) continue;
+    }
+    for (int64_t i = first; i < last; ++i) bits |= uint64_t{values[i * step] != 0} << i;
+  }
+  return bits;
+}
+
+// One bit for each of up to 64 rows: set where the row is not all zero.
+struct TouchedRows {
+  template <int bytes>
+  TRIAGE_INLINE uint64_t run(const uint16_t* slots, int64_t width, int64_t count) const {
+    const loops::Dense<HasAny> scan{};
+    uint64_t bits = 0;
+    for (int64_t first = 0; first < count; first += GROUP) {
+      const int64_t last = std::min(first + GROUP, count);
+      const auto* pairs = reinterpret_cast<const uint32_t*>(slots + first * width);
+      if (!scan.template run<bytes>(pairs, (last - first) * width / 2)) continue;
+      for (int64_t row = first; row < last; ++row) {
+        uint64_t any = 0;
+        each_word(slots + row * width, width, [&](int64_t, uint64_t word) {
+          any |= word;
+          return true;
+        });
+        bits |= uint64_t{any != 0} << row;
+      }
+    }
+    return bits;
+  }
+};
+
+uint64_t bits_of_touched(const Rows& rows, int64_t first, int64_t count) {
+  return on_this_machine(TouchedRows{}, static_cast<const uint16_t*>(rows[first]), rows.width, count);
+}
+
 template <class Change>
-Tensor changed_rows(const Tensor& flags, Change change) {
+void each_row(uint64_t bits, int64_t first, Change change) {
+  for (; bits; bits &= bits - 1) change(first + std::countr_zero(bits));
+}
+
+// Calls block(first, count) for the blocks of the rows of `rows`, on several threads where there are many.
+template <class Block>
+void each_block(const Rows& rows, Block block) {
+  at::parallel_for(0, rows.count, rows_per_task(static_cast<int64_t>(rows.bytes())), [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < end; first += BLOCK) block(first, std::min(BLOCK, end - first));
+  });
+}
+
+// A copy of `flags` in which change(row index, slots) was called for the rows with a bit in pick(first, count).
+template <class Pick, class Change>
+Tensor changed_rows(const Tensor& flags, Pick pick, Change change) {
   const auto from = flags.contiguous();
-  auto result = at::empty(from.sizes(), from.options());
+  auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows to(result);
   const auto* source = Rows(from).data;
-  constexpr int64_t block = 64;
-  at::parallel_for(0, to.count, rows_per_task(static_cast<int64_t>(to.bytes())), [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin; first < end; first += block) {
-      const int64_t last = std::min(first + block, end);
-      start_rows(to, source, first, last);
-      for (int64_t row = first; row < last; ++row) change(row, to[row]);
-    }
+  each_block(to, [&](int64_t first, int64_t count) {
+    start_rows(to, source, first, first + count);
+    each_row(pick(first, count), first, [&](int64_t row) { change(row, to[row]); });
   });
   return result;
 }
 
-void check_push(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
-                int64_t policy) {
-  check::record("push", flags, num_slots, policy);
-  check::code("push", code);
-  check::location("push", location);
-  check::severity("push", severity);
+// What one push makes of empty rows, made once where rows are small: then a block of them is one copy.
+struct EmptyRows {
+  EmptyRows(int64_t width, int64_t num_slots, uint16_t slot, const Recording& how) : small(width * BLOCK <= MOST_SLOTS) {
+    push_slot(&first_slot, std::min<int64_t>(num_slots, 1), slot, how);
+    if (!small) return;
+    std::fill_n(slots, width * BLOCK, uint16_t{0});
+    for (int64_t row = 0; row < BLOCK; ++row) slots[row * width] = first_slot;
+  }
+  void write(const Rows& rows, int64_t first, int64_t count) const {
+    if (small) {
+      std::memcpy(rows[first], slots, static_cast<size_t>(count) * rows.bytes());
+    } else {
+      start_rows(rows, nullptr, first, first + count);
+      for (int64_t row = first; row < first + count; ++row) *rows[row] = first_slot;
+    }
+  }
+
+ private:
+  static constexpr int64_t MOST_SLOTS = BLOCK * 16;
+  bool small;
+  uint16_t first_slot = 0;
+  uint16_t slots[MOST_SLOTS];
+};
+
+template <class T>
+Tensor push_codes(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
+                  const Recording& how) {
+  const auto* codes = static_cast<const T*>(code.data_ptr());
+  const int64_t step = code.stride(0);
+  return changed_rows(
+      flags, [=](int64_t first, int64_t count) { return bits_of_nonzero(codes + first * step, step, count); },
+      [=](int64_t row, uint16_t* slots) {
+        const auto value = static_cast<int64_t>(codes[row * step]);
+        const bool known = value > 0 && value <= 15;
+        push_slot(slots, num_slots, pack_slot(known ? value : err::unknown, location, severity), how);
+      });
 }
 
 }  // namespace
 
 Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
-  check::batch_in_front("new", "like", like);
-  check::num_slots("new", num_slots);
-  check::carrier("new", dtype);
-  auto result = at::empty({like.size(0), check::words_for(num_slots, dtype)}, at::TensorOptions(dtype));
+  check::new_flags(like, num_slots, dtype);
+  auto result = new_tensor({like.size(0), check::words_for(num_slots, dtype)}, dtype);
   start_rows(Rows(result), nullptr, 0, result.size(0));
   return result;
 }
 
 Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
             int64_t policy) {
-  check::record("push", flags, num_slots, policy);
-  check::code_tensor("push", code, flags);
-  check::location("push", location);
-  check::severity("push", severity);
-  const auto wide = code.scalar_type() == at::kLong && code.is_contiguous() ? code : code.to(at::kLong).contiguous();
-  const auto* codes = static_cast<const int64_t*>(wide.data_ptr());
+  check::push(flags, code, location, severity, num_slots, policy);
   const Recording how(check::unpack(policy));
-  return changed_rows(flags, [=](int64_t row, uint16_t* slots) {
-    if (codes[row] == 0) return;
-    const bool known = codes[row] > 0 && codes[row] <= 15;
-    push_slot(slots, num_slots, pack_slot(known ? codes[row] : err::unknown, location, severity), how);
-  });
+  switch (code.scalar_type()) {
+    case ScalarType::Long:
+      return push_codes<int64_t>(flags, code, location, severity, num_slots, how);
+    case ScalarType::Int:
+      return push_codes<int32_t>(flags, code, location, severity, num_slots, how);
+    case ScalarType::Short:
+      return push_codes<int16_t>(flags, code, location, severity, num_slots, how);
+    case ScalarType::Char:
+      return push_codes<int8_t>(flags, code, location, severity, num_slots, how);
+    case ScalarType::Byte:
+      return push_codes<uint8_t>(flags, code, location, severity, num_slots, how);
+    default:
+      return push_codes<int64_t>(flags, code.to(at::kLong), location, severity, num_slots, how);
+  }
 }
 
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
-  check_push(flags, code, location, severity, num_slots, policy);
-  check::mask("push", "where", where, flags);
+  check::push(flags, code, location, severity, where, num_slots, policy);
   const auto* mask = static_cast<const bool*>(where.data_ptr());
   const int64_t step = where.stride(0);
   const Recording how(check::unpack(policy));
   const uint16_t slot = pack_slot(code, location, severity);
-  return changed_rows(flags, [=](int64_t row, uint16_t* slots) {
-    if (mask[row * step]) push_slot(slots, num_slots, slot, how);
-  });
+  return changed_rows(
+      flags, [=](int64_t first, int64_t count) { return bits_of_nonzero(mask + first * step, step, count); },
+      [=](int64_t, uint16_t* slots) { push_slot(slots, num_slots, slot, how); });
 }
 
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
-  check_push(flags, code, location, severity, num_slots, policy);
+  check::push(flags, code, location, severity, num_slots, policy);
   const Recording how(check::unpack(policy));
   const uint16_t slot = pack_slot(code, location, severity);
-  return changed_rows(flags, [=](int64_t, uint16_t* slots) { push_slot(slots, num_slots, slot, how); });
+  const auto from = flags.contiguous();
+  auto result = new_tensor(from.sizes(), from.scalar_type());
+  const Rows before(from), after(result);
+  const EmptyRows pushed(after.width, num_slots, slot, how);
+  each_block(after, [&](int64_t first, int64_t count) {
+    const uint64_t touched = bits_of_touched(before, first, count);
+    if (!touched) return pushed.write(after, first, count);
+    start_rows(after, before.data, first, first + count);
+    for (int64_t row = first; row < first + count; ++row) push_slot(after[row], num_slots, slot, how);
+  });
+  return result;
 }
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
-  check::record("merge", flags, num_slots, policy);
-  check::same_form("merge", flags, other);
-  const auto from = other.contiguous();
-  const Rows fresh(from);
+  check::merge(flags, other, num_slots, policy);
+  const auto contiguous = other.contiguous();
+  const Rows fresh(contiguous);
   const Recording how(check::unpack(policy));
-  return changed_rows(flags, [=](int64_t row, uint16_t* slots) {
-    const uint16_t* extra = fresh[row];
-    for (int64_t i = 0; i < num_slots; i += 4) {
-      if (!four_slots(extra + i, num_slots - i)) continue;
-      for (int64_t k = i; k < std::min(i + 4, num_slots); ++k) push_slot(slots, num_slots, extra[k], how);
-    }
-  });
+  return changed_rows(
+      flags, [=](int64_t first, int64_t count) { return bits_of_touched(fresh, first, count); },
+      [=](int64_t row, uint16_t* slots) {
+        each_error_slot(fresh[row], num_slots, [=](int64_t, uint16_t slot) { push_slot(slots, num_slots, slot, how); });
+      });
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {
-  check::flags("clear", flags);
-  check::code("clear", code);
-  const int64_t width = flags.size(1) * check::slots_per_word(flags.scalar_type());
+  check::code("clear", flags, code);
+  const auto contiguous = flags.contiguous();
+  const Rows before(contiguous);
   const uint64_t wanted = EACH_SLOT * static_cast<uint64_t>(code << CODE_SHIFT);
-  return changed_rows(flags, [=](int64_t, uint16_t* slots) {
-    for (int64_t i = 0; i < width; i += 4) {
-      const uint64_t word = four_slots(slots + i, width - i);
-      if (!word) continue;
-      const uint64_t hits = zero_lanes((word & EACH_SLOT * CODE_MASK) ^ wanted) & live_lanes(word);
-      if (hits) store_four(slots + i, word & ~(hits * SLOT_MASK), width - i);
-    }
-  });
+  return changed_rows(
+      contiguous, [=](int64_t first, int64_t count) { return bits_of_touched(before, first, count); },
+      [=](int64_t, uint16_t* slots) {
+        each_word(slots, before.width, [=](int64_t i, uint64_t word) {
+          const uint64_t hits = zero_lanes((word & EACH_SLOT * CODE_MASK) ^ wanted) & live_lanes(word);
+          if (hits) store_four(slots + i, word & ~(hits * SLOT_MASK), before.width - i);
+          return true;
+        });
+      });
 }
 
 }  // namespace triage::flags::cpu

@@ -22,52 +22,38 @@ Tensor detected(const char* op, const Tensor& z, const MaybeTensor& flags, int64
   return flags ? like_flags(*flags) : new_flags(z, num_slots, dtype);
 }
 
-void check_push(const Tensor& flags, int64_t location, int64_t severity, int64_t num_slots, int64_t policy) {
-  check::record("push", flags, num_slots, policy);
-  check::location("push", location);
-  check::severity("push", severity);
-}
-
 }  // namespace
 
 Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
-  check::batch_in_front("new", "like", like);
-  check::num_slots("new", num_slots);
-  check::carrier("new", dtype);
+  check::new_flags(like, num_slots, dtype);
   return at::empty({like.size(0), check::words_for(num_slots, dtype)}, like.options().dtype(dtype));
 }
 
 Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
             int64_t policy) {
-  check_push(flags, location, severity, num_slots, policy);
-  check::code_tensor("push", code, flags);
+  check::push(flags, code, location, severity, num_slots, policy);
   return like_flags(flags);
 }
 
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
-  check_push(flags, location, severity, num_slots, policy);
-  check::code("push", code);
-  check::mask("push", "where", where, flags);
+  check::push(flags, code, location, severity, where, num_slots, policy);
   return like_flags(flags);
 }
 
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
-  check_push(flags, location, severity, num_slots, policy);
-  check::code("push", code);
+  check::push(flags, code, location, severity, num_slots, policy);
   return like_flags(flags);
 }
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
-  check::record("merge", flags, num_slots, policy);
-  check::same_form("merge", flags, other);
+  check::merge(flags, other, num_slots, policy);
   return like_flags(flags);
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {
-  check::flags("clear", flags);
-  check::code("clear", code);
+  check::code("clear", flags, code);
   return like_flags(flags);
 }
 
@@ -91,14 +77,12 @@ Tensor any_err(const Tensor& flags) {
 }
 
 Tensor has_code(const Tensor& flags, int64_t code) {
-  check::flags("has_code", flags);
-  check::code("has_code", code);
+  check::code("has_code", flags, code);
   return a_sample(flags, at::kBool);
 }
 
 Tensor has_domain(const Tensor& flags, int64_t domain) {
-  check::flags("has_domain", flags);
-  check::domain("has_domain", domain);
+  check::domain("has_domain", flags, domain);
   return a_sample(flags, at::kBool);
 }
 
@@ -108,8 +92,7 @@ Tensor get_slot(const Tensor& flags, int64_t index) {
 }
 
 Tensor match(const Tensor& flags, int64_t codes, int64_t min_severity) {
-  check::flags("match", flags);
-  check::codes("match", codes, min_severity);
+  check::codes("match", flags, codes, min_severity);
   return a_sample(flags, at::kBool);
 }
 

@@ -5,13 +5,38 @@
 #include <runtime/flags/operators.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <string>
+
 namespace triage::flags {
 namespace {
 
-void below_autograd(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  at::AutoDispatchBelowADInplaceOrView below;
-  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
-}
+// One type an operator, to make templates of.
+#define TRIAGE_NAMED(known, function, schema) \
+  struct function##_operator {                \
+    static constexpr const char* name = known; \
+  };
+TRIAGE_FLAGS_OPERATORS(TRIAGE_NAMED)
+#undef TRIAGE_NAMED
+
+// The step below autograd, with the signature of the operator: a boxed one for all would allocate a stack in every call.
+template <class Operator, class Function>
+struct Below;
+template <class Operator, class Result, class... Args>
+struct Below<Operator, Result(Args...)> {
+  static Result run(c10::DispatchKeySet keys, Args... args) {
+    static const auto op = [] {
+      const std::string full = std::string("triage::") + Operator::name;
+      const size_t dot = std::min(full.find('.'), full.size());
+      const std::string overload = dot < full.size() ? full.substr(dot + 1) : "";
+      return c10::Dispatcher::singleton()
+          .findSchemaOrThrow(full.substr(0, dot).c_str(), overload.c_str())
+          .template typed<Result(Args...)>();
+    }();
+    at::AutoDispatchBelowADInplaceOrView below;
+    return op.redispatch(keys & c10::after_ADInplaceOrView_keyset, args...);
+  }
+};
 
 bool differentiable(const char* name) {
 #define TRIAGE_IS(known, function, schema) \
@@ -52,7 +77,7 @@ TORCH_LIBRARY_IMPL(triage, Autograd, m) {
   TRIAGE_FLAGS_DIFFERENTIABLE(TRIAGE_GRADIENT)
 #undef TRIAGE_GRADIENT
 #define TRIAGE_BELOW(name, function, schema) \
-  if (!differentiable(name)) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&below_autograd>());
+  if (!differentiable(name)) m.impl(name, TORCH_FN((Below<function##_operator, decltype(composite::function)>::run)));
   TRIAGE_FLAGS_OPERATORS(TRIAGE_BELOW)
 #undef TRIAGE_BELOW
 }

@@ -1,13 +1,19 @@
 #pragma once
 // Kernels walk over records: the flags tensor as rows of 16-bit slots, in parallel where there are many.
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <runtime/flags/checks.h>
+#include <runtime/flags/scan.h>
 #include <runtime/flags/slots.h>
 
 #include <algorithm>
 
 namespace triage::flags::cpu {
+
+/// An uninitialised contiguous CPU tensor, without the way through the dispatcher that at::empty takes: at the size of a
+/// usual batch of flags that is a quarter of a call.
+inline Tensor new_tensor(at::IntArrayRef sizes, ScalarType dtype) { return at::detail::empty_cpu(sizes, dtype); }
 
 /// Rows a thread should at least get, when a row costs about as much as reading `bytes`.
 inline int64_t rows_per_task(int64_t bytes) { return std::max<int64_t>(1, (128 << 10) / std::max<int64_t>(bytes, 1)); }
@@ -35,6 +41,17 @@ inline void start_rows(const Rows& to, const uint16_t* from, int64_t begin, int6
   } else {
     std::memset(to[begin], 0, bytes);
   }
+}
+
+/// How many rows to look at as a whole where most are expected to be empty: some kilobytes of them.
+inline int64_t rows_in_stretch(const Rows& rows) {
+  return std::max<int64_t>(1, (4 << 10) / static_cast<int64_t>(rows.bytes()));
+}
+
+/// Any error in the rows [begin, end)?
+inline bool any_live(const Rows& rows, int64_t begin, int64_t end) {
+  constexpr auto severities = static_cast<uint32_t>(SEVERITIES);
+  return scan_dense(HasAny{severities}, reinterpret_cast<const uint32_t*>(rows[begin]), (end - begin) * rows.width / 2);
 }
 
 }  // namespace triage::flags::cpu

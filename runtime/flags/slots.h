@@ -12,6 +12,7 @@ namespace triage::flags {
 static_assert(std::endian::native == std::endian::little, "slots are read through memory: little-endian machines only");
 
 inline constexpr uint64_t EACH_SLOT = 0x0001'0001'0001'0001;
+inline constexpr uint64_t SEVERITIES = EACH_SLOT * SEVERITY_MASK;
 
 /// Up to four slots as one word; the lanes beyond `count` are zero. A full word is the usual case, and one load.
 inline uint64_t four_slots(const uint16_t* slots, int64_t count) {
@@ -32,6 +33,17 @@ inline void store_four(uint16_t* slots, uint64_t word, int64_t count) {
   }
 }
 
+/// Calls visit(index of its first slot, word) for the words of a row, the last one short where `count` is no multiple of
+/// four, until it returns false.
+template <class Visit>
+inline void each_word(const uint16_t* slots, int64_t count, Visit visit) {
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    if (!visit(i, four_slots(slots + i, 4))) return;
+  }
+  if (i < count) visit(i, four_slots(slots + i, count - i));
+}
+
 /// Bit 0 of every lane that holds an error.
 template <class Word>
 inline Word live_lanes(Word word) {
@@ -47,30 +59,20 @@ inline Word zero_lanes(Word word) {
 
 inline int64_t lane_of(uint64_t lanes) { return std::countr_zero(lanes) / SLOT_BITS; }
 
+/// Calls visit(index, slot) for each error of a row, slot 0 first.
+template <class Visit>
+inline void each_error_slot(const uint16_t* slots, int64_t count, Visit visit) {
+  each_word(slots, count, [&](int64_t i, uint64_t word) {
+    for (uint64_t live = live_lanes(word); live; live &= live - 1) {
+      const int64_t at = i + lane_of(live);
+      visit(at, slots[at]);
+    }
+    return true;
+  });
+}
+
 inline uint16_t pack_slot(int64_t code, int64_t location, int64_t severity) {
   return static_cast<uint16_t>(severity | code << CODE_SHIFT | location << LOCATION_SHIFT);
-}
-
-/// The first entry that agrees with `slot` in the bits of `mask`; -1 where none does.
-inline int64_t find_duplicate(const uint16_t* slots, int64_t count, uint16_t slot, uint16_t mask) {
-  const uint64_t wanted = EACH_SLOT * static_cast<uint16_t>(slot & mask);
-  for (int64_t i = 0; i < count; i += 4) {
-    const uint64_t word = four_slots(slots + i, count - i);
-    if (!word) continue;  // most words are empty
-    const uint64_t hits = zero_lanes((word & EACH_SLOT * mask) ^ wanted) & live_lanes(word);
-    if (hits) return i + lane_of(hits);
-  }
-  return -1;
-}
-
-inline int64_t find_empty(const uint16_t* slots, int64_t count) {
-  for (int64_t i = 0; i < count; i += 4) {
-    const uint64_t empty = ~live_lanes(four_slots(slots + i, count - i)) & EACH_SLOT;
-    if (!empty) continue;
-    const int64_t at = i + lane_of(empty);
-    return at < count ? at : -1;
-  }
-  return -1;
 }
 
 /// What a policy asks of one push, decided once for all rows.
@@ -99,23 +101,31 @@ inline void push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const Re
   if (key(slot) > key(slots[weakest])) slots[weakest] = slot;
 }
 
-/// Records `slot` in a row of `count` slots, in place. A slot of code 0 or severity 0 is not recorded.
+/// Records `slot` in a row of `count` slots, in place. A slot of code 0 or severity 0 is not recorded. One walk over the row
+/// finds the first entry that `slot` duplicates, and the first empty slot.
 inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
   if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return;
-  if (how.dedupe) {
-    const int64_t duplicate = find_duplicate(slots, count, slot, how.mask);
-    if (duplicate >= 0) {
-      if ((slot & SEVERITY_MASK) > (slots[duplicate] & SEVERITY_MASK)) slots[duplicate] = slot;
-      return;
+  const uint64_t compared = EACH_SLOT * how.mask;
+  const uint64_t wanted = EACH_SLOT * static_cast<uint16_t>(slot & how.mask);
+  int64_t empty = -1, known = -1;
+  each_word(slots, count, [&](int64_t i, uint64_t word) {
+    if (!word) {  // most words
+      if (empty < 0) empty = i;
+      return how.dedupe;
     }
-  }
-  if (how.priority == Priority::chrono && how.keep_last) {
+    const uint64_t live = live_lanes(word);
+    if (empty < 0 && live != EACH_SLOT) empty = i + lane_of(live ^ EACH_SLOT);
+    if (!how.dedupe) return empty < 0;
+    const uint64_t duplicates = zero_lanes((word & compared) ^ wanted) & live;
+    if (duplicates) known = i + lane_of(duplicates);
+    return known < 0;
+  });
+  if (known >= 0) {
+    if ((slot & SEVERITY_MASK) > (slots[known] & SEVERITY_MASK)) slots[known] = slot;
+  } else if (how.priority == Priority::chrono && how.keep_last) {
     std::memmove(slots + 1, slots, static_cast<size_t>(count - 1) * sizeof(uint16_t));
     slots[0] = slot;
-    return;
-  }
-  const int64_t empty = find_empty(slots, count);
-  if (empty >= 0) {
+  } else if (empty >= 0 && empty < count) {  // past the end lie the unused slots of the last word
     slots[empty] = slot;
   } else if (how.priority != Priority::chrono) {
     push_by_rank(slots, count, slot, how);
