@@ -1,7 +1,7 @@
 -- Values are kept between two limits.
 -- Use it when the range is known: pixels, normalised features, actions of a controller.
--- Returns the batch and the flags: VALUE_CLAMPED for a sample with a value beyond a limit (Inf is one), and for a sample
--- with NaN, which has no nearest limit, NAN and FALLBACK_VALUE: it becomes zero, then is clamped like the others.
+-- Returns the batch and the flags: VALUE_CLAMPED for a sample with a value beyond a limit (Inf is one); NAN and
+-- FALLBACK_VALUE for one with NaN, which has no nearest limit: it becomes zero, then is clamped like the others.
 -- Samples: each on its own.
 
 local NaN <const>, Inf <const> = 0 / 0, math.huge

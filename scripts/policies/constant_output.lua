@@ -1,4 +1,4 @@
--- Samples in which nothing varies are flagged: ZERO_OUTPUT where all is zero, CONSTANT_OUTPUT where all is another value.
+-- Samples in which nothing varies are flagged: ZERO_OUTPUT where all is zero, else CONSTANT_OUTPUT.
 -- Use it behind a layer that can die or collapse (ReLU, a decoder, a GAN), and on inputs from a source that can freeze.
 -- Returns the batch as it came, and the flags (NaN and Inf are flagged as well).
 -- Samples: each on its own.

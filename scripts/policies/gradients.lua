@@ -1,7 +1,7 @@
 -- Gradients of single samples, fit for an optimiser: bad ones are dropped, long ones are shortened.
 -- Use it on gradients by sample (private training, per-sample clipping), before they are summed up.
--- Returns the gradients and the flags: zero and FALLBACK_VALUE for a sample with NaN or Inf, VALUE_CLAMPED for one that was
--- longer than `max_norm` and now is that long.
+-- Returns the gradients and the flags: zero and FALLBACK_VALUE for a sample with NaN or Inf, VALUE_CLAMPED for one that
+-- was longer than `max_norm` and now is that long.
 -- Samples: each on its own.
 
 local NaN <const>, Inf <const> = 0 / 0, math.huge

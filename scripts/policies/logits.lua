@@ -1,7 +1,7 @@
 -- Logits that a softmax or a loss could not take are repaired, each kind in its own way.
 -- Use it between a classifier and what reads its logits.
--- Returns the logits and the flags. A sample with NaN says nothing: its logits become zero, all classes alike. One with Inf
--- is certain: its values are kept within the limits, so that the order of the classes stays. Others keep their bits.
+-- Returns the logits and the flags. A sample with NaN says nothing: its logits become zero, all classes alike. One with
+-- Inf is certain: its values are kept within the limits, and the order of its classes stays. Others keep their bits.
 -- Samples: each on its own.
 
 local NaN <const>, Inf <const> = 0 / 0, math.huge

@@ -1,7 +1,7 @@
 -- Attention weights from scores in which -Inf is a mask and nothing else is out of order.
 -- Use it in place of the softmax of masked attention.
--- Returns the weights and the flags. -Inf is benign. A sample with NaN or +Inf among its scores attends to everything alike
--- (FALLBACK_VALUE); a query that may look at nothing gets weights of zero instead of NaN (EMPTY_INPUT, as a warning).
+-- Returns the weights and the flags. -Inf is benign. A sample with NaN or +Inf among its scores attends to everything
+-- alike (FALLBACK_VALUE); a query that may look at nothing gets weights of zero, not NaN (EMPTY_INPUT, as a warning).
 -- Samples: each on its own.
 
 local NaN <const>, Inf <const> = 0 / 0, math.huge

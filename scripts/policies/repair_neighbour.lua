@@ -13,9 +13,9 @@ return policy {
   fullgraph = true,
   run = function(z)
     local f = flag_nan_and_inf(z, "repair_neighbour")
-    local good = torch.isfinite(z):all(-1)                                            -- (N, T)
-    local step = torch.ones_like(good, {dtype = torch.int64}):cumsum(1) - 1           -- 0, 1, ...
-    local before = (step + 1 - (~good) * none):cummax(1) - 1                          -- the last good one, or less than 0
+    local good = torch.isfinite(z):all(-1)                                    -- (N, T)
+    local step = torch.ones_like(good, {dtype = torch.int64}):cumsum(1) - 1   -- 0, 1, ...
+    local before = (step + 1 - (~good) * none):cummax(1) - 1                  -- the last good one, or less than 0
     local after = (step + (~good) * none):flip(1):cummin(1):flip(1)
     local found = good:any(1, true)
     local nearest = torch.where(before >= 0, before, after)

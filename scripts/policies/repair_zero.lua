@@ -1,6 +1,6 @@
 -- Bad samples become zero.
 -- Use it when zero is a harmless answer: logits before a softmax, embeddings that are summed up, images.
--- Returns the batch, in which a sample with NaN or Inf anywhere is zero as a whole, and the flags that say which and why.
+-- Returns the batch, in which a sample with NaN or Inf anywhere is zero as a whole, and the flags.
 -- Samples: each on its own.
 
 local NaN <const>, Inf <const> = 0 / 0, math.huge

@@ -1,5 +1,5 @@
 -- Samples whose values mostly stand at the limit of their range are flagged as SATURATED.
--- Use it behind tanh or sigmoid, or for sensors and audio that clip: nothing is NaN there, and yet the sample says little.
+-- Use it behind tanh or sigmoid, or for sensors and audio that clip: nothing is NaN, and yet the sample says little.
 -- Returns the batch as it came, and the flags (NaN and Inf are flagged as well).
 -- Samples: each on its own.
 
@@ -9,7 +9,7 @@ return policy {
   name = "saturation",
   inputs = {"z"},   -- (N, ...)
   outputs = {"z", "f"},
-  params = {limit = 0.99, share = 0.5},   -- values of at least `limit` in size; more than this share of them is too many
+  params = {limit = 0.99, share = 0.5},   -- values of at least `limit` in size; more than this share is too many
   fullgraph = true,
   run = function(z, p)
     local f = flag_nan_and_inf(z, "saturation")
@@ -20,7 +20,9 @@ return policy {
     {
       name = "most values at the limit",
       args = function()
-        return torch.tensor({{1.0, -1.0, 0.999, 0.1}, {1.0, 0.2, -1.0, 0.1}, {0.0, 0.0, 0.0, NaN}, {0.0, 0.1, 0.2, Inf}})
+        return torch.tensor({
+          {1.0, -1.0, 0.999, 0.1}, {1.0, 0.2, -1.0, 0.1}, {0.0, 0.0, 0.0, NaN}, {0.0, 0.1, 0.2, Inf},
+        })
       end,
       check = function(z, f)
         return err.has_code(f, err.SATURATED):equal(torch.tensor({true, false, false, false}))

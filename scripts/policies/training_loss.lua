@@ -1,6 +1,6 @@
 -- The loss of a batch from the losses of its samples, of which bad ones neither count nor send a gradient.
 -- Use it in a training loop in place of the mean: one bad sample then costs that sample, not the step.
--- Returns the mean over the good samples (0 where there is none), of shape (), and the flags: tell how many were left out.
+-- Returns the mean over the good samples (0 where there is none), of shape (), and the flags: who was left out.
 -- Samples: across the batch, by the mean.
 
 local NaN <const>, Inf <const> = 0 / 0, math.huge

@@ -28,7 +28,7 @@ TEST_CASE("rules are calls of the library that decide about samples, and branche
                  "    :ELSE(function() return torch.where(z > 0, z, 0) end)\n"
                  "  return y, push(f, err.NAN, 'x')\n"
                  "end") ==
-        "2:13 flag_nan\n3:10 fix\n4:13 IF\n5:6 ELIF\n5:43 err.replace\n6:6 ELSE\n6:29 torch.where (true)\n6:29 "
+        "2:13 flag_nan\n3:10 fix\n4:13 IF\n5:6 ELIF\n5:45 err.replace\n6:6 ELSE\n6:29 torch.where (true)\n6:29 "
         "torch.where (false)\n7:13 push\n");
 }
 
@@ -40,12 +40,13 @@ TEST_CASE("a local that stands for a function of the library is that function; a
 }
 
 TEST_CASE("what the tests of a policy call is no rule") {
-  CHECK(rules_of("return policy {\n  run = function(z) return fix(z, flag_nan(z, 'x')) end,\n"
-                 "  tests = {{ name = 'n', args = function() return flag_inf(z, 'x') end, check = function(z, f) return "
-                 "err.take_ok(f, z) end }},\n}") == "2:28 fix\n2:35 flag_nan\n");
+  CHECK(
+      rules_of("return policy {\n  run = function(z) return fix(z, flag_nan(z, 'x')) end,\n"
+               "  tests = {{ name = 'n', args = function() return flag_inf(z, 'x') end, check = function(z, f) return "
+               "err.take_ok(f, z) end }},\n}") == "2:28 fix\n2:35 flag_nan\n");
   CHECK(rules_of("local tests = {}\ntests[1] = {\n  args = function() return flag_nan(z) end,\n  check = function() "
                  "return fix() end,\n}\nreturn policy { run = function(z) return push(z) end, tests = tests }") ==
-        "6:41 push\n");
+        "6:42 push\n");
 }
 
 TEST_CASE("rules announce themselves, lines stay") {

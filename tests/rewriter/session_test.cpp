@@ -26,11 +26,11 @@ TEST_CASE("what is local to an inner block, or closed at the end, stays local") 
 }
 
 TEST_CASE("a text that ends too early is unfinished, a wrong one is not") {
-  for (const char* source : {"for i = 1, 2 do", "f(", "x =", "local t = {1,", "if x then y()", "s = [[text", "--[[ note",
-                             "x = 1 +", "function f() return {"})
-    CHECK_MESSAGE(is_unfinished(source), source);
+  for (const char* source : {"for i = 1, 2 do", "f(", "x =", "local t = {1,", "if x then y()", "s = [[text",
+                             "--[[ note", "x = 1 +", "function f() return {", "s = 'to be\\"})
+    CHECK_MESSAGE(is_unfinished(source), std::string(source));
   for (const char* source : {"x = 1", "x = )", "s = 'open", "end", "f(1))", "local 3", ""})
-    CHECK_MESSAGE(!is_unfinished(source), source);
+    CHECK_MESSAGE(!is_unfinished(source), std::string(source));
   CHECK_THROWS_AS(kept("x = )"), SyntaxError);
 }
 

@@ -29,8 +29,8 @@ fs::path history_file() {
 std::string common_start(const std::vector<std::string>& words) {
   std::string start = words[0];
   for (const std::string& word : words)
-    start.resize(static_cast<size_t>(std::mismatch(start.begin(), start.end(), word.begin(), word.end()).first -
-                                     start.begin()));
+    start.resize(
+        static_cast<size_t>(std::mismatch(start.begin(), start.end(), word.begin(), word.end()).first - start.begin()));
   return start;
 }
 

@@ -37,8 +37,9 @@ class StopOnInterrupt {
 };
 
 void greet() {
-  fmt::print("triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
-             paint(Paint::faint, "Tab completes, Ctrl-C stops what runs, Ctrl-D ends. Local variables last until the end."));
+  fmt::print(
+      "triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
+      paint(Paint::faint, "Tab completes, Ctrl-C stops what runs, Ctrl-D ends. Local variables last until the end."));
 }
 
 /// Answers with what the chunk gave; errors go to standard error where a program reads the answers.

@@ -60,8 +60,8 @@ std::string escaped(std::string_view text) {
 }
 
 std::string case_head(const std::string& path, const std::string& name, int line, double seconds) {
-  return fmt::format("    <testcase classname=\"{}\" name=\"{}\" file=\"{}\" line=\"{}\" time=\"{:.6f}\"", escaped(path),
-                     escaped(name), escaped(path), line, seconds);
+  return fmt::format("    <testcase classname=\"{}\" name=\"{}\" file=\"{}\" line=\"{}\" time=\"{:.6f}\"",
+                     escaped(path), escaped(name), escaped(path), line, seconds);
 }
 
 std::string problem(const char* element, const std::string& message) {

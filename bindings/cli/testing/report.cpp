@@ -64,6 +64,7 @@ Json file_json(const TestedFile& file) {
   json["tests"] = tests;
   json["rules"] = rules;
   json["uncovered"] = uncovered;
+  if (!file.tested.coverage_error.empty()) json["coverage_error"] = file.tested.coverage_error;
   json["graphs"] = file.tested.graphs;
   json["graph_breaks"] = file.tested.graph_breaks;
   return json;
@@ -122,8 +123,13 @@ void print_tested(const TestedFile& file, bool full_coverage) {
       fmt::print("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
                  paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"),
                  taken.rule.name);
+  if (!file.tested.coverage_error.empty())
+    fmt::print("  {} {}\n",
+               paint(Paint::warning, "rules counted too little, the policy failed while they were watched:"),
+               indented(file.tested.coverage_error));
   for (const std::string& reason : file.tested.graph_breaks)
-    fmt::print("  {} {}\n", paint(Paint::warning, "not captured, it runs as a script on every call:"), indented(reason));
+    fmt::print("  {} {}\n", paint(Paint::warning, "not captured, it runs as a script on every call:"),
+               indented(reason));
 }
 
 void print_summary(const TestRun& run) {
@@ -148,8 +154,8 @@ nlohmann::ordered_json to_json(const TestRun& run) {
     rules += file.tested.rules.size();
     taken += file.rules_taken();
   }
-  return {{"ok", run.ok()},          {"tests", run.tests()}, {"failed", run.failed()}, {"rules", rules},
-          {"rules_taken", taken}, {"files", files}};
+  return {{"ok", run.ok()}, {"tests", run.tests()}, {"failed", run.failed()},
+          {"rules", rules}, {"rules_taken", taken}, {"files", files}};
 }
 
 }  // namespace triage::cli

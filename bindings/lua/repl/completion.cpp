@@ -13,11 +13,11 @@ namespace {
 
 constexpr int max_parents = 8;  // tables behind one another by `__index`
 
-constexpr std::string_view keywords[] = {"and",   "break", "do",  "else", "elseif", "end",    "false", "for",
-                                         "function", "goto", "if", "in",  "local",  "nil",    "not",   "or",
-                                         "repeat", "return", "then", "true", "until", "while"};
-constexpr std::string_view tensor_fields[] = {"shape",    "dtype",         "device",  "layout", "ndim", "itemsize",
-                                              "requires_grad", "is_leaf", "grad",   "T",    "mT"};
+constexpr std::string_view keywords[] = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
+                                         "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
+                                         "repeat",   "return", "then", "true", "until",  "while"};
+constexpr std::string_view tensor_fields[] = {"shape",         "dtype",   "device", "layout", "ndim", "itemsize",
+                                              "requires_grad", "is_leaf", "grad",   "T",      "mT"};
 
 bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 
@@ -31,7 +31,9 @@ struct Word {
 
 Word last_word(const std::string& line) {
   size_t begin = line.size();
-  const auto belongs = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == ':'; };
+  const auto belongs = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == ':';
+  };
   while (begin > 0 && belongs(line[begin - 1])) --begin;
   const std::string text = line.substr(begin);
   Word word;
@@ -128,7 +130,8 @@ void add_tensor_names(lua_State* L, const Word& word, std::set<std::string>& nam
 void add_group(const Word& word, std::set<std::string>& names) {
   if (word.separator != '.' || word.path.empty() || word.path[0] != "torch") return;
   if (word.path.size() == 1) add_operators("", word.start, false, names);
-  const bool group = word.path.size() == 2 && (word.path[1] == "linalg" || word.path[1] == "fft" || word.path[1] == "special");
+  const bool group =
+      word.path.size() == 2 && (word.path[1] == "linalg" || word.path[1] == "fft" || word.path[1] == "special");
   if (group) add_operators(word.path[1] + "_", word.start, false, names);
 }
 

@@ -15,9 +15,9 @@ namespace triage::lua {
 namespace {
 
 constexpr int max_nesting = 3;
-constexpr size_t max_items = 50;   // of one table
-constexpr size_t max_entries = 20; // of flags
-constexpr int64_t max_inline = 8;  // elements of a tensor inside a table
+constexpr size_t max_items = 50;    // of one table
+constexpr size_t max_entries = 20;  // of flags
+constexpr int64_t max_inline = 8;   // elements of a tensor inside a table
 
 /// What is wrong with the elements, where anything is: "  (3 NaN, 1 Inf)".
 std::string not_finite(const at::Tensor& tensor) {
@@ -116,7 +116,8 @@ std::string table_text(lua_State* L, int table, int nesting) {
   if (cut) items.resize(max_items);
   size_t length = 0;
   bool several_lines = false;
-  for (const std::string& item : items) length += item.size() + 2, several_lines |= item.find('\n') != std::string::npos;
+  for (const std::string& item : items)
+    length += item.size() + 2, several_lines |= item.find('\n') != std::string::npos;
   constexpr size_t one_line = 100;
   const std::string indent(static_cast<size_t>(nesting + 1) * 2, ' ');
   const bool broken = length > one_line || several_lines;

@@ -66,7 +66,8 @@ std::string field_name(std::string_view source, const Expression& value) {
   if (end == 0 || source[end - 1] != '=') return "";
   end = skip_spaces(end - 1);
   size_t begin = end;
-  while (begin > 0 && (std::isalnum(static_cast<unsigned char>(source[begin - 1])) || source[begin - 1] == '_')) begin--;
+  while (begin > 0 && (std::isalnum(static_cast<unsigned char>(source[begin - 1])) || source[begin - 1] == '_'))
+    begin--;
   return std::string(source.substr(begin, end - begin));
 }
 

@@ -49,6 +49,8 @@ bool is_unfinished(std::string_view source) {
     return false;
   } catch (const SyntaxError& error) {
     std::string_view message = error.what();
+    // No later line ends a string in quotes, but behind a backslash.
+    if (message.find("unfinished string") != std::string_view::npos) return !source.empty() && source.back() == '\\';
     if (!message.empty() && message.back() == '\'') message.remove_suffix(1);
     constexpr std::string_view end = "<eof>";
     return message.size() >= end.size() && message.substr(message.size() - end.size()) == end;

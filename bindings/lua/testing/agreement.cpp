@@ -15,7 +15,8 @@ at::Tensor bits_of(const at::Tensor& tensor) {
   const at::Tensor is_nan = values.isnan();
   const at::ScalarType integers = values.element_size() == 8   ? at::kLong
                                   : values.element_size() == 4 ? at::kInt
-                                                               : at::kShort;
+                                  : values.element_size() == 2 ? at::kShort
+                                                               : at::kChar;
   return values.contiguous().view(integers).masked_fill(is_nan, -1);
 }
 

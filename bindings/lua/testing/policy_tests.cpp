@@ -16,7 +16,8 @@ namespace {
 
 using capture::Compiled;
 
-constexpr uint64_t seed = 0;  // of the random numbers of each run: plain and captured draw the same
+constexpr size_t many_graphs = 1000;  // tests may call with every kind of input
+constexpr uint64_t seed = 0;          // of the random numbers of each run: plain and captured draw the same
 
 /// Copies for one more run: a gradient of theirs is their own.
 std::vector<at::Tensor> copies(const std::vector<at::Tensor>& inputs) {
@@ -52,6 +53,12 @@ std::vector<at::Tensor> resized(const std::vector<at::Tensor>& inputs, int64_t r
   return result;
 }
 
+/// What a script prints is printed once, by the plain one.
+ScriptOptions silent(ScriptOptions options) {
+  options.print = [](const std::string&) {};
+  return options;
+}
+
 /// The three interpreters of one policy, and its graphs.
 class Tester {
  public:
@@ -59,9 +66,9 @@ class Tester {
       : options_(options),
         plain_(source, options.script),
         params_(policy::param_tensors(plain_.signature(), {})),
-        captured_(std::make_shared<LuaScript>(source, options.script), compile_options()),
+        captured_(std::make_shared<LuaScript>(source, silent(options.script)), compile_options()),
         coverage_(source, options.script.path),
-        covered_(coverage_.source(), options.script, [this](State& state) {
+        covered_(coverage_.source(), silent(options.script), [this](State& state) {
           covered_state_ = &state;
           coverage_.install(state);
         }) {}
@@ -71,6 +78,7 @@ class Tester {
     report.policy = plain_.name();
     for (size_t i = 0; i < plain_.test_count(); ++i) report.tests.push_back(run_test(i));
     report.rules = coverage_.taken();
+    report.coverage_error = coverage_error_;
     report.graphs = captured_.entries().size();
     report.graph_breaks = captured_.graph_breaks();
     return report;
@@ -81,6 +89,7 @@ class Tester {
     Compiled::Options options;
     options.backend = options_.backend;
     options.fullgraph = plain_.fullgraph();
+    options.recompile_limit = many_graphs;
     return options;
   }
 
@@ -154,26 +163,42 @@ class Tester {
       outcome.gradients = gradients_of(outcome.outputs, own);
       const std::string found = difference(plain, outcome, plain_.signature().outputs);
       if (!found.empty())
-        return found + "; a captured policy gives the bits of its script, so it looks at what is no tensor of the call";
+        return found +
+               "; both must give the same bits. Does the policy depend on more than its inputs, such as "
+               "triage.is_compiling() or a counter?";
     }
     return "";
   }
 
-  /// Counts what the rules take. The policy itself was judged already: what fails here failed there.
+  /// Counts what the rules take. The policy itself passed here as a plain script.
   void cover(size_t index, const std::vector<at::Tensor>& inputs) {
+    at::manual_seed(seed);
+    watch_silently([&] { covered_.test_arguments(index); });  // shows which rules only the tests use
+    std::vector<at::Tensor> outputs;
     try {
-      covered_.test_arguments(index);  // shows which rules only the tests use
       const std::vector<at::Tensor> own = copies(inputs);
       at::manual_seed(seed);
       coverage_.start(*covered_state_);
-      const std::vector<at::Tensor> outputs = covered_.call(own, params_, std::nullopt);
-      at::Tensor flags;
-      for (size_t i = 0; i < outputs.size(); ++i)
-        if (covered_.flags_outputs()[i]) flags = outputs[i];
-      coverage_.finish(flags);
-      covered_.check_test(index, outputs);
-    } catch (const std::exception&) {
+      outputs = covered_.call(own, params_, std::nullopt);
+    } catch (const std::exception& error) {
       coverage_.abandon();
+      coverage_error_ = error.what();
+      return;
+    }
+    at::Tensor flags;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (covered_.flags_outputs()[i]) flags = outputs[i];
+    coverage_.finish(flags);
+    watch_silently([&] { covered_.check_test(index, outputs); });
+  }
+
+  /// Whether a test's own functions fail is told of the plain script.
+  template <typename Action>
+  static void watch_silently(const Action& action) {
+    try {
+      action();
+    } catch (const std::exception&) {
+      return;
     }
   }
 
@@ -182,6 +207,7 @@ class Tester {
   std::vector<at::Tensor> params_;
   Compiled captured_;
   Coverage coverage_;
+  std::string coverage_error_;
   State* covered_state_ = nullptr;
   LuaScript covered_;
 };

@@ -11,8 +11,8 @@
 namespace triage::lua {
 
 struct TestOptions {
-  ScriptOptions script;          // its `path` names the file
-  std::string backend = "eager"; // what runs the captured graph
+  ScriptOptions script;           // its `path` names the file
+  std::string backend = "eager";  // what runs the captured graph
   /// Every test is run on batches of these sizes as well: rows of its inputs repeated or left out, in every input whose
   /// first dim is as long as the first input's. There its `check` is not asked; plain and captured must agree.
   std::vector<int64_t> batches;
@@ -29,6 +29,7 @@ struct PolicyTests {
   std::string policy;
   std::vector<TestResult> tests;
   std::vector<Coverage::Taken> rules;
+  std::string coverage_error;  // why `rules` counts too little: the policy failed only where its rules were watched
   size_t graphs = 0;
   std::vector<std::string> graph_breaks;  // why it runs as a script, where it does
 };
