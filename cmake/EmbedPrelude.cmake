@@ -1,7 +1,12 @@
-# Writes OUTPUT, a C++ file that holds the texts of the Lua prelude: cmake -DOUTPUT=... -DSOURCES=a.lua;b.lua -P EmbedPrelude.cmake
+# Writes OUTPUT, a C++ file that holds texts of Lua, by default those of the prelude; FUNCTION, declared in HEADER, returns them:
+#   cmake -DOUTPUT=... -DSOURCES=a.lua;b.lua [-DFUNCTION=... -DHEADER=...] -P EmbedPrelude.cmake
 # String literals of moderate length, one a line of Lua: a raw string would meet the compilers' limits and `)"`.
-set(content "// Generated from scripts/prelude by cmake/EmbedPrelude.cmake.\n#include \"bindings/lua/flags/prelude.h\"\n\n")
-string(APPEND content "namespace triage::lua {\n\nconst std::vector<PreludeFile>& prelude_files() {\n")
+if(NOT FUNCTION)
+  set(FUNCTION prelude_files)
+  set(HEADER bindings/lua/flags/prelude.h)
+endif()
+set(content "// Generated from scripts/ by cmake/EmbedPrelude.cmake.\n#include \"${HEADER}\"\n\n")
+string(APPEND content "namespace triage::lua {\n\nconst std::vector<PreludeFile>& ${FUNCTION}() {\n")
 string(APPEND content "  static const std::vector<PreludeFile> files = {\n")
 foreach(source IN LISTS SOURCES)
   get_filename_component(name ${source} NAME)

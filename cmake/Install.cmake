@@ -29,6 +29,7 @@ install(TARGETS triage triage_runtime triage_cli
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/triage DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/triage)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The package is written by hand, not exported: programs get LibTorch's flags, not our warnings and include folders.
@@ -37,7 +38,7 @@ file(REAL_PATH "${TORCH_INSTALL_PREFIX}" torch_prefix)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/triage)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/triageConfig.cmake.in ${CMAKE_BINARY_DIR}/package/triageConfig.cmake
                               INSTALL_DESTINATION ${package_folder}
-                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_DATADIR)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/triageConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/package/triageConfig.cmake ${CMAKE_BINARY_DIR}/package/triageConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/LibTorch.cmake

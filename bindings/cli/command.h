@@ -21,6 +21,8 @@ void add_run(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_watch(CLI::App& app, Action& action);
+void add_test(CLI::App& app, Action& action);
+void add_repl(CLI::App& app, Action& action);
 void add_version(CLI::App& app, Action& action);
 
 /// `script_arguments` is what follows the script on the command line: main keeps it from the parser, which would take

@@ -115,8 +115,17 @@ void FlagsTracker::observe(const c10::OperatorHandle& op, bool moved, const torc
   for (size_t i = 0; i < count; ++i) {
     if (!results[first + i].isTensor() || !(moved || graph::returns_flags(op, i))) continue;
     const at::Tensor& tensor = results[first + i].toTensor();
-    if (tensor.defined() && tensor.dim() == 2) flags_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+    if (tensor.defined() && tensor.dim() == 2) add(tensor);
   }
+}
+
+void FlagsTracker::add(const at::Tensor& flags) {
+  flags_.emplace(flags.unsafeGetTensorImpl(), flags);
+  // A tracker may live long, as at a prompt: what nobody else holds is let go, now and then.
+  const size_t count = flags_.size();
+  constexpr size_t many = 1024;
+  if (count >= many && (count & (count - 1)) == 0)
+    std::erase_if(flags_, [](const auto& known) { return known.second.use_count() == 1; });
 }
 
 Recorder* Recorder::current() noexcept { return current_recorder; }

@@ -145,6 +145,8 @@ class FlagsTracker {
   FlagsTracker& operator=(const FlagsTracker&) = delete;
   static FlagsTracker* current() noexcept;
   bool is_flags(const at::Tensor& tensor) const { return flags_.count(tensor.unsafeGetTensorImpl()) != 0; }
+  /// Flags that came another way than through `call`: out of a compiled function.
+  void add(const at::Tensor& flags);
 
  private:
   friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);

@@ -216,7 +216,7 @@ TEST_CASE("help, for the program and each command") {
   Scene triage;
   Ran help = triage({"--help"});
   CHECK(help.status == 0);
-  for (std::string command : {"run", "exec", "check", "explain", "watch", "version"}) {
+  for (std::string command : {"run", "exec", "check", "test", "explain", "watch", "repl", "version"}) {
     CAPTURE(command);
     CHECK(help.out.find("  " + command) != std::string::npos);
     Ran own = triage({command, "--help"});

@@ -188,6 +188,11 @@ int compiled_call(lua_State* L) {
     return count;
   }
   luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  if (auto* tracker = capture::FlagsTracker::current()) {
+    const std::vector<bool> is_flags = bucket.compiled->flags_outputs();
+    for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
+      if (is_flags[i]) tracker->add(outputs[i]);
+  }
   for (auto& output : outputs) push_tensor(L, std::move(output));
   return static_cast<int>(outputs.size());
 }

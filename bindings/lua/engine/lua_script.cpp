@@ -6,6 +6,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/policy/version.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
@@ -58,9 +59,30 @@ std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefini
   return results;
 }
 
+/// Pushes a field of a test; returns its type.
+int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, const char* field) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, policy.tests);
+  lua_rawgeti(L, -1, static_cast<lua_Integer>(index) + 1);
+  int type = lua_getfield(L, -1, field);
+  lua_replace(L, -3);
+  lua_pop(L, 1);
+  return type;
+}
+
+/// How what `check` returned at `index` fails the test; empty: it passes.
+std::string verdict(lua_State* L, int index) {
+  if (lua_isboolean(L, index)) return lua_toboolean(L, index) ? "" : "check returned false";
+  const at::Tensor* tensor = test_tensor(L, index);
+  if (!tensor) return "check returned " + described(L, index) + "; it returns true or false, or raises an error";
+  if (tensor->numel() != 1)
+    return "check returned a tensor of " + std::to_string(tensor->numel()) + " elements; end it with :all()";
+  return tensor->item().toBool() ? "" : "check returned false";
+}
+
 }  // namespace
 
-LuaScript::LuaScript(std::string_view source, const ScriptOptions& options) {
+LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
+                     const std::function<void(State&)>& prepare) {
   check_lua_library();
   StateOptions state_options;
   state_options.sandboxed = true;
@@ -68,12 +90,16 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options) {
   state_options.path = options.path;
   state_options.print = options.print;
   state_ = make_script_state(std::move(state_options), options.host_functions);
+  if (prepare) prepare(*state_);
   Budget budget(*state_);
   try {
     in_protected_call(state_->lua(), [&](lua_State* L) {
       push_chunk(*state_, source, "@" + options.path);
       lua_call(L, 0, 1);
       policy_ = read_policy(L, options.path);
+      if (policy_.tests == LUA_NOREF) return;
+      lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);
+      test_count_ = lua_rawlen(L, -1);
     });
   } catch (const LimitError&) {
     throw;
@@ -109,49 +135,70 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   return results;
 }
 
+std::string LuaScript::test_name(size_t index) {
+  std::string name = "test " + std::to_string(index + 1);
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    if (push_test_field(L, policy_, index, "name") == LUA_TSTRING) name = lua_tostring(L, -1);
+  });
+  return name;
+}
+
+int LuaScript::test_line(size_t index) {
+  lua_Debug info{};
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    push_test_field(L, policy_, index, "check");
+    lua_getinfo(L, ">S", &info);
+  });
+  return info.linedefined;
+}
+
+std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
+  std::vector<at::Tensor> arguments;
+  Budget budget(*state_);
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    push_test_field(L, policy_, index, "args");
+    int first = lua_gettop(L);
+    lua_call(L, 0, LUA_MULTRET);
+    size_t given = static_cast<size_t>(lua_gettop(L) - first + 1), wanted = policy_.signature.inputs.size();
+    if (given != wanted)
+      throw PolicyError("`args` returned " + std::to_string(given) + " values, the policy takes " +
+                        std::to_string(wanted) + " inputs");
+    for (int i = first; i <= lua_gettop(L); ++i) {
+      const at::Tensor* tensor = test_tensor(L, i);
+      if (!tensor)
+        throw PolicyError("`args` returned " + described(L, i) + " as value " + std::to_string(i - first + 1) +
+                          "; the inputs of a policy are tensors");
+      arguments.push_back(*tensor);
+    }
+  });
+  return arguments;
+}
+
+std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs) {
+  std::string failure;
+  Budget budget(*state_);
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    push_test_field(L, policy_, index, "check");
+    int first = lua_gettop(L);
+    luaL_checkstack(L, static_cast<int>(outputs.size()) + 8, "too many outputs");
+    for (const auto& output : outputs) push_tensor(L, output);
+    lua_call(L, static_cast<int>(outputs.size()), LUA_MULTRET);
+    if (lua_gettop(L) >= first) failure = verdict(L, first);  // without a result it passed: it may use assert
+  });
+  return failure;
+}
+
 std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
   std::vector<std::pair<std::string, std::string>> report;
-  if (policy_.tests == LUA_NOREF) return report;
-  lua_State* L = state_->lua();
-  lua_Integer count = 0;
-  in_protected_call(L, [&](lua_State* L) {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);
-    count = static_cast<lua_Integer>(lua_rawlen(L, -1));
-  });
-  for (lua_Integer i = 1; i <= count; ++i) {
-    std::string name = "test " + std::to_string(i), failure;
-    Budget budget(*state_);
+  const std::vector<at::Tensor> params = policy::param_tensors(policy_.signature, {});
+  for (size_t i = 0; i < test_count_; ++i) {
+    std::string failure;
     try {
-      in_protected_call(L, [&](lua_State* L) {  // check(run(args()))
-        lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);
-        lua_rawgeti(L, 1, i);
-        if (lua_getfield(L, 2, "name") == LUA_TSTRING) name = lua_tostring(L, -1);
-        lua_pop(L, 1);
-        lua_getfield(L, 2, "check");
-        lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
-        int run = lua_gettop(L);
-        lua_getfield(L, 2, "args");
-        lua_call(L, 0, LUA_MULTRET);
-        int given = lua_gettop(L) - run;
-        int wanted = static_cast<int>(policy_.signature.inputs.size());
-        if (given != wanted)
-          throw PolicyError("`args` returned " + std::to_string(given) + " values, the policy takes " +
-                            std::to_string(wanted) + " inputs");
-        std::vector<at::Tensor> defaults;
-        for (const auto& param : policy_.signature.params)
-          defaults.push_back(at::scalar_to_tensor(param.value.toScalar()));
-        push_params(L, policy_.signature.params, defaults);
-        lua_call(L, given + 1, LUA_MULTRET);
-        lua_call(L, lua_gettop(L) - run + 1, 1);
-        const at::Tensor* verdict = test_tensor(L, -1);
-        bool passed = verdict ? verdict->numel() == 1 && verdict->item().toBool()
-                              : !(lua_isboolean(L, -1) && !lua_toboolean(L, -1));
-        if (!passed) failure = "check returned false";
-      });
+      failure = check_test(i, call(test_arguments(i), params, std::nullopt));
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    report.emplace_back(std::move(name), std::move(failure));
+    report.emplace_back(test_name(i), std::move(failure));
   }
   return report;
 }

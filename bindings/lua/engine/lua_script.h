@@ -4,16 +4,19 @@
 
 #include <triage/front_end.h>
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace triage::lua {
 
 /// A policy file in a sandboxed Lua state of its own: the Lua front end of `runtime/`.
 class LuaScript final : public Script {
  public:
-  /// Loads under budget. Throws LoadError, LimitError.
-  LuaScript(std::string_view source, const ScriptOptions& options);
+  /// Loads under budget. `prepare` may add to the interpreter before the source runs. Throws LoadError, LimitError.
+  LuaScript(std::string_view source, const ScriptOptions& options, const std::function<void(State&)>& prepare = {});
   ~LuaScript() override;
 
   const std::string& name() const override { return policy_.name; }
@@ -24,10 +27,19 @@ class LuaScript final : public Script {
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override;
 
+  /// The parts of a test, by its 0-based index. Each runs under a budget of its own and throws what the script raised.
+  size_t test_count() const { return test_count_; }
+  std::string test_name(size_t index);
+  int test_line(size_t index);  // of its `check`
+  std::vector<at::Tensor> test_arguments(size_t index);
+  /// What `check` thinks of `outputs`: how they fail it; empty where they pass.
+  std::string check_test(size_t index, at::ArrayRef<at::Tensor> outputs);
+
  private:
   std::unique_ptr<State> state_;
   PolicyDefinition policy_;
   std::vector<bool> flags_outputs_;
+  size_t test_count_ = 0;
 };
 
 }  // namespace triage::lua

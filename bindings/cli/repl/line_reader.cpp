@@ -1,0 +1,154 @@
+#include "bindings/cli/repl/line_reader.h"
+
+#include <histedit.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "bindings/cli/terminal.h"
+
+namespace triage::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kept_lines = 2000;
+
+/// Where the history stands: $XDG_STATE_HOME/triage/history, else under ~/.local/state. Empty where there is no home.
+fs::path history_file() {
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  if (state && *state == '/') return fs::path(state) / "triage" / "history";  // a relative one is to be ignored
+  const char* const home = std::getenv("HOME");
+  return home && *home ? fs::path(home) / ".local" / "state" / "triage" / "history" : fs::path();
+}
+
+std::string common_start(const std::vector<std::string>& words) {
+  std::string start = words[0];
+  for (const std::string& word : words)
+    start.resize(
+        static_cast<size_t>(std::mismatch(start.begin(), start.end(), word.begin(), word.end()).first - start.begin()));
+  return start;
+}
+
+/// In columns, as wide as a terminal usually is.
+void print_words(const std::vector<std::string>& words) {
+  constexpr size_t width = 100, most = 200;
+  size_t widest = 0;
+  for (const std::string& word : words) widest = std::max(widest, word.size() + 2);
+  const size_t columns = std::max<size_t>(1, width / widest), shown = std::min(words.size(), most);
+  for (size_t i = 0; i < shown; ++i)
+    std::printf("%s%-*s", i % columns == 0 ? "\n" : "", static_cast<int>(widest), words[i].c_str());
+  if (shown < words.size()) std::printf("\n... and %zu more", words.size() - shown);
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+struct LineReader::Terminal {
+  explicit Terminal(Complete with) : complete(std::move(with)), file(history_file()) {
+    editor = ::el_init("triage", stdin, stdout, stderr);
+    history_list = ::history_init();
+    HistEvent event;
+    ::history(history_list, &event, H_SETSIZE, kept_lines);
+    ::history(history_list, &event, H_SETUNIQUE, 1);
+    if (!file.empty()) ::history(history_list, &event, H_LOAD, file.c_str());
+    ::el_set(editor, EL_CLIENTDATA, this);
+    ::el_set(editor, EL_PROMPT, prompt_of);
+    ::el_set(editor, EL_EDITOR, "emacs");
+    ::el_set(editor, EL_HIST, ::history, history_list);
+    ::el_set(editor, EL_ADDFN, "triage-complete", "complete a name", complete_word);
+    ::el_set(editor, EL_BIND, "^I", "triage-complete", nullptr);
+    ::el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    // Ctrl-C while a line is edited is a key like others; it stops a program only while a chunk runs.
+    ::el_set(editor, EL_ADDFN, "triage-cancel", "forget the line", cancel_line);
+    ::el_set(editor, EL_BIND, "^C", "triage-cancel", nullptr);
+    ::el_set(editor, EL_SETTY, "-d", "-isig", nullptr);
+    ::el_source(editor, nullptr);  // ~/.editrc
+  }
+  ~Terminal() {
+    ::history_end(history_list);
+    ::el_end(editor);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  static Terminal& of(EditLine* editor) {
+    void* self = nullptr;
+    ::el_get(editor, EL_CLIENTDATA, &self);
+    return *static_cast<Terminal*>(self);
+  }
+
+  static char* prompt_of(EditLine* editor) { return of(editor).prompt.data(); }
+
+  static unsigned char cancel_line(EditLine* editor, int) {
+    of(editor).cancelled = true;
+    return CC_NEWLINE;
+  }
+
+  static unsigned char complete_word(EditLine* editor, int) {
+    const LineInfo* const line = ::el_line(editor);
+    const std::string typed(line->buffer, line->cursor);
+    const std::vector<std::string> words = of(editor).complete(typed);
+    if (words.empty()) return CC_REFRESH_BEEP;
+    const std::string start = common_start(words);
+    size_t already = std::min(start.size(), typed.size());
+    while (typed.compare(typed.size() - already, already, start, 0, already) != 0) --already;
+    if (start.size() > already) {
+      ::el_insertstr(editor, start.c_str() + already);
+      return CC_REFRESH;
+    }
+    if (words.size() == 1) return CC_REFRESH;
+    print_words(words);
+    return CC_REDISPLAY;
+  }
+
+  Complete complete;
+  fs::path file;
+  EditLine* editor = nullptr;
+  History* history_list = nullptr;
+  std::string prompt;
+  bool cancelled = false;
+};
+
+LineReader::LineReader(Complete complete) {
+  if (::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)) terminal_ = std::make_unique<Terminal>(std::move(complete));
+}
+
+LineReader::~LineReader() = default;
+
+std::optional<LineReader::Line> LineReader::read(const std::string& prompt) {
+  if (!terminal_) {
+    std::string text;
+    int c = 0;
+    while ((c = std::getchar()) != EOF && c != '\n') text += static_cast<char>(c);
+    if (c == EOF && text.empty()) return std::nullopt;
+    return Line{text, false};
+  }
+  terminal_->prompt = prompt;
+  terminal_->cancelled = false;
+  int count = 0;
+  const char* const typed = ::el_gets(terminal_->editor, &count);
+  if (terminal_->cancelled) return Line{"", true};
+  if (!typed || count <= 0) return std::nullopt;
+  std::string text(typed, static_cast<size_t>(count));
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  return Line{text, false};
+}
+
+void LineReader::remember(const std::string& chunk) {
+  if (!terminal_ || chunk.find_first_not_of(" \t\n") == std::string::npos) return;
+  HistEvent event;
+  ::history(terminal_->history_list, &event, H_ENTER, chunk.c_str());
+  if (terminal_->file.empty()) return;
+  std::error_code failed;
+  fs::create_directories(terminal_->file.parent_path(), failed);
+  // A history that cannot be kept is no reason to stop; the lines of this session are there all the same.
+  if (!failed) ::history(terminal_->history_list, &event, H_SAVE, terminal_->file.c_str());
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,139 @@
+#include "bindings/lua/rewriter/rules.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include "bindings/lua/rewriter/edits.h"
+#include "bindings/lua/rewriter/parser.h"
+#include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/rewriter/vocabulary.h"
+
+namespace triage::lua::rewriter {
+namespace {
+
+constexpr std::array<std::string_view, 24> kRules = {"IF",
+                                                     "fix",
+                                                     "push",
+                                                     "flag_nan",
+                                                     "flag_inf",
+                                                     "flag_nan_and_inf",
+                                                     "flag_oob_indices",
+                                                     "err.push",
+                                                     "err.push_scalar",
+                                                     "err.replace",
+                                                     "err.map_ok",
+                                                     "err.map_err",
+                                                     "err.map_err_flags",
+                                                     "err.and_then",
+                                                     "err.bind",
+                                                     "err.guard",
+                                                     "err.ensure_mask",
+                                                     "err.recover_with_fallback",
+                                                     "err.take_ok",
+                                                     "err.take_err",
+                                                     "err.take_ok_p",
+                                                     "err.take_err_p",
+                                                     "err.clear",
+                                                     "torch.where"};
+constexpr size_t kSelectingArguments = 3;  // torch.where(mask) alone gives indices
+
+using Range = std::pair<size_t, size_t>;
+
+bool is_branch(const Expression& e) {
+  return e.kind == ExpressionKind::MethodCall && (e.text == "ELIF" || e.text == "ELSE") && !e.items.empty();
+}
+
+/// The global that a call calls, also through a local that stands for it (`local fix = fix`).
+std::string rule_called(const Expression& e) {
+  if (e.kind != ExpressionKind::Call) return "";
+  const Expression* callee = e.left;
+  if (callee->kind == ExpressionKind::Name && callee->variable && callee->variable->initial)
+    callee = callee->variable->initial;
+  const std::string path = global_path(*callee);
+  if (std::find(kRules.begin(), kRules.end(), path) == kRules.end()) return "";
+  return path == "torch.where" && e.items.size() != kSelectingArguments ? "" : path;
+}
+
+/// `name` of a table's field `name = value`; empty where the value has none.
+std::string field_name(std::string_view source, const Expression& value) {
+  const auto skip_spaces = [&](size_t end) {
+    while (end > 0 && std::isspace(static_cast<unsigned char>(source[end - 1]))) end--;
+    return end;
+  };
+  size_t end = skip_spaces(value.begin);
+  if (end == 0 || source[end - 1] != '=') return "";
+  end = skip_spaces(end - 1);
+  size_t begin = end;
+  while (begin > 0 && (std::isalnum(static_cast<unsigned char>(source[begin - 1])) || source[begin - 1] == '_'))
+    begin--;
+  return std::string(source.substr(begin, end - begin));
+}
+
+/// The parts of the source that are tests.
+std::vector<Range> test_ranges(const Chunk& chunk, std::string_view source) {
+  std::vector<Range> ranges;
+  for (const Expression& table : chunk.expressions) {
+    if (table.kind != ExpressionKind::Table) continue;
+    int found = 0;
+    for (const Expression* const item : table.items) {
+      const std::string name = field_name(source, *item);
+      found += name == "args" || name == "check";
+    }
+    if (found == 2) ranges.emplace_back(table.begin, table.end);
+  }
+  return ranges;
+}
+
+void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string& called) {
+  if (is_branch(e)) {
+    rules.push_back({e.op_line, e.op_column, e.text});
+  } else if (called == "torch.where") {
+    rules.push_back({e.line, e.column, "torch.where (true)"});
+    rules.push_back({e.line, e.column, "torch.where (false)"});
+  } else {
+    rules.push_back({e.line, e.column, called});
+  }
+}
+
+}  // namespace
+
+Rules find_rules(std::string_view source, std::string_view chunk_name) {
+  const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, {});
+  const std::vector<Range> tests = test_ranges(*chunk, source);
+  std::vector<std::pair<const Expression*, std::string>> sites;
+  for (const Expression& e : chunk->expressions) {
+    const std::string called = rule_called(e);
+    const bool in_test = std::any_of(tests.begin(), tests.end(), [&](const Range& range) {
+      return range.first <= e.begin && e.end <= range.second;
+    });
+    if (!in_test && (is_branch(e) || !called.empty())) sites.emplace_back(&e, called);
+  }
+  const auto place = [](const Expression& e) { return e.kind == ExpressionKind::MethodCall ? e.op_begin : e.begin; };
+  std::stable_sort(sites.begin(), sites.end(),
+                   [&](const auto& a, const auto& b) { return place(*a.first) < place(*b.first); });
+
+  Rules found;
+  std::vector<size_t> indices;
+  for (const auto& [e, called] : sites) {
+    indices.push_back(found.rules.size());
+    add_rules(found.rules, *e, called);
+  }
+  Edits edits;
+  for (size_t i = sites.size(); i-- > 0;) {  // from the inside out
+    const auto& [e, called] = sites[i];
+    const std::string index = std::to_string(indices[i]);
+    if (is_branch(*e)) {
+      edits.before(e->items.back()->begin, "_triage_branch(" + index + ",");
+      edits.after(e->items.back()->end, ")");
+    } else {
+      edits.before(e->left->begin, "_triage_cover(" + index + ",\"" + called + "\",");
+      edits.after(e->left->end, ")");
+    }
+  }
+  edits.apply(source, 0, found.announcing);
+  return found;
+}
+
+}  // namespace triage::lua::rewriter

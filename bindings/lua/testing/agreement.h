@@ -1,0 +1,23 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace triage::lua {
+
+/// What two ways of running a policy gave for the same inputs.
+struct Outcome {
+  std::vector<at::Tensor> outputs;
+  std::vector<bool> flags;            // which outputs are flags
+  std::vector<at::Tensor> gradients;  // of the inputs that require grad; undefined where there is none
+};
+
+/// Where they differ in number, dtype, shape, device or a bit (one NaN is like another); empty: nowhere. `names` are
+/// those of the outputs, as far as they have names.
+std::string difference(const Outcome& plain, const Outcome& captured, const std::vector<std::string>& names);
+
+/// Are the elements of both the same bits? One NaN is like another.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace triage::lua

@@ -1,0 +1,89 @@
+#include "bindings/lua/testing/coverage.h"
+
+#include "bindings/lua/engine/protected.h"
+#include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/testing/sources.h"
+
+#include <ATen/ATen.h>
+#include <triage/flags.h>
+
+namespace triage::lua {
+namespace {
+
+const char start_function = 0;  // its address is the registry key
+
+/// The class of each sample, told by its first entry: that is the root cause.
+std::vector<std::string> classes_of(const at::Tensor& flags) {
+  std::vector<std::string> classes;
+  for (const auto& entries : flags::unpack_all(flags))
+    classes.push_back(entries.empty() ? "ok" : entries.front().code_name);
+  return classes;
+}
+
+}  // namespace
+
+Coverage::Coverage(std::string_view source, const std::string& path)
+    : found_(rewriter::find_rules(source, "@" + path)),
+      samples_(found_.rules.size()),
+      ran_(found_.rules.size()),
+      ran_outside_(found_.rules.size()) {}
+
+int Coverage::note(lua_State* L) {
+  auto& self = *static_cast<Coverage*>(lua_touserdata(L, lua_upvalueindex(1)));
+  const auto rule = static_cast<size_t>(luaL_checkinteger(L, 1));
+  (self.running_ ? self.ran_ : self.ran_outside_).at(rule) = true;
+  if (self.running_) self.notes_.push_back({rule, check_tensor(L, 2).detach()});
+  return 0;
+}
+
+void Coverage::install(State& state) {
+  in_protected_call(state.lua(), [&](lua_State* L) {
+    const PreludeFile& file = coverage_sources().front();
+    if (luaL_loadbufferx(L, file.source.data(), file.source.size(), "=[triage coverage]", "t") != LUA_OK) lua_error(L);
+    push_core(L);
+    lua_pushlightuserdata(L, this);
+    lua_pushcclosure(L, guarded<note>, 1);
+    lua_call(L, 2, 3);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &start_function);
+    state.define("_triage_branch");
+    state.define("_triage_cover");
+  });
+}
+
+void Coverage::start(State& state) {
+  notes_.clear();
+  running_ = true;
+  in_protected_call(state.lua(), [](lua_State* L) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &start_function);
+    lua_call(L, 0, 0);
+  });
+}
+
+void Coverage::finish(const at::Tensor& flags) {
+  running_ = false;
+  std::vector<std::string> classes;
+  if (flags.defined()) classes = classes_of(flags);
+  for (const Note& note : notes_) {
+    const bool known = flags.defined() && (note.mask.dim() == 0 || note.mask.size(0) == flags.size(0));
+    if (!known) {
+      if (const auto count = note.mask.sum().item<int64_t>()) samples_[note.rule]["any"] += count;
+      continue;
+    }
+    const at::Tensor mask = note.mask.expand({flags.size(0)}).to(at::kCPU).contiguous();
+    const bool* taken = mask.data_ptr<bool>();
+    for (size_t i = 0; i < classes.size(); ++i)
+      if (taken[i]) ++samples_[note.rule][classes[i]];
+  }
+  notes_.clear();
+}
+
+std::vector<Coverage::Taken> Coverage::taken() const {
+  std::vector<Taken> result;
+  for (size_t i = 0; i < found_.rules.size(); ++i)
+    if (ran_[i] || !ran_outside_[i]) result.push_back({found_.rules[i], samples_[i]});
+  return result;
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,221 @@
+#include "bindings/lua/testing/policy_tests.h"
+
+#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/testing/agreement.h"
+#include "runtime/capture/compiled.h"
+#include "runtime/policy/version.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <chrono>
+
+namespace triage::lua {
+namespace {
+
+using capture::Compiled;
+
+constexpr size_t many_graphs = 1000;  // tests may call with every kind of input
+constexpr uint64_t seed = 0;          // of the random numbers of each run: plain and captured draw the same
+
+/// Copies for one more run: a gradient of theirs is their own.
+std::vector<at::Tensor> copies(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : inputs)
+    result.push_back(input.detach().clone().set_requires_grad(input.requires_grad()));
+  return result;
+}
+
+/// Of all float outputs summed up, with respect to the inputs that require grad.
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> roots, seeds, leaves;
+  for (const at::Tensor& output : outputs)
+    if (output.requires_grad()) roots.push_back(output), seeds.push_back(at::ones_like(output));
+  for (const at::Tensor& input : inputs)
+    if (input.requires_grad()) leaves.push_back(input);
+  if (roots.empty() || leaves.empty()) return {};
+  return torch::autograd::grad(roots, leaves, seeds, /*retain_graph=*/true, /*create_graph=*/false,
+                               /*allow_unused=*/true);
+}
+
+/// As many rows as wanted, taken from the batch again and again; what does not have its length stays as it is.
+std::vector<at::Tensor> resized(const std::vector<at::Tensor>& inputs, int64_t rows) {
+  if (inputs.empty() || inputs[0].dim() == 0 || inputs[0].size(0) == 0) return {};
+  const int64_t batch = inputs[0].size(0);
+  const at::Tensor index = at::arange(rows, at::kLong).remainder(batch);
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : inputs) {
+    const bool follows = input.dim() > 0 && input.size(0) == batch;
+    result.push_back(follows ? input.detach().index_select(0, index.to(input.device())) : input.detach());
+    result.back().set_requires_grad(input.requires_grad());
+  }
+  return result;
+}
+
+/// What a script prints is printed once, by the plain one.
+ScriptOptions silent(ScriptOptions options) {
+  options.print = [](const std::string&) {};
+  return options;
+}
+
+/// The three interpreters of one policy, and its graphs.
+class Tester {
+ public:
+  Tester(std::string_view source, const TestOptions& options)
+      : options_(options),
+        plain_(source, options.script),
+        params_(policy::param_tensors(plain_.signature(), {})),
+        captured_(std::make_shared<LuaScript>(source, silent(options.script)), compile_options()),
+        coverage_(source, options.script.path),
+        covered_(coverage_.source(), silent(options.script), [this](State& state) {
+          covered_state_ = &state;
+          coverage_.install(state);
+        }) {}
+
+  PolicyTests run() {
+    PolicyTests report;
+    report.policy = plain_.name();
+    for (size_t i = 0; i < plain_.test_count(); ++i) report.tests.push_back(run_test(i));
+    report.rules = coverage_.taken();
+    report.coverage_error = coverage_error_;
+    report.graphs = captured_.entries().size();
+    report.graph_breaks = captured_.graph_breaks();
+    return report;
+  }
+
+ private:
+  Compiled::Options compile_options() const {
+    Compiled::Options options;
+    options.backend = options_.backend;
+    options.fullgraph = plain_.fullgraph();
+    options.recompile_limit = many_graphs;
+    return options;
+  }
+
+  TestResult run_test(size_t index) {
+    TestResult result;
+    result.name = plain_.test_name(index);
+    result.line = plain_.test_line(index);
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      result.failure = failure_of(index);
+    } catch (const Error& error) {
+      result.failure = error.what();
+      if (error.source().line > 0) result.line = error.source().line;
+    } catch (const c10::Error& error) {
+      result.failure = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      result.failure = error.what();
+    }
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
+  }
+
+  std::string failure_of(size_t index) {
+    at::manual_seed(seed);
+    const std::vector<at::Tensor> inputs = plain_.test_arguments(index);
+    const std::vector<at::Tensor> kept = copies(inputs);
+    const Outcome plain = run_plain(inputs);
+    cover(index, kept);
+    std::string failure = plain_.check_test(index, plain.outputs);
+    if (failure.empty()) failure = disagreement(plain, kept);
+    for (size_t i = 0; i < options_.batches.size() && failure.empty(); ++i) {
+      const std::vector<at::Tensor> batch = resized(kept, options_.batches[i]);
+      if (batch.empty()) break;
+      failure = disagreement_on(batch, options_.batches[i]);
+    }
+    return failure;
+  }
+
+  std::string disagreement_on(const std::vector<at::Tensor>& batch, int64_t rows) {
+    std::string failure;
+    try {
+      failure = disagreement(run_plain(copies(batch)), batch);
+    } catch (const Error& error) {
+      failure = error.what();
+    } catch (const c10::Error& error) {
+      failure = error.what_without_backtrace();
+    }
+    return failure.empty() ? "" : fmt::format("on a batch of {}: {}", rows, failure);
+  }
+
+  Outcome run_plain(const std::vector<at::Tensor>& inputs) {
+    at::manual_seed(seed);
+    Outcome outcome;
+    {
+      capture::ProtectInputs protect(inputs);
+      outcome.outputs = plain_.call(inputs, params_, std::nullopt);
+    }
+    outcome.flags = plain_.flags_outputs();
+    outcome.gradients = gradients_of(outcome.outputs, inputs);
+    return outcome;
+  }
+
+  /// The first call may capture; the second runs what was captured.
+  std::string disagreement(const Outcome& plain, const std::vector<at::Tensor>& inputs) {
+    for (int call = 0; call < 2; ++call) {
+      const std::vector<at::Tensor> own = copies(inputs);
+      Outcome outcome;
+      at::manual_seed(seed);
+      captured_.run(own, params_, std::nullopt, outcome.outputs);
+      outcome.flags = captured_.flags_outputs();
+      outcome.gradients = gradients_of(outcome.outputs, own);
+      const std::string found = difference(plain, outcome, plain_.signature().outputs);
+      if (!found.empty())
+        return found +
+               "; both must give the same bits. Does the policy depend on more than its inputs, such as "
+               "triage.is_compiling() or a counter?";
+    }
+    return "";
+  }
+
+  /// Counts what the rules take. The policy itself passed here as a plain script.
+  void cover(size_t index, const std::vector<at::Tensor>& inputs) {
+    at::manual_seed(seed);
+    watch_silently([&] { covered_.test_arguments(index); });  // shows which rules only the tests use
+    std::vector<at::Tensor> outputs;
+    try {
+      const std::vector<at::Tensor> own = copies(inputs);
+      at::manual_seed(seed);
+      coverage_.start(*covered_state_);
+      outputs = covered_.call(own, params_, std::nullopt);
+    } catch (const std::exception& error) {
+      coverage_.abandon();
+      coverage_error_ = error.what();
+      return;
+    }
+    at::Tensor flags;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (covered_.flags_outputs()[i]) flags = outputs[i];
+    coverage_.finish(flags);
+    watch_silently([&] { covered_.check_test(index, outputs); });
+  }
+
+  /// Whether a test's own functions fail is told of the plain script.
+  template <typename Action>
+  static void watch_silently(const Action& action) {
+    try {
+      action();
+    } catch (const std::exception&) {
+      return;
+    }
+  }
+
+  const TestOptions& options_;
+  LuaScript plain_;
+  std::vector<at::Tensor> params_;
+  Compiled captured_;
+  Coverage coverage_;
+  std::string coverage_error_;
+  State* covered_state_ = nullptr;
+  LuaScript covered_;
+};
+
+}  // namespace
+
+PolicyTests run_policy_tests(std::string_view source, const TestOptions& options) {
+  return Tester(source, options).run();
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,41 @@
+-- Gradients of single samples, fit for an optimiser: bad ones are dropped, long ones are shortened.
+-- Use it on gradients by sample (private training, per-sample clipping), before they are summed up.
+-- Returns the gradients and the flags: zero and FALLBACK_VALUE for a sample with NaN or Inf, VALUE_CLAMPED for one that
+-- was longer than `max_norm` and now is that long.
+-- Samples: each on its own.
+
+local NaN <const>, Inf <const> = 0 / 0, math.huge
+
+return policy {
+  name = "gradients",
+  inputs = {"g"},   -- (N, ...): row i is the gradient of sample i
+  outputs = {"g", "f"},
+  params = {max_norm = 1.0},
+  fullgraph = true,
+  run = function(g, p)
+    local f = flag_nan_and_inf(g, "gradients")
+    g, f = fix(g, f, "gradients", {fallback = 0.0})
+    local values = g:unsqueeze(-1):flatten(1)
+    local norm = (values * values):sum(-1, true):sqrt()
+    local long = norm > p.max_norm
+    f = push(f, err.VALUE_CLAMPED, "gradients", {where = long:squeeze(-1)})
+    local scale = torch.where(long, p.max_norm / norm, 1.0)
+    return (values * scale):reshape_as(g), f
+  end,
+  tests = {
+    {
+      name = "bad gradients are dropped, long ones shortened",
+      args = function() return torch.tensor({{0.3, 0.4}, {NaN, 1.0}, {Inf, 1.0}, {3.0, 4.0}}) end,
+      check = function(g, f)
+        return (g - torch.tensor({{0.3, 0.4}, {0.0, 0.0}, {0.0, 0.0}, {0.6, 0.8}})):abs():lt(1e-6):all()
+          and err.has_fallback(f):equal(torch.tensor({false, true, true, false}))
+          and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({false, false, false, true}))
+      end,
+    },
+    {
+      name = "of any shape",
+      args = function() return torch.full({2, 2, 3}, 10.0) end,
+      check = function(g) return (g:pow(2):sum({1, 2}) - 1):abs():lt(1e-5):all() end,
+    },
+  },
+}

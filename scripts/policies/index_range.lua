@@ -1,0 +1,32 @@
+-- Indices out of range become a padding index before they reach an embedding, which would raise for the whole batch.
+-- Use it in front of embedding, gather and one_hot, when ids come from outside.
+-- Returns the indices, all within 0 .. size - 1, and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS, for both FALLBACK_VALUE.
+-- Samples: each on its own.
+
+local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
+
+return policy {
+  name = "index_range",
+  inputs = {"ids"},   -- (N, ...) of integers
+  outputs = {"ids", "f"},
+  params = {size = 50000, padding = 0},   -- rows of the embedding; the index that stands for nothing
+  fullgraph = true,
+  run = function(ids, p)
+    local below, beyond = ids < 0, ids >= p.size
+    local f = push(err.new(ids), err.NEGATIVE_IDX, "index_range", {where = any(below)})
+    f = push(f, err.OUT_OF_BOUNDS, "index_range", {where = any(beyond)})
+    f = push(f, err.FALLBACK_VALUE, "index_range", {where = any(below | beyond)})
+    return torch.where(below | beyond, p.padding, ids), f
+  end,
+  tests = {
+    {
+      name = "indices out of range become padding",
+      args = function() return torch.tensor({{1, 49999}, {-1, 7}, {3, 50000}, {-5, 90000}}) end,
+      check = function(ids, f)
+        return ids:equal(torch.tensor({{1, 49999}, {0, 7}, {3, 0}, {0, 0}}))
+          and err.has_code(f, err.NEGATIVE_IDX):equal(torch.tensor({false, true, false, true}))
+          and err.has_code(f, err.OUT_OF_BOUNDS):equal(torch.tensor({false, false, true, true}))
+      end,
+    },
+  },
+}

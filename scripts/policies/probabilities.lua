@@ -1,0 +1,40 @@
+-- Rows that should be probabilities are made so again.
+-- Use it behind a softmax of low precision, or where probabilities come from another program.
+-- Returns the rows and the flags. A row with NaN, Inf or a negative value, or without anything above zero, becomes the
+-- uniform distribution (FALLBACK_VALUE); one that does not add up to 1 is divided by its sum (VALUE_CLAMPED).
+-- Samples: each on its own.
+
+local NaN <const>, Inf <const> = 0 / 0, math.huge
+
+return policy {
+  name = "probabilities",
+  inputs = {"z"},   -- (N, C)
+  outputs = {"z", "f"},
+  params = {tolerance = 1e-3},   -- by which a sum may miss 1
+  fullgraph = true,
+  run = function(z, p)
+    local f = flag_nan_and_inf(z, "probabilities")
+    f = push(f, err.OUT_OF_BOUNDS, "probabilities", {where = (z < 0):any(-1)})
+    f = push(f, err.ZERO_OUTPUT, "probabilities", {where = z:eq(0):all(-1)})
+    local uniform = torch.zeros_like(z):softmax(-1)
+    z, f = fix(z, f, "probabilities", {fallback = uniform})
+    local total = z:sum(-1, true)
+    local off = (total - 1):abs() > p.tolerance
+    f = push(f, err.VALUE_CLAMPED, "probabilities", {where = off:squeeze(-1)})
+    return torch.where(off, z / total, z), f
+  end,
+  tests = {
+    {
+      name = "what is no distribution becomes one",
+      args = function()
+        return torch.tensor({{0.25, 0.75}, {1.0, 3.0}, {NaN, 0.5}, {Inf, 0.5}, {-0.5, 1.5}, {0.0, 0.0}})
+      end,
+      check = function(z, f)
+        local even = {0.5, 0.5}
+        return z:equal(torch.tensor({{0.25, 0.75}, {0.25, 0.75}, even, even, even, even}))
+          and err.has_fallback(f):equal(torch.tensor({false, false, true, true, true, true}))
+          and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({false, true, false, false, false, false}))
+      end,
+    },
+  },
+}

@@ -1,0 +1,34 @@
+-- Bad samples become the mean of the good ones of their batch.
+-- Use it when zero would stand out: features that a normalisation follows, targets of a regression.
+-- Returns the batch and the flags. In a batch without any good sample the bad ones become zero.
+-- Samples: across the batch, by the mean; what a good sample holds is never changed.
+
+local NaN <const>, Inf <const> = 0 / 0, math.huge
+
+return policy {
+  name = "repair_mean",
+  inputs = {"z"},   -- (N, ...)
+  outputs = {"z", "f"},
+  fullgraph = true,
+  run = function(z)
+    local f = flag_nan_and_inf(z, "repair_mean")
+    local good = err.take_ok_p(f, z)
+    local count = err.is_ok(f):sum():clamp({min = 1})
+    return fix(z, f, "repair_mean", {fallback = good:sum(0, true) / count})
+  end,
+  tests = {
+    {
+      name = "bad samples become the mean of the good ones",
+      args = function() return torch.tensor({{1.0, 2.0}, {NaN, 9.0}, {3.0, 4.0}, {Inf, 0.0}}) end,
+      check = function(z, f)
+        return z:equal(torch.tensor({{1.0, 2.0}, {2.0, 3.0}, {3.0, 4.0}, {2.0, 3.0}}))
+          and err.count_errors(f):equal(torch.tensor({0, 2, 0, 2}, {dtype = torch.int32}))
+      end,
+    },
+    {
+      name = "no good sample: zero",
+      args = function() return torch.tensor({{NaN, 1.0}, {Inf, 2.0}}) end,
+      check = function(z) return z:equal(torch.zeros({2, 2})) end,
+    },
+  },
+}

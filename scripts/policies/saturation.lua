@@ -1,0 +1,34 @@
+-- Samples whose values mostly stand at the limit of their range are flagged as SATURATED.
+-- Use it behind tanh or sigmoid, or for sensors and audio that clip: nothing is NaN, and yet the sample says little.
+-- Returns the batch as it came, and the flags (NaN and Inf are flagged as well).
+-- Samples: each on its own.
+
+local NaN <const>, Inf <const> = 0 / 0, math.huge
+
+return policy {
+  name = "saturation",
+  inputs = {"z"},   -- (N, ...)
+  outputs = {"z", "f"},
+  params = {limit = 0.99, share = 0.5},   -- values of at least `limit` in size; more than this share is too many
+  fullgraph = true,
+  run = function(z, p)
+    local f = flag_nan_and_inf(z, "saturation")
+    local at_limit = (z:abs() >= p.limit):unsqueeze(-1):flatten(1)
+    return z, push(f, err.SATURATED, "saturation", {where = at_limit:to(torch.float32):mean(-1) > p.share})
+  end,
+  tests = {
+    {
+      name = "most values at the limit",
+      args = function()
+        return torch.tensor({
+          {1.0, -1.0, 0.999, 0.1}, {1.0, 0.2, -1.0, 0.1}, {0.0, 0.0, 0.0, NaN}, {0.0, 0.1, 0.2, Inf},
+        })
+      end,
+      check = function(z, f)
+        return err.has_code(f, err.SATURATED):equal(torch.tensor({true, false, false, false}))
+          and err.has_nan(f):equal(torch.tensor({false, false, true, false}))
+          and z[0]:equal(torch.tensor({1.0, -1.0, 0.999, 0.1}))
+      end,
+    },
+  },
+}

@@ -1,0 +1,45 @@
+-- The loss of a batch from the losses of its samples, of which bad ones neither count nor send a gradient.
+-- Use it in a training loop in place of the mean: one bad sample then costs that sample, not the step.
+-- Returns the mean over the good samples (0 where there is none), of shape (), and the flags: who was left out.
+-- Samples: across the batch, by the mean.
+
+local NaN <const>, Inf <const> = 0 / 0, math.huge
+local given   -- the losses of a test
+
+return policy {
+  name = "training_loss",
+  inputs = {"losses"},   -- (N,), as a loss function with reduction "none" gives them
+  outputs = {"loss", "f"},
+  fullgraph = true,
+  run = function(losses)
+    local f = flag_nan_and_inf(losses, "training_loss")
+    local kept = err.take_ok_p(f, losses)
+    local count = err.is_ok(f):sum():clamp({min = 1})
+    return kept:sum() / count, f
+  end,
+  tests = {
+    {
+      name = "the mean of the good ones",
+      args = function() return torch.tensor({1.0, NaN, 3.0, Inf}) end,
+      check = function(loss, f)
+        return loss:item() == 2.0 and err.is_ok(f):equal(torch.tensor({true, false, true, false}))
+      end,
+    },
+    {
+      name = "bad samples send no gradient",
+      args = function()
+        given = torch.tensor({1.0, NaN, 3.0, Inf}, {requires_grad = true})
+        return given
+      end,
+      check = function(loss)
+        loss:backward()
+        return given.grad:equal(torch.tensor({0.5, 0.0, 0.5, 0.0}))
+      end,
+    },
+    {
+      name = "no good sample",
+      args = function() return torch.tensor({NaN, Inf}) end,
+      check = function(loss) return loss:item() == 0.0 end,
+    },
+  },
+}

@@ -1,0 +1,45 @@
+-- Outliers of a sample are pulled in to so many standard deviations from the sample's own mean.
+-- Use it for features with rare spikes, where the limits are not known beforehand.
+-- Returns the batch and the flags: VALUE_CLAMPED for a sample with an outlier; a sample with NaN or Inf becomes zero.
+-- Samples: each on its own.
+
+local NaN <const>, Inf <const> = 0 / 0, math.huge
+
+return policy {
+  name = "zscore_clip",
+  inputs = {"z"},   -- (N, D): each sample's D features are compared with each other
+  outputs = {"z", "f"},
+  params = {deviations = 3.0},
+  fullgraph = true,
+  run = function(z, p)
+    local f = flag_nan_and_inf(z, "zscore_clip")
+    z, f = fix(z, f, "zscore_clip", {fallback = 0.0})
+    local mean, reach = z:mean(-1, true), p.deviations * z:std(-1, false, true)
+    local far = (z - mean):abs() > reach
+    f = push(f, err.VALUE_CLAMPED, "zscore_clip", {where = far:any(-1)})
+    return torch.where(far, mean + reach * torch.sign(z - mean), z), f
+  end,
+  tests = {
+    {
+      name = "a spike is pulled in",
+      args = function()
+        local z = torch.zeros({4, 20})
+        z[{0, 3}] = 20.0    -- mean 1, deviation sqrt(19)
+        z[{1, 0}] = NaN
+        z[{2, 0}] = Inf
+        return z
+      end,
+      check = function(z, f)
+        local spike = 1 + 3 * math.sqrt(19)
+        return (z[{0, 3}] - spike):abs():lt(1e-4) and z[{{1, 4}}]:eq(0):all()
+          and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({true, false, false, false}))
+          and err.has_fallback(f):equal(torch.tensor({false, true, true, false}))
+      end,
+    },
+    {
+      name = "without a spike nothing changes",
+      args = function() return torch.arange(12.0):reshape({2, 6}) end,
+      check = function(z, f) return z:equal(torch.arange(12.0):reshape({2, 6})) and not has_err(f) end,
+    },
+  },
+}

@@ -1,0 +1,94 @@
+// Blocks of `console` in the docs: what `$ triage ...` prints is what follows it. A block of Lua that begins with a comment
+// `-- name.lua` is that file in the folder where they run. `triage repl` is given the lines behind the prompts.
+#include <doctest/doctest.h>
+
+#include <regex>
+#include <sstream>
+
+#include "program.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path root = TRIAGE_SOURCE_DIR;
+
+struct Block {
+  std::string language, text;
+};
+
+std::vector<Block> blocks_of(const fs::path& page) {
+  std::vector<Block> blocks;
+  std::istringstream lines(read_bytes(page.string()));
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("```", 0) == 0) {
+      if (!inside) blocks.push_back({line.substr(3), ""});
+      inside = !inside;
+    } else if (inside) {
+      blocks.back().text += line + "\n";
+    }
+  }
+  return blocks;
+}
+
+struct Command {
+  std::string line, input, output;
+};
+
+/// The commands of a block, each with what is typed and what is printed.
+std::vector<Command> commands_of(const std::string& text) {
+  std::vector<Command> commands;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("$ ", 0) == 0) {
+      commands.push_back({line.substr(2), "", ""});
+      continue;
+    }
+    REQUIRE_FALSE(commands.empty());
+    const bool is_repl = commands.back().line == "triage repl";
+    const size_t prompt = !is_repl ? 0 : line.rfind(">> ", 0) == 0 ? 3 : line.rfind("> ", 0) == 0 ? 2 : 0;
+    (prompt ? commands.back().input : commands.back().output) += line.substr(prompt) + "\n";
+  }
+  return commands;
+}
+
+/// One command in the folder, as a shell runs it, with `triage` the program that was built.
+std::string run(const TemporaryFolder& folder, const Command& command) {
+  REQUIRE(command.line.rfind("triage ", 0) == 0);
+  TemporaryFolder streams;
+  write_bytes(streams / "in", command.input);
+  const std::string line = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(TRIAGE_PROGRAM) +
+                           command.line.substr(std::string("triage").size()) + " < " + shell_quoted(streams / "in") +
+                           " > " + shell_quoted(streams / "out") + " 2>&1";
+  const int status = std::system(line.c_str());
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) < 2);
+  return read_bytes(streams / "out");
+}
+
+}  // namespace
+
+TEST_CASE("what the docs show at a console is what the program prints") {
+  int ran = 0;
+  for (const auto& page : fs::directory_iterator(root / "docs")) {
+    if (page.path().extension() != ".md") continue;
+    CAPTURE(page.path().string());
+    TemporaryFolder folder;
+    fs::create_directory_symlink(root / "scripts", folder / "scripts");
+    fs::create_directory_symlink(root / "examples", folder / "examples");
+    for (const Block& block : blocks_of(page.path())) {
+      std::smatch name;
+      if (block.language == "lua" && std::regex_search(block.text, name, std::regex("^-- (\\w+\\.lua)\n")))
+        write_bytes(folder / name[1], block.text);
+      if (block.language != "console") continue;
+      for (const Command& command : commands_of(block.text)) {
+        CAPTURE(command.line);
+        const std::string printed = run(folder, command);
+        if (!command.output.empty()) CHECK(printed == command.output);
+        ++ran;
+      }
+    }
+  }
+  CHECK(ran >= 4);
+}

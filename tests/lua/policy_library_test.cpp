@@ -1,0 +1,149 @@
+// scripts/policies: each policy passes its own tests and reaches all of its rules, plain and captured, on batches of
+// every size; it holds what its header says; docs/policy-library.md lists it.
+#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/testing/agreement.h"
+#include "bindings/lua/testing/policy_tests.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+namespace triage::lua {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path root = TRIAGE_SOURCE_DIR;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<fs::path> library() {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(root / "scripts" / "policies")) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool is_independent(const std::string& source) {
+  return source.find("\n-- Samples: each on its own.\n") != std::string::npos;
+}
+
+/// The inputs with sample `row` made as bad as can be.
+std::vector<at::Tensor> poisoned(const std::vector<at::Tensor>& inputs, int64_t row) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : inputs) {
+    result.push_back(input.detach().clone());
+    if (input.is_floating_point())
+      result.back()[row].fill_(std::numeric_limits<double>::quiet_NaN());
+    else
+      result.back()[row].fill_(-1);
+  }
+  return result;
+}
+
+at::Tensor without_row(const at::Tensor& tensor, int64_t row) {
+  return at::cat({tensor.narrow(0, 0, row), tensor.narrow(0, row + 1, tensor.size(0) - row - 1)});
+}
+
+}  // namespace
+
+TEST_CASE("the library has what policies are most often wanted for") {
+  std::vector<std::string> names;
+  for (const fs::path& path : library()) names.push_back(path.stem().string());
+  for (const char* name :
+       {"repair_zero", "repair_mean", "repair_last_good", "repair_neighbour", "clamp", "zscore_clip", "saturation",
+        "constant_output", "index_range", "probabilities", "logits", "masked_attention", "gradients", "training_loss"})
+    CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, std::string(name));
+}
+
+TEST_CASE("each policy of the library passes its tests, captured in one graph, and every rule takes a sample") {
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    TestOptions options;
+    options.script.path = path.string();
+    options.batches = {0, 1, 2, 31, 32, 33};
+    const PolicyTests report = run_policy_tests(read(path), options);
+    CHECK(report.policy == path.stem().string());
+    CHECK_FALSE(report.tests.empty());
+    for (const TestResult& test : report.tests) CHECK_MESSAGE(test.failure.empty(), test.name << ": " << test.failure);
+    CHECK_FALSE(report.rules.empty());
+    for (const auto& taken : report.rules)
+      CHECK_MESSAGE(!taken.samples.empty(), taken.rule.name << " in line " << taken.rule.line << " took no sample");
+    CHECK(report.graph_breaks.empty());
+    CHECK(report.graphs >= 1);
+  }
+}
+
+TEST_CASE("the policies of the library name inputs and outputs, and ask for one graph") {
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    ScriptOptions options;
+    options.path = path.string();
+    LuaScript script(read(path), options);
+    CHECK(script.fullgraph());
+    CHECK_FALSE(script.signature().outputs.empty());
+    CHECK(script.signature().outputs.back() == "f");
+  }
+}
+
+TEST_CASE(
+    "where a policy of the library says that each sample stands on its own, a bad one changes no bit of another") {
+  int claims = 0;
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    const std::string source = read(path);
+    const bool independent = is_independent(source);
+    CHECK_MESSAGE((independent || source.find("\n-- Samples: across the batch") != std::string::npos),
+                  "the header says nothing of how samples depend on each other");
+    if (!independent) continue;
+    ++claims;
+    Runtime runtime;
+    Policy policy = runtime.load(path);
+    ScriptOptions options;
+    options.path = path.string();
+    LuaScript script(source, options);
+    for (size_t test = 0; test < script.test_count(); ++test) {
+      const std::vector<at::Tensor> inputs = script.test_arguments(test);
+      const std::vector<at::Tensor> expected = policy.run(inputs);
+      for (int64_t row = 0; row < inputs[0].size(0); ++row) {
+        const std::vector<at::Tensor> outputs = policy.run(poisoned(inputs, row));
+        for (size_t i = 0; i < outputs.size(); ++i)
+          CHECK(same_bits(without_row(outputs[i], row), without_row(expected[i], row)));
+        CHECK(outputs[0].size(0) == inputs[0].size(0));
+      }
+    }
+  }
+  CHECK(claims >= 10);
+}
+
+TEST_CASE("docs/policy-library.md lists every policy of the library, with its inputs, outputs and params") {
+  const std::string page = read(root / "docs" / "policy-library.md");
+  size_t rows = 0;
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    ScriptOptions options;
+    options.path = path.string();
+    LuaScript script(read(path), options);
+    const size_t begin = page.find("| `" + path.stem().string() + "` |");
+    REQUIRE(begin != std::string::npos);
+    const std::string row = page.substr(begin, page.find('\n', begin) - begin);
+    for (const std::string& name : script.signature().inputs)
+      CHECK_MESSAGE(row.find("`" + name + "`") != std::string::npos, name);
+    for (const std::string& name : script.signature().outputs)
+      CHECK_MESSAGE(row.find("`" + name + "`") != std::string::npos, name);
+    for (const Param& param : script.signature().params)
+      CHECK_MESSAGE(row.find("`" + param.name + " = ") != std::string::npos, param.name);
+  }
+  for (size_t at = 0; (at = page.find("\n| `", at)) != std::string::npos; ++at) ++rows;
+  CHECK(rows == library().size());
+}
+
+}  // namespace triage::lua
