@@ -1,6 +1,7 @@
 #include "runtime/diagnose/bad_rows.h"
 
 #include <ATen/ATen.h>
+#include <triage/config.h>
 
 namespace triage::diagnose {
 namespace {
@@ -10,7 +11,7 @@ at::Tensor either(const at::Tensor& a, const at::Tensor& b) {
   return b.defined() ? a.logical_or(b) : a;
 }
 
-bool any(const at::Tensor& mask) { return mask.defined() && mask.any().item<bool>(); }
+bool has_any(const at::Tensor& mask) { return mask.defined() && mask.any().item<bool>(); }
 
 std::vector<int64_t> indices(const at::Tensor& mask) {
   std::vector<int64_t> rows;
@@ -37,8 +38,9 @@ BadRows Trail::bad_rows(const at::Tensor& tensor, bool varies) const {
   BadRows bad;
   if (!has_floats(tensor) || tensor.numel() == 0) return bad;
   at::Tensor values = tensor.detach();
-  // The reduced types lack operators on the CPU of older LibTorch.
-  if (at::isReducedFloatingType(values.scalar_type())) values = values.to(at::kFloat);
+  // The small types lack operators, on the CPU of older LibTorch most of them.
+  const bool is_small = at::elementSize(values.scalar_type()) < at::elementSize(at::kFloat);
+  if (is_small) values = values.to(at::kFloat);
   const bool has_samples = varies && tensor.dim() > 0 && tensor.size(0) == samples_;
   values = values.reshape({has_samples ? samples_ : 1, -1});
   const at::Tensor nan = values.isnan().any(1).cpu(), finite = values.isfinite().all(1).cpu();
@@ -72,7 +74,7 @@ void Trail::note_operation(size_t index, const Producer& like, const BadRows& re
   if (!made.is_bad()) return;
   ran.has_bad = true;
   const at::Tensor fresh = read.is_bad() ? made.any.logical_and(read.any.logical_not()) : made.any;
-  if (samples_ > 0 && !any(fresh)) return;
+  if (samples_ > 0 && !has_any(fresh)) return;
   ran.produced = true;
   ran.per_sample &= made.per_sample;
   ran.nan = either(ran.nan, fresh.logical_and(made.nan));
@@ -81,7 +83,7 @@ void Trail::note_operation(size_t index, const Producer& like, const BadRows& re
 
 void Trail::add_producers(const Producer& like, const at::Tensor& nan, const at::Tensor& inf, bool per_sample) {
   for (const auto& [code, mask] : {std::pair(err::nan, nan), std::pair(err::inf, inf)}) {
-    if (!any(mask)) continue;
+    if (!has_any(mask)) continue;
     Producer& producer = result_.producers.emplace_back(like);
     producer.code = code;
     if (per_sample) producer.rows = indices(mask);

@@ -98,7 +98,7 @@ Source source_of(const Node& node) {
   return {std::get<0>(*place), static_cast<int>(std::get<1>(*place))};
 }
 
-Producer describe(const Node& node) {
+Producer describe(Node& node) {
   const bool is_method = node.kind() == torch::jit::prim::CallMethod;
   return {Producer::Kind::operation, is_method ? node.s(torch::jit::attr::name) : node.kind().toQualString(),
           diagnose::path_of(node),   source_of(node),

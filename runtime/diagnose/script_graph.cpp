@@ -152,7 +152,7 @@ void insert_observer(const ScriptGraph& graph, int64_t point, at::ArrayRef<Value
   target.insertNode(target.create(Symbol::fromQualString("triage::observe"), inputs, /*num_outputs=*/0));
 }
 
-std::string path_of(const Node& node) {
+std::string path_of(Node& node) {
   const auto scope = node.scope();
   return scope->isBlank() || scope->isRoot() ? std::string() : scope->name().toUnqualString();
 }

@@ -35,7 +35,7 @@ ScriptGraph inline_calls(const torch::jit::Module& module, const std::string& me
 void insert_observer(const ScriptGraph& graph, int64_t point, at::ArrayRef<torch::jit::Value*> values);
 
 /// Path of the submodule whose code the operation stands in.
-std::string path_of(const torch::jit::Node& node);
+std::string path_of(torch::jit::Node& node);
 
 /// A graph as something to call, any number of threads at once.
 class ScriptFunction {

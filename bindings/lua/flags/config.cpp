@@ -382,6 +382,11 @@ void add_bit_layout(lua_State* L) {
 
 }  // namespace
 
+const ErrorConfig* test_error_config(lua_State* L, int index) {
+  const ConfigBox* box = test_config(L, index);
+  return box ? &value_of(*box) : nullptr;
+}
+
 void add_config(lua_State* L) {
   static const luaL_Reg config_functions[] = {{"__index", guarded<config_index>},
                                               {"__newindex", guarded<config_newindex>},

@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/config.h>
+
 #include <lua.hpp>
 
 #include <string>
@@ -20,10 +22,16 @@ void forget_chains(lua_State* L);
 /// Tables within it are made read-only in place.
 void push_read_only(lua_State* L, int index, const char* name);
 
+/// The config that a Lua value is; null where it is none.
+const ErrorConfig* test_error_config(lua_State* L, int index);
+
 /// Adds to the table on top of the stack; each of the parts of this library.
 void add_argument_checks(lua_State* L);
 void add_config(lua_State* L);
 void add_locations(lua_State* L);
+void add_location_trees(lua_State* L);
+void add_tracking(lua_State* L);
+void add_instrument(lua_State* L);
 void add_inspection(lua_State* L);
 void add_control_flow(lua_State* L);
 
