@@ -2,7 +2,7 @@
 -- module of it also looks at what it returned; afterwards everything is as it was.
 local core = ...
 local ipairs, next, select, setmetatable, type = ipairs, next, select, setmetatable, type
-local pack, unpack = table.pack, table.unpack
+local pack, sort, unpack = table.pack, table.sort, table.unpack
 local arguments = core.arguments
 local err = _G.err
 
@@ -158,7 +158,7 @@ local function sorted_keys(set)
   for key in next, set do
     keys[#keys + 1] = key
   end
-  table.sort(keys)
+  sort(keys)
   return keys
 end
 
