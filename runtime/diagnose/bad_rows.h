@@ -12,8 +12,8 @@ namespace triage::diagnose {
 
 /// What is bad in one or several tensors. Masks are bool `(N,)` on the CPU; undefined: nothing is.
 struct BadRows {
-  at::Tensor nan, any;         // samples with a NaN; with a NaN or Inf
-  bool per_sample = true;      // false: a bad value without samples in front took part, which concerns all of them
+  at::Tensor nan, any;     // samples with a NaN; with a NaN or Inf
+  bool per_sample = true;  // false: a bad value without samples in front took part, which concerns all of them
   bool is_bad() const { return any.defined(); }
   void add(const BadRows& other);
 };

@@ -77,13 +77,13 @@ Look look_for(const TrackedModule& module, const std::vector<Benign>& benign) {
 
 void check_options(const InstrumentOptions& options) {
   if (options.every < 1)
-    throw InputError(fmt::format("instrument: `every` is how many calls there are to one that looks, 1 or more; got {}.",
-                                 options.every));
+    throw InputError(fmt::format(
+        "instrument: `every` is how many calls there are to one that looks, 1 or more; got {}.", options.every));
   for (const Benign& expected : options.benign)
     if (expected.code && *expected.code != err::nan && *expected.code != err::inf)
-      throw InputError(fmt::format(
-          "instrument: `benign` takes the codes NAN and INF, which are all that is looked for; got {}.",
-          code_name(*expected.code)));
+      throw InputError(
+          fmt::format("instrument: `benign` takes the codes NAN and INF, which are all that is looked for; got {}.",
+                      code_name(*expected.code)));
 }
 
 }  // namespace
@@ -110,6 +110,15 @@ std::map<std::string, TrackedModule> by_path_in_model(const std::vector<TrackedM
   return by_path;
 }
 
+/// Every path of every module with the first one of the same module, which is the one that was tracked.
+std::unordered_map<std::string, std::string> first_paths(const torch::jit::Module& module) {
+  std::unordered_map<const c10::ivalue::Object*, std::string> first;
+  std::unordered_map<std::string, std::string> paths;
+  for (const auto& submodule : module.named_modules())
+    paths.emplace(submodule.name, first.emplace(submodule.value._ivalue().get(), submodule.name).first->second);
+  return paths;
+}
+
 }  // namespace
 
 Instrumented instrument(const torch::jit::Module& module, const InstrumentOptions& options) {
@@ -125,11 +134,13 @@ Instrumented instrument(const torch::jit::Module& module, const InstrumentOption
 
   std::map<std::string, TrackedModule> unseen = by_path_in_model(plan->locations, root);
   const std::map<std::string, TrackedModule> by_path = unseen;
+  const std::unordered_map<std::string, std::string> first_path = first_paths(module);
   const auto look_at = [&](const diagnose::ScriptGraph& graph, const std::string& path,
                            at::ArrayRef<torch::jit::Value*> results) {
-    const auto found = by_path.find(path);
+    const auto first = first_path.find(path);
+    const auto found = first == first_path.end() ? by_path.end() : by_path.find(first->second);
     if (found == by_path.end()) return;
-    unseen.erase(path);
+    unseen.erase(found->first);
     const Look look = look_for(found->second, options.benign);
     if (!look.nan && !look.inf) return;
     plan->looks.push_back(look);

@@ -100,9 +100,12 @@ Source source_of(const Node& node) {
 
 Producer describe(Node& node) {
   const bool is_method = node.kind() == torch::jit::prim::CallMethod;
-  return {Producer::Kind::operation, is_method ? node.s(torch::jit::attr::name) : node.kind().toQualString(),
-          diagnose::path_of(node),   source_of(node),
-          0,                         {}};
+  return {Producer::Kind::operation,
+          is_method ? node.s(torch::jit::attr::name) : node.kind().toQualString(),
+          diagnose::path_of(node),
+          source_of(node),
+          0,
+          {}};
 }
 
 void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, std::vector<Producer>& operations) {

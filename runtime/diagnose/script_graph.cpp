@@ -29,8 +29,8 @@ void observe(Stack& stack) {
   torch::jit::drop(stack, count);
 }
 
-const torch::jit::RegisterOperators register_observe(
-    {torch::jit::Operator("triage::observe(...) -> ()", observe, c10::AliasAnalysisKind::CONSERVATIVE)});
+const torch::jit::RegisterOperators register_observe({torch::jit::Operator("triage::observe(...) -> ()", observe,
+                                                                           c10::AliasAnalysisKind::CONSERVATIVE)});
 
 class Inliner {
  public:
@@ -125,8 +125,7 @@ class Inliner {
 
 GraphFunction& graph_function(const torch::jit::Module& module, const std::string& method) {
   const auto found = module.find_method(method);
-  if (!found)
-    throw InputError("the TorchScript model has no method `" + method + "`; name one that it has.");
+  if (!found) throw InputError("the TorchScript model has no method `" + method + "`; name one that it has.");
   GraphFunction* function = torch::jit::tryToGraphFunction(found->function());
   if (!function) throw InputError("the method `" + method + "` of the TorchScript model has no graph to look into.");
   function->ensure_defined();
@@ -160,7 +159,8 @@ std::string path_of(Node& node) {
 ScriptFunction::ScriptFunction(const torch::jit::Module& module, const std::string& method, ScriptGraph graph)
     : module_(module),
       method_(method),
-      function_(std::make_shared<GraphFunction>(c10::QualifiedName("triage.observed"), std::move(graph.graph), nullptr)) {}
+      function_(
+          std::make_shared<GraphFunction>(c10::QualifiedName("triage.observed"), std::move(graph.graph), nullptr)) {}
 
 c10::IValue ScriptFunction::operator()(std::vector<c10::IValue> inputs, const Kwargs& kwargs,
                                        c10::intrusive_ptr<Observer> observer) const {

@@ -25,7 +25,8 @@ struct ScriptGraph {
 enum class Inline : uint8_t { modules, everything };
 
 /// Called where a submodule has returned, with the insertion point of the graph there.
-using OnReturn = std::function<void(const ScriptGraph& graph, const std::string& path, at::ArrayRef<torch::jit::Value*> results)>;
+using OnReturn =
+    std::function<void(const ScriptGraph& graph, const std::string& path, at::ArrayRef<torch::jit::Value*> results)>;
 
 /// Throws InputError when there is no such method with a graph.
 ScriptGraph inline_calls(const torch::jit::Module& module, const std::string& method, Inline what,

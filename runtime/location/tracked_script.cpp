@@ -60,8 +60,8 @@ std::vector<TrackedModule> tracked(const torch::jit::Module& module, const Track
   for (size_t i = 0; i < objects.size(); ++i) {
     if (assigned[i].path.empty()) continue;
     result.push_back(assigned[i]);
-    known.by_address.insert_or_assign(
-        objects[i].get(), Known{c10::weak_intrusive_ptr<Object>(objects[i]), assigned[i].location});
+    known.by_address.insert_or_assign(objects[i].get(),
+                                      Known{c10::weak_intrusive_ptr<Object>(objects[i]), assigned[i].location});
   }
   return result;
 }

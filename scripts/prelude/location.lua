@@ -25,8 +25,8 @@ local function listed(operation, module, method)
   return find(module)
 end
 
---- Gives the modules below (and including) `module` their locations, and returns a list of {module, path, location, id} of
---- those that hold parameters, depth first.
+--- Gives `module` and the modules below it their locations, and returns a list of {module, path, location, id} of those
+--- that hold parameters, depth first.
 function core.track_modules(operation, module, prefix, tree)
   local entries = listed(operation, module, "named_modules")
   local paths, holds = {}, {}

@@ -58,7 +58,7 @@ TEST_CASE("explain --provenance: a policy") {
         "policy, 6 samples, 3 operations\n"
         "  NAN  input z                  1 row: 4\n"
         "  NAN  aten::log  policy.lua:4  2 rows: 1, 3\n"
-        "passed on by 1 other operations\n"
+        "passed on by 2 other operations\n"
         "y is bad in 3 rows: 1, 3, 4\n");
   const Ran shifted =
       triage_program(folder, {"explain", "--provenance", "policy.lua", "--input", "z=z.npy", "--param", "shift=1"});
@@ -109,10 +109,11 @@ TEST_CASE("explain --provenance: wrong use") {
     CHECK(ran.out.empty());
     return std::to_string(ran.status) + ' ' + ran.err;
   };
-  CHECK(failure({"model.pt"}).find("2 explain: model.pt needs the input \"x\"") == 0);
+  CHECK(failure({"model.pt"}).find("2 triage explain: model.pt needs the input \"x\"") == 0);
   CHECK(failure({"model.pt", "--input", "y=ones:2x4"}).find("model.pt has no input \"y\"") != std::string::npos);
-  CHECK(failure({"broken.pt", "--input", "x=ones:2x4"}).find("cannot be read as a TorchScript model") != std::string::npos);
-  CHECK(failure({"missing.pt", "--input", "x=ones:2x4"}).find("2 explain: there is no file missing.pt") == 0);
-  CHECK(failure({"breaks.lua", "--input", "z=ones:2x4"}).find("1 explain: breaks.lua is not one graph") == 0);
+  CHECK(failure({"broken.pt", "--input", "x=ones:2x4"}).find("cannot be read as a TorchScript model") !=
+        std::string::npos);
+  CHECK(failure({"missing.pt", "--input", "x=ones:2x4"}).find("2 triage explain: there is no file missing.pt") == 0);
+  CHECK(failure({"breaks.lua", "--input", "z=ones:2x4"}).find("1 triage explain: breaks.lua is not one graph") == 0);
   CHECK(triage_program(folder, {"explain", "model.pt", "--input", "x=ones:2x4"}).status == 2);
 }

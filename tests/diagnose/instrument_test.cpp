@@ -51,8 +51,7 @@ TEST_CASE("T01 T16: an instrumented model gives its own outputs, bit for bit, an
   ErrorLocation::reset();
   torch::jit::Module model = network();
   const Instrumented looked_at = instrument(model);
-  const std::vector<std::string> expected = {"root",    "first",   "first.0", "first.2",
-                                             "second", "second.0", "second.2"};
+  const std::vector<std::string> expected = {"root", "first", "first.0", "first.2", "second", "second.0", "second.2"};
   CHECK(paths_of(looked_at) == expected);
   CHECK(looked_at.unseen().empty());
   for (int64_t samples : {0, 1, 2, 31, 32, 33}) {
@@ -112,6 +111,19 @@ TEST_CASE("T16: two layers of one class are two locations, and control flow is f
   CHECK(summary["loop"]["NAN"] == 3);
 }
 
+TEST_CASE("T16: a module that stands in two places is one location, by whichever name it is called") {
+  ErrorLocation::reset();
+  const torch::jit::Module shared = linear(4, 4);
+  torch::jit::Module model = script("Net", R"(
+    def forward(self, x):
+        return self.second.forward(x) * 1.0
+  )",
+                                    {{"first", shared}, {"second", shared}});
+  const Instrumented looked_at = instrument(model);
+  CHECK(looked_at.unseen().empty());
+  CHECK(triage::flags::summary(looked_at({at::full({2, 4}, NAN)}).flags)["first"]["NAN"] == 2);
+}
+
 TEST_CASE("benign: what is expected somewhere is not recorded") {
   ErrorLocation::reset();
   const torch::jit::Module model = dividing_model();
@@ -150,11 +162,12 @@ TEST_CASE("instrument says what it cannot see") {
         y = torch.linear(x, self.unseen.weight, self.unseen.bias)
         return self.summing.forward(y)
   )",
-                                    {{"unseen", linear(4, 4)}, {"summing", script("Sum", R"(
+                                    {{"unseen", linear(4, 4)},
+                                     {"summing", script("Sum", R"(
     def forward(self, x):
         return (x * self.weight).sum()
   )",
-                                                                                  {}, {{"weight", at::ones({4})}})}});
+                                                        {}, {{"weight", at::ones({4})}})}});
   const Instrumented looked_at = instrument(model);
   CHECK(looked_at.unseen() == std::vector<std::string>{"unseen"});
   const Instrumented::Result result = looked_at({at::full({2, 4}, NAN)});

@@ -130,8 +130,7 @@ TEST_CASE("T17: a model of 3,000 modules shares 1,023 ids, each path with its lo
   ErrorLocation::reset();
   Paths leaves;
   for (int layer = 0; layer < 100; ++layer)
-    for (int i = 0; i < 29; ++i)
-      leaves.push_back("layers." + std::to_string(layer) + ".part" + std::to_string(i));
+    for (int i = 0; i < 29; ++i) leaves.push_back("layers." + std::to_string(layer) + ".part" + std::to_string(i));
   torch::jit::Module model = script_model(leaves);
   const auto modules = tracked(model);
   CHECK(modules.size() == 3002);  // the parts, 100 layers, `layers`, the model

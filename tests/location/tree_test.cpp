@@ -18,12 +18,12 @@ using Paths = std::vector<std::string>;
 /// Paths of up to four components from a small alphabet: many share prefixes.
 rc::Gen<Paths> some_paths() {
   const auto component = rc::gen::elementOf(Paths{"a", "b", "layer.0", "layer.2", "layer.10", "head", "x"});
-  const auto path = rc::gen::map(rc::gen::resize(4, rc::gen::nonEmpty(rc::gen::container<Paths>(component))),
-                                 [](const Paths& parts) {
-                                   std::string joined;
-                                   for (const auto& part : parts) joined += (joined.empty() ? "" : ".") + part;
-                                   return joined;
-                                 });
+  const auto path =
+      rc::gen::map(rc::gen::resize(4, rc::gen::nonEmpty(rc::gen::container<Paths>(component))), [](const Paths& parts) {
+        std::string joined;
+        for (const auto& part : parts) joined += (joined.empty() ? "" : ".") + part;
+        return joined;
+      });
   return rc::gen::container<Paths>(path);
 }
 
@@ -58,8 +58,7 @@ std::set<std::string> kept_in(const LocationTree& tree, const std::string& subtr
 TEST_CASE("T16: every path has an id of its own while there are enough, depth first") {
   LocationTree tree;
   for (const char* path : {"head", "encoder.10", "encoder.2", "encoder"}) tree.add_path(path);
-  const std::map<std::string, int64_t> expected = {
-      {"encoder", 1}, {"encoder.2", 2}, {"encoder.10", 3}, {"head", 4}};
+  const std::map<std::string, int64_t> expected = {{"encoder", 1}, {"encoder.2", 2}, {"encoder.10", 3}, {"head", 4}};
   CHECK(tree.build_ids() == expected);
   CHECK(tree.to_dict() == expected);
   CHECK(tree.get_location("encoder.2") == 2);
@@ -162,7 +161,8 @@ TEST_CASE("T17: wrong use of a tree says what is wrong") {
   CHECK(tree.size() == 0);
   CHECK(tree.get_location("a") == 0);
   tree.add_path("a");
-  CHECK_THROWS_WITH(tree.get_location("a"), "get_location: the tree changed since its ids were built; call build_ids first.");
+  CHECK_THROWS_WITH(tree.get_location("a"),
+                    "get_location: the tree changed since its ids were built; call build_ids first.");
   WeightedLocationTree weighted;
   CHECK_THROWS_AS(weighted.set_weight("", 1.0), InputError);
   CHECK_THROWS_AS(weighted.set_default_weight(std::nan("")), InputError);

@@ -61,7 +61,8 @@ void print_provenance(const std::string& name, const Provenance& found) {
   for (const Producer& producer : found.producers)
     fmt::print("  {:3}  {:{}}  {:{}}  {}\n", code_name(producer.code), what_text(producer), what_width,
                where_text(producer), where_width, producer.rows.empty() ? "all rows" : rows_text(producer.rows));
-  fmt::print("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operations", found.passed_on)));
+  fmt::print("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operation{}", found.passed_on,
+                                                     found.passed_on == 1 ? "" : "s")));
   for (const Provenance::Output& output : found.outputs)
     fmt::print("{} is bad in {}\n", output.name, rows_text(output.rows));
   if (found.outputs.empty()) fmt::print("none of it is in the outputs\n");
@@ -114,9 +115,9 @@ Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
   call.policy.run(call.inputs, call.options);
   const std::vector<CapturedGraph> graphs = call.policy.graphs();
   if (graphs.empty())
-    throw PolicyError(fmt::format(
-        "{} is not one graph, so its operations cannot be run one by one; what broke it:\n  {}", options.policy,
-        fmt::join(call.policy.graph_breaks(), "\n  ")));
+    throw PolicyError(
+        fmt::format("{} is not one graph, so its operations cannot be run one by one; what broke it:\n  {}",
+                    options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
   std::vector<at::Tensor> inputs = call.inputs;
   for (const Param& param : call.policy.signature().params)
     inputs.push_back(param_tensor(param_value(param, call.options.params)));
@@ -141,15 +142,14 @@ bool is_number(const c10::Type& type) {
 }
 
 bool is_given(const c10::Argument& argument, const std::vector<std::string>& texts) {
-  return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
-    return text.rfind(argument.name() + '=', 0) == 0;
-  });
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return text.rfind(argument.name() + '=', 0) == 0; });
 }
 
 /// The arguments of `forward` that the command line gives: tensors as inputs, numbers as params.
 Signature signature_of(const c10::FunctionSchema& schema, const CallOptions& options) {
   Signature signature;
-  for (const c10::Argument& argument : schema.arguments().slice(1)) {
+  for (const c10::Argument& argument : at::ArrayRef(schema.arguments()).slice(1)) {
     if (is_number(*argument.type()))
       signature.params.push_back({argument.name(), argument.default_value().value_or(c10::IValue())});
     else if (!argument.default_value() || is_given(argument, options.inputs))
@@ -186,7 +186,7 @@ Provenance of_model(const CallOptions& options) {
   const Params params = parse_params(options.params, signature, options.policy);
   const Assignments given = match_inputs(options.inputs, signature.inputs, options.policy);
   std::vector<c10::IValue> inputs;
-  for (const c10::Argument& argument : schema.arguments().slice(1)) {
+  for (const c10::Argument& argument : at::ArrayRef(schema.arguments()).slice(1)) {
     const auto source = std::find_if(given.begin(), given.end(),
                                      [&](const auto& assignment) { return assignment.first == argument.name(); });
     if (source != given.end())

@@ -160,13 +160,12 @@ int tree_set_default_weight(lua_State* L) {
 }
 
 void make_metatable(lua_State* L, const char* type, bool weighted) {
-  static const luaL_Reg functions[] = {{"__gc", guarded<tree_gc>}, {"__tostring", guarded<tree_tostring>}, {nullptr, nullptr}};
-  static const luaL_Reg methods[] = {{"add_path", guarded<tree_add_path>},
-                                     {"build_ids", guarded<tree_build_ids>},
-                                     {"get_location", guarded<tree_get_location>},
-                                     {"get_path", guarded<tree_get_path>},
-                                     {"to_dict", guarded<tree_to_dict>},
-                                     {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {
+      {"__gc", guarded<tree_gc>}, {"__tostring", guarded<tree_tostring>}, {nullptr, nullptr}};
+  static const luaL_Reg methods[] = {
+      {"add_path", guarded<tree_add_path>},         {"build_ids", guarded<tree_build_ids>},
+      {"get_location", guarded<tree_get_location>}, {"get_path", guarded<tree_get_path>},
+      {"to_dict", guarded<tree_to_dict>},           {nullptr, nullptr}};
   static const luaL_Reg weighted_methods[] = {{"set_weight", guarded<tree_set_weight>},
                                               {"set_default_weight", guarded<tree_set_default_weight>},
                                               {nullptr, nullptr}};

@@ -25,7 +25,8 @@ TrackOptions read_options(lua_State* L, int prefix, int tree, const char* who) {
   TrackOptions options;
   if (!lua_isnoneornil(L, prefix)) {
     if (lua_type(L, prefix) != LUA_TSTRING || lua_rawlen(L, prefix) == 0)
-      throw InputError(std::string(who) + ": expected a path such as \"teacher\" as prefix, got " + describe(L, prefix));
+      throw InputError(std::string(who) + ": expected a path such as \"teacher\" as prefix, got " +
+                       describe(L, prefix));
     options.prefix = lua_tostring(L, prefix);
   }
   if (!lua_isnoneornil(L, tree)) {

@@ -62,7 +62,8 @@ struct Location {
   Location(const torch::nn::Module& module);   // NOLINT(google-explicit-constructor)
   Location(const torch::jit::Module& module);  // NOLINT(google-explicit-constructor)
   template <ModulePointer T>
-  Location(const T& pointer) : Location(static_cast<const torch::nn::Module&>(*pointer)) {}  // NOLINT(google-explicit-constructor)
+  Location(const T& pointer)
+      : Location(static_cast<const torch::nn::Module&>(*pointer)) {}  // NOLINT(google-explicit-constructor)
 };
 
 }  // namespace triage
