@@ -23,6 +23,8 @@ std::string quoted(const std::vector<std::string>& names) {
   return result.empty() ? "none" : fmt::format("{}", fmt::join(result, ", "));
 }
 
+}  // namespace
+
 c10::Device parse_device(const std::string& text) {
   try {
     c10::Device device(text);
@@ -33,6 +35,8 @@ c10::Device parse_device(const std::string& text) {
         fmt::format("there is no device \"{}\" here; this LibTorch has cpu{}", text, at::hasCUDA() ? " and cuda" : ""));
   }
 }
+
+namespace {
 
 void check_backend(const std::string& name) {
   std::vector<std::string> backends = list_backends();
@@ -52,6 +56,8 @@ c10::Scalar parse_number(const std::string& name, const std::string& text) {
   throw UsageError(fmt::format("--param {}={}: a number, true or false is expected", name, text));
 }
 
+}  // namespace
+
 Params parse_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy) {
   std::vector<std::string> names;
   for (const Param& param : signature.params) names.push_back(param.name);
@@ -67,9 +73,6 @@ Params parse_params(const std::vector<std::string>& texts, const Signature& sign
   return params;
 }
 
-using Assignments = std::vector<std::pair<std::string, std::string>>;
-
-/// The inputs as given, in the order of the signature.
 Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names,
                          const std::string& policy) {
   Assignments given;
@@ -101,7 +104,10 @@ Assignments match_inputs(const std::vector<std::string>& texts, const std::vecto
   return ordered;
 }
 
-}  // namespace
+at::Tensor read_input(const std::string& source, c10::Device device) {
+  const std::optional<at::Tensor> generated = generate(source);
+  return (generated ? *generated : load_tensor(source)).to(device);
+}
 
 void add_call_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy")->required();
@@ -150,8 +156,7 @@ Call prepare_call(const CallOptions& options, bool json) {
   Call call{std::move(runtime), policy, {}, {}, {}};
   call.options.params = parse_params(options.params, signature, options.policy);
   for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy)) {
-    std::optional<at::Tensor> generated = generate(source);
-    call.inputs.push_back((generated ? *generated : load_tensor(source)).to(device));
+    call.inputs.push_back(read_input(source, device));
     call.sources.push_back(source);
   }
   return call;

@@ -21,6 +21,17 @@ void add_call_options(CLI::App& command, CallOptions& options);
 /// `left=right` taken apart; throws UsageError that names the option where there is no `=` or nothing before it.
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option);
 
+/// Throws UsageError where this LibTorch has no such device.
+c10::Device parse_device(const std::string& text);
+/// `NAME=NUMBER` for params of the signature.
+Params parse_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy);
+using Assignments = std::vector<std::pair<std::string, std::string>>;
+/// `NAME=FILE` for each of `names`, in their order.
+Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names,
+                         const std::string& policy);
+/// The tensor that a file holds or a generator makes.
+at::Tensor read_input(const std::string& source, c10::Device device);
+
 /// A loaded policy with its inputs in the order of its signature.
 struct Call {
   Runtime runtime;

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/tensors/torch.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 
@@ -382,6 +383,10 @@ void push_triage(lua_State* L) {
   luaL_newlib(L, functions);
   lua_pushliteral(L, TRIAGE_VERSION);
   lua_setfield(L, -2, "version");
+  push_core(L);
+  lua_getfield(L, -1, "instrument");
+  lua_setfield(L, -3, "instrument");
+  lua_pop(L, 1);
 }
 
 }  // namespace triage::lua

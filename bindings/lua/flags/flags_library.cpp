@@ -273,6 +273,9 @@ void open_flags(lua_State* L) {
   add_argument_checks(L);
   add_config(L);
   add_locations(L);
+  add_location_trees(L);
+  add_tracking(L);
+  add_instrument(L);
   add_inspection(L);
   add_control_flow(L);
   lua_pop(L, 1);

@@ -31,6 +31,9 @@ const ErrorConfig* test_error_config(lua_State* L, int index);
 void add_argument_checks(lua_State* L);
 void add_config(lua_State* L);
 void add_locations(lua_State* L);
+void add_location_trees(lua_State* L);
+void add_tracking(lua_State* L);
+void add_instrument(lua_State* L);
 void add_inspection(lua_State* L);
 void add_control_flow(lua_State* L);
 

@@ -1,10 +1,14 @@
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/flags/script_modules.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/location/assign.h"
 
 #include <triage/error.h>
 #include <triage/location.h>
+#include <triage/tracked.h>
 
+#include <optional>
 #include <string>
 
 /// Locations as scripts give them, and the table `ErrorLocation`.
@@ -25,22 +29,30 @@ int64_t check_id(lua_State* L, int index, const std::string& who) {
   return id;
 }
 
-/// A module: a tracked one names its path, any other is Unknown.
-int64_t location_of_module(lua_State* L, int index, const std::string& who) {
-  const bool is_module = lua_getmetatable(L, index) != 0;
-  if (is_module) lua_pop(L, 1);
-  if (lua_getfield(L, index, "_fx_path") == LUA_TSTRING) {
-    const std::string path = lua_tostring(L, -1);
-    lua_pop(L, 1);
-    return ErrorLocation::register_path(path);
+/// The id that `tracked` gave a module, as long as it is one; else that of its path.
+std::optional<int64_t> id_of_tracked(lua_State* L, int index) {
+  std::optional<int64_t> id;
+  if (lua_getfield(L, index, "_fx_id") == LUA_TNUMBER) {
+    const lua_Integer given = lua_tointeger(L, -1);
+    if (!ErrorLocation::path(given).empty()) id = given;
   }
   lua_pop(L, 1);
+  if (!id && lua_getfield(L, index, "_fx_path") == LUA_TSTRING) id = ErrorLocation::register_path(lua_tostring(L, -1));
+  lua_settop(L, 2);
+  return id;
+}
+
+/// A module: a tracked one names its path, any other is Unknown.
+int64_t location_of_module(lua_State* L, int index, const std::string& who) {
+  if (const torch::jit::Module* module = test_script_module(L, index)) return location_of(*module).id;
+  const bool is_module = lua_getmetatable(L, index) != 0;
+  if (is_module) lua_pop(L, 1);
+  if (const auto id = id_of_tracked(L, index)) return *id;
   if (!is_module)
     throw InputError(
         who + ": expected a location (an id, a path, a tracked module or nil), got a table without `_fx_path`; " +
         "options come after the location, which may be nil");
-  TORCH_WARN_ONCE("a module without a path was given as a location, its errors are recorded as `Unknown`; ",
-                  "call tracked(model) on the module that holds it");
+  warn_of_untracked_module();
   return ErrorLocation::UNKNOWN;
 }
 
@@ -48,6 +60,7 @@ int64_t location_of_module(lua_State* L, int index, const std::string& who) {
 int resolve_location(lua_State* L) {
   const char* name = lua_tostring(L, 2);
   const std::string who = name ? name : "location";
+  lua_settop(L, 2);
   int64_t id = ErrorLocation::UNKNOWN;
   switch (lua_type(L, 1)) {
     case LUA_TNONE:

@@ -1,10 +1,26 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::jit {
+struct Module;
+}
 
 namespace triage {
+
+/// What points to a module of LibTorch: a std::shared_ptr, a torch::nn::ModuleHolder such as torch::nn::Linear.
+template <typename T>
+concept ModulePointer = requires(const T& pointer) {
+  requires std::derived_from<std::remove_cvref_t<decltype(*pointer)>, torch::nn::Module>;
+};
 
 /// The process-wide registry of places: a dotted path (`encoder.2`) and its id, 1..1023, given in order of first
 /// registration. Id 0 is `Unknown`. Every function is thread-safe.
@@ -33,7 +49,7 @@ class ErrorLocation {
 };
 
 /// A location as operations take it: an id, or a path that is looked up, and registered on first use, when the argument is
-/// made. In a hot loop, look it up once. Throws InputError for an id outside 0..1023.
+/// made, or a module that was tracked. In a hot loop, look it up once. Throws InputError for an id outside 0..1023.
 struct Location {
   int64_t id = ErrorLocation::UNKNOWN;
   Location() = default;
@@ -42,6 +58,12 @@ struct Location {
   Location(std::string_view path) : id(ErrorLocation::register_path(path)) {}  // NOLINT(google-explicit-constructor)
   Location(const std::string& path) : Location(std::string_view(path)) {}      // NOLINT(google-explicit-constructor)
   Location(const char* path) : Location(std::string_view(path)) {}             // NOLINT(google-explicit-constructor)
+  /// A module that `tracked` (tracked.h) has named; any other is `Unknown`, with one warning in the process.
+  Location(const torch::nn::Module& module);   // NOLINT(google-explicit-constructor)
+  Location(const torch::jit::Module& module);  // NOLINT(google-explicit-constructor)
+  template <ModulePointer T>
+  Location(const T& pointer)
+      : Location(static_cast<const torch::nn::Module&>(*pointer)) {}  // NOLINT(google-explicit-constructor)
 };
 
 }  // namespace triage

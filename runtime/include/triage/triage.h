@@ -6,10 +6,14 @@
 #include <triage/flags.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
+#include <triage/instrument.h>
 #include <triage/location.h>
+#include <triage/location_tree.h>
+#include <triage/provenance.h>
 #include <triage/result.h>
 #include <triage/runtime.h>
 #include <triage/scoped_config.h>
+#include <triage/tracked.h>
 #include <triage/type_cast.h>
 #include <triage/typing.h>
 #include <triage/version.h>

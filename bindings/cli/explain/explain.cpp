@@ -6,6 +6,7 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/command.h"
+#include "bindings/cli/explain/provenance.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
@@ -15,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   CallOptions call;
-  bool decomposed = false, guards = false, json = false;
+  bool decomposed = false, guards = false, provenance = false, json = false;
 };
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -60,6 +61,10 @@ std::vector<std::pair<std::string, std::string>> typed_inputs(const Signature& s
 }
 
 int explain(const Options& options) {
+  if (options.provenance) return explain_provenance(options.call, options.json);
+  if (is_model_file(options.call.policy))
+    throw UsageError(fmt::format("{} is a TorchScript model, of which only --provenance tells; a policy is a .lua file",
+                                 options.call.policy));
   Call call = prepare_call(options.call, options.json);
   call.policy.run(call.inputs, call.options);
   std::vector<CapturedGraph> graphs = call.policy.graphs();
@@ -99,6 +104,9 @@ void add_explain(CLI::App& app, Action& action) {
   command->add_flag("--decomposed", options->decomposed,
                     "show each graph in plain ATen operations too (where, shifts, masks)");
   command->add_flag("--guards", options->guards, "show what must hold for each graph to be used again");
+  command->add_flag("--provenance", options->provenance,
+                    "run it operation by operation and show which produced each NaN and Inf, and which passed it on; "
+                    "POLICY may also be a TorchScript model (.pt)");
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return explain(*options); }; });
 }

@@ -1,0 +1,220 @@
+#include "bindings/cli/explain/provenance.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <triage/config.h>
+#include <triage/provenance.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "bindings/cli/command.h"
+#include "bindings/cli/terminal.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t rows_shown = 8;
+
+// What was found, for people and for programs
+
+std::string rows_text(const std::vector<int64_t>& rows) {
+  const size_t shown = std::min(rows.size(), rows_shown);
+  const std::vector<int64_t> first(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(shown));
+  return fmt::format("{} {}: {}{}", rows.size(), rows.size() == 1 ? "row" : "rows", fmt::join(first, ", "),
+                     shown < rows.size() ? ", ..." : "");
+}
+
+std::string what_text(const Producer& producer) {
+  switch (producer.kind) {
+    case Producer::Kind::input:
+      return "input " + producer.name;
+    case Producer::Kind::held:
+      return "held: " + producer.name;
+    default:
+      return producer.name;
+  }
+}
+
+std::string where_text(const Producer& producer) {
+  std::string where = producer.location;
+  if (!producer.source.file.empty())
+    where += fmt::format("{}{}:{}", where.empty() ? "" : "  ", producer.source.file, producer.source.line);
+  return where;
+}
+
+void print_provenance(const std::string& name, const Provenance& found) {
+  fmt::print("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
+  if (found.producers.empty()) {
+    fmt::print("  {}\n", paint(Paint::good, "no NaN and no Inf"));
+    return;
+  }
+  size_t what_width = 0, where_width = 0;
+  for (const Producer& producer : found.producers) {
+    what_width = std::max(what_width, what_text(producer).size());
+    where_width = std::max(where_width, where_text(producer).size());
+  }
+  for (const Producer& producer : found.producers)
+    fmt::print("  {:3}  {:{}}  {:{}}  {}\n", code_name(producer.code), what_text(producer), what_width,
+               where_text(producer), where_width, producer.rows.empty() ? "all rows" : rows_text(producer.rows));
+  fmt::print("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operation{}", found.passed_on,
+                                                     found.passed_on == 1 ? "" : "s")));
+  for (const Provenance::Output& output : found.outputs)
+    fmt::print("{} is bad in {}\n", output.name, rows_text(output.rows));
+  if (found.outputs.empty()) fmt::print("none of it is in the outputs\n");
+}
+
+Json to_json(const char* kind, const std::string& name, const Provenance& found) {
+  static constexpr const char* kinds[] = {"input", "held", "operation"};
+  Json producers = Json::array(), outputs = Json::array();
+  for (const Producer& producer : found.producers) {
+    Json entry = {{"kind", kinds[static_cast<size_t>(producer.kind)]},
+                  {"name", producer.name},
+                  {"code", code_name(producer.code)},
+                  {"count", producer.rows.empty() ? found.samples : static_cast<int64_t>(producer.rows.size())},
+                  {"rows", producer.rows.empty() ? Json() : Json(producer.rows)}};
+    if (!producer.location.empty()) entry["location"] = producer.location;
+    if (!producer.source.file.empty()) {
+      entry["file"] = producer.source.file;
+      entry["line"] = producer.source.line;
+    }
+    producers.push_back(std::move(entry));
+  }
+  for (const Provenance::Output& output : found.outputs)
+    outputs.push_back({{"name", output.name}, {"rows", output.rows}});
+  return {{kind, name},
+          {"samples", found.samples},
+          {"operations", found.operations},
+          {"producers", producers},
+          {"passed_on", found.passed_on},
+          {"outputs", outputs}};
+}
+
+// A policy: its captured graph
+
+at::Tensor param_tensor(const c10::Scalar& value) {
+  at::Tensor tensor = c10::scalar_to_tensor(value);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+c10::Scalar param_value(const Param& param, const Params& given) {
+  c10::Scalar value = param.value.toScalar();
+  for (const auto& [name, number] : given)
+    if (name == param.name) value = number;
+  return value;
+}
+
+Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
+  Call call = prepare_call(options, json);
+  name = call.policy.name();
+  call.policy.run(call.inputs, call.options);
+  const std::vector<CapturedGraph> graphs = call.policy.graphs();
+  if (graphs.empty())
+    throw PolicyError(
+        fmt::format("{} is not one graph, so its operations cannot be run one by one; what broke it:\n  {}",
+                    options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
+  std::vector<at::Tensor> inputs = call.inputs;
+  for (const Param& param : call.policy.signature().params)
+    inputs.push_back(param_tensor(param_value(param, call.options.params)));
+  return provenance(*graphs.back().graph, inputs);
+}
+
+// A TorchScript model
+
+torch::jit::Module load_model(const std::string& path, c10::Device device) {
+  if (!std::filesystem::exists(path)) throw FileError(fmt::format("there is no file {}", path));
+  try {
+    return torch::jit::load(path, device);
+  } catch (const c10::Error& error) {
+    throw FileError(fmt::format("{} cannot be read as a TorchScript model (what torch.jit.save writes): {}", path,
+                                error.what_without_backtrace()));
+  }
+}
+
+bool is_number(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::IntType || type.kind() == c10::TypeKind::FloatType ||
+         type.kind() == c10::TypeKind::BoolType;
+}
+
+bool is_given(const c10::Argument& argument, const std::vector<std::string>& texts) {
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return text.rfind(argument.name() + '=', 0) == 0; });
+}
+
+/// The arguments of `forward` that the command line gives: tensors as inputs, numbers as params.
+Signature signature_of(const c10::FunctionSchema& schema, const CallOptions& options) {
+  Signature signature;
+  for (const c10::Argument& argument : at::ArrayRef(schema.arguments()).slice(1)) {
+    if (is_number(*argument.type()))
+      signature.params.push_back({argument.name(), argument.default_value().value_or(c10::IValue())});
+    else if (!argument.default_value() || is_given(argument, options.inputs))
+      signature.inputs.push_back(argument.name());
+  }
+  return signature;
+}
+
+c10::IValue number_for(const c10::Argument& argument, const Params& params, const std::string& model) {
+  for (const auto& [name, number] : params) {
+    if (name != argument.name()) continue;
+    switch (argument.type()->kind()) {
+      case c10::TypeKind::IntType:
+        return number.toLong();
+      case c10::TypeKind::BoolType:
+        return number.toBool();
+      default:
+        return number.toDouble();
+    }
+  }
+  if (!argument.default_value())
+    throw UsageError(fmt::format("{} needs the number \"{}\"; give it as --param {}=NUMBER", model, argument.name(),
+                                 argument.name()));
+  return *argument.default_value();
+}
+
+Provenance of_model(const CallOptions& options) {
+  const c10::Device device = parse_device(options.device);
+  const torch::jit::Module model = load_model(options.policy, device);
+  const auto forward = model.find_method("forward");
+  if (!forward) throw FileError(fmt::format("{} has no method `forward`", options.policy));
+  const c10::FunctionSchema& schema = forward->function().getSchema();
+  const Signature signature = signature_of(schema, options);
+  const Params params = parse_params(options.params, signature, options.policy);
+  const Assignments given = match_inputs(options.inputs, signature.inputs, options.policy);
+  std::vector<c10::IValue> inputs;
+  for (const c10::Argument& argument : at::ArrayRef(schema.arguments()).slice(1)) {
+    const auto source = std::find_if(given.begin(), given.end(),
+                                     [&](const auto& assignment) { return assignment.first == argument.name(); });
+    if (source != given.end())
+      inputs.emplace_back(read_input(source->second, device));
+    else if (is_number(*argument.type()))
+      inputs.push_back(number_for(argument, params, options.policy));
+    else
+      inputs.push_back(*argument.default_value());
+  }
+  return provenance(model, std::move(inputs));
+}
+
+}  // namespace
+
+bool is_model_file(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  return ending == ".pt" || ending == ".pth" || ending == ".ts";
+}
+
+int explain_provenance(const CallOptions& options, bool json) {
+  const bool is_model = is_model_file(options.policy);
+  std::string name = options.policy;
+  const Provenance found = is_model ? of_model(options) : of_policy(options, json, name);
+  if (json)
+    print_json(to_json(is_model ? "model" : "policy", name, found));
+  else
+    print_provenance(name, found);
+  return 0;
+}
+
+}  // namespace triage::cli

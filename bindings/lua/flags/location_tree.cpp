@@ -1,0 +1,198 @@
+#include "bindings/lua/flags/location_tree.h"
+
+#include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/tensor.h"
+
+#include <triage/error.h>
+
+#include <memory>
+#include <string>
+
+/// `LocationTree` and `WeightedLocationTree` as Lua values. What a tree holds counts against the budget of the script that
+/// fills it.
+namespace triage::lua {
+namespace {
+
+const char* const tree_type = "LocationTree";
+const char* const weighted_type = "WeightedLocationTree";
+
+struct TreeBox {
+  std::unique_ptr<LocationTree> tree;
+  int64_t bytes = 0;  // of what was charged
+};
+
+TreeBox* test_box(lua_State* L, int index) {
+  auto* box = static_cast<TreeBox*>(luaL_testudata(L, index, tree_type));
+  return box ? box : static_cast<TreeBox*>(luaL_testudata(L, index, weighted_type));
+}
+
+TreeBox& check_box(lua_State* L, const char* method) {
+  TreeBox* box = test_box(L, 1);
+  if (!box || !box->tree)
+    throw InputError(std::string(method) + ": expected a LocationTree; call it with a colon, as in tree:" + method +
+                     "(...), got " + describe(L, 1));
+  return *box;
+}
+
+WeightedLocationTree& check_weighted(lua_State* L, const char* method) {
+  auto* tree = dynamic_cast<WeightedLocationTree*>(check_box(L, method).tree.get());
+  if (!tree) throw InputError(std::string(method) + ": only a WeightedLocationTree has weights.");
+  return *tree;
+}
+
+std::string check_text(lua_State* L, int index, const char* method, const char* what) {
+  if (lua_type(L, index) != LUA_TSTRING)
+    throw InputError(std::string(method) + ": expected " + what + ", got " + describe(L, index));
+  return lua_tostring(L, index);
+}
+
+double check_weight(lua_State* L, int index, const char* method) {
+  if (lua_type(L, index) != LUA_TNUMBER)
+    throw InputError(std::string(method) + ": expected a number as weight, got " + describe(L, index));
+  return lua_tonumber(L, index);
+}
+
+void push_ids(lua_State* L, const std::map<std::string, int64_t>& ids) {
+  lua_createtable(L, 0, static_cast<int>(ids.size()));
+  for (const auto& [path, id] : ids) {
+    lua_pushinteger(L, id);
+    lua_setfield(L, -2, path.c_str());
+  }
+}
+
+/// {max_locations = ...}, or nothing.
+int64_t read_max_locations(lua_State* L, const char* who) {
+  if (lua_isnoneornil(L, 1)) return 1024;
+  if (lua_type(L, 1) != LUA_TTABLE)
+    throw InputError(std::string(who) + ": expected options, as in " + who + "{max_locations = 1024}, got " +
+                     describe(L, 1));
+  int64_t max_locations = 1024;
+  lua_pushnil(L);
+  while (lua_next(L, 1)) {
+    const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
+    if (key != "max_locations")
+      throw InputError(std::string(who) + ": there is no option '" + key + "' (options: max_locations)");
+    int is_integer = 0;
+    max_locations = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is_integer) : 0;
+    if (!is_integer)
+      throw InputError(std::string(who) + ": expected an integer as max_locations, got " + describe(L, -1));
+    lua_pop(L, 1);
+  }
+  return max_locations;
+}
+
+template <typename Tree>
+int new_tree(lua_State* L) {
+  const char* type = std::is_same_v<Tree, WeightedLocationTree> ? weighted_type : tree_type;
+  auto tree = std::make_unique<Tree>(read_max_locations(L, type));
+  new (lua_newuserdatauv(L, sizeof(TreeBox), 0)) TreeBox{std::move(tree)};
+  luaL_setmetatable(L, type);
+  return 1;
+}
+
+int tree_gc(lua_State* L) {
+  if (TreeBox* box = test_box(L, 1)) {
+    context(L).tensor_bytes -= std::exchange(box->bytes, 0);
+    box->tree.reset();
+  }
+  return 0;
+}
+
+int tree_add_path(lua_State* L) {
+  TreeBox& box = check_box(L, "add_path");
+  const std::string path = check_text(L, 2, "add_path", "a dotted path such as \"encoder.2\"");
+  const auto components = 1 + std::count(path.begin(), path.end(), '.');
+  const auto bytes = static_cast<int64_t>(256 * components + 2 * static_cast<int64_t>(path.size()));
+  charge(L, 0, static_cast<size_t>(bytes), static_cast<uint64_t>(components));
+  box.tree->add_path(path);
+  box.bytes += bytes;
+  context(L).tensor_bytes += bytes;
+  lua_settop(L, 1);
+  return 1;  // itself, so that calls can be joined
+}
+
+int tree_build_ids(lua_State* L) {
+  LocationTree& tree = *check_box(L, "build_ids").tree;
+  charge(L, 0, 0, static_cast<uint64_t>(20 * tree.size()));
+  push_ids(L, tree.build_ids());
+  return 1;
+}
+
+int tree_get_location(lua_State* L) {
+  LocationTree& tree = *check_box(L, "get_location").tree;
+  lua_pushinteger(L, tree.get_location(check_text(L, 2, "get_location", "a dotted path such as \"encoder.2\"")));
+  return 1;
+}
+
+int tree_get_path(lua_State* L) {
+  LocationTree& tree = *check_box(L, "get_path").tree;
+  lua_pushstring(L, tree.get_path(check_text(L, 2, "get_path", "a dotted path such as \"encoder.2\"")).c_str());
+  return 1;
+}
+
+int tree_to_dict(lua_State* L) {
+  push_ids(L, check_box(L, "to_dict").tree->to_dict());
+  return 1;
+}
+
+int tree_tostring(lua_State* L) {
+  LocationTree& tree = *check_box(L, "tostring").tree;
+  const std::string text = tree.text();
+  lua_pushlstring(L, text.data(), text.size());
+  return 1;
+}
+
+int tree_set_weight(lua_State* L) {
+  WeightedLocationTree& tree = check_weighted(L, "set_weight");
+  const std::string pattern = check_text(L, 2, "set_weight", "a pattern such as \"head.*\"");
+  charge(L, 0, 0, 100);
+  tree.set_weight(pattern, check_weight(L, 3, "set_weight"));
+  lua_settop(L, 1);
+  return 1;
+}
+
+int tree_set_default_weight(lua_State* L) {
+  check_weighted(L, "set_default_weight").set_default_weight(check_weight(L, 2, "set_default_weight"));
+  lua_settop(L, 1);
+  return 1;
+}
+
+void make_metatable(lua_State* L, const char* type, bool weighted) {
+  static const luaL_Reg functions[] = {
+      {"__gc", guarded<tree_gc>}, {"__tostring", guarded<tree_tostring>}, {nullptr, nullptr}};
+  static const luaL_Reg methods[] = {
+      {"add_path", guarded<tree_add_path>},         {"build_ids", guarded<tree_build_ids>},
+      {"get_location", guarded<tree_get_location>}, {"get_path", guarded<tree_get_path>},
+      {"to_dict", guarded<tree_to_dict>},           {nullptr, nullptr}};
+  static const luaL_Reg weighted_methods[] = {{"set_weight", guarded<tree_set_weight>},
+                                              {"set_default_weight", guarded<tree_set_default_weight>},
+                                              {nullptr, nullptr}};
+  luaL_newmetatable(L, type);
+  luaL_setfuncs(L, functions, 0);
+  luaL_newlib(L, methods);
+  if (weighted) luaL_setfuncs(L, weighted_methods, 0);
+  lua_setfield(L, -2, "__index");
+  lua_pushstring(L, type);
+  lua_setfield(L, -2, "__metatable");
+  lua_pop(L, 1);
+}
+
+}  // namespace
+
+LocationTree* test_location_tree(lua_State* L, int index) {
+  TreeBox* box = test_box(L, index);
+  return box ? box->tree.get() : nullptr;
+}
+
+void add_location_trees(lua_State* L) {
+  make_metatable(L, tree_type, false);
+  make_metatable(L, weighted_type, true);
+  lua_pushcfunction(L, guarded<new_tree<LocationTree>>);
+  lua_setfield(L, -2, tree_type);
+  lua_pushcfunction(L, guarded<new_tree<WeightedLocationTree>>);
+  lua_setfield(L, -2, weighted_type);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,167 @@
+// Provenance of a TorchScript model: everything is inlined, and an observer stands before and after each operation: before,
+// because an operation may write to what it reads.
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/frontend/source_range.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <triage/provenance.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "runtime/diagnose/bad_rows.h"
+#include "runtime/diagnose/script_graph.h"
+
+namespace triage {
+namespace {
+
+using diagnose::BadRows;
+using diagnose::Trail;
+using torch::jit::Node;
+using torch::jit::Value;
+
+/// Reports of operations carry an even point before and an odd one after.
+class Watch final : public diagnose::Observer {
+ public:
+  Watch(Trail& trail, const std::vector<Producer>& operations) : trail_(trail), operations_(operations) {}
+
+  /// A parameter, buffer or constant: it does not depend on the inputs.
+  void hold(const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    trail_.note_held(name, tensor);
+    fixed_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+  }
+
+  void observe(int64_t point, at::ArrayRef<c10::IValue> values) override {
+    std::lock_guard lock(mutex_);  // a model may fork
+    const auto index = static_cast<size_t>(point / 2);
+    bool varies = false, floats = false;
+    BadRows bad;
+    each_tensor(values, [&](const at::Tensor& tensor) {
+      const bool own = fixed_.count(tensor.unsafeGetTensorImpl()) == 0;
+      varies |= own;
+      if (point % 2 == 0) bad.add(trail_.bad_rows(tensor, own));
+    });
+    if (point % 2 == 0) {
+      read_[index] = {bad, varies};
+      return;
+    }
+    const auto& [read, reads_varying] = read_.at(index);
+    each_tensor(values, [&](const at::Tensor& tensor) {
+      floats |= tensor.is_floating_point() || tensor.is_complex();
+      bad.add(trail_.bad_rows(tensor, reads_varying));
+      if (!reads_varying) fixed_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+    });
+    if (floats) trail_.note_operation(index, operations_.at(index), read, bad);
+  }
+
+ private:
+  template <typename Visit>
+  static void each_tensor(at::ArrayRef<c10::IValue> values, const Visit& visit) {
+    for (const c10::IValue& value : values) diagnose::for_each_tensor(value, visit);
+  }
+
+  struct Read {
+    BadRows bad;
+    bool varies = false;
+  };
+  Trail& trail_;
+  const std::vector<Producer>& operations_;
+  std::mutex mutex_;
+  std::unordered_map<size_t, Read> read_;
+  // What does not depend on the inputs; kept alive, so that their addresses stay theirs.
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> fixed_;
+};
+
+bool holds_tensors(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  if (type.kind() != c10::TypeKind::ListType && type.kind() != c10::TypeKind::TupleType &&
+      type.kind() != c10::TypeKind::OptionalType && type.kind() != c10::TypeKind::DictType)
+    return false;
+  for (const auto& inner : type.containedTypes())
+    if (holds_tensors(*inner)) return true;
+  return false;
+}
+
+/// Operators, and calls that could not be inlined; not what only moves values about.
+bool is_operation(const Node& node) {
+  if (!node.blocks().empty()) return false;
+  const bool is_call = node.kind() == torch::jit::prim::CallMethod || node.kind() == torch::jit::prim::CallFunction;
+  if (node.kind().is_prim() && !is_call) return false;
+  for (const Value* output : node.outputs())
+    if (holds_tensors(*output->type())) return true;
+  return false;
+}
+
+Source source_of(const Node& node) {
+  const auto place = node.sourceRange().file_line_col();
+  if (!place) return {};
+  return {std::get<0>(*place), static_cast<int>(std::get<1>(*place))};
+}
+
+Producer describe(Node& node) {
+  const bool is_method = node.kind() == torch::jit::prim::CallMethod;
+  return {Producer::Kind::operation,
+          is_method ? node.s(torch::jit::attr::name) : node.kind().toQualString(),
+          diagnose::path_of(node),
+          source_of(node),
+          0,
+          {}};
+}
+
+void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, std::vector<Producer>& operations) {
+  std::vector<Node*> nodes;
+  for (Node* node : block->nodes()) nodes.push_back(node);
+  const auto tensors = [](at::ArrayRef<Value*> values) {
+    std::vector<Value*> found;
+    for (Value* value : values)
+      if (holds_tensors(*value->type())) found.push_back(value);
+    return found;
+  };
+  for (Node* node : nodes) {
+    for (torch::jit::Block* inner : node->blocks()) watch_block(graph, inner, operations);
+    if (!is_operation(*node)) continue;
+    const auto point = static_cast<int64_t>(2 * operations.size());
+    operations.push_back(describe(*node));
+    {
+      torch::jit::WithInsertPoint before(node);
+      diagnose::insert_observer(graph, point, tensors(node->inputs()));
+    }
+    torch::jit::WithInsertPoint after(node->next());
+    diagnose::insert_observer(graph, point + 1, tensors(node->outputs()));
+  }
+}
+
+void hold_constants(torch::jit::Block* block, Watch& watch) {
+  for (Node* node : block->nodes()) {
+    for (torch::jit::Block* inner : node->blocks()) hold_constants(inner, watch);
+    if (node->kind() == torch::jit::prim::Constant && node->hasAttribute(torch::jit::attr::value) &&
+        node->kindOf(torch::jit::attr::value) == torch::jit::AttributeKind::t)
+      watch.hold("constant", node->t(torch::jit::attr::value));
+  }
+}
+
+}  // namespace
+
+Provenance provenance(const torch::jit::Module& module, std::vector<c10::IValue> inputs, const std::string& method) {
+  at::NoGradGuard no_grad;
+  Trail trail(diagnose::count_samples(inputs, "provenance"));
+  diagnose::ScriptGraph graph = diagnose::inline_calls(module, method, diagnose::Inline::everything);
+  std::vector<Producer> operations;
+  watch_block(graph, graph.graph->block(), operations);
+  const auto& arguments = module.get_method(method).function().getSchema().arguments();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    diagnose::for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      trail.note_input(i + 1 < arguments.size() ? arguments[i + 1].name() : std::to_string(i), tensor);
+    });
+  const auto watch = c10::make_intrusive<Watch>(trail, operations);
+  for (const auto& entry : module.named_parameters()) watch->hold(entry.name, entry.value);
+  for (const auto& entry : module.named_buffers()) watch->hold(entry.name, entry.value);
+  hold_constants(graph.graph->block(), *watch);
+  const c10::IValue output = diagnose::ScriptFunction(module, method, graph)(std::move(inputs), {}, watch);
+  BadRows bad;
+  diagnose::for_each_tensor(output, [&](const at::Tensor& tensor) { bad.add(trail.bad_rows(tensor, true)); });
+  trail.note_output("output", bad);
+  return std::move(trail).finish();
+}
+
+}  // namespace triage

@@ -1,0 +1,256 @@
+-- triage.instrument(module): flags through a model that knows nothing of them. While an instrumented model runs, calling
+-- a module of it also looks at what it returned; afterwards everything is as it was.
+local core = ...
+local ipairs, next, select, setmetatable, type = ipairs, next, select, setmetatable, type
+local pack, sort, unpack = table.pack, table.sort, table.unpack
+local arguments = core.arguments
+local err = _G.err
+
+local flag_nan = core.op("triage::flag_nan", "")
+local flag_inf = core.op("triage::flag_inf", "")
+local flag_nan_and_inf = core.op("triage::flag_nan_and_inf", "")
+
+local max_nesting <const> = 16
+
+-- By instrumented model: the module, what is looked for where, and what the last call was.
+local states = setmetatable({}, {__mode = "k"})
+
+-- Options
+
+local function benign_entry(entry)
+  if math.type(entry) == "integer" then
+    return {location = "*", code = core.code(entry, "triage.instrument")}
+  elseif type(entry) == "string" then
+    return {location = entry}
+  elseif type(entry) ~= "table" then
+    core.fail(("triage.instrument: an entry of `benign` is a pattern of locations, a code, or {pattern, code}; got %s")
+      :format(core.describe(entry)))
+  end
+  local pattern, code = entry[1] or "*", entry[2]
+  if type(pattern) ~= "string" then
+    core.fail("triage.instrument: expected a pattern of locations in {pattern, code}, got " .. core.describe(pattern))
+  end
+  return {location = pattern, code = code ~= nil and core.code(code, "triage.instrument") or nil}
+end
+
+local function benign_entries(list)
+  if list == nil then
+    return {}
+  end
+  if type(list) ~= "table" then
+    core.fail("triage.instrument: expected a list as `benign`, as in {\"*.attention\", err.INF}, got "
+      .. core.describe(list))
+  end
+  local entries = {}
+  for position, entry in ipairs(list) do
+    entries[position] = benign_entry(entry)
+    local code = entries[position].code
+    if code ~= nil and code ~= err.NAN and code ~= err.INF then
+      core.fail(("triage.instrument: `benign` takes err.NAN and err.INF, which are all that is looked for, got %s")
+        :format(core.code_name(code)))
+    end
+  end
+  return entries
+end
+
+local function read_options(options)
+  local every = options.every
+  if every == nil then
+    every = 1
+  elseif math.type(every) ~= "integer" or every < 1 then
+    core.fail("triage.instrument: expected a number of calls, 1 or more, as `every`, got " .. core.describe(every))
+  end
+  core.resolve_config(options.config)   -- an error now, not at the first call
+  return {prefix = options.prefix, tree = options.tree, every = every, config = options.config,
+          benign = benign_entries(options.benign)}
+end
+
+-- Looking
+
+local function look_for(tracked, benign)
+  local look = {id = tracked.id, path = tracked.path, location = tracked.location, nan = true, inf = true}
+  for _, entry in ipairs(benign) do
+    if core.matches_glob(entry.location, tracked.path) or core.matches_glob(entry.location, tracked.location) then
+      look.nan = look.nan and entry.code == err.INF
+      look.inf = look.inf and entry.code == err.NAN
+    end
+  end
+  return look
+end
+
+local function look_at(run, look, value, nesting)
+  if core.is_floating(value) then
+    if not core.rows_match(value, run.sample) then
+      run.unlooked[look.location] = true
+    elseif look.nan and look.inf then
+      run.flags = flag_nan_and_inf(value, run.flags, look.id, run.slots, run.policy, run.dtype)
+    elseif look.nan then
+      run.flags = flag_nan(value, run.flags, look.id, run.slots, run.policy, run.dtype)
+    elseif look.inf then
+      run.flags = flag_inf(value, run.flags, look.id, run.slots, run.policy, run.dtype)
+    end
+  elseif type(value) == "table" and nesting < max_nesting then
+    for _, item in next, value do
+      look_at(run, look, item, nesting + 1)
+    end
+  end
+end
+
+--- What a module returned, after a look at it.
+local function looked_at(run, look, ...)
+  if look then
+    run.called[look.path] = true
+    for position = 1, select("#", ...) do
+      look_at(run, look, (select(position, ...)), 0)
+    end
+  end
+  return ...
+end
+
+--- Makes calls of the modules of one class look, and says how to undo it. Errors on the way out undo it, too.
+local function watch_class(run, module)
+  local original
+  original = core.swap_call(module, function(self, ...)
+    return looked_at(run, run.looks[self], original(self, ...))
+  end)
+  return function()
+    if original ~= nil then
+      core.swap_call(module, original)
+    end
+  end
+end
+
+local function watch(run, modules)
+  local undo, seen = {}, {}
+  for _, module in ipairs(modules) do
+    local class = core.metatable_of(module)
+    if class ~= nil and not seen[class] then
+      seen[class] = true
+      undo[#undo + 1] = watch_class(run, module)
+    end
+  end
+  return setmetatable({}, {__close = function()
+    for position = #undo, 1, -1 do
+      undo[position]()
+    end
+  end})
+end
+
+-- Calls
+
+local function first_sample(...)
+  for position = 1, select("#", ...) do
+    local value = (select(position, ...))
+    if core.has_samples(value) then
+      return value
+    end
+    for _, item in next, type(value) == "table" and value or {} do
+      if core.has_samples(item) then
+        return item
+      end
+    end
+  end
+  core.fail("calling an instrumented model: expected a tensor with the samples in front among the arguments, got none")
+end
+
+local function sorted_keys(set)
+  local keys = {}
+  for key in next, set do
+    keys[#keys + 1] = key
+  end
+  sort(keys)
+  return keys
+end
+
+local function run_watched(run, state, ...)
+  local _ <close> = watch(run, state.modules)
+  return state.module(...)
+end
+
+local function call_module(state, ...)
+  local sample = first_sample(...)
+  if state.every > 1 then
+    core.break_graph("a model that looks at every n-th call counts its calls", "Use every = 1 in compiled code.")
+  end
+  state.checked = state.calls % state.every == 0
+  state.calls = state.calls + 1
+  local run = {sample = sample, flags = err.new(sample, {config = state.config}), looks = state.looks,
+               called = {}, unlooked = {}}
+  run.slots, run.policy, run.dtype = core.resolve_config(state.config)
+  local results
+  if state.checked then
+    results = pack(run_watched(run, state, ...))
+    state.unlooked, state.unseen = sorted_keys(run.unlooked), {}
+    for _, path in ipairs(state.paths) do
+      if not run.called[path] then
+        state.unseen[#state.unseen + 1] = path
+      end
+    end
+  else
+    results = pack(state.module(...))
+  end
+  results[results.n + 1] = run.flags
+  return unpack(results, 1, results.n + 1)
+end
+
+local function keep_results(state, checked, unlooked, ...)
+  state.checked, state.unlooked = checked, unlooked
+  return ...
+end
+
+local function call(object, ...)
+  local state = states[object]
+  if state.script then
+    return keep_results(state, core.call_instrumented_script(state.script, ...))
+  end
+  return call_module(state, ...)
+end
+
+-- The object
+
+local function reader(field)
+  return core.opaque(function(object)
+    local state = states[object]
+    if state == nil then
+      core.fail(("%s: expected an instrumented model; call it with a colon, as in model:%s()"):format(field, field))
+    end
+    return state[field]
+  end)
+end
+
+local class = {
+  __call = core.opaque(call),
+  __index = {locations = reader("paths"), checked = reader("checked"), unseen = reader("unseen"),
+             unlooked = reader("unlooked")},
+  __name = "instrumented model",
+  __metatable = "instrumented model",
+}
+
+local function instrument_modules(module, options)
+  arguments.callable("triage.instrument", "module", module)
+  local state = {module = module, every = options.every, config = options.config, calls = 0, checked = false,
+                 paths = {}, unseen = {}, unlooked = {}, modules = {}, looks = setmetatable({}, {__mode = "k"})}
+  for position, tracked in ipairs(core.track_modules("triage.instrument", module, options.prefix, options.tree)) do
+    state.paths[position] = tracked.path
+    state.modules[position] = tracked.module
+    state.looks[tracked.module] = look_for(tracked, options.benign)
+  end
+  return state
+end
+
+local instrument_options = {benign = true, every = true, prefix = true, tree = true, config = true}
+
+--- A callable that gives what `module` gives, and flags.
+function core.instrument(module, options)
+  options = read_options(arguments.options("triage.instrument", options, instrument_options))
+  core.break_graph("`triage.instrument` names modules", "Call it once, before the compiled code.")
+  local object = setmetatable({module = module}, class)
+  local script = core.script_of(module)
+  if script then
+    local userdata, paths, unseen = core.instrument_script(script, options)
+    states[object] = {script = userdata, paths = paths, unseen = unseen, unlooked = {}, checked = false}
+  else
+    states[object] = instrument_modules(module, options)
+  end
+  return object
+end

@@ -1,0 +1,145 @@
+-- triage.instrument on modules written in Lua: flags through a model that knows nothing of them.
+
+-- A stand-in for the modules of nn: children in the order given, called through the metatable.
+local Module = {}
+
+function Module:named_modules()
+  local found = {{"", self}}
+  for _, child in ipairs(self.children) do
+    for _, entry in ipairs(child[2]:named_modules()) do
+      found[#found + 1] = {entry[1] == "" and child[1] or child[1] .. "." .. entry[1], entry[2]}
+    end
+  end
+  return found
+end
+
+function Module:named_parameters()
+  local found = {}
+  if self.weight ~= nil then found[1] = {"weight", self.weight} end
+  for _, child in ipairs(self.children) do
+    for _, entry in ipairs(child[2]:named_parameters()) do
+      found[#found + 1] = {child[1] .. "." .. entry[1], entry[2]}
+    end
+  end
+  return found
+end
+
+local class = {__index = Module, __call = function(self, x) return self:forward(x) end}
+
+local function module(forward, children, weight)
+  return setmetatable({children = children or {}, weight = weight, forward = forward}, class)
+end
+
+local function scaled(factor)
+  return module(function(self, x) return x * self.weight end, {}, torch.tensor({factor}))
+end
+
+--- `first` scales, `log` has no parameters, `last` scales again.
+local function network()
+  local first, log, last = scaled(2.0), module(function(_, x) return x:log() end), scaled(3.0)
+  return module(function(_, x) return last(log(first(x))) end, {{"first", first}, {"log", log}, {"last", last}})
+end
+
+local function batch(n)
+  return torch.arange(1, 3 * n + 1):reshape({n, 3}):to(torch.float32)
+end
+
+test("T01 T16: an instrumented model gives its own output and flags, a location a submodule", function()
+  ErrorLocation.reset()
+  local model = network()
+  local looked_at = triage.instrument(model)
+  eq(looked_at:locations(), {"root", "first", "last"})
+  for _, n in ipairs({0, 1, 2, 31, 32, 33}) do
+    local x = batch(n)
+    if n > 0 then x[{n - 1, 1}] = -1.0 end
+    local y, f = looked_at(x)
+    eq(y, model(x))
+    eq(f.shape, {n, 4})
+    eq(err.is_err(f):sum():item(), n > 0 and 1 or 0)
+    if n > 0 then
+      eq(flags.unpack(f, n - 1)[1].location_name, "last")   -- the first that saw it: log holds no parameters
+      eq(flags.unpack(f, n - 1)[2].location_name, "root")
+    end
+  end
+  eq(looked_at:unseen(), {})
+  eq(looked_at:unlooked(), {})
+  eq(looked_at:checked(), true)
+  eq(rawequal(class.__call, getmetatable(model).__call), true)
+end)
+
+test("instrument leaves the model as it was, after an error too", function()
+  ErrorLocation.reset()
+  local before = class.__call
+  local broken = module(function() error("no weather today") end, {{"a", scaled(1.0)}}, torch.ones({1}))
+  local looked_at = triage.instrument(broken)
+  fails(function() looked_at(batch(2)) end, "no weather today")
+  eq(rawequal(class.__call, before), true)
+  eq(triage.instrument(network())(batch(2)):dim(), 2)
+end)
+
+test("benign: locations and codes that are expected", function()
+  ErrorLocation.reset()
+  local model = network()
+  local x = batch(3)
+  x[{1, 0}] = -1.0
+  x[{2, 0}] = 0.0
+  local function summary(benign)
+    local _, f = triage.instrument(model, {benign = benign})(x)
+    return flags.summary(f)
+  end
+  eq(summary(nil), {last = {NAN = 1, INF = 1}, root = {NAN = 1, INF = 1}})
+  eq(summary({"la*"}), {root = {NAN = 1, INF = 1}})
+  eq(summary({err.INF}), {last = {NAN = 1}, root = {NAN = 1}})
+  eq(summary({{"last", err.NAN}, "root"}), {last = {INF = 1}})
+  eq(summary({"*"}), {})
+  fails(function() summary({err.OVERFLOW}) end, "takes err.NAN and err.INF")
+  fails(function() summary({true}) end, "an entry of `benign`")
+  fails(function() summary("last") end, "expected a list as `benign`")
+end)
+
+test("every: only every n-th call looks", function()
+  ErrorLocation.reset()
+  local looked_at = triage.instrument(network(), {every = 3})
+  for call = 0, 6 do
+    local _, f = looked_at(-batch(2))
+    eq(looked_at:checked(), call % 3 == 0)
+    eq(has_err(f), call % 3 == 0)
+  end
+  fails(function() triage.instrument(network(), {every = 0}) end, "`every`")
+end)
+
+test("instrument says what it did not look at", function()
+  ErrorLocation.reset()
+  local unused, summing = scaled(1.0), module(function(_, x) return x:sum() end, {}, torch.ones({1}))
+  local model = module(function(_, x) return {loss = summing(x), hidden = {x:log()}}, "plain" end,
+    {{"unused", unused}, {"summing", summing}})
+  local looked_at = triage.instrument(model, {prefix = "net"})
+  local result, text, f = looked_at(-batch(2))
+  eq(text, "plain")
+  eq(result.hidden[1].shape, {2, 3})
+  eq(flags.summary(f), {net = {NAN = 2}})   -- within the tables that it returned
+  eq(looked_at:unseen(), {"net.unused"})
+  eq(looked_at:unlooked(), {"net", "net.summing"})
+  fails(function() looked_at(5) end, "expected a tensor with the samples in front")
+  fails(function() triage.instrument(5) end, "triage.instrument: expected")
+  fails(function() triage.instrument(model, {prefixes = 1}) end, "there is no option 'prefixes'")
+end)
+
+test("T01: an instrumented model in compiled code is one graph", function()
+  ErrorLocation.reset()
+  local looked_at = triage.instrument(network())
+  local compiled = triage.compile(function(x)
+    local y, f = looked_at(x)
+    return fix(y, f, "repair")
+  end, {fullgraph = true})
+  for _, n in ipairs({1, 2, 31, 32, 33}) do
+    local x = batch(n)
+    x[{0, 0}] = -1.0
+    local z, f = compiled(x)
+    local y, expected = looked_at(x)
+    y, expected = fix(y, expected, "repair")
+    eq(z, y)
+    eq(f, expected)
+    eq(flags.unpack(f, 0)[1].location_name, "last")
+  end
+end)
