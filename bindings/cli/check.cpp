@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <triage/runtime.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -34,10 +35,16 @@ struct Checked {
 };
 
 std::string read_source(const std::string& path) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found)
+    throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
+  if (kind != std::filesystem::file_type::regular)
+    throw FileError(fmt::format("cannot read \"{}\": expected a file with a policy, but this is {}", path,
+                                kind == std::filesystem::file_type::directory ? "a folder" : "no regular file"));
   std::ifstream file(path, std::ios::binary);
   std::string source{std::istreambuf_iterator<char>(file), {}};
-  // Opening a folder succeeds, reading it does not.
-  if (file.bad() || !file.is_open()) throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
+  if (file.bad() || !file.is_open()) throw FileError(fmt::format("cannot read \"{}\"; may you?", path));
   return source;
 }
 

@@ -31,7 +31,7 @@ class BranchGuard {
   at::Tensor guarded(const at::Tensor& tensor);
 
  private:
-  friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   bool is_outer_data(const at::Tensor& tensor);

@@ -4,6 +4,7 @@
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ops/ones.h>
+#include <c10/core/InferenceMode.h>
 #include <triage/config.h>
 #include <triage/error.h>
 
@@ -42,11 +43,14 @@ void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tenso
   }
 }
 
-void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, const Compiled::Deadline& deadline,
-             std::vector<at::Tensor>& outputs) {
-  std::optional<triage::Deadline> scope;
-  if (deadline) scope.emplace(*deadline);
-  entry.executable->run(all, outputs);
+/// Nor with what the graph holds: the host may write to what it is given.
+void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
+  for (auto& output : outputs)
+    for (const auto& constant : graph.constants())
+      if (output.defined() && output.has_storage() && output.is_alias_of(constant.tensor)) {
+        output = output.clone();
+        break;
+      }
 }
 
 }  // namespace
@@ -55,6 +59,56 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)), options_(std::move(options)), backend_(find_backend(options_.backend)) {}
 
 Compiled::~Compiled() = default;
+
+/// The right to run the script, for the time of this object. A thread that has it already would wait for itself (the script
+/// called a function of the host, which called the policy); a deadline may pass while others have it.
+class Compiled::Turn {
+ public:
+  Turn(Compiled& compiled, const Deadline& deadline) : compiled_(compiled) {
+    if (std::find(running.begin(), running.end(), &compiled) != running.end())
+      throw PolicyError(
+          "policy '" + compiled.script_->name() +
+          "' was called while it runs, on the same thread (by a function of the host that it calls?); a policy "
+          "cannot call itself");
+    if (!deadline)
+      compiled.mutex_.lock();
+    else if (!compiled.mutex_.try_lock_until(*deadline))
+      throw LimitError("the deadline of the call passed while another call was running the script of policy '" +
+                       compiled.script_->name() + "'");
+    running.push_back(&compiled);
+  }
+  ~Turn() {
+    running.pop_back();
+    compiled_.mutex_.unlock();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  inline static thread_local std::vector<const Compiled*> running;
+  Compiled& compiled_;
+};
+
+void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
+                       std::vector<at::Tensor>& outputs) {
+  std::optional<triage::Deadline> scope;
+  if (deadline) scope.emplace(*deadline);
+  if (!entry.script_handles_errors) return entry.executable->run(all, outputs);
+  try {
+    return entry.executable->run(all, outputs);
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception&) {
+    outputs.clear();
+  }
+  const Turn turn(*this, deadline);
+  run_script(all, num_params, deadline, outputs);
+}
+
+/// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong now.
+void Compiled::retire_if_written(uint64_t writes_before) {
+  if (script_->writes() != writes_before) newest_.store(nullptr, std::memory_order_release);
+}
 
 const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
   for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next)
@@ -65,21 +119,21 @@ const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
 void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
                    std::vector<at::Tensor>& outputs) {
   if (params.empty()) {
-    if (const Entry* entry = find(inputs)) return execute(*entry, inputs, deadline, outputs);
+    if (const Entry* entry = find(inputs)) return execute(*entry, inputs, 0, deadline, outputs);
     return miss(inputs, 0, deadline, outputs);
   }
   c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
   all.append(params.begin(), params.end());
-  if (const Entry* entry = find(all)) return execute(*entry, all, deadline, outputs);
+  if (const Entry* entry = find(all)) return execute(*entry, all, params.size(), deadline, outputs);
   miss(all, params.size(), deadline, outputs);
 }
 
 void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                     std::vector<at::Tensor>& outputs) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::optional<Turn> turn(std::in_place, *this, deadline);
   if (const Entry* entry = find(all)) {  // another thread captured it meanwhile
-    lock.unlock();
-    return execute(*entry, all, deadline, outputs);
+    turn.reset();
+    return execute(*entry, all, num_params, deadline, outputs);
   }
   if (broken_.load(std::memory_order_relaxed)) return run_script(all, num_params, deadline, outputs);
   if (entries_.size() >= options_.recompile_limit) {
@@ -102,7 +156,9 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
+  const uint64_t writes = script_->writes();
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
+  retire_if_written(writes);
   note_flags_outputs();
   separate_from_inputs(inputs, outputs);
 }
@@ -120,6 +176,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
                                         i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
   at::ArrayRef<at::Tensor> given(traced);
+  const uint64_t writes = script_->writes();
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::vector<at::Tensor> results;
   try {
@@ -143,6 +200,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       graph_breaks_.push_back(broken);
     }
     broken_.store(true, std::memory_order_relaxed);
+    retire_if_written(writes);
     if (options_.warn) options_.warn("policy '" + script_->name() + "' runs as a script on every call: " + broken);
   }
 
@@ -155,6 +213,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 
   auto entry = std::make_unique<Entry>();
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
+  if (options_.protect_inputs) separate_from_constants(captured.graph, outputs);
   graph::clean(captured.graph);
   entry->capture_seconds = seconds_since(start);
   start = Clock::now();
@@ -162,6 +221,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
   entry->compile_seconds = seconds_since(start);
+  entry->script_handles_errors = recorder.has_protected_calls();
   guards.add_variables(*entry->graph);
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   for (const auto& same : captured.same_sizes)
@@ -207,10 +267,16 @@ void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Te
                       .set_requires_grad(input.requires_grad));
   all.insert(all.end(), params.begin(), params.end());
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const Turn turn(*this, std::nullopt);
     if (!find(all) && !broken_ && entries_.size() < options_.recompile_limit) {
-      std::vector<at::Tensor> outputs;
-      capture(all, params.size(), std::nullopt, outputs);
+      const c10::InferenceMode outside(false);
+      const MadeUpInputs made_up;
+      try {
+        std::vector<at::Tensor> outputs;
+        capture(all, params.size(), std::nullopt, outputs);
+      } catch (const std::exception&) {
+        if (!made_up.stopped()) throw;  // else the first real call finds out
+      }
     }
   }
   finish_compiling(all);

@@ -78,6 +78,7 @@ struct Entry {
   std::vector<bool> flags_outputs;
   std::vector<InputShape> shape;
   double capture_seconds = 0, compile_seconds = 0;
+  bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
   const Entry* next = nullptr;
 };
 
@@ -126,6 +127,10 @@ class Compiled {
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
   void note_flags_outputs();
+  void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
+               std::vector<at::Tensor>& outputs);
+  void retire_if_written(uint64_t writes_before);
+  class Turn;  // of one thread at the script
   std::vector<std::string> input_names() const;
 
   std::shared_ptr<Script> script_;
@@ -133,7 +138,7 @@ class Compiled {
   Backend backend_;
   std::atomic<const Entry*> newest_{nullptr};
   std::atomic<bool> broken_{false};  // a graph break was met: the script runs on every call that has no entry
-  std::mutex mutex_;                 // the script, and what follows
+  std::timed_mutex mutex_;           // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;
   bool flags_reported_ = false;

@@ -2,6 +2,7 @@
 
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
 
 #include <ATen/ops/alias.h>
@@ -87,16 +88,24 @@ void for_each_tensor(const std::vector<c10::IValue>& arguments, const Visit& vis
 }  // namespace
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!divide_integers(op, stack)) call_plainly(op, stack);
+}
+
+void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (ProtectInputs::active()) ProtectInputs::check(op, stack);
   BranchGuard* branch = BranchGuard::current();
   if (branch) branch->guard_arguments(op, stack);
   FlagsTracker* tracker = current_tracker;
   const bool moved = tracker && tracker->any_flags(op, stack);
+  const std::vector<c10::IValue> arguments = tracker ? arguments_of(op, stack) : std::vector<c10::IValue>();
   if (Recorder* recorder = Recorder::current())
     recorder->record(op, stack);
   else
     op.callBoxed(&stack);
-  if (tracker) tracker->observe(op, moved, stack);
+  if (tracker) {
+    tracker->observe(op, moved, stack);
+    tracker->note_storages(arguments, stack, op.schema().returns().size());
+  }
   if (branch) branch->note_results(op, stack);
 }
 
@@ -117,6 +126,22 @@ void FlagsTracker::observe(const c10::OperatorHandle& op, bool moved, const torc
     const at::Tensor& tensor = results[first + i].toTensor();
     if (tensor.defined() && tensor.dim() == 2) add(tensor);
   }
+}
+
+void FlagsTracker::note_storages(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& results,
+                                 size_t count) {
+  for (size_t i = results.size() - count; i < results.size(); ++i) {
+    for_each_tensor({results[i]}, [&](const at::Tensor& result) {
+      if (!result.has_storage()) return;
+      bool given = false;
+      for_each_tensor(arguments, [&](const at::Tensor& a) { given |= a.has_storage() && a.is_alias_of(result); });
+      if (!given) storages_.insert(result.storage().unsafeGetStorageImpl());
+    });
+  }
+}
+
+bool FlagsTracker::made(const at::Tensor& tensor) const {
+  return tensor.has_storage() && storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
 }
 
 void FlagsTracker::add(const at::Tensor& flags) {
@@ -166,7 +191,7 @@ void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
   const int64_t wrapped = dim < 0 ? dim + tensor.dim() : dim;
   if (!knows(tensor) || wrapped < 0 || wrapped >= tensor.dim()) return;
   const Extent extent = origins_.extent(tensor, wrapped);
-  if (extent.from == Extent::From::unknown) all_sizes_ = true;
+  if (extent.from == Extent::From::unknown) hold_all_sizes();
   if (extent.from == Extent::From::input) sizes_.push_back({extent.input, extent.dim, tensor.size(wrapped)});
 }
 
@@ -177,7 +202,15 @@ void Recorder::read_shape(const at::Tensor& tensor) {
 
 /// The rank of an input is always guarded; that of anything else may depend on sizes (squeeze).
 void Recorder::read_rank(const at::Tensor& tensor) {
-  if (!origins_.shape(tensor)) all_sizes_ = true;
+  if (knows(tensor) && !origins_.shape(tensor)) hold_all_sizes();
+}
+
+/// What was read follows from the sizes of the inputs, one way or another; but not where a param decides a shape too.
+void Recorder::hold_all_sizes() {
+  all_sizes_ = true;
+  if (shaped_by_params_)
+    graph_break("a size is read that may depend on a param",
+                "Pass the param as a plain number, or do not read the size.");
 }
 
 void Recorder::rely_on(const std::vector<SizeFact>& facts) {
@@ -260,6 +293,8 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
   refuse_flags_arithmetic(op, arguments);
   bool with_params = read_params(op, stack);
+  shaped_by_params_ |= with_params;
+  protected_calls_ |= protected_depth_ > 0;
   if (with_params && graph::writes(op)) {
     graph_break("`" + base_name(op) + "` takes a param as a number and writes in place",
                 "Use the form without the underscore.");

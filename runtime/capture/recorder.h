@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 /// Capture: a script's function runs once on the call's own tensors; every operation runs eagerly and is appended to a
@@ -21,6 +22,26 @@ namespace triage::capture {
 /// OperatorHandle::callBoxed) and records the call when this thread is capturing. Throws what ATen throws, and
 /// GraphBreakError where the call cannot be captured soundly.
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+/// The same without `divide_integers` in front.
+void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+/// While alive on a thread, the script runs on inputs that nobody sent (`prepare`): functions of the host are not called with
+/// them. Who would have called one notes it by `stop`.
+class MadeUpInputs {
+ public:
+  MadeUpInputs() : previous_(current_) { current_ = this; }
+  ~MadeUpInputs() { current_ = previous_; }
+  MadeUpInputs(const MadeUpInputs&) = delete;
+  MadeUpInputs& operator=(const MadeUpInputs&) = delete;
+  static MadeUpInputs* current() noexcept { return current_; }
+  void stop() noexcept { stopped_ = true; }
+  bool stopped() const noexcept { return stopped_; }
+
+ private:
+  inline static thread_local MadeUpInputs* current_ = nullptr;
+  MadeUpInputs* previous_;
+  bool stopped_ = false;
+};
 
 class Recorder {
  public:
@@ -45,6 +66,7 @@ class Recorder {
   /// The script reads one size, or all sizes (rank, numel, #x): the graph then holds for these sizes only. A size of
   /// something computed is traced back to the inputs (SizeOrigins); where that cannot be done, every size is held fast.
   void read_size(const at::Tensor& tensor, int64_t dim);
+  void read_rank(const at::Tensor& tensor);
   void read_shape(const at::Tensor& tensor);
   /// What comes next follows from these facts (TensorMatcher): the graph then holds wherever they do.
   void rely_on(const std::vector<SizeFact>& facts);
@@ -58,6 +80,11 @@ class Recorder {
   /// from here on `current()` is null on this thread.
   void graph_break(const std::string& what, const std::string& hint);
   /// Around the function of one branch of IF: random operators and writes to outer tensors are breaks inside.
+  /// Around a protected call (pcall): an operator that raises there on other inputs is the script's to handle, so such a
+  /// graph hands over to the script when it fails.
+  void enter_protected() { ++protected_depth_; }
+  void leave_protected() { --protected_depth_; }
+  bool has_protected_calls() const noexcept { return protected_calls_; }
   void enter_branch();
   void leave_branch();
   int branch_depth() const noexcept { return branch_depth_; }
@@ -96,13 +123,13 @@ class Recorder {
   Result finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
 
  private:
-  friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
-  void read_rank(const at::Tensor& tensor);
   void require_same_size(const SizeFact& fact);
+  void hold_all_sizes();
   void bind(at::Tensor& tensor, graph::Value* value);
   graph::Value* value_of(const at::Tensor& tensor);
   graph::Operand operand_of(const c10::IValue& value);
@@ -127,6 +154,9 @@ class Recorder {
   bool all_sizes_ = false;
   std::optional<std::pair<std::string, Source>> noted_error_;
   int branch_depth_ = 0;
+  int protected_depth_ = 0;
+  bool protected_calls_ = false;   // an operator was recorded inside a protected call
+  bool shaped_by_params_ = false;  // a param was taken as a number, and may decide the shape of a result
   inline static std::atomic<uint64_t> last_serial_{0};
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;
@@ -145,14 +175,18 @@ class FlagsTracker {
   FlagsTracker& operator=(const FlagsTracker&) = delete;
   static FlagsTracker* current() noexcept;
   bool is_flags(const at::Tensor& tensor) const { return flags_.count(tensor.unsafeGetTensorImpl()) != 0; }
+  /// Whether an operator of this time allocated the memory of `tensor`.
+  bool made(const at::Tensor& tensor) const;
   /// Flags that came another way than through `call`: out of a compiled function.
   void add(const at::Tensor& flags);
 
  private:
-  friend void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void observe(const c10::OperatorHandle& op, bool moved, const torch::jit::Stack& results);
+  void note_storages(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& results, size_t count);
   bool any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> flags_;
+  std::unordered_set<const c10::StorageImpl*> storages_;  // allocated since; by address: what is older keeps its own
   FlagsTracker* previous_;
 };
 

@@ -6,12 +6,28 @@
 
 #include <c10/core/GradMode.h>
 
+#include <set>
+
 namespace triage::capture {
 namespace {
 
 thread_local ProtectInputs* protecting = nullptr;
 
+/// Operators whose result is a view or a copy depending on how their argument lies in memory.
+bool may_share_memory(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"reshape", "reshape_as",      "contiguous", "flatten",   "ravel",    "to",
+                                              "type_as", "view_as_complex", "pin_memory", "expand_as", "unflatten"};
+  return names.count(base_name(op)) != 0;
+}
+
 bool written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
+
+/// Whether another tensor than the one written to may decide the sizes of the result.
+bool broadcasts(const std::vector<c10::IValue>& operands) {
+  for (size_t i = 1; i < operands.size(); ++i)
+    if (operands[i].isTensor() && operands[i].toTensor().defined() && operands[i].toTensor().dim() > 0) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -31,6 +47,11 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (found->second.branch < branch_depth_)
     return stop("writes inside a branch of IF to a tensor made outside of it, and every branch runs",
                 "Return the new value from the branch.");
+  const graph::Node* producer = found->second.value->producer;
+  if (producer && may_share_memory(producer->op))
+    return stop("writes to the result of `" + base_name(producer->op) +
+                    "`, which shares its memory with the argument or does not, depending on strides",
+                "Write to a copy: x:clone().");
   if (shares_memory(target))
     return stop("writes to a tensor that shares its memory with another one",
                 "Use the form without the underscore, or clone first.");
@@ -48,6 +69,13 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (fresh.sizes() != target.sizes())
     return stop("would change the shape of what it writes to", "Use the form without the underscore.");
   append(*twin, operands, results);
+  if (broadcasts(operands)) {  // in place, the target's sizes stay: where they would not, the graph must raise too
+    static const auto expand_as = c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand_as", "");
+    operands = {results.back(), target};
+    results = operands;
+    expand_as.callBoxed(&results);
+    append(expand_as, operands, results);
+  }
   if (fresh.scalar_type() != target.scalar_type()) {  // in place, the target's dtype stays
     static const auto to_dtype = c10::Dispatcher::singleton().findSchemaOrThrow("aten::to", "dtype");
     operands = {results.back(), target.scalar_type(), false, false, c10::IValue()};

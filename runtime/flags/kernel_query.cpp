@@ -21,9 +21,8 @@ Tensor ask(const Tensor& flags, const Question& question) {
   const AskRecords<Question, Answer> loop{question};
   auto* out = static_cast<Answer*>(result.data_ptr());
   const auto* slots = static_cast<const uint16_t*>(rows.data);
-  at::parallel_for(0, rows.count, rows_per_task(static_cast<int64_t>(rows.bytes())), [&](int64_t begin, int64_t end) {
-    on_this_machine(loop, slots, rows.width, begin, end, out);
-  });
+  at::parallel_for(0, rows.count, rows_per_task(static_cast<int64_t>(rows.bytes())),
+                   [&](int64_t begin, int64_t end) { on_this_machine(loop, slots, rows.width, begin, end, out); });
   return result;
 }
 

@@ -85,7 +85,8 @@ Tensor changed_rows(const Tensor& flags, Pick pick, Change change) {
 
 // What one push makes of empty rows, made once where rows are small: then a block of them is one copy.
 struct EmptyRows {
-  EmptyRows(int64_t width, int64_t num_slots, uint16_t slot, const Recording& how) : small(width * BLOCK <= MOST_SLOTS) {
+  EmptyRows(int64_t width, int64_t num_slots, uint16_t slot, const Recording& how)
+      : small(width * BLOCK <= MOST_SLOTS) {
     push_slot(&first_slot, std::min<int64_t>(num_slots, 1), slot, how);
     if (!small) return;
     std::fill_n(slots, width * BLOCK, uint16_t{0});

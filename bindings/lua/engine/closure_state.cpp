@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/closure_state.h"
 
+#include "bindings/lua/engine/compile.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
@@ -17,7 +18,7 @@ constexpr int max_values = 20'000;
 
 class Reader {
  public:
-  explicit Reader(lua_State* L) : L_(L) {
+  Reader(lua_State* L, int anchors) : L_(L), anchors_(anchors) {
     luaL_checkstack(L, 3 * max_depth + 10, "closure state");
     lua_rawgetp(L, LUA_REGISTRYINDEX, &libraries);
     libraries_ = lua_gettop(L);
@@ -89,18 +90,28 @@ class Reader {
   bool first_visit(int index) {
     const void* address = lua_topointer(L_, index);
     auto [found, fresh] = seen_.emplace(address, seen_.size());
+    if (fresh) anchor(index);
     bytes(fresh ? 'o' : 'r', fresh ? reinterpret_cast<size_t>(address) : found->second);
     return fresh;
+  }
+
+  void anchor(int index) {
+    lua_pushvalue(L_, index);
+    lua_pushboolean(L_, true);
+    lua_rawset(L_, anchors_);
   }
 
   void table(int index, int depth) {
     if (!first_visit(index) || is_library(index)) return;
     contents(index, depth);
-    if (lua_getmetatable(L_, index)) {
-      value(-1, depth + 1);
-      lua_pop(L_, 1);
-    }
+    metatable(index, depth);
     text_ += '}';
+  }
+
+  void metatable(int index, int depth) {
+    if (!lua_getmetatable(L_, index)) return;
+    value(lua_gettop(L_), depth + 1);
+    lua_pop(L_, 1);
   }
 
   void contents(int index, int depth) {
@@ -117,10 +128,27 @@ class Reader {
     if (!first_visit(index)) return;
     lua_pushnil(L_);
     while (lua_next(L_, index)) {
-      if (!is_library(-1) && !lua_iscfunction(L_, -1)) {
+      if (!is_library(-1)) {
         value(-2, depth + 1);
         value(-1, depth + 1);
       }
+      lua_pop(L_, 1);
+    }
+    metatable(index, depth);
+    plain_libraries(depth);
+  }
+
+  /// Scripts may put fields into the small libraries of Lua, and give plain values a metatable.
+  void plain_libraries(int depth) {
+    for (const char* name : {"math", "string", "table", "utf8", "os", "io"}) {
+      if (lua_getglobal(L_, name) == LUA_TTABLE) contents(lua_gettop(L_), depth);
+      lua_pop(L_, 1);
+    }
+    lua_pushnil(L_);
+    lua_pushboolean(L_, true);
+    lua_pushinteger(L_, 0);
+    for (int i = 0; i < 3; ++i) {
+      metatable(lua_gettop(L_), depth);
       lua_pop(L_, 1);
     }
   }
@@ -138,8 +166,17 @@ class Reader {
   }
 
   void userdata(int index) {
-    if (const at::Tensor* found = test_tensor(L_, index)) return tensor(*found);
+    if (const at::Tensor* found = test_tensor(L_, index)) {
+      anchor(index);
+      return tensor(*found);
+    }
     bytes('u', lua_topointer(L_, index));
+    anchor(index);
+    if (const int function = compiled_function_of(L_, index); function != LUA_NOREF) {
+      lua_rawgeti(L_, LUA_REGISTRYINDEX, function);
+      value(lua_gettop(L_), 0);
+      lua_pop(L_, 1);
+    }
     if (const ErrorConfig* config = test_error_config(L_, index)) configuration(*config);
   }
 
@@ -165,6 +202,7 @@ class Reader {
   }
 
   lua_State* L_;
+  int anchors_;
   int libraries_ = 0;
   int values_ = 0;
   std::string text_;
@@ -198,10 +236,10 @@ void mark_libraries(lua_State* L) {
   lua_pop(L, 1);
 }
 
-std::string closure_state(lua_State* L, int index) {
+std::string closure_state(lua_State* L, int index, int anchors) {
   index = lua_absindex(L, index);
   int top = lua_gettop(L);
-  Reader reader(L);
+  Reader reader(L, lua_absindex(L, anchors));
   reader.value(index, 0);
   lua_settop(L, top);
   return reader.take();

@@ -12,7 +12,7 @@ void mark_libraries(lua_State* L);
 /// Everything that the function (or callable) at `index` can read besides its arguments, as bytes: the values of its
 /// upvalues and of the script's globals, tables and nested functions followed through. Tensors by identity, dtype, shape
 /// and requires_grad: a captured graph reads their values anew on every run. Two calls with equal bytes see the same
-/// world.
-std::string closure_state(lua_State* L, int index);
+/// world, as long as what they name by address is alive: that is added to the table at `anchors`, as keys.
+std::string closure_state(lua_State* L, int index, int anchors);
 
 }  // namespace triage::lua

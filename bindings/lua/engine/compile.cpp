@@ -98,10 +98,13 @@ struct CompiledFunction {
     std::unique_ptr<Compiled> compiled;
   };
   int function = LUA_NOREF;
+  int anchors = LUA_NOREF;  // a list: what the keys name by address, which therefore stays alive
   std::string name;
   Compiled::Options options;
-  std::map<std::string, Bucket> buckets;
-  Bucket* last = nullptr;  // of the last call, still right while the epoch has not moved
+  std::map<std::string, std::shared_ptr<Bucket>> buckets;  // a call keeps its own alive
+  std::shared_ptr<Bucket> last;  // of the last call, still right while the epoch has not moved
+  bool odd_arguments_said = false;
+  bool running = false;  // the function calls itself: from the inside it is called as it is
   uint64_t last_epoch = 0;
   std::string last_arguments;
 };
@@ -115,9 +118,9 @@ CompiledFunction& check_compiled(lua_State* L, int index) {
   return **holder;
 }
 
-/// Plain arguments are part of the graph (by value and subtype); returns them as bytes, and collects the tensors.
-std::string read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors) {
-  std::string plain;
+/// Plain arguments are part of the graph (by value and subtype): they come as bytes, tensors as they are. Returns the stack
+/// index of an argument that graphs cannot take; 0 where there is none.
+int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, std::string& plain) {
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (const at::Tensor* tensor = test_tensor(L, i)) {
       tensors.push_back(*tensor);
@@ -136,48 +139,90 @@ std::string read_arguments(lua_State* L, int first, std::vector<at::Tensor>& ten
     } else if (lua_isnoneornil(L, i) || lua_isboolean(L, i)) {
       plain += lua_isnil(L, i) ? 'n' : lua_toboolean(L, i) ? 'T' : 'F';
     } else {
-      luaL_error(L, "compiled function: argument %d: expected a tensor, number, string, boolean or nil, got a %s",
-                 i - first + 1, luaL_typename(L, i));
+      return i;
     }
   }
-  return plain;
+  return 0;
 }
 
-CompiledFunction::Bucket& bucket_for(lua_State* L, CompiledFunction& function, const std::string& arguments) {
-  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
-    return *function.last;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  std::string key = arguments + '|' + closure_state(L, -1);
+/// With an argument such as a table the function runs as it is, which is said once; under fullgraph it is an error.
+void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
+  const std::string what = fmt::format("argument {}: expected a tensor, number, string, boolean or nil, got a {}",
+                                       index - 1, luaL_typename(L, index));
+  if (function.options.fullgraph) throw InputError("compiled function: " + what);
+  if (!std::exchange(function.odd_arguments_said, true) && function.options.warn)
+    function.options.warn("function '" + function.name + "' runs as a script on such calls: " + what);
+}
+
+/// Keeps the table on top of the stack with those of the other buckets. Pops it.
+void add_anchors(lua_State* L, CompiledFunction& function) {
+  if (function.anchors == LUA_NOREF) {
+    lua_newtable(L);
+    function.anchors = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.anchors);
+  lua_insert(L, -2);
+  lua_rawseti(L, -2, static_cast<lua_Integer>(lua_rawlen(L, -2)) + 1);
   lua_pop(L, 1);
-  if (function.buckets.size() >= max_buckets && !function.buckets.count(key)) function.buckets.clear();
-  CompiledFunction::Bucket& bucket = function.buckets[key];
-  if (!bucket.compiled) {
+}
+
+std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunction& function,
+                                                     const std::string& arguments) {
+  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
+    return function.last;
+  lua_newtable(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  std::string key = arguments + '|' + closure_state(L, -1, lua_gettop(L) - 1);
+  lua_pop(L, 1);
+  if (function.buckets.size() >= max_buckets && !function.buckets.count(key)) {
+    function.buckets.clear();
+    luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
+  }
+  std::shared_ptr<CompiledFunction::Bucket>& bucket = function.buckets[key];
+  if (!bucket) {
+    bucket = std::make_shared<CompiledFunction::Bucket>();
+    add_anchors(L, function);
     std::vector<std::string> inputs;
     for (size_t i = 0; i < arguments.size() && i < 64; ++i) inputs.push_back("arg" + std::to_string(i));
-    bucket.script =
+    bucket->script =
         std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
-    bucket.compiled = std::make_unique<Compiled>(bucket.script, function.options);
+    bucket->compiled = std::make_unique<Compiled>(bucket->script, function.options);
+  } else {
+    lua_pop(L, 1);
   }
-  function.last = &bucket;
+  function.last = bucket;
   function.last_epoch = context(L).epoch;
   function.last_arguments = arguments;
   return bucket;
 }
 
+struct Running {
+  explicit Running(CompiledFunction& function) : function(function) { function.running = true; }
+  ~Running() { function.running = false; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  CompiledFunction& function;
+};
+
 int compiled_call(lua_State* L) {
   CompiledFunction& function = check_compiled(L, 1);
-  if (Recorder::current()) {  // inside another capture: part of that graph
+  std::vector<at::Tensor> inputs, outputs;
+  std::string arguments;
+  const int odd = read_arguments(L, 2, inputs, arguments);
+  if (odd) refuse_argument(L, function, odd);
+  if (Recorder::current() || function.running || odd) {  // part of that graph; a call of itself; not for graphs
     lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
     lua_replace(L, 1);
     lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
     return lua_gettop(L);
   }
-  std::vector<at::Tensor> inputs, outputs;
-  std::string arguments = read_arguments(L, 2, inputs);
-  CompiledFunction::Bucket& bucket = bucket_for(L, function, arguments);
-  bucket.script->prepare_call(L, 2);
-  bucket.compiled->run(inputs, {}, std::nullopt, outputs);
-  int other = bucket.script->take_results();
+  const std::shared_ptr<CompiledFunction::Bucket> bucket = bucket_for(L, function, arguments);
+  {
+    const Running running(function);
+    bucket->script->prepare_call(L, 2);
+    bucket->compiled->run(inputs, {}, std::nullopt, outputs);
+  }
+  int other = bucket->script->take_results();
   if (other != LUA_NOREF) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, other);
     luaL_unref(L, LUA_REGISTRYINDEX, other);
@@ -190,7 +235,7 @@ int compiled_call(lua_State* L) {
   }
   luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
   if (auto* tracker = capture::FlagsTracker::current()) {
-    const std::vector<bool> is_flags = bucket.compiled->flags_outputs();
+    const std::vector<bool> is_flags = bucket->compiled->flags_outputs();
     for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
       if (is_flags[i]) tracker->add(outputs[i]);
   }
@@ -201,6 +246,7 @@ int compiled_call(lua_State* L) {
 int compiled_gc(lua_State* L) {
   auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, 1, compiled_type));
   if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->function);
+  if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->anchors);
   delete std::exchange(*holder, nullptr);
   return 0;
 }
@@ -208,7 +254,7 @@ int compiled_gc(lua_State* L) {
 int compiled_tostring(lua_State* L) {
   const CompiledFunction& function = check_compiled(L, 1);
   size_t graphs = 0;
-  for (const auto& [key, bucket] : function.buckets) graphs += bucket.compiled->entries().size();
+  for (const auto& [key, bucket] : function.buckets) graphs += bucket->compiled->entries().size();
   lua_pushfstring(L, "compiled function %s (%d %s)", function.name.c_str(), static_cast<int>(graphs),
                   graphs == 1 ? "graph" : "graphs");
   return 1;
@@ -295,10 +341,10 @@ int explain(lua_State* L) {
   std::vector<std::string> breaks, graphs, guards;
   size_t ops = 0;
   for (const auto& [key, bucket] : function.buckets) {
-    for (const auto& text : bucket.compiled->graph_breaks()) breaks.push_back(text);
-    for (const capture::Entry* entry : bucket.compiled->entries()) {
+    for (const auto& text : bucket->compiled->graph_breaks()) breaks.push_back(text);
+    for (const capture::Entry* entry : bucket->compiled->entries()) {
       graphs.push_back(graph::print(*entry->graph));
-      guards.push_back(entry->guards.text(bucket.script->signature().inputs));
+      guards.push_back(entry->guards.text(bucket->script->signature().inputs));
       ops += entry->graph->nodes().size();
     }
   }
@@ -358,6 +404,11 @@ int list_backends_(lua_State* L) {
 }
 
 }  // namespace
+
+int compiled_function_of(lua_State* L, int index) {
+  auto* holder = static_cast<CompiledFunction**>(luaL_testudata(L, index, compiled_type));
+  return holder && *holder ? (*holder)->function : LUA_NOREF;
+}
 
 void push_triage(lua_State* L) {
   static const luaL_Reg compiled_methods[] = {{"__call", guarded<compiled_call>},

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <filesystem>
 
@@ -20,21 +21,23 @@ using capture::FlagsTracker;
 using capture::Recorder;
 using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-/// The table `p` of a policy's params: tensors while capturing, so that changing one needs no new graph; else plain values.
+/// The table `p` of a policy's params: 0-dim tensors, whether or not the call is recorded, so that the script sees the same on
+/// every call and a graph need not be made anew when one changes.
 void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at::Tensor> values) {
   lua_createtable(L, 0, static_cast<int>(params.size()));
-  const bool traced = Recorder::current() != nullptr;
   for (size_t i = 0; i < params.size(); ++i) {
-    const at::Tensor& value = values[i];
-    if (traced)
-      push_tensor(L, value);
-    else if (value.scalar_type() == at::kBool)
-      lua_pushboolean(L, value.item().toBool());
-    else if (at::isIntegralType(value.scalar_type(), false))
-      lua_pushinteger(L, value.item().toLong());
-    else
-      lua_pushnumber(L, value.item().toDouble());
+    push_tensor(L, values[i]);
     lua_setfield(L, -2, params[i].name.c_str());
+  }
+}
+
+/// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
+void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> inputs,
+                         std::vector<at::Tensor>& results) {
+  for (auto& result : results) {
+    bool is_input = tracker.made(result) || !result.has_storage();
+    for (const auto& input : inputs) is_input |= input.has_storage() && result.is_alias_of(input);
+    if (!is_input) result = result.clone();
   }
 }
 
@@ -84,6 +87,7 @@ std::string verdict(lua_State* L, int index) {
 LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
                      const std::function<void(State&)>& prepare) {
   check_lua_library();
+  const c10::InferenceMode outside(false);  // what the script makes now must serve calls with gradients too
   StateOptions state_options;
   state_options.sandboxed = true;
   state_options.limits = options.limits;
@@ -132,8 +136,11 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     throw LimitError("policy '" + policy_.name + "' ran out of its budget, and went on with pcall");
   flags_outputs_.clear();
   for (const auto& result : results) flags_outputs_.push_back(tracker.is_flags(result));
+  if (!Recorder::current()) separate_from_state(tracker, inputs, results);
   return results;
 }
+
+uint64_t LuaScript::writes() const { return state_->context().epoch; }
 
 std::string LuaScript::test_name(size_t index) {
   std::string name = "test " + std::to_string(index + 1);

@@ -10,6 +10,17 @@
 namespace triage::lua {
 namespace {
 
+std::vector<at::Tensor> call_function(const HostFunction& function, const std::vector<at::Tensor>& arguments) {
+  try {
+    return function.fn(arguments);
+  } catch (const std::exception&) {
+    throw;
+  } catch (
+      ...) {  // no Lua error: nothing of Lua's runs in there but calls of policies, which keep theirs to themselves
+    throw PolicyError("the function `" + function.name + "` of the host threw something that is no std::exception");
+  }
+}
+
 /// A function of the host: tensors in, tensors out. One graph cannot hold it.
 int call_host(lua_State* L) {
   const auto& function = *static_cast<const HostFunction*>(lua_touserdata(L, lua_upvalueindex(1)));
@@ -17,7 +28,11 @@ int call_host(lua_State* L) {
   for (int i = 1; i <= lua_gettop(L); ++i) arguments.push_back(check_tensor(L, i));
   if (auto* recorder = capture::Recorder::current())
     recorder->graph_break("`" + function.name + "` is a function of the host", "Call it before or after the policy.");
-  std::vector<at::Tensor> results = function.fn(arguments);
+  if (auto* made_up = capture::MadeUpInputs::current()) {
+    made_up->stop();
+    throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");
+  }
+  std::vector<at::Tensor> results = call_function(function, arguments);
   luaL_checkstack(L, static_cast<int>(results.size()), "too many results");
   for (auto& result : results) push_tensor(L, std::move(result));
   return static_cast<int>(results.size());

@@ -2,6 +2,7 @@
 #include "bindings/lua/flags/script_modules.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
 #include "runtime/location/assign.h"
 
 #include <triage/error.h>
@@ -19,6 +20,17 @@ std::string check_path(lua_State* L, int index, const char* who) {
   if (lua_type(L, index) != LUA_TSTRING)
     throw InputError(std::string(who) + ": expected a path such as \"encoder.2\", got " + describe(L, index));
   return lua_tostring(L, index);
+}
+
+constexpr int64_t most_names = 256;  // of one policy: ids are shared by all of them
+
+/// The id of a path, registered on first use. A policy has a share of the ids.
+int64_t id_of_path(lua_State* L, const std::string& path) {
+  Context& own = context(L);
+  if (own.sandboxed && !ErrorLocation::is_registered(path) && ++own.names_registered > most_names)
+    throw LimitError("a policy may name at most " + std::to_string(most_names) +
+                     " locations, and all policies share 1,023; '" + path + "' is one too many");
+  return ErrorLocation::register_path(path);
 }
 
 int64_t check_id(lua_State* L, int index, const std::string& who) {
@@ -70,7 +82,7 @@ int resolve_location(lua_State* L) {
       id = check_id(L, 1, who);
       break;
     case LUA_TSTRING:
-      id = ErrorLocation::register_path(lua_tostring(L, 1));
+      id = id_of_path(L, lua_tostring(L, 1));
       break;
     case LUA_TTABLE:
       id = location_of_module(L, 1, who);
@@ -84,42 +96,55 @@ int resolve_location(lua_State* L) {
   return 1;
 }
 
+/// What is registered is not the same for ever.
+void read_registry() {
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break("`ErrorLocation` is asked what is registered", "Ask outside of the compiled code.");
+}
+
 int location_register(lua_State* L) {
-  lua_pushinteger(L, ErrorLocation::register_path(check_path(L, 1, "ErrorLocation.register")));
+  lua_pushinteger(L, id_of_path(L, check_path(L, 1, "ErrorLocation.register")));
   return 1;
 }
 
 int location_get(lua_State* L) {
+  read_registry();
   lua_pushinteger(L, ErrorLocation::get(check_path(L, 1, "ErrorLocation.get")));
   return 1;
 }
 
 int location_name(lua_State* L) {
+  read_registry();
   lua_pushstring(L, ErrorLocation::name(check_id(L, 1, "ErrorLocation.name")).c_str());
   return 1;
 }
 
 int location_path(lua_State* L) {
+  read_registry();
   lua_pushstring(L, ErrorLocation::path(check_id(L, 1, "ErrorLocation.path")).c_str());
   return 1;
 }
 
 int location_is_registered(lua_State* L) {
+  read_registry();
   lua_pushboolean(L, ErrorLocation::is_registered(check_path(L, 1, "ErrorLocation.is_registered")));
   return 1;
 }
 
 int location_count(lua_State* L) {
+  read_registry();
   lua_pushinteger(L, ErrorLocation::count());
   return 1;
 }
 
 int location_reset(lua_State* L) {
+  read_registry();
   ErrorLocation::reset();
   return 0;
 }
 
 int location_get_all_paths(lua_State* L) {
+  read_registry();
   lua_newtable(L);
   for (const auto& [path, id] : ErrorLocation::get_all_paths()) {
     lua_pushinteger(L, id);

@@ -195,7 +195,9 @@ void Parser::parse_statement(Block& block) {
 
 void Parser::parse_if(Statement& statement) {
   statement.kind = StatementKind::If;
+  constexpr size_t most_arms = 5000;  // Lua's own compiler takes time that grows with their square
   do {
+    if (statement.values.size() == most_arms) fail("an `if` with more than " + std::to_string(most_arms) + " `elseif`");
     advance();
     statement.values.push_back(parse_expression());
     statement.then_begins.push_back(token_.begin);

@@ -5,8 +5,11 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
 
+#include "runtime/capture/recorder.h"
+
 #include <cstdio>
 #include <string>
+#include <vector>
 
 namespace triage::lua {
 namespace {
@@ -44,6 +47,38 @@ int io_write(lua_State* L) {
   return run_original(L);
 }
 
+/// Whatever else reaches outside: what it reads is another thing the next time, what it does is to be done every time.
+int reach_outside(lua_State* L) {
+  break_graph(L, "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
+              "Call it before or after the compiled code.");
+  return run_original(L);
+}
+
+/// An operator that raises inside a protected call is the script's to handle, on the next inputs too.
+class ProtectedCall {
+ public:
+  ProtectedCall() {
+    if (auto* recorder = capture::Recorder::current()) {
+      serial_ = recorder->serial();
+      recorder->enter_protected();
+    }
+  }
+  ~ProtectedCall() {
+    auto* recorder = capture::Recorder::current();
+    if (recorder && recorder->serial() == serial_) recorder->leave_protected();
+  }
+  ProtectedCall(const ProtectedCall&) = delete;
+  ProtectedCall& operator=(const ProtectedCall&) = delete;
+
+ private:
+  uint64_t serial_ = 0;
+};
+
+int protected_call(lua_State* L) {
+  const ProtectedCall scope;
+  return run_original(L);
+}
+
 int math_random(lua_State* L) {
   break_graph(L, "`math.random` draws a number that the graph would repeat for ever",
               "Draw in tensors: torch.rand and its like.");
@@ -55,9 +90,34 @@ void wrap(lua_State* L, const char* library, const char* name, lua_CFunction fun
   lua_pop(L, 1);
 }
 
+/// Wraps every function in the table on top of the stack.
+void wrap_all(lua_State* L, lua_CFunction function) {
+  std::vector<std::string> names;
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
+    if (lua_type(L, -2) == LUA_TSTRING && lua_iscfunction(L, -1)) names.emplace_back(lua_tostring(L, -2));
+  for (const std::string& name : names) wrap_library_function(L, name.c_str(), function);
+}
+
+void wrap_outside(lua_State* L) {
+  const int top = lua_gettop(L);
+  for (const char* library : {"io", "os", "coroutine"}) {
+    if (lua_getglobal(L, library) == LUA_TTABLE) wrap_all(L, guarded<reach_outside>);
+    lua_pop(L, 1);
+  }
+  if (luaL_getmetatable(L, LUA_FILEHANDLE) == LUA_TTABLE && lua_getfield(L, -1, "__index") == LUA_TTABLE)
+    wrap_all(L, guarded<reach_outside>);
+  lua_settop(L, top);
+  lua_pushglobaltable(L);
+  wrap_library_function(L, "collectgarbage", guarded<reach_outside>);
+  wrap_library_function(L, "pcall", guarded<protected_call>);
+  wrap_library_function(L, "xpcall", guarded<protected_call>);
+  lua_pop(L, 1);
+}
+
 }  // namespace
 
 void open_side_effects(lua_State* L) {
+  wrap_outside(L);
   lua_pushcfunction(L, guarded<print>);
   lua_setglobal(L, "print");
   wrap(L, "io", "write", guarded<io_write>);

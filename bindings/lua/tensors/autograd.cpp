@@ -170,9 +170,7 @@ std::optional<bool> option(lua_State* L, int index, const char* key) {
 /// torch.autograd.grad(outputs, inputs, grad_outputs or nil, {retain_graph, create_graph, allow_unused}) -> one
 /// gradient for each input (nil where it was not used).
 int grad(lua_State* L) {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`torch.autograd.grad` runs autograd",
-                          "Call it on the policy's outputs, outside of the policy.");
+  touch_autograd(L, "`torch.autograd.grad`");
   std::vector<at::Tensor> outputs = check_tensors(L, 1), inputs = check_tensors(L, 2), gradients;
   int options = 3;
   bool list_of_gradients = lua_type(L, 3) == LUA_TTABLE && lua_rawlen(L, 3) > 0;
@@ -193,6 +191,15 @@ int grad(lua_State* L) {
 }
 
 }  // namespace
+
+void touch_autograd(lua_State* L, const std::string& what) {
+  if (context(L).sandboxed)
+    throw std::invalid_argument(what +
+                                " is not for policies: gradients belong to the host; it calls autograd on what the "
+                                "policy returns, and passes gradients as inputs");
+  if (auto* recorder = capture::Recorder::current())
+    recorder->graph_break(what + " changes what autograd keeps", "Do it on the results, outside of the compiled code.");
+}
 
 void add_autograd(lua_State* L) {
   lua_newtable(L);

@@ -1,11 +1,17 @@
 #pragma once
 #include "bindings/lua/state.h"
 
+#include <string>
+
 /// Gradient modes and `torch.autograd.grad`.
 namespace triage::lua {
 
 /// Adds `no_grad`, `enable_grad`, `is_grad_enabled`, `set_grad_enabled` and `autograd` to the table on top of the
 /// stack.
 void add_autograd(lua_State* L);
+
+/// Before anything that changes what autograd keeps (`what`, as in "`backward`"): gradients and their graph belong to the host,
+/// so a policy gets an error; while capturing it is a graph break.
+void touch_autograd(lua_State* L, const std::string& what);
 
 }  // namespace triage::lua

@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/call.h"
 
+#include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/resolve.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -59,16 +60,50 @@ void push_result(lua_State* L, const Overload& overload, const Binding& binding,
   push_ivalue(L, value);
 }
 
+/// An expanded tensor has as many elements as it says, for whoever reads or copies it: beyond the budget of memory that is
+/// work for minutes, which no hook can stop.
+void check_logical_sizes(lua_State* L, const torch::jit::Stack& stack, const std::string& name) {
+  const size_t budget = context(L).limits.tensor_bytes;
+  if (!budget) return;
+  for (const c10::IValue& value : stack) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (static_cast<uint64_t>(tensor.numel()) > budget / tensor.element_size())
+      throw LimitError(name + ": a tensor of " + std::to_string(tensor.numel()) +
+                       " elements is more than the budget of tensor memory (" + std::to_string(budget >> 20) +
+                       " MiB) would hold, expanded or not");
+  }
+}
+
+/// Operators that cut a tensor into as many pieces as it has elements.
+void check_pieces(lua_State* L, const Overload& overload, const torch::jit::Stack& stack, const std::string& name) {
+  constexpr int64_t most = 100'000;
+  if (!context(L).sandboxed || stack.size() < 2 || !stack[0].isTensor() || !stack[0].toTensor().defined()) return;
+  const std::string& op = overload.handle.operator_name().name;
+  const bool cuts = op == "aten::split" || op == "aten::unsafe_split" || op == "aten::unbind" ||
+                    op == "aten::split_copy" || op == "aten::unbind_copy";
+  if (!cuts) return;
+  const bool unbind = op.rfind("aten::unbind", 0) == 0;
+  const int64_t step = !unbind && stack[1].isInt() ? std::max<int64_t>(1, stack[1].toInt()) : 1;
+  for (const int64_t size : stack[0].toTensor().sizes())
+    if (size / step > most)
+      throw LimitError(name + " would give " + std::to_string(size / step) + " tensors; a policy may ask for " +
+                       std::to_string(most));
+}
+
 int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name) {
   torch::jit::Stack stack;
   stack.reserve(overload.params.size());
   for (size_t i = 0; i < overload.params.size(); ++i) stack.push_back(value_of(L, overload, binding, i, name));
   if (overload.creates) charge_creation(L, overload, stack);
+  check_logical_sizes(L, stack, name);
+  check_pieces(L, overload, stack, name);
   try {
     capture::call(overload.handle, stack);
   } catch (const c10::Error& error) {
     throw std::runtime_error(name + ": " + error.what_without_backtrace());
   }
+  if (binding.requires_grad) touch_autograd(L, "`requires_grad` of a new tensor");
   if (binding.requires_grad)
     for (const c10::IValue& value : stack)
       if (value.isTensor()) value.toTensor().requires_grad_(true);

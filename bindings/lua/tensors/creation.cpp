@@ -1,5 +1,7 @@
 #include "bindings/lua/tensors/creation.h"
 
+#include "bindings/lua/tensors/autograd.h"
+#include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -143,19 +145,24 @@ int create_tensor(lua_State* L) {
   lua_settop(L, 2);
   Options options = read_options(L, 2);
   at::Tensor tensor;
-  auto* recorder = capture::Recorder::current();
   if (const at::Tensor* source = test_tensor(L, 1)) {
-    if (recorder) recorder->graph_break("`torch.tensor` copies the values of a tensor", "Use x:detach():clone().");
-    tensor = source->detach().clone();
-    if (options.dtype) tensor = tensor.to(*options.dtype);
+    tensor = run_for_tensor("aten::clone", "", {run_for_tensor("aten::detach", "", {*source}), c10::IValue()});
+    if (options.dtype)
+      tensor = run_for_tensor("aten::to", "dtype", {tensor, *options.dtype, false, false, c10::IValue()});
+    if (options.device != tensor.device())
+      tensor = run_for_tensor("aten::to", "device",
+                              {tensor, options.device, tensor.scalar_type(), false, false, c10::IValue()});
   } else {
     NestedReader reader(L);
     reader.read(1);
     tensor = reader.tensor(options.dtype);
+    if (!options.device.is_cpu()) tensor = tensor.to(options.device);
+    if (auto* recorder = capture::Recorder::current()) recorder->add_literal(tensor);
   }
-  if (!options.device.is_cpu()) tensor = tensor.to(options.device);
-  if (options.requires_grad) tensor.requires_grad_(true);
-  if (recorder && recorder == capture::Recorder::current()) recorder->add_literal(tensor);
+  if (options.requires_grad) {
+    touch_autograd(L, "`requires_grad` of a new tensor");
+    tensor.requires_grad_(true);
+  }
   push_tensor(L, tensor);
   return 1;
 }

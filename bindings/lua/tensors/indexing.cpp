@@ -91,6 +91,7 @@ class Reader {
     if (is_new_axis(L_, -1)) {
       index_.steps.push_back({Step::unsqueeze, dim_++, {}, {}});
     } else if (is_text(L_, -1, "...")) {
+      if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor_);
       dim_ += tensor_.dim() - taken;
       source_dim_ += tensor_.dim() - taken;
     } else if (is_text(L_, -1, ":")) {

@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/methods.h"
 
+#include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
@@ -47,7 +48,9 @@ int size(lua_State* L) {
 }
 
 int dim(lua_State* L) {
-  lua_pushinteger(L, check_tensor(L, 1).dim());
+  const at::Tensor& tensor = check_tensor(L, 1);
+  if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor);
+  lua_pushinteger(L, tensor.dim());
   return 1;
 }
 
@@ -236,6 +239,7 @@ int cuda(lua_State* L) {
 }
 
 int requires_grad_(lua_State* L) {
+  touch_autograd(L, "`requires_grad_`");
   check_tensor(L, 1).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
   ++context(L).epoch;  // captured graphs depend on it
   lua_settop(L, 1);
@@ -243,6 +247,7 @@ int requires_grad_(lua_State* L) {
 }
 
 int retain_grad(lua_State* L) {
+  touch_autograd(L, "`retain_grad`");
   check_tensor(L, 1).retain_grad();
   return 0;
 }
@@ -269,8 +274,9 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
         lua_pop(L, 1);
       }
     } else {
-      throw std::invalid_argument("x:backward: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
-                                  "); options are retain_graph, create_graph (booleans) and inputs (a list of tensors)");
+      throw std::invalid_argument(
+          "x:backward: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
+          "); options are retain_graph, create_graph (booleans) and inputs (a list of tensors)");
     }
     lua_pop(L, 1);
   }
@@ -280,7 +286,7 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
-  break_graph("`backward` runs autograd", "Call it on the policy's outputs, outside of the policy.");
+  touch_autograd(L, "`backward`");
   at::Tensor gradient;
   int options_index = 2;
   if (const at::Tensor* given = test_tensor(L, 2)) gradient = *given;

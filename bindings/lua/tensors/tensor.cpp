@@ -53,7 +53,8 @@ void count_out(Context& own, TensorBox& box) {
   auto found = own.storages.find(box.storage);
   if (found == own.storages.end()) return;
   if (--found->second.tensors > 0) return;
-  own.tensor_bytes -= found->second.bytes;
+  // What a recorder holds stays alive until the call ends, whatever Lua has let go.
+  (capture::Recorder::current() ? own.held_bytes : own.tensor_bytes) -= found->second.bytes;
   own.storages.erase(found);
 }
 
@@ -95,13 +96,19 @@ const Field fields[] = {
     {"dtype", [](lua_State* L, const at::Tensor& x) { push_dtype(L, x.scalar_type()); }},
     {"device", [](lua_State* L, const at::Tensor& x) { lua_pushstring(L, x.device().str().c_str()); }},
     {"layout", [](lua_State* L, const at::Tensor& x) { push_layout(L, x.layout()); }},
-    {"ndim", [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, x.dim()); }},
+    {"ndim",
+     [](lua_State* L, const at::Tensor& x) {
+       if (auto* recorder = capture::Recorder::current()) recorder->read_rank(x);
+       lua_pushinteger(L, x.dim());
+     }},
     {"itemsize",
      [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, static_cast<lua_Integer>(x.element_size())); }},
     {"requires_grad", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.requires_grad()); }},
     {"is_leaf", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.is_leaf()); }},
     {"grad",
      [](lua_State* L, const at::Tensor& x) {
+       if (auto* recorder = capture::Recorder::current())
+         recorder->graph_break("`grad` reads what autograd keeps", "Read it outside, and pass it as an argument.");
        push_optional_tensor(L, x.is_leaf() || x.retains_grad() ? x.grad() : at::Tensor());
      }},
     {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
@@ -150,9 +157,11 @@ int tensor_newindex(lua_State* L) {
   }
   std::string_view name = lua_tostring(L, 2);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
+    touch_autograd(L, "assigning `requires_grad`");
     tensor.requires_grad_(lua_toboolean(L, 3));
     ++context(L).epoch;  // captured graphs depend on it
   } else if (name == "grad" && lua_isnil(L, 3)) {
+    touch_autograd(L, "assigning `grad`");
     tensor.mutable_grad() = at::Tensor();
   } else {
     throw std::invalid_argument("a tensor has no field '" + std::string(name) + "' that takes " + describe(L, 3) +

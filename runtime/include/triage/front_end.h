@@ -64,6 +64,9 @@ class Script {
   /// `params` are 0-dim tensors in the order of the signature. Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
+  /// How often it has written to variables and tables so far (it may count too much): what was captured before a write that
+  /// no recorder saw is not used again.
+  virtual uint64_t writes() const { return 0; }
   /// Of the last call: which outputs are flags.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// The policy's own tests: each name with how it failed; empty message: passed.

@@ -1,0 +1,253 @@
+// The fused backend against the interpreter: the same values, whatever lies where, and each row for itself.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <doctest/doctest.h>
+#include <runtime/backends/eager.h>
+#include <runtime/backends/fused/fused.h>
+#include <runtime/backends/fused/regions.h>
+#include <triage/flags.h>
+#include <triage/graph.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <thread>
+
+namespace triage::fused {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Program = std::function<Tensors(const Tensors&)>;
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+at::Tensor data(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+  int64_t count = 1;
+  for (const int64_t size : sizes) count *= size;
+  return (at::arange(count, at::kDouble) * 0.7390851 + 0.3).sin().mul(2).view(sizes).to(dtype);
+}
+
+at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+  at::Tensor x = data(sizes, dtype);
+  for (int64_t row = 0; row < x.size(0); ++row) {
+    if (row % 5 == 1) x[row].flatten()[0].fill_(nan);
+    if (row % 7 == 2) x[row].flatten()[-1].fill_(-inf);
+  }
+  return x;
+}
+
+std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples) {
+  auto executable = compile_fused(graph::trace(program, examples), examples);
+  executable->finish_compiling();
+  return executable;
+}
+
+Tensors run(const Executable& executable, const Tensors& inputs) {
+  Tensors outputs;
+  executable.run(inputs, outputs);
+  return outputs;
+}
+
+bool same(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  if (!at::isFloatingType(a.scalar_type())) return a.equal(b);
+  return at::allclose(a.to(at::kDouble), b.to(at::kDouble), 2e-6, 1e-6, /*equal_nan=*/true);
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  return a.sizes() == b.sizes() && std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
+}
+
+/// Runs `program` fused, captured on `examples`, on `inputs`, and compares with the program itself.
+void agrees(const std::string& name, const Program& program, const Tensors& examples, const Tensors& inputs) {
+  const Tensors expected = program(inputs), got = run(*compiled(program, examples), inputs);
+  REQUIRE(expected.size() == got.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    CHECK_MESSAGE(same(expected[i], got[i]), name << ": result " << i << " differs for " << inputs[0].sizes());
+}
+
+void agrees(const std::string& name, const Program& program, const std::function<Tensors(int64_t)>& inputs) {
+  const Tensors examples = inputs(5);
+  for (const int64_t n : {0, 1, 2, 31, 32, 33}) agrees(name, program, examples, inputs(n));
+}
+
+/// How many of a program's operators loops compute, and how many are left to ATen.
+std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples) {
+  std::pair<size_t, size_t> count;
+  for (const Part& part : cut(graph::trace(program, examples)))
+    (part.fused ? count.first : count.second) += part.graph.nodes().size();
+  return count;
+}
+
+Tensors softmax_repair(const Tensors& in) {
+  const at::Tensor f = flag_nan_and_inf(in[0], 1);
+  auto [z, g] = fix(in[0], f, 1);
+  return {at::softmax(z, -1), g};
+}
+
+Tensors zscore_clip(const Tensors& in) {
+  const at::Tensor f = flag_nan_and_inf(in[0], 1), z = err::take_ok_p(f, in[0]);
+  const at::Tensor mean = z.mean(-1, true), spread = z.std(-1, true, true) + 1e-6;
+  const at::Tensor far = (z - mean).abs() > spread * 3;
+  PushOptions options;
+  options.where = far.any(-1);
+  return {at::where(far, mean + spread * 3 * at::sign(z - mean), z), err::push(f, err::value_clamped, 1, options)};
+}
+
+}  // namespace
+
+TEST_CASE("T01 T32: policies in one region agree with the interpreter at every batch size") {
+  const auto one = [](int64_t n) { return Tensors{with_bad_rows({n, 37})}; };
+  agrees("softmax_repair", softmax_repair, one);
+  agrees("zscore_clip", zscore_clip, one);
+  CHECK(shares(softmax_repair, one(5)).second == 0);
+  CHECK(shares(zscore_clip, one(5)).second == 0);
+}
+
+TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops compute in") {
+  const Program elementwise = [](const Tensors& in) {
+    const at::Tensor &x = in[0], &y = in[1];
+    return Tensors{x + y,           x * y - x,           x / (y * y + 1),        at::maximum(x, y), x.clamp(-0.5, 0.5),
+                   x.abs().sqrt(),  at::where(x > y, x, y), x.isnan() | y.isinf(), -x,                x.relu() == y};
+  };
+  const Program reductions = [](const Tensors& in) {
+    const at::Tensor& x = in[0];
+    return Tensors{x.sum(-1), x.mean(-1, true), x.amax(-1), x.amin(-1, true), (x > 0).any(-1), (x < 1.5).all(-1)};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    const auto two = [&](int64_t n) { return Tensors{with_bad_rows({n, 33}, dtype), data({n, 33}, dtype)}; };
+    agrees("elementwise", elementwise, two);
+    agrees("reductions", reductions, two);
+  }
+  const Program real = [](const Tensors& in) {
+    const at::Tensor& x = in[0];
+    return Tensors{x.exp(), (x.abs() + 0.1).log(), x.tanh(), x.sigmoid(), x.std(-1), x.var(-1, false), at::log_softmax(x, -1)};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    agrees("transcendental", real, [&](int64_t n) { return Tensors{with_bad_rows({n, 50}, dtype)}; });
+  const Program half = [](const Tensors& in) {
+    const at::Tensor f = flag_nan_and_inf(in[0], 3);
+    return Tensors{f, err::take_ok_p(f, in[0], 0.5), in[0].to(at::kFloat) * 2};
+  };
+  for (const auto dtype : {at::kHalf, at::kBFloat16})
+    agrees("half precision", half, [&](int64_t n) { return Tensors{with_bad_rows({n, 24}, dtype)}; });
+}
+
+TEST_CASE("T33: rows, columns, numbers and several extents in one region") {
+  const Program mixed = [](const Tensors& in) {
+    const at::Tensor &z = in[0], &weight = in[1], &q = in[2], &scale = in[3];
+    const at::Tensor f = flag_nan_and_inf(q, 2, flag_nan(z, 1));
+    const at::Tensor y = z * weight + z.mean(-1, true);
+    return Tensors{y * scale, f, q * 2, y.sum(-1), err::count_errors(f)};
+  };
+  agrees("mixed", mixed, [](int64_t n) {
+    return Tensors{with_bad_rows({n, 19}), data({19}), with_bad_rows({n, 3, 5}), at::scalar_tensor(1.5f)};
+  });
+}
+
+TEST_CASE("strides: rows with gaps, transposed data, expanded rows") {
+  const Tensors examples{with_bad_rows({6, 16})};
+  const auto fused = compiled(softmax_repair, examples);
+  const at::Tensor wide = with_bad_rows({6, 32});
+  for (const at::Tensor& z : {wide.slice(1, 0, 16), wide.slice(1, 0, 32, 2), with_bad_rows({16, 6}).t(),
+                              with_bad_rows({1, 16}).expand({6, 16}), with_bad_rows({12, 16}).slice(0, 0, 12, 2)}) {
+    const Tensors expected = softmax_repair({z}), got = run(*fused, {z});
+    CHECK(same(expected[0], got[0]));
+    CHECK(expected[1].equal(got[1]));
+  }
+}
+
+TEST_CASE("inputs that the loops were not written for go to the interpreter") {
+  const Program add = [](const Tensors& in) { return Tensors{(in[0] + in[1]) * 2, in[0] - in[1]}; };
+  const auto fused = compiled(add, {data({4, 6}), data({4, 6})});
+  for (const Tensors& given : {Tensors{data({4, 6}), data({1, 6})}, Tensors{data({4, 6}), data({4, 1})},
+                               Tensors{data({4, 0}), data({4, 0})}, Tensors{data({4, 9}), data({4, 9})}}) {
+    const Tensors expected = add(given), got = run(*fused, given);
+    CHECK(expected[0].equal(got[0]));
+    CHECK(expected[1].equal(got[1]));
+  }
+  CHECK_THROWS_AS(run(*fused, {data({4, 6}), data({3, 5})}), Error);
+}
+
+TEST_CASE("a graph of loops and ATen calls: what is between them keeps its order") {
+  const Program layers = [](const Tensors& in) {
+    auto [z, f] = fix(in[0], flag_nan_and_inf(in[0], 1), 1);
+    const at::Tensor h = at::mm(z.tanh(), in[1]);
+    const at::Tensor g = flag_nan_and_inf(h, 2, f);
+    return Tensors{(h * 2).relu(), g, h.sum(0), in[0]};
+  };
+  const auto inputs = [](int64_t n) { return Tensors{with_bad_rows({n, 8}), data({8, 4})}; };
+  agrees("layers", layers, inputs);
+  const auto [loops, calls] = shares(layers, inputs(5));
+  CHECK(loops >= 6);
+  CHECK(calls == 2);
+}
+
+TEST_CASE("a row never depends on its neighbours, the batch, or the threads") {
+  for (const auto& program : {Program(softmax_repair), Program(zscore_clip)}) {
+    const at::Tensor z = data({64, 321});
+    const auto fused = compiled(program, {z});
+    const Tensors clean = run(*fused, {z});
+    at::Tensor poisoned = z.clone();
+    poisoned[17].fill_(nan);
+    poisoned[40][3] = inf;
+    const Tensors after = run(*fused, {poisoned});
+    const Tensors part = run(*fused, {z.slice(0, 5, 8)}), shifted = run(*fused, {at::cat({z.slice(1, 0, 1), z}, 1).slice(1, 1)});
+    for (int64_t row = 0; row < 64; ++row) {
+      for (size_t i = 0; i < clean.size(); ++i) {
+        if (row != 17 && row != 40) CHECK(same_bits(clean[i][row], after[i][row]));
+        if (row >= 5 && row < 8) CHECK(same_bits(clean[i][row], part[i][row - 5]));
+        CHECK(same_bits(clean[i][row], shifted[i][row]));
+      }
+    }
+    const int threads = at::get_num_threads();
+    at::set_num_threads(3);
+    const Tensors parallel = run(*fused, {z});
+    at::set_num_threads(threads);
+    for (size_t i = 0; i < clean.size(); ++i) CHECK(same_bits(clean[i], parallel[i]));
+  }
+}
+
+TEST_CASE("one executable in several threads") {
+  const at::Tensor z = with_bad_rows({40, 64});
+  const auto fused = compile_fused(graph::trace(zscore_clip, {z}), {z});  // some calls come before the kernel does
+  const Tensors expected = zscore_clip({z});
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int call = 0; call < 200; ++call) {
+        const Tensors got = run(*fused, {z});
+        wrong += !same(expected[0], got[0]) || !expected[1].equal(got[1]);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("with gradients the whole graph is the interpreter's") {
+  const at::Tensor z = data({4, 6}).requires_grad_(true);
+  const auto fused = compiled(softmax_repair, {z});
+  run(*fused, {z})[0].pow(2).sum().backward();
+  const at::Tensor got = z.grad().clone();
+  z.mutable_grad() = at::Tensor();
+  softmax_repair({z})[0].pow(2).sum().backward();
+  CHECK(got.equal(z.grad()));
+}
+
+TEST_CASE("a graph that was read from text cannot make a kernel write where it should not") {
+  const at::Tensor f = err::new_t(3), z = data({3, 4});
+  const graph::Graph graph = graph::parse(
+      "graph g(%f: \"i64[3, 4]\" flags):\n"
+      "  %1: \"i64[3, 4]\" flags = triage::push.scalar(%f, code=1, location=1, severity=1, num_slots=999, policy=24)\n"
+      "  %2: \"i64[3]\" = triage::get_slot(%1, index=999)\n"
+      "  return %1, %2\n");
+  const auto fused = compile_fused(graph, {f});
+  fused->finish_compiling();
+  CHECK_THROWS_AS(run(*fused, {f}), Error);
+}
+
+}  // namespace triage::fused

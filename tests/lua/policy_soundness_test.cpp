@@ -1,0 +1,185 @@
+// What a policy's captured graph must not get wrong, and what a policy must not do to its host.
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <chrono>
+#include <limits>
+#include <string>
+#include <thread>
+
+using triage::Policy;
+using triage::Runtime;
+
+namespace {
+
+Policy load(const std::string& source, triage::RuntimeOptions options = {}) {
+  return Runtime(std::move(options)).load_source(source, "test.lua");
+}
+
+float first(const at::Tensor& tensor) { return tensor.flatten()[0].item<float>(); }
+
+template <typename Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+    return "(no error)";
+  } catch (const triage::Error& error) {
+    return error.what();
+  }
+}
+
+bool says(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a graph of before a write to an upvalue is not used after it") {
+  const Policy policy = load(
+      "local k = 1\nreturn function(z) if z:size(0) == 3 then k = k + 1 end return z * 0 + k end");
+  const auto run = [&](int64_t n) { return first(policy.run({at::zeros({n, 2})})[0]); };
+  CHECK(run(2) == 1);
+  CHECK(run(3) == 2);
+  CHECK(run(2) == 2);
+  CHECK(run(2) == 2);
+  CHECK(run(3) == 3);
+}
+
+TEST_CASE("writing to an output changes neither the graph nor the script's state") {
+  for (const char* source : {"return function(z) return torch.tensor({1.0, 2.0}), z end",
+                             "local w = torch.ones({2}) return function(z) return w, z end",
+                             "local w = torch.ones({2}) return function(z) local _ = z:sum():item() return w, z end"}) {
+    const Policy policy = load(source);
+    const at::Tensor z = at::ones({2, 2});
+    for (int call = 0; call < 3; ++call) {
+      const auto outputs = policy.run({z});
+      CHECK(first(outputs[0]) == 1);
+      outputs[0].fill_(-7);
+    }
+  }
+}
+
+TEST_CASE("outputs that were computed twice do not share their memory") {
+  const Policy policy = load("return function(z) return z:nan_to_num(), z:nan_to_num() end");
+  for (const char* backend : {"eager", "fused"}) {
+    triage::RuntimeOptions options;
+    options.backend = backend;
+    const Policy one = load("return function(z) return z:nan_to_num(), z:nan_to_num() end", options);
+    const at::Tensor z = at::zeros({2, 2});
+    one.prepare({z});
+    const auto outputs = one.run({z});
+    outputs[0].add_(100);
+    CHECK(first(outputs[1]) == 0);
+  }
+}
+
+TEST_CASE("a size that a param decides is never frozen") {
+  const Policy policy = load(
+      "return policy{inputs = {'z'}, params = {k = 2}, run = function(z, p)\n"
+      "  local t = z:topk(p.k, -1) return z * 0 + t:size(1) end}");
+  const at::Tensor z = at::rand({2, 5});
+  CHECK(first(policy.run({z})[0]) == 2);
+  policy.set_param("k", 3);
+  CHECK(first(policy.run({z})[0]) == 3);
+}
+
+TEST_CASE("params look the same on every call") {
+  const Policy policy = load(
+      "return policy{inputs = {'z'}, params = {k = 2}, run = function(z, p)\n"
+      "  if p.k > 1 then return z * (math.type(p.k) == 'integer' and 1 or 2) end return z end}");
+  const at::Tensor z = at::ones({2});
+  const float once = first(policy.run({z})[0]);
+  for (int call = 0; call < 3; ++call) CHECK(first(policy.run({z})[0]) == once);
+}
+
+TEST_CASE("calling itself, through a function of the host, is an error and no deadlock") {
+  Runtime runtime;
+  Policy policy;
+  runtime.define("again", [&](const std::vector<at::Tensor>& in) { return policy.run(in); });
+  policy = runtime.load_source("return function(z) return again(z) * 2 end", "again.lua");
+  CHECK(says(message_of([&] { policy.run({at::ones({2})}); }), "a policy cannot call itself"));
+  const Policy recursive = load(
+      "local f\nf = triage.compile(function(x) local _ = x:sum():item() return f(x) end)\n"
+      "return function(z) local _ = z:sum():item() return f(z) end");
+  CHECK_THROWS_AS(recursive.run({at::ones({2})}), triage::Error);
+}
+
+TEST_CASE("a deadline passes while another thread has the script") {
+  Runtime runtime;
+  runtime.define("wait", [](const std::vector<at::Tensor>& in) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    return in;
+  });
+  const Policy policy = runtime.load_source("return function(z) return wait(z) end", "wait.lua");
+  policy.run({at::ones({2})});
+  std::thread other([&] { policy.run({at::ones({2})}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  CHECK_THROWS_AS(policy.run({at::ones({2})}, {.deadline = soon}), triage::LimitError);
+  other.join();
+}
+
+TEST_CASE("preparing calls no function of the host with inputs that nobody sent") {
+  Runtime runtime;
+  int calls = 0;
+  runtime.define("audit", [&](const std::vector<at::Tensor>& in) {
+    ++calls;
+    return in;
+  });
+  const Policy policy = runtime.load_source("return function(z) return z + 1 end", "audit.lua");
+  policy.run({at::ones({2})});
+  CHECK(policy.replace("return function(z) return audit(z) + 2 end") == triage::Reload::swapped);
+  CHECK(calls == 0);
+  CHECK(first(policy.run({at::ones({2})})[0]) == 3);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("sandbox: the host's autograd state is out of reach") {
+  const at::Tensor z = at::ones({2}).requires_grad_(true);
+  (z * 2).sum().backward();
+  for (const char* line : {"z.grad = nil", "z.requires_grad = false", "z:sum():backward()", "z:requires_grad_(false)",
+                           "torch.autograd.grad(z:sum(), z)", "z:retain_grad()"}) {
+    const Policy policy = load(std::string("return function(z) ") + line + " return z end");
+    CHECK_MESSAGE(says(message_of([&] { policy.run({z}); }), "is not for policies"), line);
+  }
+  CHECK(z.requires_grad());
+  CHECK(first(z.grad()) == 2);
+}
+
+TEST_CASE("sandbox: one operator cannot take minutes, or more memory than the budget") {
+  for (const char* line :
+       {"torch.ones({1}):expand({1 << 42}):sum()", "torch.zeros({1}):expand({10000000000}):clone()",
+        "torch.zeros({1}):expand({30000000}):split(1)"}) {
+    const Policy policy = load(std::string("return function(z) local _ = ") + line + " return z end");
+    CHECK_THROWS_AS(policy.run({at::ones({2})}), triage::LimitError);
+  }
+  triage::RuntimeOptions options;
+  options.limits.tensor_bytes = 100u << 20;
+  const Policy many = load(
+      "return function(z) for i = 1, 150 do local y = torch.ones({2500000}) end return z end", options);
+  CHECK_THROWS_AS(many.run({at::ones({2})}), triage::LimitError);
+}
+
+TEST_CASE("sandbox: a policy gets its share of the location ids, and no more") {
+  const Policy greedy = load(
+      "return function(z) for i = 1, 1100 do ErrorLocation.register('greedy.' .. i) end return z end");
+  CHECK_THROWS_AS(greedy.run({at::ones({2})}), triage::LimitError);
+  CHECK(triage::ErrorLocation::register_path("after.greedy") != triage::ErrorLocation::UNKNOWN);
+}
+
+TEST_CASE("sandbox: smallest integers by -1, from data") {
+  const Policy policy = load("return function(x, y) return x // y, x % y, x:fmod(y) end");
+  const at::Tensor x = at::full({3}, std::numeric_limits<int64_t>::min(), at::kLong), y = at::full({3}, -1, at::kLong);
+  for (int call = 0; call < 2; ++call) CHECK(policy.run({x, y})[1].eq(0).all().item<bool>());
+}
+
+TEST_CASE("a policy loaded in inference mode serves calls with gradients") {
+  Policy policy;
+  {
+    const c10::InferenceMode inference;
+    policy = load("local w = torch.full({2}, 3.0)\nreturn function(z) return z * w end");
+  }
+  const at::Tensor z = at::ones({2}).requires_grad_(true);
+  policy.run({z})[0].sum().backward();
+  CHECK(first(z.grad()) == 3);
+}

@@ -1,0 +1,125 @@
+-- Compiled functions must never freeze what may change: each program is run plain and compiled, on several calls.
+-- luacheck: globals op_under_test
+local z = torch.tensor({{-1.0, 2.0}, {3.0, -4.0}})
+
+--- Compares `fn` with its compiled form on each argument list in turn. `between(i)` runs before call i of each form.
+local function agrees(fn, calls, between)
+  local function results(f)
+    local list = {}
+    for i, arguments in ipairs(calls) do
+      if between then between(i) end
+      list[i] = table.pack(pcall(f, table.unpack(arguments)))
+    end
+    return list
+  end
+  local plain, compiled = results(fn), results(triage.compile(fn))
+  for i = 1, #calls do
+    eq(compiled[i][1], plain[i][1])
+    if plain[i][1] then eq(compiled[i], plain[i]) end
+  end
+end
+
+test("torch.tensor of a tensor is a copy that the graph makes on every call", function()
+  agrees(function(x) return x - torch.tensor(x:sum()) end, {{z}, {z * 10}, {z - 3}})
+end)
+
+test("an operator that raises in a protected call is the script's to handle, on every call", function()
+  local function third(x)
+    local ok, y = pcall(function() return x:select(0, 2) end)
+    if ok then return y end
+    return torch.zeros({2})
+  end
+  local three = torch.ones({3, 2})
+  agrees(third, {{z}, {three}, {z}})       -- fails first
+  agrees(third, {{three}, {z}, {three}})   -- works first
+end)
+
+test("a rank that depends on sizes is a guard", function()
+  local one = torch.ones({1, 2})
+  agrees(function(x) return x * x:squeeze(0):dim() end, {{z}, {one}, {z}})
+  agrees(function(x) return x * x:squeeze(0).ndim end, {{one}, {z}})
+  agrees(function(x) return x:squeeze(0)[{"...", 0}] end, {{z}, {one}, {torch.ones({3, 2})}})
+end)
+
+test("functions of C, library fields and metatables are part of the world", function()
+  op_under_test = math.sin
+  agrees(function(x) return x * op_under_test(1) end, {{z}, {z}}, function(i)
+    op_under_test = i == 1 and math.sin or math.cos
+  end)
+  op_under_test = nil
+  agrees(function(x) return x * (math.factor or 1) end, {{z}, {z}}, function(i) math.factor = i end)
+  math.factor = nil
+  local inner = 2
+  local g = triage.compile(function(x) return x * inner end)
+  agrees(function(x) return g(x) + 1 end, {{z}, {z}}, function(i) inner = i end)
+end)
+
+test("a value at the address of another that was collected is not taken for it", function()
+  local scale
+  local f = triage.compile(function(x) return x * scale().k end)
+  for i = 1, 200 do
+    scale = function() return {k = i} end
+    collectgarbage()
+    eq(f(z), z * i)
+  end
+end)
+
+test("what reaches outside breaks the graph, and happens on every call", function()
+  local count = 0
+  local function next_number() return coroutine.wrap(function() coroutine.yield(count) end)() end
+  local f = triage.compile(function(x) return x * next_number() end)
+  for i = 1, 3 do
+    count = i
+    eq(f(z), z * i)
+  end
+  for name, fn in pairs({
+    clock = function(x) os.clock() return x end,
+    memory = function(x) collectgarbage("count") return x end,
+    locations = function(x) ErrorLocation.count() return x end,
+    seed = function(x) torch.manual_seed(0) return x end,
+    gradient = function(x) return x, x.grad end,
+    requires_grad = function(x) return torch.zeros({2}, {requires_grad = true}) * x end,
+  }) do
+    local report = triage.explain(fn, z)
+    if report.graph_break_count ~= 1 then error(name .. ": no graph break") end
+  end
+end)
+
+test("in-place work on what may be a view, or may grow, is never frozen", function()
+  agrees(function(x) local y = x * 1 local v = y:t():reshape({-1}) v:add_(1) return y:sum() end, {{z}, {z:t()}})
+  agrees(function(x) local y = x + 1 return y:add_(torch.ones({5, 2})) end, {{torch.ones({5, 2})}, {torch.ones({1, 2})}})
+end)
+
+test("a compiled function may call itself", function()
+  local f
+  f = triage.compile(function(x, n)
+    if x:sum():item() > 1e6 or n == 0 then return x end
+    return f(x * 2, n - 1)
+  end)
+  eq(f(z, 3), z * 8)
+  for n = 1, 70 do f(z * 0, n) end
+end)
+
+test("arguments that graphs cannot take: the function runs as it is", function()
+  local f = triage.compile(function(x, options) return x * options.k end)
+  eq(f(z, {k = 2}), z * 2)
+  eq(f(z, {k = 3}), z * 3)
+  fails(function() triage.compile(function(x) return x end, {fullgraph = true})({}) end, "argument 1: expected a tensor")
+end)
+
+test("the smallest integer divided by -1 is no crash", function()
+  local smallest = torch.tensor({math.mininteger, 7, -8})
+  local minus = torch.tensor({-1, -1, 3})
+  eq(smallest // minus, torch.tensor({math.mininteger, -7, -3}))
+  eq(smallest % minus, torch.tensor({0, 0, 1}))
+  eq(smallest:fmod(minus), torch.tensor({0, 0, -2}))
+  eq(smallest // -1, torch.tensor({math.mininteger, -7, 8}))
+  eq(smallest % -1, torch.tensor({0, 0, 0}))
+  eq(smallest:div(minus, {rounding_mode = "trunc"}), torch.tensor({math.mininteger, -7, -2}))
+  local f = triage.compile(function(x, y) return x // y, x % y end, {fullgraph = true})
+  for _ = 1, 2 do
+    local quotient, remainder = f(smallest, minus)
+    eq(quotient, smallest // minus)
+    eq(remainder, smallest % minus)
+  end
+end)
