@@ -32,6 +32,13 @@ void observe(Stack& stack) {
 const torch::jit::RegisterOperators register_observe({torch::jit::Operator("triage::observe(...) -> ()", observe,
                                                                            c10::AliasAnalysisKind::CONSERVATIVE)});
 
+/// Models that were traced carry scopes already: these are replaced.
+void set_scope(Node* node, const torch::jit::ScopePtr& scope) {
+  node->setScope(scope);
+  for (Block* block : node->blocks())
+    for (Node* inner : block->nodes()) set_scope(inner, scope);
+}
+
 class Inliner {
  public:
   Inliner(ScriptGraph& graph, Inline what, const OnReturn& on_return)
@@ -77,21 +84,18 @@ class Inliner {
     if (callee) replace(call, *callee, call->inputs().slice(1), std::nullopt);
   }
 
-  /// `path`: of the submodule, where it is one that is called. Nodes that stay in the submodule's own code carry its path as
-  /// their scope.
+  /// `path`: of the submodule, where it is one that is called. Nodes of its own code carry the path as their scope.
   void replace(Node* call, GraphFunction& callee, at::ArrayRef<Value*> arguments,
                const std::optional<std::string>& path) {
     Graph& graph = *graph_.graph;
     callee.ensure_defined();
     torch::jit::WithInsertPoint here(call);
     Node* before = call->prev();
-    std::vector<Value*> results;
-    {
-      torch::jit::WithCurrentScope scope(graph, path ? scope_of(*path) : call->scope());
-      results = torch::jit::insertGraph(graph, *callee.graph(), arguments);
-    }
+    const std::vector<Value*> results = torch::jit::insertGraph(graph, *callee.graph(), arguments);
     std::vector<Node*> inserted;
     for (Node* node = before->next(); node != call; node = node->next()) inserted.push_back(node);
+    const torch::jit::ScopePtr scope = path ? scope_of(*path) : call->scope();
+    for (Node* node : inserted) set_scope(node, scope);
     if (path && on_return_) on_return_(graph_, *path, results);
     for (size_t i = 0; i < results.size(); ++i) call->output(i)->replaceAllUsesWith(results[i]);
     call->destroy();
@@ -140,6 +144,7 @@ ScriptGraph inline_calls(const torch::jit::Module& module, const std::string& me
   result.graph = graph_function(module, method).graph()->copy();
   result.observer = result.graph->addInput("triage_observer");
   result.observer->setType(c10::CapsuleType::get());
+  for (Node* node : result.graph->nodes()) set_scope(node, result.graph->current_scope());
   Inliner(result, what, on_return).inline_block(result.graph->block());
   return result;
 }

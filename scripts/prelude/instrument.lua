@@ -1,5 +1,5 @@
--- triage.instrument(module): flags through a model that knows nothing of them. While an instrumented model runs, calling
--- a module of it also looks at what it returned; afterwards everything is as it was.
+-- triage.instrument(module): flags through a model that knows nothing of them. While an instrumented model runs, a call
+-- of a module of it also looks at what it returned; afterwards everything is as it was.
 local core = ...
 local ipairs, next, select, setmetatable, type = ipairs, next, select, setmetatable, type
 local pack, sort, unpack = table.pack, table.sort, table.unpack
