@@ -269,8 +269,9 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
         lua_pop(L, 1);
       }
     } else {
-      throw std::invalid_argument("x:backward: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
-                                  "); options are retain_graph, create_graph (booleans) and inputs (a list of tensors)");
+      throw std::invalid_argument(
+          "x:backward: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
+          "); options are retain_graph, create_graph (booleans) and inputs (a list of tensors)");
     }
     lua_pop(L, 1);
   }

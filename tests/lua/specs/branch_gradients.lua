@@ -173,6 +173,21 @@ test("T11 T31: what is upstream of a branch stays finite", function()
   end
 end)
 
+test("T15 T31: what holds no row for each sample keeps its gradient in a branch", function()
+  local fn = function(z, ok)
+    local centre, scale = z:mean(0), z:sum()
+    return IF(ok, function() return (z - centre) / scale end):ELSE(function() return z end)
+  end
+  local where = function(z, ok)
+    return torch.where(ok:unsqueeze(1), (z - z:mean(0)) / z:sum(), z)
+  end
+  local ok, w = every_row_but_the_bad(sample()), torch.linspace(1.0, 2.0, 15, float64):view({5, 3})
+  local expected = gradient(function(z) return where(z, ok) end, sample(), w)
+  for _, way in ipairs(ways(fn)) do
+    close_to(gradient(function(z) return way[2](z, ok) end, sample(), w), expected, 1e-12)
+  end
+end)
+
 test("T15: code without gradients has no guards in its graph, code with gradients has", function()
   local branch = function(z, ok) return IF(ok, function() return z:log() end):ELSE(function() return z end) end
   local ok = every_row_but_the_bad(sample())
