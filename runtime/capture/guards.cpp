@@ -119,6 +119,9 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   }
   for (const Size& size : sizes)
     out << name_of(size.input, names) << ": size(" << size.dim << ") == " << size.size << " (read by the script)\n";
+  if (!variables.empty())
+    out << variables.size()
+        << " tensors from before the capture: dtype, device, shape, requires_grad (not their values)\n";
   out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << default_dtype.name() << "\n";
   return out.str();
 }
