@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/protected.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 
@@ -173,6 +174,8 @@ int compiled_call(lua_State* L) {
   }
   std::vector<at::Tensor> inputs, outputs;
   std::string arguments = read_arguments(L, 2, inputs);
+  if (auto* branch = capture::BranchGuard::current())  // the graph's own operators do not ask it
+    for (auto& input : inputs) input = branch->guarded(input);
   CompiledFunction::Bucket& bucket = bucket_for(L, function, arguments);
   bucket.script->prepare_call(L, 2);
   bucket.compiled->run(inputs, {}, std::nullopt, outputs);

@@ -188,6 +188,20 @@ test("T15 T31: what holds no row for each sample keeps its gradient in a branch"
   end
 end)
 
+test("T15 T31: a compiled function in an eager branch is guarded, and its graph knows nothing of the branch", function()
+  local log = triage.compile(function(v) return v:log() end, {name = "log", fullgraph = true})
+  local ok = every_row_but_the_bad(sample())
+  local expected = torch.where(ok:unsqueeze(1), 1 / sample(), 1.0)
+  for _ = 1, 2 do
+    for _, name in ipairs({"IF", "ELSE", "map_ok", "bind"}) do
+      local through = function(z) return branches[name](log, z, ok) end
+      close_to(gradient(through, sample(0.0), torch.ones_like(expected)), expected)
+    end
+    eq(gradient(log, torch.ones({2, 3}, float64), torch.ones({2, 3}, float64)), torch.ones({2, 3}, float64))
+  end
+  eq(tostring(log), "compiled function log (1 graph)")
+end)
+
 test("T15: code without gradients has no guards in its graph, code with gradients has", function()
   local branch = function(z, ok) return IF(ok, function() return z:log() end):ELSE(function() return z end) end
   local ok = every_row_but_the_bad(sample())
