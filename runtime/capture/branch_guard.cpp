@@ -4,6 +4,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include <utility>
+
 namespace triage::capture {
 namespace {
 
@@ -39,6 +41,9 @@ BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own)
 BranchGuard::~BranchGuard() { current_guard = enclosing_; }
 
 BranchGuard* BranchGuard::current() noexcept { return current_guard; }
+
+OutsideBranches::OutsideBranches() : around_(std::exchange(current_guard, nullptr)) {}
+OutsideBranches::~OutsideBranches() { current_guard = around_; }
 
 const at::Tensor& BranchGuard::taken() {
   if (taken_.defined()) return taken_;

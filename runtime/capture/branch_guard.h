@@ -48,4 +48,17 @@ class BranchGuard {
   BranchGuard* enclosing_;
 };
 
+/// While alive, what this thread runs belongs to no branch. A capture begins so: a branch around the call that is captured
+/// is none of the function's, and its rows are those of one batch.
+class OutsideBranches {
+ public:
+  OutsideBranches();
+  ~OutsideBranches();
+  OutsideBranches(const OutsideBranches&) = delete;
+  OutsideBranches& operator=(const OutsideBranches&) = delete;
+
+ private:
+  BranchGuard* around_;
+};
+
 }  // namespace triage::capture

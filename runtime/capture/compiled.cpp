@@ -1,5 +1,6 @@
 #include "runtime/capture/compiled.h"
 
+#include "runtime/capture/branch_guard.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/recorder.h"
 
@@ -169,6 +170,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   auto start = Clock::now();
   std::vector<std::string> names = input_names();
   Guards guards = Guards::of(all);
+  const OutsideBranches anew;
   Recorder recorder(script_->name(), options_.fullgraph);
   std::vector<at::Tensor> traced;
   size_t num_inputs = all.size() - num_params;

@@ -136,6 +136,9 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   for (const SameSize& same : same_sizes)
     out << name_of(same.input, names) << ": size(" << same.dim << ") == " << name_of(same.other, names) << ": size("
         << same.other_dim << ")\n";
+  if (!variables.empty())
+    out << variables.size()
+        << " tensors from before the capture: dtype, device, shape, requires_grad (not their values)\n";
   out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << name_of(default_dtype) << "\n";
   return out.str();
 }

@@ -199,7 +199,7 @@ Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
 Tensor guard_grad(const Tensor& z, const Tensor& taken) {
   check::guard_grad(z, taken);
   const bool has_rows = taken.dim() == 0 || (z.dim() > 0 && z.size(0) == taken.size(0));
-  if (wants_grad(z) && has_rows) return GuardGrad::apply(z, taken);
+  if (wants_grad(z)) return has_rows ? GuardGrad::apply(z, taken) : at::alias(z);
   at::AutoDispatchBelowADInplaceOrView below;
   return at::alias(z);
 }

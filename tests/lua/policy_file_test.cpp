@@ -65,6 +65,20 @@ TEST_CASE("T31: a policy may hold a small model, which becomes part of its graph
   CHECK_FALSE(policy.run({batch()}).at(0).requires_grad());
 }
 
+TEST_CASE("T31: gradients through a policy, captured and replayed: what no branch took leaves no NaN") {
+  Policy policy = load(R"lua(return function(z)
+    local f = flag_nan_and_inf(z, "z")
+    f = push(f, err.OUT_OF_BOUNDS, "z", {where = (z <= 0):any(-1)})
+    return IF(err.is_ok(f), function() return z:log() end):ELSE(function() return torch.zeros_like(z) end), f
+  end)lua");
+  for (int round = 0; round < 3; ++round) {
+    at::Tensor z = at::tensor({1.0f, 2.0f, 0.0f, 4.0f, nan_value, 1.0f}).view({3, 2}).requires_grad_();
+    policy.run({z}).at(0).sum().backward();
+    CHECK(z.grad().equal(at::tensor({1.0f, 0.5f, 0.0f, 0.0f, 0.0f, 0.0f}).view({3, 2})));
+  }
+  CHECK(policy.graphs().size() == 1);
+}
+
 TEST_CASE("T31: policies have no files and no optimizers") {
   CHECK(load("local there = nn.load == nil and optim == nil return function(z) return there and z or nil end")
             .run({batch()})

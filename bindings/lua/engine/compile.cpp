@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/protected.h"
+#include "runtime/capture/branch_guard.h"
 #include "bindings/lua/tensors/torch.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
@@ -216,6 +217,8 @@ int compiled_call(lua_State* L) {
     lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
     return lua_gettop(L);
   }
+  if (auto* branch = capture::BranchGuard::current())  // the graph's own operators do not ask it
+    for (auto& input : inputs) input = branch->guarded(input);
   const std::shared_ptr<CompiledFunction::Bucket> bucket = bucket_for(L, function, arguments);
   {
     const Running running(function);

@@ -173,6 +173,35 @@ test("T11 T31: what is upstream of a branch stays finite", function()
   end
 end)
 
+test("T15 T31: what holds no row for each sample keeps its gradient in a branch", function()
+  local fn = function(z, ok)
+    local centre, scale = z:mean(0), z:sum()
+    return IF(ok, function() return (z - centre) / scale end):ELSE(function() return z end)
+  end
+  local where = function(z, ok)
+    return torch.where(ok:unsqueeze(1), (z - z:mean(0)) / z:sum(), z)
+  end
+  local ok, w = every_row_but_the_bad(sample()), torch.linspace(1.0, 2.0, 15, float64):view({5, 3})
+  local expected = gradient(function(z) return where(z, ok) end, sample(), w)
+  for _, way in ipairs(ways(fn)) do
+    close_to(gradient(function(z) return way[2](z, ok) end, sample(), w), expected, 1e-12)
+  end
+end)
+
+test("T15 T31: a compiled function in an eager branch is guarded, and its graph knows nothing of the branch", function()
+  local log = triage.compile(function(v) return v:log() end, {name = "log", fullgraph = true})
+  local ok = every_row_but_the_bad(sample())
+  local expected = torch.where(ok:unsqueeze(1), 1 / sample(), 1.0)
+  for _ = 1, 2 do
+    for _, name in ipairs({"IF", "ELSE", "map_ok", "bind"}) do
+      local through = function(z) return branches[name](log, z, ok) end
+      close_to(gradient(through, sample(0.0), torch.ones_like(expected)), expected)
+    end
+    eq(gradient(log, torch.ones({2, 3}, float64), torch.ones({2, 3}, float64)), torch.ones({2, 3}, float64))
+  end
+  eq(tostring(log), "compiled function log (1 graph)")
+end)
+
 test("T15: code without gradients has no guards in its graph, code with gradients has", function()
   local branch = function(z, ok) return IF(ok, function() return z:log() end):ELSE(function() return z end) end
   local ok = every_row_but_the_bad(sample())
