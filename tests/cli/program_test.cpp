@@ -295,7 +295,7 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("triage::") == std::string::npos);
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "graph_breaks", "graphs", "ops", "policy"});
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "graph_breaks", "graphs", "inputs", "ops", "policy"});
   CHECK(keys_of(json["graphs"][0]) == std::vector<std::string>{"graph", "guards", "ops"});
   CHECK(json["graph_breaks"].empty());
 }
