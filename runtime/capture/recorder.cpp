@@ -192,7 +192,9 @@ void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
   if (!knows(tensor) || wrapped < 0 || wrapped >= tensor.dim()) return;
   const Extent extent = origins_.extent(tensor, wrapped);
   if (extent.from == Extent::From::unknown) hold_all_sizes();
-  if (extent.from == Extent::From::input) sizes_.push_back({extent.input, extent.dim, tensor.size(wrapped)});
+  if (extent.from != Extent::From::input) return;
+  sizes_.push_back({extent.input, extent.dim, tensor.size(wrapped)});
+  origins_.unite(extent, Extent::constant(tensor.size(wrapped)));
 }
 
 void Recorder::read_shape(const at::Tensor& tensor) {

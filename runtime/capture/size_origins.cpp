@@ -61,14 +61,18 @@ Extent SizeOrigins::representative(Extent extent) const {
 
 Shape SizeOrigins::shape(const at::Tensor& tensor) const {
   const auto found = shapes_.find(tensor.unsafeGetTensorImpl());
-  return found != shapes_.end() ? found->second : constants(tensor);
+  if (found == shapes_.end()) return constants(tensor);
+  Shape shape = found->second;
+  if (shape)
+    for (Extent& extent : *shape) extent = representative(extent);
+  return shape;
 }
 
 Extent SizeOrigins::extent(const at::Tensor& tensor, int64_t dim) const {
   const Shape known = shape(tensor);
   const int64_t wrapped = dim < 0 ? dim + tensor.dim() : dim;
   if (!known || wrapped < 0 || wrapped >= static_cast<int64_t>(known->size())) return {};
-  return representative((*known)[static_cast<size_t>(wrapped)]);
+  return (*known)[static_cast<size_t>(wrapped)];
 }
 
 }  // namespace triage::capture

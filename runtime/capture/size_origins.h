@@ -44,16 +44,16 @@ class SizeOrigins {
                    const std::vector<at::Tensor*>& results);
   /// `target` was written to and now has the shape of `value`.
   void replace(const at::Tensor& target, const at::Tensor& value);
-  /// From now on two dimensions of inputs are known to be of one size, in every replay.
+  /// From now on a dimension of an input is known to be of one size with another, or of a constant size, in every replay.
   void unite(const Extent& a, const Extent& b);
 
   bool knows(const at::Tensor& tensor) const { return shapes_.count(tensor.unsafeGetTensorImpl()) != 0; }
   Shape shape(const at::Tensor& tensor) const;
   Extent extent(const at::Tensor& tensor, int64_t dim) const;
-  /// United dimensions have one representative, so that extents can be compared with ==.
-  Extent representative(Extent extent) const;
 
  private:
+  /// United dimensions have one representative, so that extents can be compared with ==.
+  Extent representative(Extent extent) const;
   Shape checked(Shape shape, const at::Tensor& result) const;
 
   std::unordered_map<const c10::TensorImpl*, Shape> shapes_;

@@ -177,7 +177,7 @@ Extent SizeRules::broadcast(const Extent& a, const Extent& b) const {
   if (b.is(1)) return a;
   if (a.from == Extent::From::constant) return a;  // the other is the same, or 1
   if (b.from == Extent::From::constant) return b;
-  const bool same = a.from == Extent::From::input && origins_.representative(a) == origins_.representative(b);
+  const bool same = a.from == Extent::From::input && a == b;
   return same ? a : Extent{};
 }
 

@@ -70,13 +70,15 @@ const capture::Entry* entry_like(const PolicyVersion& version, const std::vector
   return nullptr;
 }
 
-/// A type that is dropped hurts nobody; one that is new is held against the inputs in use when these are prepared.
+/// A type that is dropped hurts nobody; a new one would refuse calls that were fine.
 void check_input_types(const PolicyVersion& live, const PolicyVersion& next) {
   const auto &before = live.signature.input_types, &after = next.signature.input_types;
-  for (size_t i = 0; i < std::min(before.size(), after.size()); ++i)
-    if (before[i] && after[i] && *before[i] != *after[i])
-      refuse(live, fmt::format("the type of input '{}' from {} to {}", live.signature.inputs[i], before[i]->text(),
-                               after[i]->text()));
+  for (size_t i = 0; i < after.size(); ++i) {
+    const bool typed = i < before.size() && before[i];
+    if (after[i] && !(typed && *before[i] == *after[i]))
+      refuse(live, fmt::format("the type of input '{}' from {} to {}", live.signature.inputs[i],
+                               typed ? before[i]->text() : "any", after[i]->text()));
+  }
 }
 
 void check_output_kinds(const PolicyVersion& live, const PolicyVersion& next) {

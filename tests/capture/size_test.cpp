@@ -22,6 +22,8 @@ std::shared_ptr<FunctionScript> script(Function function, Signature signature) {
 std::shared_ptr<FunctionScript> same_rows(const std::function<at::Tensor(at::ArrayRef<at::Tensor>)>& make) {
   return script(
       [make](auto inputs, auto) {
+        if (Recorder* recorder = Recorder::current())
+          recorder->rely_on({{inputs[0], 1}});  // as Tensor(dtype, {"N", 6})
         at::Tensor made = make(inputs);
         if (Recorder* recorder = Recorder::current()) recorder->rely_on({{made, 0, inputs[0], 0}});
         return Tensors{made};
@@ -30,7 +32,7 @@ std::shared_ptr<FunctionScript> same_rows(const std::function<at::Tensor(at::Arr
 }
 
 struct Operation {
-  const char* name;
+  std::string name;
   std::function<at::Tensor(at::ArrayRef<at::Tensor>)> make;
 };
 
@@ -118,6 +120,8 @@ TEST_CASE("T20: sizes that follow from an input's hold for every batch") {
       CHECK(made.size(0) == rows);
     }
     CHECK(fn->calls == 1);
+    CHECK(compiled.graph_breaks().empty());
+    CHECK(compiled.entries().at(0)->guards.sizes.size() == 1);
   }
 }
 

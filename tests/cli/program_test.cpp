@@ -212,6 +212,23 @@ TEST_CASE("wrong content and a failing policy leave nothing half-written") {
   CHECK(triage.folder.names() == std::vector<std::string>{"fake.pt", "half.safetensors", "mm.lua", "repair.lua"});
 }
 
+TEST_CASE("T20: explain shows the declared types of inputs, and run names the input that does not fit") {
+  Scene triage;
+  write_bytes(
+      triage.folder / "typed.lua",
+      "return policy { signature = { z = Tensor(float32_t, {\"N\", 4}) }, run = function(z, w) return z * w end }");
+  Ran shown = triage({"explain", "typed.lua", "--input", "z=randn:3x4", "--input", "w=randn:3x4"});
+  CHECK(shown.status == 0);
+  CHECK(shown.out.find("z: Tensor(float32_t, {\"N\", 4})") != std::string::npos);
+  Ran json = triage({"explain", "typed.lua", "--input", "z=randn:3x4", "--input", "w=randn:3x4", "--json"});
+  const auto parsed = nlohmann::json::parse(json.out);
+  CHECK(parsed["inputs"]["z"] == "Tensor(float32_t, {\"N\", 4})");
+  CHECK(parsed["inputs"]["w"] == "any");
+  Ran refused = triage({"run", "typed.lua", "--input", "z=randn:3x5", "--input", "w=randn:3x5"});
+  CHECK(refused.status != 0);
+  CHECK(refused.err.find("input 'z': dimension 1: expected 4, got 5") != std::string::npos);
+}
+
 TEST_CASE("help, for the program and each command") {
   Scene triage;
   Ran help = triage({"--help"});
@@ -278,7 +295,7 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("triage::") == std::string::npos);
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "graph_breaks", "graphs", "ops", "policy"});
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "graph_breaks", "graphs", "inputs", "ops", "policy"});
   CHECK(keys_of(json["graphs"][0]) == std::vector<std::string>{"graph", "guards", "ops"});
   CHECK(json["graph_breaks"].empty());
 }

@@ -77,9 +77,12 @@ int failure_tostring(lua_State* L) {
   return 1;
 }
 
+// Bounds on what a declaration may make of a script's strings, which cost the script nothing to repeat.
+constexpr size_t max_dims = 64, max_name = 200;
+
 /// Dim.hidden
 int dim_attribute(lua_State* L) {
-  if (lua_type(L, 2) != LUA_TSTRING)
+  if (lua_type(L, 2) != LUA_TSTRING || lua_rawlen(L, 2) > max_name)
     throw InputError("Dim: expected the name of an attribute, as in Dim.hidden, got " + describe(L, 2));
   push_box(L, Dim::attribute(lua_tostring(L, 2)), &dim_metatable);
   return 1;
@@ -88,7 +91,7 @@ int dim_attribute(lua_State* L) {
 Dim read_dim(lua_State* L, int index, lua_Integer position) {
   if (const Dim* dim = test_dim(L, index)) return *dim;
   if (lua_isinteger(L, index)) return Dim(static_cast<int64_t>(lua_tointeger(L, index)));
-  if (lua_type(L, index) == LUA_TSTRING) return Dim(lua_tostring(L, index));
+  if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) <= max_name) return Dim(lua_tostring(L, index));
   throw InputError("Tensor: dimension " + std::to_string(position - 1) +
                    ": expected a size, a name such as \"N\", Dim.attribute, Broadcast or \"...\", got " +
                    describe(L, index));
@@ -97,6 +100,8 @@ Dim read_dim(lua_State* L, int index, lua_Integer position) {
 std::vector<Dim> read_dims(lua_State* L, int index) {
   if (!lua_istable(L, index))
     throw InputError("Tensor: expected a list of dimensions, as in {\"N\", 512}, got " + describe(L, index));
+  if (lua_rawlen(L, index) > max_dims)
+    throw InputError("Tensor: expected at most " + std::to_string(max_dims) + " dimensions, got " + describe(L, index));
   std::vector<Dim> dims;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
     lua_rawgeti(L, index, i);

@@ -39,6 +39,7 @@ struct Plan {
 };
 
 constexpr const char* who = "tensorcheck";
+constexpr size_t max_declared = 250;  // arguments of a call, and results
 
 [[noreturn]] void raise_failure(lua_State* L, ValidationFailure failure) {
   push_failure(L, std::move(failure));
@@ -106,6 +107,7 @@ std::vector<Declared> read_arguments(lua_State* L, int list, const std::vector<s
       refuse(L, "args", "types by position or by the name of a parameter", describe(L, -2));
     }
     lua_pop(L, 1);
+    if (declared.size() > max_declared) refuse(L, "args", "at most " + std::to_string(max_declared) + " types", "more");
   }
   std::sort(declared.begin(), declared.end(),
             [](const Declared& a, const Declared& b) { return a.position < b.position; });
@@ -115,6 +117,8 @@ std::vector<Declared> read_arguments(lua_State* L, int list, const std::vector<s
 std::vector<Declared> read_results(lua_State* L, int value) {
   if (const TensorSpec* spec = test_spec(L, value)) return {{1, "1", *spec}};
   if (!lua_istable(L, value)) refuse(L, "returns", "a list of types", describe(L, value));
+  if (lua_rawlen(L, value) > max_declared)
+    refuse(L, "returns", "at most " + std::to_string(max_declared) + " types", describe(L, value));
   std::vector<Declared> declared;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, value)); ++i) {
     lua_rawgeti(L, value, i);

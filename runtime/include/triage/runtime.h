@@ -140,8 +140,8 @@ class Policy {
   /// Runs the live version on one batch: tensors in the order of signature().inputs, results in that of outputs. A call
   /// belongs wholly to one version. An output shares memory with an input only when the policy returns that input
   /// untouched, or when it was donated.
-  /// Throws InputError (number of inputs, undefined tensor, unknown param, donate out of range) and, by `on_error`,
-  /// PolicyError, GraphBreakError, LimitError.
+  /// Throws InputError (number of inputs, undefined tensor, unknown param, donate out of range), ValidationError (typing.h:
+  /// an input that does not fit its declared type) and, by `on_error`, PolicyError, GraphBreakError, LimitError.
   std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
   /// The same, for a policy of N outputs: `auto [z, f] = policy.run<2>({x});`

@@ -45,6 +45,10 @@ test("T21: declarations that mean nothing are refused", function()
   fails(function() Tensor(float32_t, {-1}) end, "a dimension cannot have -1 elements")
   fails(function() Tensor(float32_t, {""}) end, "the name of a dimension is empty")
   fails(function() Tensor(float32_t, {"...", 3, "..."}) end, "may stand once")
+  fails(function() Tensor(float32_t, {("N"):rep(1000)}) end, "dimension 0: expected a size, a name")
+  local many = {}
+  for i = 1, 100 do many[i] = 1 end
+  fails(function() Tensor(float32_t, many) end, "at most 64 dimensions")
   fails(function() Tensor(float32_t, {3}, "nowhere") end, "nowhere")
   fails(function() Tensor(float32_t, {3}, nil, 1) end, "true or false as requires_grad")
 end)
