@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 #include <triage/runtime.h>
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "bindings/cli/call.h"
@@ -32,14 +30,6 @@ struct Checked {
   std::vector<Finding> errors, warnings;
   Signature signature;
 };
-
-std::string read_source(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string source{std::istreambuf_iterator<char>(file), {}};
-  // Opening a folder succeeds, reading it does not.
-  if (file.bad() || !file.is_open()) throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
-  return source;
-}
 
 /// Messages of Lua start with the place, which is printed apart here.
 std::string without_place(const std::string& message, const std::string& path, int line) {
