@@ -38,13 +38,6 @@ c10::Device parse_device(const std::string& text) {
 
 namespace {
 
-void check_backend(const std::string& name) {
-  std::vector<std::string> backends = list_backends();
-  if (std::find(backends.begin(), backends.end(), name) != backends.end()) return;
-  throw UsageError(
-      fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
-}
-
 c10::Scalar parse_number(const std::string& name, const std::string& text) {
   if (text == "true") return true;
   if (text == "false") return false;
@@ -107,6 +100,13 @@ Assignments match_inputs(const std::vector<std::string>& texts, const std::vecto
 at::Tensor read_input(const std::string& source, c10::Device device) {
   const std::optional<at::Tensor> generated = generate(source);
   return (generated ? *generated : load_tensor(source)).to(device);
+}
+
+void check_backend(const std::string& name) {
+  std::vector<std::string> backends = list_backends();
+  if (std::find(backends.begin(), backends.end(), name) != backends.end()) return;
+  throw UsageError(
+      fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
 }
 
 void add_call_options(CLI::App& command, CallOptions& options) {

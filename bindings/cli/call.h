@@ -18,6 +18,9 @@ struct CallOptions {
 };
 void add_call_options(CLI::App& command, CallOptions& options);
 
+/// Throws UsageError that lists the backends there are, unless `name` is one.
+void check_backend(const std::string& name);
+
 /// `left=right` taken apart; throws UsageError that names the option where there is no `=` or nothing before it.
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option);
 

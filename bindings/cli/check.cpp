@@ -1,9 +1,6 @@
 #include <fmt/format.h>
 #include <triage/runtime.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "bindings/cli/call.h"
@@ -33,20 +30,6 @@ struct Checked {
   std::vector<Finding> errors, warnings;
   Signature signature;
 };
-
-std::string read_source(const std::string& path) {
-  std::error_code error;
-  const auto kind = std::filesystem::status(path, error).type();
-  if (kind == std::filesystem::file_type::not_found)
-    throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
-  if (kind != std::filesystem::file_type::regular)
-    throw FileError(fmt::format("cannot read \"{}\": expected a file with a policy, but this is {}", path,
-                                kind == std::filesystem::file_type::directory ? "a folder" : "no regular file"));
-  std::ifstream file(path, std::ios::binary);
-  std::string source{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || !file.is_open()) throw FileError(fmt::format("cannot read \"{}\"; may you?", path));
-  return source;
-}
 
 /// Messages of Lua start with the place, which is printed apart here.
 std::string without_place(const std::string& message, const std::string& path, int line) {

@@ -29,6 +29,9 @@ void add_version(CLI::App& app, Action& action);
 /// the script's options for its own.
 void add_exec(CLI::App& app, Action& action, const std::vector<std::string>& script_arguments);
 
+/// The text of a script. Throws FileError where there is no such file, or it is a folder.
+std::string read_source(const std::string& path);
+
 /// "; did you mean \"z\"?" for the candidate that is nearest to `word`; empty where none is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 

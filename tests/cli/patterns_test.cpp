@@ -52,10 +52,12 @@ TEST_CASE("T27 T33: keep the first, the last or the worst errors of a full recor
   check_pattern("keep_what_matters");
 }
 
-TEST_CASE("T33: every program of examples/patterns has its test here") {
+TEST_CASE("T33: every program of examples/patterns has its test here, and stands in docs/policy-library.md") {
   const std::string tests = read_bytes(TRIAGE_SOURCE_DIR "/tests/cli/patterns_test.cpp");
+  const std::string page = read_bytes(TRIAGE_SOURCE_DIR "/docs/policy-library.md");
   for (const auto& entry : fs::directory_iterator(folder)) {
     CAPTURE(entry.path().string());
+    CHECK(page.find("| `" + entry.path().filename().string() + "` |") != std::string::npos);
     CHECK(tests.find("check_pattern(\"" + entry.path().stem().string() + "\")") != std::string::npos);
   }
 }

@@ -125,7 +125,8 @@ TEST_CASE(
 }
 
 TEST_CASE("docs/policy-library.md lists every policy of the library, with its inputs, outputs and params") {
-  const std::string page = read(root / "docs" / "policy-library.md");
+  std::string page = read(root / "docs" / "policy-library.md");
+  page.resize(page.find("\n## "));
   size_t rows = 0;
   for (const fs::path& path : library()) {
     CAPTURE(path.string());

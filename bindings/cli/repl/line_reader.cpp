@@ -93,6 +93,10 @@ struct LineReader::Terminal {
   static unsigned char complete_word(EditLine* editor, int) {
     const LineInfo* const line = ::el_line(editor);
     const std::string typed(line->buffer, line->cursor);
+    if (typed.find_first_not_of(' ') == std::string::npos) {  // nothing to complete: an indentation
+      ::el_insertstr(editor, "  ");
+      return CC_REFRESH;
+    }
     const std::vector<std::string> words = of(editor).complete(typed);
     if (words.empty()) return CC_REFRESH_BEEP;
     const std::string start = common_start(words);

@@ -2,6 +2,7 @@
 #include <triage/version.h>
 
 #include <csignal>
+#include <optional>
 #include <string>
 
 #include "bindings/cli/command.h"
@@ -62,8 +63,11 @@ int repl() {
   lua::Session session;
   LineReader reader([&](const std::string& line) { return session.complete(line); });
   const bool terminal = reader.on_terminal();
-  StopOnInterrupt stop(session);
-  if (terminal) greet();
+  std::optional<StopOnInterrupt> stop;  // where nobody types, Ctrl-C ends the program as it does others
+  if (terminal) {
+    stop.emplace(session);
+    greet();
+  }
   bool all_well = true;
   std::string chunk;
   while (auto line = reader.read(chunk.empty() ? "> " : ">> ")) {

@@ -1,13 +1,12 @@
 #include <fmt/format.h>
-#include <triage/backend.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 
+#include "bindings/cli/call.h"
 #include "bindings/cli/command.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/cli/testing/report.h"
@@ -26,21 +25,13 @@ struct Options {
   bool full_coverage = false, json = false;
 };
 
-/// Whatever stands in a file is a test result; only that there is no such file is wrong use.
-std::string read_source(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string source{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || !file.is_open()) throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
-  return source;
-}
-
 /// Folders with all below them, in the order of their names.
 std::vector<std::string> policy_files(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     std::error_code ignored;
     if (!fs::is_directory(path, ignored)) {
-      read_source(path);
+      read_source(path);  // a wrong name is wrong use: nothing is tested then
       files.push_back(path);
       continue;
     }
@@ -52,12 +43,6 @@ std::vector<std::string> policy_files(const std::vector<std::string>& paths) {
     files.insert(files.end(), found.begin(), found.end());
   }
   return files;
-}
-
-void check_backend(const std::string& name) {
-  const std::vector<std::string> known = list_backends();
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  throw UsageError(fmt::format("there is no backend \"{}\"{}", name, did_you_mean(name, known)));
 }
 
 TestedFile test_file(const std::string& path, const Options& options) {
