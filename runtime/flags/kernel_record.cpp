@@ -173,9 +173,16 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
   const EmptyRows pushed(after.width, num_slots, slot, how);
   each_block(after, [&](int64_t first, int64_t count) {
     const uint64_t touched = bits_of_touched(before, first, count);
-    if (!touched) return pushed.write(after, first, count);
-    start_rows(after, before.data, first, first + count);
-    for (int64_t row = first; row < first + count; ++row) push_slot(after[row], num_slots, slot, how);
+    if (std::popcount(touched) > BLOCK / 4) {  // few rows are empty: all are as quickly walked over
+      start_rows(after, before.data, first, first + count);
+      for (int64_t row = first; row < first + count; ++row) push_slot(after[row], num_slots, slot, how);
+      return;
+    }
+    pushed.write(after, first, count);
+    each_row(touched, first, [&](int64_t row) {
+      std::memcpy(after[row], before[row], after.bytes());
+      push_slot(after[row], num_slots, slot, how);
+    });
   });
   return result;
 }
