@@ -12,8 +12,8 @@ namespace triage::flags {
 namespace {
 
 // One type an operator, to make templates of.
-#define TRIAGE_NAMED(known, function, schema) \
-  struct function##_operator {                \
+#define TRIAGE_NAMED(known, function, schema)  \
+  struct function##_operator {                 \
     static constexpr const char* name = known; \
   };
 TRIAGE_FLAGS_OPERATORS(TRIAGE_NAMED)

@@ -84,7 +84,10 @@ const std::map<std::string, Operation> OPERATIONS = {
     {"new", [](const Records& r) { return err::new_(r.data); }},
     {"push(where)", [](const Records& r) { return err::push(r.first, err::nan, 3, {.where = r.mask}); }},
     {"push(codes)", [](const Records& r) { return err::push(r.first, r.codes, 3); }},
-    {"merge", [](const Records& r) { return err::merge({r.first, r.second}); }},
+    {"merge",
+     [](const Records& r) {
+       return err::merge({r.first, r.second});
+     }},
     {"is_ok", [](const Records& r) { return err::is_ok(r.first); }},
     {"has_code", [](const Records& r) { return err::has_code(r.first, err::nan); }},
     {"count_errors", [](const Records& r) { return err::count_errors(r.first); }},

@@ -66,7 +66,10 @@ std::vector<Call> calls_on(const Tensor& z, const Tensor& f, const Tensor& other
           {"push(where)", [=] { return err::push(f, err::saturated, 3, where); }},
           {"push(codes)", [=] { return err::push(f, codes, 3); }},
           {"push_scalar", [=] { return err::push_scalar(f, err::saturated, 3); }},
-          {"merge", [=] { return err::merge({f, other}); }},
+          {"merge",
+           [=] {
+             return err::merge({f, other});
+           }},
           {"clear", [=] { return err::clear(f, err::nan); }},
           {"is_ok", [=] { return err::is_ok(f); }},
           {"is_err", [=] { return err::is_err(f); }},

@@ -63,8 +63,7 @@ TEST_CASE("T05 T06 T07 T26: the edges of blocks, for all widths and fillings") {
   const auto all = policies();
   for (int64_t slots : {1, 3, 4, 5, 8, 13, 16, 17, 33, 66}) {
     for (int64_t samples : {0, 1, 8, 9, 63, 64, 65, 130}) {
-      for (auto filled :
-           {Filled::none, Filled::last_row, Filled::some_rows, Filled::all_rows, Filled::full_rows}) {
+      for (auto filled : {Filled::none, Filled::last_row, Filled::some_rows, Filled::all_rows, Filled::full_rows}) {
         const auto config = make_config(slots, CARRIERS[round % CARRIERS.size()], all[round * 7 % all.size()]);
         ++round;
         CAPTURE(slots);
@@ -93,7 +92,8 @@ TEST_CASE("T05 T27: the default policy at the edges of its quick way") {
     for (auto carrier : CARRIERS) {
       const auto config = make_config(slots, carrier);
       const auto f = flags_of(rows, config);
-      for (int64_t severity : {1, 2, 3}) check_same("push.scalar", {f, 1, 1, severity, slots, config.accumulation.packed()});
+      for (int64_t severity : {1, 2, 3})
+        check_same("push.scalar", {f, 1, 1, severity, slots, config.accumulation.packed()});
     }
   }
 }
