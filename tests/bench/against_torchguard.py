@@ -182,11 +182,11 @@ def markdown_row(row):
         digits = 1 if row[candidate]["us"] >= 10 else 2
         return f"{row[candidate]['us']:.{digits}f} ± {row[candidate]['spread_us']:.{digits}f}"
 
-    def ratio(above, below, digits):
-        return f"{row[above]['us'] / row[below]['us']:.{digits}f}" if above in row and below in row else ""
+    def ratio(above, below):
+        return f"{row[above]['us'] / row[below]['us']:.3g}" if above in row and below in row else ""
 
     return (f"| {row['work']} | {row['shape']} | {cell('triage')} | {cell('eager')} | {cell('inductor')} | "
-            f"{ratio('eager', 'triage', 0)} | {ratio('inductor', 'triage', 0)} | {ratio('triage', 'read', 2)} |")
+            f"{ratio('eager', 'triage')} | {ratio('inductor', 'triage')} | {ratio('triage', 'read')} |")
 
 
 def machine():

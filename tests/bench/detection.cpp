@@ -111,7 +111,29 @@ void flags_table() {
   }
 }
 
+// The table of TorchGuard's README: records of several widths for 32 samples, and detection in (32, 512) data as its `push`.
+void slots_table() {
+  std::printf("\nOperations by the slots of a record, 32 samples, us\n%-6s %9s %9s %9s %9s\n", "slots", "new", "push",
+              "merge(2)", "is_ok");
+  at::NoGradGuard no_grad;
+  const auto z = noise({32, 512}, at::kFloat);
+  for (const int64_t slots : {4, 16, 64, 256}) {
+    ErrorConfig config;
+    config.num_slots = slots;
+    const auto f = flag_nan(z, 1, {}, {config}), other = flag_inf(z, 2, {}, {config});
+    const auto timing = measure({[&] { benchmark::DoNotOptimize(err::new_(z, {config})); },
+                                 [&] { benchmark::DoNotOptimize(flag_nan(z, 3, f, {config})); },
+                                 [&] {
+                                   benchmark::DoNotOptimize(err::merge({f, other}, {config}));
+                                 },
+                                 [&] { benchmark::DoNotOptimize(err::is_ok(f)); }});
+    std::printf("%-6ld %9.2f %9.2f %9.2f %9.2f\n", slots, timing.micros[0], timing.micros[1], timing.micros[2],
+                timing.micros[3]);
+  }
+}
+
 const Table detection("detection", detection_table);
+const Table slots_of_records("slots", slots_table);
 const Table flags_operations("flags", flags_table);
 
 void detect(benchmark::State& state) {
