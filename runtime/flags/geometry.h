@@ -5,7 +5,6 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-#include <vector>
 
 namespace triage::flags::cpu {
 
@@ -49,7 +48,7 @@ struct Geometry {
   template <class Visit>
   void each_offset(size_t from, Visit visit) const {
     if (from == dims.size()) return visit(0);
-    std::vector<int64_t> index(dims.size(), 0);
+    c10::SmallVector<int64_t, 8> index(dims.size(), 0);
     for (int64_t offset = 0;;) {
       visit(offset);
       size_t d = from;

@@ -10,8 +10,10 @@
 #endif
 #if defined(__GNUC__)
 #define TRIAGE_INLINE inline __attribute__((always_inline))
+#define TRIAGE_INLINE_LAMBDA __attribute__((always_inline))
 #else
 #define TRIAGE_INLINE inline
+#define TRIAGE_INLINE_LAMBDA
 #endif
 
 namespace triage::flags::cpu {

@@ -101,7 +101,7 @@ Tensor detected(const Tensor& z, const Geometry& shape, size_t element, const Ma
   const Rows rows(result);
   const uint16_t* source = flags ? Rows(from).data : nullptr;
   const int64_t row_bytes = shape.row_elements() * static_cast<int64_t>(element) + static_cast<int64_t>(rows.bytes());
-  at::parallel_for(0, rows.count, rows_per_task(row_bytes), [&](int64_t begin, int64_t end) {
+  in_parallel(rows.count, static_cast<size_t>(row_bytes), [&](int64_t begin, int64_t end) {
     start_rows(rows, source, begin, end);
     if (!shape.empty) mark(rows, begin, end);
   });

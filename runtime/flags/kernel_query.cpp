@@ -21,8 +21,8 @@ Tensor ask(const Tensor& flags, const Question& question) {
   const AskRecords<Question, Answer> loop{question};
   auto* out = static_cast<Answer*>(result.data_ptr());
   const auto* slots = static_cast<const uint16_t*>(rows.data);
-  at::parallel_for(0, rows.count, rows_per_task(static_cast<int64_t>(rows.bytes())),
-                   [&](int64_t begin, int64_t end) { on_this_machine(loop, slots, rows.width, begin, end, out); });
+  in_parallel(rows.count, rows.bytes(),
+              [&](int64_t begin, int64_t end) { on_this_machine(loop, slots, rows.width, begin, end, out); });
   return result;
 }
 
@@ -31,7 +31,7 @@ bool any_error(const Tensor& flags) {
   const auto from = flags.contiguous();
   const Rows rows(from);
   std::atomic<bool> found{false};
-  at::parallel_for(0, rows.count, rows_per_task(static_cast<int64_t>(rows.bytes())), [&](int64_t begin, int64_t end) {
+  in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
     const int64_t stretch = rows_in_stretch(rows);
     for (int64_t first = begin; first < end && !found.load(std::memory_order_relaxed); first += stretch) {
       if (any_live(rows, first, std::min(first + stretch, end))) found.store(true, std::memory_order_relaxed);
@@ -52,7 +52,7 @@ Tensor slot_field(const Tensor& flags, int64_t index, int64_t shift, int64_t mas
   const Rows rows(from);
   auto result = answers_for<Answer>(from);
   auto* out = static_cast<Answer*>(result.data_ptr());
-  at::parallel_for(0, rows.count, rows_per_task(static_cast<int64_t>(rows.bytes())), [&](int64_t begin, int64_t end) {
+  in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) out[row] = static_cast<Answer>(rows[row][index] >> shift & mask);
   });
   return result;

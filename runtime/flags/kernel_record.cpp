@@ -33,12 +33,15 @@ uint64_t bits_of_nonzero(const T* values, int64_t step, int64_t count) {
 struct TouchedRows {
   template <int bytes>
   TRIAGE_INLINE uint64_t run(const uint16_t* slots, int64_t width, int64_t count) const {
-    const loops::Dense<HasAny> scan{};
+    const auto any_in = [=](int64_t first, int64_t last) TRIAGE_INLINE_LAMBDA {
+      const auto* pairs = reinterpret_cast<const uint32_t*>(slots + first * width);
+      return loops::Dense<HasAny>{}.template run<bytes>(pairs, (last - first) * width / 2) != 0;
+    };
     uint64_t bits = 0;
+    if (!any_in(0, count)) return bits;
     for (int64_t first = 0; first < count; first += GROUP) {
       const int64_t last = std::min(first + GROUP, count);
-      const auto* pairs = reinterpret_cast<const uint32_t*>(slots + first * width);
-      if (!scan.template run<bytes>(pairs, (last - first) * width / 2)) continue;
+      if (!any_in(first, last)) continue;
       for (int64_t row = first; row < last; ++row) {
         uint64_t any = 0;
         each_word(slots + row * width, width, [&](int64_t, uint64_t word) {
@@ -64,7 +67,7 @@ void each_row(uint64_t bits, int64_t first, Change change) {
 // Calls block(first, count) for the blocks of the rows of `rows`, on several threads where there are many.
 template <class Block>
 void each_block(const Rows& rows, Block block) {
-  at::parallel_for(0, rows.count, rows_per_task(static_cast<int64_t>(rows.bytes())), [&](int64_t begin, int64_t end) {
+  in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += BLOCK) block(first, std::min(BLOCK, end - first));
   });
 }
@@ -85,12 +88,12 @@ Tensor changed_rows(const Tensor& flags, Pick pick, Change change) {
 
 // What one push makes of empty rows, made once where rows are small: then a block of them is one copy.
 struct EmptyRows {
-  EmptyRows(int64_t width, int64_t num_slots, uint16_t slot, const Recording& how)
-      : small(width * BLOCK <= MOST_SLOTS) {
-    push_slot(&first_slot, std::min<int64_t>(num_slots, 1), slot, how);
+  EmptyRows(const Rows& rows, uint16_t slot, const Recording& how) : small(rows.width * BLOCK <= MOST_SLOTS) {
+    push_slot(&first_slot, 1, slot, how);
     if (!small) return;
-    std::fill_n(slots, width * BLOCK, uint16_t{0});
-    for (int64_t row = 0; row < BLOCK; ++row) slots[row * width] = first_slot;
+    const int64_t count = std::min(BLOCK, rows.count);
+    std::fill_n(slots, rows.width * count, uint16_t{0});
+    for (int64_t row = 0; row < count; ++row) slots[row * rows.width] = first_slot;
   }
   void write(const Rows& rows, int64_t first, int64_t count) const {
     if (small) {
@@ -171,12 +174,19 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows before(from), after(result);
-  const EmptyRows pushed(after.width, num_slots, slot, how);
+  const EmptyRows pushed(after, slot, how);
   each_block(after, [&](int64_t first, int64_t count) {
     const uint64_t touched = bits_of_touched(before, first, count);
-    if (!touched) return pushed.write(after, first, count);
-    start_rows(after, before.data, first, first + count);
-    for (int64_t row = first; row < first + count; ++row) push_slot(after[row], num_slots, slot, how);
+    if (std::popcount(touched) > BLOCK / 4) {  // few rows are empty: all are as quickly walked over
+      start_rows(after, before.data, first, first + count);
+      for (int64_t row = first; row < first + count; ++row) push_slot(after[row], num_slots, slot, how);
+      return;
+    }
+    pushed.write(after, first, count);
+    each_row(touched, first, [&](int64_t row) {
+      std::memcpy(after[row], before[row], after.bytes());
+      push_slot(after[row], num_slots, slot, how);
+    });
   });
   return result;
 }

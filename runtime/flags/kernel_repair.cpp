@@ -72,7 +72,7 @@ Tensor copy_rows(const Tensor& z, Replaced replaced, Other other) {
   auto result = at::empty(z.sizes(), z.options());
   const Data to(result);
   const Data from(z);
-  at::parallel_for(0, to.rows, rows_per_task(2 * static_cast<int64_t>(to.row_bytes)), [&](int64_t begin, int64_t end) {
+  in_parallel(to.rows, 2 * to.row_bytes, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end;) {
       if (replaced(row)) {
         other(to[row], row);

@@ -101,10 +101,37 @@ inline void push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const Re
   if (key(slot) > key(slots[weakest])) slots[weakest] = slot;
 }
 
+/// The usual case, without branches: all entries are in the first word, which holds a duplicate or an empty slot. Says whether
+/// it was that case; else nothing was done.
+inline bool push_into_first_word(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+  if (count < 4 || (how.priority == Priority::chrono && how.keep_last)) return false;
+  uint64_t rest = 0;
+  if (how.dedupe) {
+    each_word(slots + 4, count - 4, [&](int64_t, uint64_t more) {
+      rest |= more;
+      return true;
+    });
+  }
+  uint64_t word = four_slots(slots, 4);
+  const uint64_t live = live_lanes(word);
+  const uint64_t free = live ^ EACH_SLOT;
+  const uint64_t compared = EACH_SLOT * how.mask, wanted = EACH_SLOT * static_cast<uint16_t>(slot & how.mask);
+  const uint64_t duplicates = how.dedupe ? zero_lanes((word & compared) ^ wanted) & live : 0;
+  const uint64_t candidates = duplicates ? duplicates : free;
+  if (rest || !candidates) return false;
+  const int shift = std::countr_zero(candidates);
+  const bool worse = (slot & SEVERITY_MASK) > (word >> shift & SEVERITY_MASK);  // than an empty slot, whatever it is
+  const uint64_t replaced = (word & ~(uint64_t{SLOT_MASK} << shift)) | uint64_t{slot} << shift;
+  word = worse ? replaced : word;
+  store_four(slots, word, 4);
+  return true;
+}
+
 /// Records `slot` in a row of `count` slots, in place. A slot of code 0 or severity 0 is not recorded. One walk over the row
 /// finds the first entry that `slot` duplicates, and the first empty slot.
 inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
   if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return;
+  if (push_into_first_word(slots, count, slot, how)) return;
   const uint64_t compared = EACH_SLOT * how.mask;
   const uint64_t wanted = EACH_SLOT * static_cast<uint16_t>(slot & how.mask);
   int64_t empty = -1, known = -1;

@@ -2,10 +2,13 @@
 // bench_triage --table=NAME     prints one
 // bench_triage --threads=N      the same on N threads (default 1)
 // bench_triage --benchmark_...  runs the Google Benchmarks instead
+// bench_triage --version        prints which triage and which LibTorch
 #include "table.h"
 
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
+#include <torch/version.h>
+#include <triage/version.h>
 
 #include <algorithm>
 #include <chrono>
@@ -81,6 +84,10 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (!std::strncmp(argv[i], "--table=", 8)) wanted = argv[i] + 8;
     if (!std::strncmp(argv[i], "--threads=", 10)) threads = std::max(1, std::atoi(argv[i] + 10));
+    if (!std::strcmp(argv[i], "--version")) {
+      std::printf("triage %s on LibTorch %s\n", TRIAGE_VERSION, TORCH_VERSION);
+      return 0;
+    }
     google = google || !std::strncmp(argv[i], "--benchmark", 11);
   }
   at::set_num_threads(threads);

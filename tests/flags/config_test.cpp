@@ -161,4 +161,24 @@ TEST_CASE("T25 T30: the config may be read while it is set") {
   CHECK(consistent);
 }
 
+TEST_CASE("T29: the transposed layout is a setting that changes no bit and no memory") {
+  ErrorConfig plain, transposed;
+  transposed.use_transposed_layout = true;
+  transposed.transpose_threshold = 10;
+  REQUIRE(transposed.should_transpose(33));
+  const auto z = at::log(at::randn({33, 5}));  // NaN for negative numbers
+  const auto made = [&](const ErrorConfig& config) {
+    PushOptions where;
+    where.where = at::arange(33) % 3 == 0;
+    where.config = config;
+    const auto f = flag_nan(z, 1, {}, {config});
+    return err::merge({err::push(f, err::saturated, 2, where), err::from_code(err::inf, 3, 33, {at::kCPU, {}, config})},
+                      {config});
+  };
+  const auto f = made(transposed);
+  CHECK(same_bits(f, made(plain)));
+  CHECK(f.is_contiguous());
+  CHECK(flags::repr(f) == flags::repr(made(plain)));
+}
+
 }  // namespace triage::test

@@ -25,8 +25,8 @@ struct ErrorConfig {
   AccumulationConfig accumulation = {};
   int64_t default_severity = err::error;  ///< of codes given as a tensor; 1..3
   bool strict_validation = false;         ///< a malformed flags tensor raises instead of warning
-  bool use_transposed_layout = false;
-  int64_t transpose_threshold = 10000;
+  bool use_transposed_layout = false;     ///< TorchGuard's; changes neither results nor memory (docs/performance.md)
+  int64_t transpose_threshold = 10000;    ///< what should_transpose compares with
   friend bool operator==(const ErrorConfig&, const ErrorConfig&) = default;
 
   int64_t slots_per_word() const noexcept { return word_bits() / SLOT_BITS; }

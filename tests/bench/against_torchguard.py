@@ -1,0 +1,241 @@
+"""Times TorchGuard 1.0.4, eager and under torch.compile, and triage, at the same work in the same run.
+
+    ./dev bench --torchguard [--quick] [--only REGEX] [--write PAGE] [--json FILE]
+
+Each line is one piece of work at one shape. For policies `read` is what torch.sum of the data takes. In every round each
+candidate runs in turn, on one thread; figures are processor time, which other programs on the machine disturb least: the median
+over the rounds and, after ±, half the distance between the quartiles. triage is timed by its own program
+(tests/bench/torchguard_work.cpp), one process a round.
+"""
+import argparse
+import datetime
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+import types
+import warnings
+
+import torch
+
+LOCATION = 7
+SHAPES = [(32, 512), (256, 1024), (4096, 1024)]
+BATCHES = [32, 4096]
+BEGIN, END = "<!-- torchguard: begin -->", "<!-- torchguard: end -->"
+
+
+def load_torchguard():
+    """`import torchguard` fails in 1.0.4: modules beside its package `src` shadow what they re-export. Its packages load
+    under a parent that runs none of them."""
+    found = importlib.util.find_spec("torchguard")
+    if found is None:
+        sys.exit("torchguard is not installed for this Python; pip install --no-deps torchguard==1.0.4")
+    parent = types.ModuleType("torchguard")
+    parent.__path__ = list(found.submodule_search_locations)
+    sys.modules["torchguard"] = parent
+    helpers = importlib.import_module("torchguard.src.err.helpers")
+    control = importlib.import_module("torchguard.src.control")
+    return types.SimpleNamespace(err=importlib.import_module("torchguard.src.err").err, fix=helpers.fix, push=helpers.push,
+                                 flag_nan=helpers.flag_nan, flag_nan_and_inf=helpers.flag_nan_and_inf,
+                                 IF=control.IF, IS=control.IS)
+
+
+def policies(tg):
+    """As someone who has TorchGuard would write them."""
+    err = tg.err
+
+    def flag_nan(x):
+        return tg.flag_nan(x, LOCATION)
+
+    def flag_nan_and_inf(x):
+        return tg.flag_nan_and_inf(x, LOCATION)
+
+    def detect_repair(x):
+        return tg.fix(x, tg.flag_nan_and_inf(x, LOCATION), LOCATION, fallback=0.0)
+
+    def zscore_clip(x):
+        f = tg.flag_nan_and_inf(x, LOCATION)
+        x = torch.where(err.is_err(f).unsqueeze(1), torch.zeros_like(x), x)
+        mean, limit = x.mean(-1, keepdim=True), 3 * (x.std(-1, keepdim=True) + 1e-6)
+        far = (x - mean).abs() > limit
+        f = tg.push(f, err.VALUE_CLAMPED, LOCATION, where=far.any(-1))
+        return torch.where(far, mean + limit * torch.sign(x - mean), x), f
+
+    def softmax_repair(x):
+        f = tg.flag_nan_and_inf(x, LOCATION)
+        p = x.softmax(-1)
+        return torch.where(err.is_err(f).unsqueeze(1), torch.full_like(p, 1 / x.shape[1]), p), f
+
+    def branch(x):
+        f = tg.flag_nan_and_inf(x, LOCATION)
+        clipped = torch.nan_to_num(x, 0.0, 1e4, -1e4).clamp(-10, 10)
+        y = torch.where(err.has_inf(f).unsqueeze(1), clipped, torch.tanh(x))
+        return torch.where(err.has_nan(f).unsqueeze(1), torch.zeros_like(x), y), f
+
+    return [flag_nan, flag_nan_and_inf, detect_repair, zscore_clip, softmax_repair, branch]
+
+
+def operations(tg, rows):
+    err = tg.err
+    x, mask = torch.randn(rows, 8), torch.rand(rows) < 0.2
+    empty, codes = err.new(x), mask.to(torch.int64)
+    first = tg.push(empty, err.NAN, 3, where=mask)
+    second = tg.push(empty, err.INF, 4, where=~mask)
+    return {"new": (lambda x: err.new(x), (x,)),
+            "push(where)": (lambda f, m: tg.push(f, err.NAN, 3, where=m), (first, mask)),
+            "push(codes)": (lambda f, c: err.push(f, c, 3), (first, codes)),
+            "merge": (lambda a, b: err.merge(a, b), (first, second)),
+            "is_ok": (lambda f: err.is_ok(f), (first,)),
+            "has_code": (lambda f: err.has_code(f, err.NAN), (first,)),
+            "count_errors": (lambda f: err.count_errors(f), (first,))}
+
+
+def noise(rows, columns):
+    """Of which about five rows hold a NaN or an infinity."""
+    bad = [float("nan"), float("inf"), float("-inf")]
+    x = torch.randn(rows, columns)
+    for row in range(0, rows, max(1, rows // 5)):
+        x[row, row * 7 % columns] = bad[row % 3]
+    return x
+
+
+def micros(function, arguments, seconds):
+    """Processor time of one call, over calls that take about so many seconds together."""
+    function(*arguments)
+    start = time.thread_time()
+    function(*arguments)
+    once = max(time.thread_time() - start, 1e-7)
+    calls = max(1, min(5000, int(seconds / once)))
+    start = time.thread_time()
+    for _ in range(calls):
+        function(*arguments)
+    return (time.thread_time() - start) / calls * 1e6
+
+
+class Bench:
+    def __init__(self, options):
+        self.options, self.rows, self.triage_version = options, [], ""
+
+    def triage(self, name):
+        done = subprocess.run([self.options.program, f"--benchmark_filter=^torchguard/{re.escape(name)}$",
+                               "--benchmark_format=json", f"--benchmark_min_time={self.options.seconds}"],
+                              capture_output=True, text=True, check=True)
+        results = json.loads(done.stdout)["benchmarks"]
+        if len(results) != 1:
+            sys.exit(f"{self.options.program} has no benchmark torchguard/{name}")
+        return results[0]["cpu_time"] / {"ns": 1e3, "us": 1, "ms": 1e-3}[results[0]["time_unit"]]
+
+    def compare(self, work, shape, function, arguments, read=None):
+        name = f"{work}/{shape}"
+        if not re.search(self.options.only, name):
+            return
+        candidates = {"triage": lambda: self.triage(name)}
+        if read:
+            candidates["read"] = lambda: micros(read, (), self.options.seconds)
+        candidates["eager"] = lambda: micros(function, arguments, self.options.seconds)
+        row = {"work": work, "shape": shape}
+        if not self.options.quick:
+            torch._dynamo.reset()
+            compiled = torch.compile(function, fullgraph=True, dynamic=False)
+            start = time.perf_counter()
+            compiled(*arguments)
+            row["compile_s"] = time.perf_counter() - start
+            candidates["inductor"] = lambda: micros(compiled, arguments, self.options.seconds)
+        times = {candidate: [] for candidate in candidates}
+        for _ in range(self.options.rounds):
+            for candidate, run in candidates.items():
+                times[candidate].append(run())
+        for candidate, values in times.items():
+            quartiles = statistics.quantiles(values, n=4)
+            row[candidate] = {"us": statistics.median(values), "spread_us": (quartiles[2] - quartiles[0]) / 2, "rounds": values}
+        self.rows.append(row)
+        print(markdown_row(row), flush=True)
+
+    def run(self):
+        tg = load_torchguard()
+        print(markdown_head(), flush=True)
+        with torch.no_grad():
+            for policy in policies(tg):
+                for rows, columns in SHAPES:
+                    x = noise(rows, columns)
+                    self.compare(policy.__name__, f"{rows}x{columns}", policy, (x,), read=x.sum)
+            for rows in BATCHES:
+                for name, (function, arguments) in operations(tg, rows).items():
+                    self.compare(name, str(rows), function, arguments)
+
+
+def markdown_head():
+    return ("| work | shape | triage, µs | TorchGuard eager, µs | inductor, µs | eager / triage | inductor / triage | triage / read |\n"
+            "|---|---|---|---|---|---|---|---|")
+
+
+def markdown_row(row):
+    def cell(candidate):
+        if candidate not in row:
+            return ""
+        digits = 1 if row[candidate]["us"] >= 10 else 2
+        return f"{row[candidate]['us']:.{digits}f} ± {row[candidate]['spread_us']:.{digits}f}"
+
+    def ratio(above, below):
+        return f"{row[above]['us'] / row[below]['us']:.3g}" if above in row and below in row else ""
+
+    return (f"| {row['work']} | {row['shape']} | {cell('triage')} | {cell('eager')} | {cell('inductor')} | "
+            f"{ratio('eager', 'triage')} | {ratio('inductor', 'triage')} | {ratio('triage', 'read')} |")
+
+
+def machine():
+    model = platform.processor() or platform.machine()
+    with open("/proc/cpuinfo") as lines:
+        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+    return {"cpu": model, "cores": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version(),
+            "torch": torch.__version__, "threads": torch.get_num_threads(),
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
+
+
+def write_page(page, bench, about):
+    """Replaces what stands between the two marks."""
+    with open(page) as file:
+        text = file.read()
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    table = "\n".join([markdown_head(), *map(markdown_row, bench.rows)])
+    head = (f"{about['date']}, {about['cpu']}, {about['cores']} cores, one thread. TorchGuard 1.0.4 on PyTorch {about['torch']}, "
+            f"Python {about['python']}; {about['triage']}. The load of the machine was {about['load_before']:.1f} when the run began "
+            f"and {about['load']:.1f} when it ended. Processor time, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
+    with open(page, "w") as file:
+        file.write(f"{before}{BEGIN}\n{head}\n\n{table}\n{END}{after}")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--program", required=True, help="bench_triage (./dev fills it in)")
+    arguments.add_argument("--quick", action="store_true", help="three short rounds, without torch.compile")
+    arguments.add_argument("--only", default="", metavar="REGEX", help="of names such as merge/4096")
+    arguments.add_argument("--rounds", type=int, help="default 7, with --quick 3")
+    arguments.add_argument("--write", metavar="PAGE", help="puts the table into this page, between its two marks")
+    arguments.add_argument("--json", metavar="FILE")
+    options = arguments.parse_args()
+    options.rounds = max(2, options.rounds or (3 if options.quick else 7))
+    options.seconds = 0.02 if options.quick else 0.05
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    load_before = os.getloadavg()[0]
+    bench = Bench(options)
+    bench.run()
+    version = subprocess.run([options.program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    about = {**machine(), "load_before": load_before, "rounds": options.rounds, "triage": version}
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"about": about, "rows": bench.rows}, file, indent=1)
+    if options.write:
+        write_page(options.write, bench, about)
+
+
+if __name__ == "__main__":
+    main()
