@@ -1,7 +1,7 @@
 #include "runtime/capture/compiled.h"
 
-#include "runtime/capture/branch_guard.h"
 #include "runtime/backends/deadline.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ops/ones.h>

@@ -251,7 +251,7 @@ function Module:requires_grad_(on)
   check_self(self, "requires_grad_")
   core.break_graph("`requires_grad_` of a module changes its parameters", "Call it before the compiled code.")
   for _, parameter in ipairs(Module.parameters(self)) do
-    parameter:requires_grad_(on == nil or on)
+    core.set_requires_grad(parameter, on == nil or on == true)
   end
   return self
 end
@@ -260,7 +260,7 @@ function Module:zero_grad()
   check_self(self, "zero_grad")
   core.break_graph("`zero_grad` drops gradients", "Call it outside of the compiled code.")
   for _, parameter in ipairs(Module.parameters(self)) do
-    parameter.grad = nil
+    core.drop_grad(parameter)
   end
 end
 
@@ -444,12 +444,20 @@ function nn.Parameter(tensor, options)
   options = arguments.options("nn.Parameter", options, parameter_options)
   core.break_graph("`nn.Parameter` makes a parameter", "Make it before the compiled code.")
   local parameter = arguments.tensor("nn.Parameter", "tensor", tensor):detach()
-  parameter:requires_grad_(options.requires_grad ~= false)
+  core.set_requires_grad(parameter, options.requires_grad ~= false)
   kinds[parameter] = "parameter"
   return parameter
 end
 
 -- TorchScript modules (trusted scripts only)
+
+local script_of = core.script_of
+
+--- The TorchScript module behind a module of nn.load, or behind a bare one.
+function core.script_of(value)
+  local state = type(value) == "table" and states[value]
+  return state and state.script or script_of(value)
+end
 
 local Script = setmetatable({}, {__index = Module})
 

@@ -110,8 +110,16 @@ TEST_CASE("T01 T32: policies in one region agree with the interpreter at every b
 TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops compute in") {
   const Program elementwise = [](const Tensors& in) {
     const at::Tensor &x = in[0], &y = in[1];
-    return Tensors{x + y,           x * y - x,           x / (y * y + 1),        at::maximum(x, y), x.clamp(-0.5, 0.5),
-                   x.abs().sqrt(),  at::where(x > y, x, y), x.isnan() | y.isinf(), -x,                x.relu() == y};
+    return Tensors{x + y,
+                   x * y - x,
+                   x / (y * y + 1),
+                   at::maximum(x, y),
+                   x.clamp(-0.5, 0.5),
+                   x.abs().sqrt(),
+                   at::where(x > y, x, y),
+                   x.isnan() | y.isinf(),
+                   -x,
+                   x.relu() == y};
   };
   const Program reductions = [](const Tensors& in) {
     const at::Tensor& x = in[0];
@@ -124,7 +132,8 @@ TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops 
   }
   const Program real = [](const Tensors& in) {
     const at::Tensor& x = in[0];
-    return Tensors{x.exp(), (x.abs() + 0.1).log(), x.tanh(), x.sigmoid(), x.std(-1), x.var(-1, false), at::log_softmax(x, -1)};
+    return Tensors{x.exp(),          (x.abs() + 0.1).log(), x.tanh(), x.sigmoid(), x.std(-1),
+                   x.var(-1, false), at::log_softmax(x, -1)};
   };
   for (const auto dtype : {at::kFloat, at::kDouble})
     agrees("transcendental", real, [&](int64_t n) { return Tensors{with_bad_rows({n, 50}, dtype)}; });
@@ -195,7 +204,8 @@ TEST_CASE("a row never depends on its neighbours, the batch, or the threads") {
     poisoned[17].fill_(nan);
     poisoned[40][3] = inf;
     const Tensors after = run(*fused, {poisoned});
-    const Tensors part = run(*fused, {z.slice(0, 5, 8)}), shifted = run(*fused, {at::cat({z.slice(1, 0, 1), z}, 1).slice(1, 1)});
+    const Tensors part = run(*fused, {z.slice(0, 5, 8)}),
+                  shifted = run(*fused, {at::cat({z.slice(1, 0, 1), z}, 1).slice(1, 1)});
     for (int64_t row = 0; row < 64; ++row) {
       for (size_t i = 0; i < clean.size(); ++i) {
         if (row != 17 && row != 40) CHECK(same_bits(clean[i][row], after[i][row]));

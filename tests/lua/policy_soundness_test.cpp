@@ -35,8 +35,8 @@ bool says(const std::string& message, const std::string& text) { return message.
 }  // namespace
 
 TEST_CASE("a graph of before a write to an upvalue is not used after it") {
-  const Policy policy = load(
-      "local k = 1\nreturn function(z) if z:size(0) == 3 then k = k + 1 end return z * 0 + k end");
+  const Policy policy =
+      load("local k = 1\nreturn function(z) if z:size(0) == 3 then k = k + 1 end return z * 0 + k end");
   const auto run = [&](int64_t n) { return first(policy.run({at::zeros({n, 2})})[0]); };
   CHECK(run(2) == 1);
   CHECK(run(3) == 2);
@@ -147,22 +147,21 @@ TEST_CASE("sandbox: the host's autograd state is out of reach") {
 }
 
 TEST_CASE("sandbox: one operator cannot take minutes, or more memory than the budget") {
-  for (const char* line :
-       {"torch.ones({1}):expand({1 << 42}):sum()", "torch.zeros({1}):expand({10000000000}):clone()",
-        "torch.zeros({1}):expand({30000000}):split(1)"}) {
+  for (const char* line : {"torch.ones({1}):expand({1 << 42}):sum()", "torch.zeros({1}):expand({10000000000}):clone()",
+                           "torch.zeros({1}):expand({30000000}):split(1)"}) {
     const Policy policy = load(std::string("return function(z) local _ = ") + line + " return z end");
     CHECK_THROWS_AS(policy.run({at::ones({2})}), triage::LimitError);
   }
   triage::RuntimeOptions options;
   options.limits.tensor_bytes = 100u << 20;
-  const Policy many = load(
-      "return function(z) for i = 1, 150 do local y = torch.ones({2500000}) end return z end", options);
+  const Policy many =
+      load("return function(z) for i = 1, 150 do local y = torch.ones({2500000}) end return z end", options);
   CHECK_THROWS_AS(many.run({at::ones({2})}), triage::LimitError);
 }
 
 TEST_CASE("sandbox: a policy gets its share of the location ids, and no more") {
-  const Policy greedy = load(
-      "return function(z) for i = 1, 1100 do ErrorLocation.register('greedy.' .. i) end return z end");
+  const Policy greedy =
+      load("return function(z) for i = 1, 1100 do ErrorLocation.register('greedy.' .. i) end return z end");
   CHECK_THROWS_AS(greedy.run({at::ones({2})}), triage::LimitError);
   CHECK(triage::ErrorLocation::register_path("after.greedy") != triage::ErrorLocation::UNKNOWN);
 }

@@ -2,8 +2,8 @@
 
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/protected.h"
-#include "runtime/capture/branch_guard.h"
 #include "bindings/lua/tensors/torch.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 

@@ -23,10 +23,16 @@ int note_write(lua_State* L) {
   return 0;
 }
 
-/// core.break_graph(what, hint)
-int break_capture(lua_State* L) {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break(luaL_checkstring(L, 1), luaL_checkstring(L, 2));
+/// core.set_requires_grad(tensor, boolean): of a module's own parameters, which policies may have too.
+int set_requires_grad(lua_State* L) {
+  check_tensor(L, 1).requires_grad_(lua_toboolean(L, 2) != 0);
+  ++context(L).epoch;
+  return 0;
+}
+
+/// core.drop_grad(tensor)
+int drop_grad(lua_State* L) {
+  check_tensor(L, 1).mutable_grad() = at::Tensor();
   return 0;
 }
 
@@ -66,11 +72,10 @@ int copy_data(lua_State* L) {
 
 void open_nn(lua_State* L) {
   push_core(L);
-  static const luaL_Reg functions[] = {{"note_write", guarded<note_write>},
-                                       {"break_graph", guarded<break_capture>},
-                                       {"convert_data", guarded<convert_data>},
-                                       {"copy_data", guarded<copy_data>},
-                                       {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {
+      {"note_write", guarded<note_write>}, {"set_requires_grad", guarded<set_requires_grad>},
+      {"drop_grad", guarded<drop_grad>},   {"convert_data", guarded<convert_data>},
+      {"copy_data", guarded<copy_data>},   {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   add_parameters(L);
   if (!context(L).sandboxed) {

@@ -1,4 +1,5 @@
 // TorchScript modules from files: their tree, for scripts/prelude/nn.lua to wrap, and their calls.
+#include "bindings/lua/flags/script_modules.h"
 #include "bindings/lua/nn/nn.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/convert.h"
@@ -170,6 +171,10 @@ int train_script(lua_State* L) {
 }  // namespace
 
 void add_torch_script(lua_State* L) {
+  set_script_module_at([](lua_State* state, int index) -> const Module* {
+    auto** holder = static_cast<Module**>(luaL_testudata(state, index, script_type));
+    return holder ? *holder : nullptr;
+  });
   luaL_newmetatable(L, script_type);
   lua_pushcfunction(L, guarded<script_gc>);
   lua_setfield(L, -2, "__gc");

@@ -2,6 +2,7 @@
 // their own.
 #include "bindings/lua/tensors/tensor.h"
 
+#include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/indexing.h"
@@ -54,7 +55,10 @@ void count_out(Context& own, TensorBox& box) {
   if (found == own.storages.end()) return;
   if (--found->second.tensors > 0) return;
   // What a recorder holds stays alive until the call ends, whatever Lua has let go.
-  (capture::Recorder::current() ? own.held_bytes : own.tensor_bytes) -= found->second.bytes;
+  if (capture::Recorder::current())
+    own.held_bytes -= found->second.bytes;
+  else
+    own.tensor_bytes -= found->second.bytes;
   own.storages.erase(found);
 }
 

@@ -6,6 +6,7 @@
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/creation.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
 #include <torch/version.h>
