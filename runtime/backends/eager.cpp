@@ -187,7 +187,7 @@ class EagerExecutable final : public Executable {
   at::Tensor result(const Output& output, at::ArrayRef<at::Tensor> inputs, std::vector<c10::IValue>& registers) const {
     c10::IValue& from = registers[output.index - plan_.num_inputs];
     at::Tensor tensor = output.last ? std::move(from).toTensor() : from.toTensor();
-    return output.again || shares_memory(tensor, inputs) ? tensor.clone() : tensor;
+    return shares_memory(tensor, inputs) ? tensor.clone() : tensor;
   }
 
   /// Schemas do not tell all aliases (`type_as`, `reshape`, `dropout` without training), so storages are compared.

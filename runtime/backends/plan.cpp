@@ -156,7 +156,7 @@ class Planner {
       if (auto constant = constants_.find(value); constant != constants_.end())
         plan_.outputs.push_back({Output::From::constant, constant->second});
       else if (value->producer)
-        plan_.outputs.push_back({Output::From::result, registers_.at(value), last.at(value) == i, last.at(value) != i});
+        plan_.outputs.push_back({Output::From::result, registers_.at(value), last.at(value) == i});
       else
         plan_.outputs.push_back({Output::From::input, registers_.at(value)});
     }

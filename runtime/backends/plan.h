@@ -55,9 +55,8 @@ struct StepOrigin {
 struct Output {
   enum class From : uint8_t { input, constant, result };
   From from;
-  uint32_t index;      // input, constant tensor, or register
-  bool last = false;   // nobody else reads the register: move it out
-  bool again = false;  // another output is the same value: equal calls were made one, which is not to be seen
+  uint32_t index;     // input, constant tensor, or register
+  bool last = false;  // nobody else reads the register: move it out
 };
 
 struct Plan {

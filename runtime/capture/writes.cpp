@@ -15,8 +15,8 @@ thread_local ProtectInputs* protecting = nullptr;
 
 /// Operators whose result is a view or a copy depending on how their argument lies in memory.
 bool may_share_memory(const c10::OperatorHandle& op) {
-  static const std::set<std::string> names = {"reshape", "reshape_as",      "contiguous", "flatten",   "ravel",    "to",
-                                              "type_as", "view_as_complex", "pin_memory", "expand_as", "unflatten"};
+  static const std::set<std::string> names = {"reshape", "reshape_as", "contiguous",      "flatten",   "ravel",
+                                              "to",      "type_as",    "view_as_complex", "pin_memory"};
   return names.count(base_name(op)) != 0;
 }
 

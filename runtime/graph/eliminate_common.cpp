@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <triage/graph.h>
+#include <algorithm>
 
 #include <cstring>
 #include <unordered_map>
@@ -81,6 +82,13 @@ void merge_constants(Graph& graph) {
   replace_uses(graph, replacements);
 }
 
+/// Two outputs that were made apart must not come to share their memory.
+bool is_output(const Graph& graph, const Node& node) {
+  return std::any_of(graph.outputs().begin(), graph.outputs().end(), [&](const Value* output) {
+    return std::find(node.results.begin(), node.results.end(), output) != node.results.end();
+  });
+}
+
 }  // namespace
 
 void eliminate_common(Graph& graph) {
@@ -94,6 +102,7 @@ void eliminate_common(Graph& graph) {
     if (is_random(node->op) || is_effect(node->op) || writes(node->op) || is_uninitialized(node->op)) continue;
     auto [first, fresh] = seen.emplace(key_of(*node), node.get());
     if (fresh || first->second->results.size() != node->results.size()) continue;
+    if (is_output(graph, *node) && is_output(graph, *first->second)) continue;
     for (size_t i = 0; i < node->results.size(); ++i) replacements[node->results[i]] = first->second->results[i];
   }
   replace_uses(graph, replacements);

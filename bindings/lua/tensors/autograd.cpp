@@ -197,8 +197,12 @@ void touch_autograd(lua_State* L, const std::string& what) {
     throw std::invalid_argument(what +
                                 " is not for policies: gradients belong to the host; it calls autograd on what the "
                                 "policy returns, and passes gradients as inputs");
+  break_for_autograd(what);
+}
+
+void break_for_autograd(const std::string& what) {
   if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break(what + " changes what autograd keeps", "Do it on the results, outside of the compiled code.");
+    recorder->graph_break(what + " changes what autograd keeps", "Do it outside of the compiled code.");
 }
 
 void add_autograd(lua_State* L) {

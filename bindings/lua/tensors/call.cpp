@@ -103,7 +103,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   } catch (const c10::Error& error) {
     throw std::runtime_error(name + ": " + error.what_without_backtrace());
   }
-  if (binding.requires_grad) touch_autograd(L, "`requires_grad` of a new tensor");
+  if (binding.requires_grad) break_for_autograd("`requires_grad` of a new tensor");
   if (binding.requires_grad)
     for (const c10::IValue& value : stack)
       if (value.isTensor()) value.toTensor().requires_grad_(true);

@@ -160,7 +160,7 @@ int create_tensor(lua_State* L) {
     if (auto* recorder = capture::Recorder::current()) recorder->add_literal(tensor);
   }
   if (options.requires_grad) {
-    touch_autograd(L, "`requires_grad` of a new tensor");
+    break_for_autograd("`requires_grad` of a new tensor");
     tensor.requires_grad_(true);
   }
   push_tensor(L, tensor);

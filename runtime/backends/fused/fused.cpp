@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "runtime/backends/eager.h"
@@ -56,13 +55,7 @@ class Parts final : public Executable {
       step.run->run(given, made);
       for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
     }
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      const bool again = std::find(outputs_.begin(), outputs_.begin() + static_cast<std::ptrdiff_t>(i), outputs_[i]) !=
-                         outputs_.begin() + static_cast<std::ptrdiff_t>(i);
-      const bool is_input = outputs_[i] < num_inputs_;
-      const bool shared = is_constant(outputs_[i]) || (again && !is_input);
-      outputs.push_back(shared ? file[outputs_[i]].clone() : file[outputs_[i]]);
-    }
+    for (const size_t at : outputs_) outputs.push_back(is_constant(at) ? file[at].clone() : file[at]);
   }
 
   void finish_compiling() const override {
