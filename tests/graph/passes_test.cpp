@@ -136,12 +136,19 @@ TEST_CASE("eliminate_common makes one call of equal ones") {
   CHECK(graph.outputs()[3] == graph.nodes()[0]->results[0]);
 }
 
+TEST_CASE("eliminate_common keeps equal calls whose results are both outputs: they must not share memory") {
+  Graph graph = graph_of("  %0 = aten::neg(%z)\n  %1 = aten::neg(%z)\n", "%0, %1, %1");
+  eliminate_common(graph);
+  CHECK(ops(graph) == "neg neg");
+}
+
 TEST_CASE("eliminate_common tells constants apart by type and bits") {
   auto left = [](const std::string& a, const std::string& b) {
-    Graph graph =
-        graph_of("  %0 = aten::add.Scalar(%z, " + a + ")\n  %1 = aten::add.Scalar(%z, " + b + ")\n", "%0, %1");
+    Graph graph = graph_of("  %0 = aten::add.Scalar(%z, " + a + ")\n  %1 = aten::add.Scalar(%z, " + b + ")\n" +
+                               "  %2 = aten::mul.Tensor(%0, %1)\n",
+                           "%2");
     eliminate_common(graph);
-    return graph.nodes().size();
+    return graph.nodes().size() - 1;
   };
   CHECK(left("1", "1") == 1);
   CHECK(left("1.5", "1.5") == 1);

@@ -11,7 +11,7 @@ namespace {
 std::vector<Program> read_programs() {
   const std::string start = "-- program: ", breaks = " (breaks)";
   std::vector<Program> list;
-  std::ifstream file(TRIAGE_SOURCE_DIR "/tests/parity/programs.lua");
+  std::ifstream file(TRIAGE_SOURCE_DIR "/tests/parity/programs.txt");
   int line_number = 0;
   for (std::string line; std::getline(file, line);) {
     ++line_number;

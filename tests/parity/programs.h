@@ -14,7 +14,7 @@ struct Program {
   bool breaks;         // one graph cannot hold it
 };
 
-/// Those of programs.lua, in its order.
+/// Those of programs.txt, in its order.
 const std::vector<Program>& programs();
 const Program& program(const std::string& name);
 

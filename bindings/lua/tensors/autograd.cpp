@@ -2,6 +2,7 @@
 
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
 
@@ -170,7 +171,7 @@ std::optional<bool> option(lua_State* L, int index, const char* key) {
 /// torch.autograd.grad(outputs, inputs, grad_outputs or nil, {retain_graph, create_graph, allow_unused}) -> one
 /// gradient for each input (nil where it was not used).
 int grad(lua_State* L) {
-  touch_autograd(L, "`torch.autograd.grad`");
+  touch_autograd("`torch.autograd.grad`");
   std::vector<at::Tensor> outputs = check_tensors(L, 1), inputs = check_tensors(L, 2), gradients;
   int options = 3;
   bool list_of_gradients = lua_type(L, 3) == LUA_TTABLE && lua_rawlen(L, 3) > 0;
@@ -192,8 +193,8 @@ int grad(lua_State* L) {
 
 }  // namespace
 
-void touch_autograd(lua_State* L, const std::string& what) {
-  if (context(L).sandboxed)
+void touch_autograd(const std::string& what) {
+  if (capture::ProtectInputs::active())
     throw std::invalid_argument(what +
                                 " is not for policies: gradients belong to the host; it calls autograd on what the "
                                 "policy returns, and passes gradients as inputs");

@@ -12,7 +12,7 @@ void add_autograd(lua_State* L);
 
 /// Before anything that changes what autograd keeps (`what`, as in "`backward`"): gradients and their graph belong to the host,
 /// so a policy gets an error; while capturing it is a graph break.
-void touch_autograd(lua_State* L, const std::string& what);
+void touch_autograd(const std::string& what);
 /// The same where what is changed is the script's own: a graph break only.
 void break_for_autograd(const std::string& what);
 

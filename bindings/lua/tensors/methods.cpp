@@ -239,7 +239,7 @@ int cuda(lua_State* L) {
 }
 
 int requires_grad_(lua_State* L) {
-  touch_autograd(L, "`requires_grad_`");
+  touch_autograd("`requires_grad_`");
   check_tensor(L, 1).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
   ++context(L).epoch;  // captured graphs depend on it
   lua_settop(L, 1);
@@ -247,7 +247,7 @@ int requires_grad_(lua_State* L) {
 }
 
 int retain_grad(lua_State* L) {
-  touch_autograd(L, "`retain_grad`");
+  touch_autograd("`retain_grad`");
   check_tensor(L, 1).retain_grad();
   return 0;
 }
@@ -286,7 +286,7 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
-  touch_autograd(L, "`backward`");
+  touch_autograd("`backward`");
   at::Tensor gradient;
   int options_index = 2;
   if (const at::Tensor* given = test_tensor(L, 2)) gradient = *given;

@@ -161,11 +161,11 @@ int tensor_newindex(lua_State* L) {
   }
   std::string_view name = lua_tostring(L, 2);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
-    touch_autograd(L, "assigning `requires_grad`");
+    touch_autograd("assigning `requires_grad`");
     tensor.requires_grad_(lua_toboolean(L, 3));
     ++context(L).epoch;  // captured graphs depend on it
   } else if (name == "grad" && lua_isnil(L, 3)) {
-    touch_autograd(L, "assigning `grad`");
+    touch_autograd("assigning `grad`");
     tensor.mutable_grad() = at::Tensor();
   } else {
     throw std::invalid_argument("a tensor has no field '" + std::string(name) + "' that takes " + describe(L, 3) +
