@@ -77,54 +77,6 @@ int instrument_script(lua_State* L) {
   return 3;
 }
 
-c10::IValue read_argument(lua_State* L, int index) {
-  if (const at::Tensor* tensor = test_tensor(L, index)) return *tensor;
-  switch (lua_type(L, index)) {
-    case LUA_TNIL:
-      return {};
-    case LUA_TBOOLEAN:
-      return static_cast<bool>(lua_toboolean(L, index));
-    case LUA_TNUMBER:
-      return lua_isinteger(L, index) ? c10::IValue(static_cast<int64_t>(lua_tointeger(L, index)))
-                                     : c10::IValue(static_cast<double>(lua_tonumber(L, index)));
-    case LUA_TSTRING:
-      return std::string(lua_tostring(L, index));
-    case LUA_TTABLE: {
-      c10::List<at::Tensor> tensors;
-      for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
-        lua_rawgeti(L, index, i);
-        tensors.push_back(check_tensor(L, -1));
-        lua_pop(L, 1);
-      }
-      return tensors;
-    }
-    default:
-      throw InputError("a TorchScript module takes tensors, lists of them, numbers, booleans, strings and nil; got " +
-                       describe(L, index));
-  }
-}
-
-void push_result(lua_State* L, const c10::IValue& value) {
-  luaL_checkstack(L, 6, "results nested too deep");
-  if (value.isTuple()) {
-    lua_newtable(L);
-    lua_Integer position = 0;
-    for (const c10::IValue& item : value.toTupleRef().elements()) {
-      push_result(L, item);
-      lua_rawseti(L, -2, ++position);
-    }
-  } else if (value.isGenericDict()) {
-    lua_newtable(L);
-    for (const auto& entry : value.toGenericDict()) {
-      push_result(L, entry.key());
-      push_result(L, entry.value());
-      lua_rawset(L, -3);
-    }
-  } else {
-    push_ivalue(L, value);
-  }
-}
-
 /// core.call_instrumented_script(userdata, ...) -> checked, unlooked paths, then the model's results (a tuple as several)
 /// and the flags
 int call_instrumented_script(lua_State* L) {
@@ -132,21 +84,10 @@ int call_instrumented_script(lua_State* L) {
   if (auto* recorder = capture::Recorder::current())
     recorder->graph_break("a TorchScript module runs operators that capture does not see",
                           "Call it before or after the compiled code.");
-  std::vector<c10::IValue> arguments;
-  for (int i = 2; i <= lua_gettop(L); ++i) arguments.push_back(read_argument(L, i));
-  const Instrumented::Result result = instrumented(std::move(arguments));
+  const Instrumented::Result result = instrumented(read_script_arguments(L, 2));
   lua_pushboolean(L, result.checked);
   push_paths(L, result.unlooked);
-  int count = 3;
-  if (result.output.isTuple()) {
-    const auto& items = result.output.toTupleRef().elements();
-    luaL_checkstack(L, static_cast<int>(items.size()) + 6, "too many results");
-    for (const c10::IValue& item : items) push_result(L, item);
-    count += static_cast<int>(items.size());
-  } else {
-    push_result(L, result.output);
-    ++count;
-  }
+  const int count = 3 + push_script_results(L, result.output);
   push_tensor(L, result.flags);
   return count;
 }

@@ -10,15 +10,12 @@
 #include <triage/error.h>
 #include <triage/tracked.h>
 
-#include <atomic>
 #include <cstring>
 #include <string>
 
 /// What `tracked` and `triage.instrument` of the prelude need from C++.
 namespace triage::lua {
 namespace {
-
-std::atomic<ScriptModuleAt> script_module_at{nullptr};
 
 /// The options at stack indices `prefix` and `tree`.
 TrackOptions read_options(lua_State* L, int prefix, int tree, const char* who) {
@@ -136,13 +133,6 @@ int break_capture(lua_State* L) {
 }
 
 }  // namespace
-
-void set_script_module_at(ScriptModuleAt find) { script_module_at = find; }
-
-const torch::jit::Module* test_script_module(lua_State* L, int index) {
-  const ScriptModuleAt find = script_module_at;
-  return find ? find(L, index) : nullptr;
-}
 
 void add_tracking(lua_State* L) {
   static const luaL_Reg functions[] = {{"assign_locations", guarded<assign>},

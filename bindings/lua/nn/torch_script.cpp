@@ -85,58 +85,6 @@ int load_script(lua_State* L) {
   return 1;
 }
 
-c10::IValue read_argument(lua_State* L, int index) {
-  if (const at::Tensor* tensor = test_tensor(L, index)) {
-    auto* branch = capture::BranchGuard::current();
-    return branch ? branch->guarded(*tensor) : *tensor;
-  }
-  switch (lua_type(L, index)) {
-    case LUA_TNIL:
-      return {};
-    case LUA_TBOOLEAN:
-      return static_cast<bool>(lua_toboolean(L, index));
-    case LUA_TNUMBER:
-      return lua_isinteger(L, index) ? c10::IValue(static_cast<int64_t>(lua_tointeger(L, index)))
-                                     : c10::IValue(static_cast<double>(lua_tonumber(L, index)));
-    case LUA_TSTRING:
-      return std::string(lua_tostring(L, index));
-    case LUA_TTABLE: {
-      c10::List<at::Tensor> tensors;
-      for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
-        lua_rawgeti(L, index, i);
-        tensors.push_back(check_tensor(L, -1));
-        lua_pop(L, 1);
-      }
-      return tensors;
-    }
-    default:
-      throw std::invalid_argument(
-          "a TorchScript module takes tensors, lists of them, numbers, booleans, strings and nil; got " +
-          describe(L, index));
-  }
-}
-
-void push_value(lua_State* L, const c10::IValue& value) {
-  luaL_checkstack(L, 6, "results nested too deep");
-  if (value.isTuple()) {
-    lua_newtable(L);
-    lua_Integer position = 0;
-    for (const c10::IValue& item : value.toTupleRef().elements()) {
-      push_value(L, item);
-      lua_rawseti(L, -2, ++position);
-    }
-  } else if (value.isGenericDict()) {
-    lua_newtable(L);
-    for (const auto& entry : value.toGenericDict()) {
-      push_value(L, entry.key());
-      push_value(L, entry.value());
-      lua_rawset(L, -3);
-    }
-  } else {
-    push_ivalue(L, value);
-  }
-}
-
 /// core.call_script(script, ...) -> its results: a tuple as several
 int call_script(lua_State* L) {
   Module& module = check_script(L, 1);
@@ -146,19 +94,13 @@ int call_script(lua_State* L) {
         "Call it before or after the compiled code, or build its layers with nn and load_state_dict.");
   const auto method = module.find_method("forward");
   if (!method) throw std::invalid_argument("this TorchScript module has no `forward`; call the module that holds it");
-  std::vector<c10::IValue> arguments;
-  for (int i = 2; i <= lua_gettop(L); ++i) arguments.push_back(read_argument(L, i));
   c10::IValue result;
   try {
-    result = (*method)(std::move(arguments));
+    result = (*method)(read_script_arguments(L, 2));
   } catch (const c10::Error& error) {
     throw std::runtime_error(std::string("a TorchScript module failed: ") + error.what_without_backtrace());
   }
-  if (!result.isTuple()) return push_value(L, result), 1;
-  const auto& items = result.toTupleRef().elements();
-  luaL_checkstack(L, static_cast<int>(items.size()) + 6, "too many results");
-  for (const c10::IValue& item : items) push_value(L, item);
-  return static_cast<int>(items.size());
+  return push_script_results(L, result);
 }
 
 /// core.train_script(script, training): this module alone, as the Lua modules are walked one by one.
