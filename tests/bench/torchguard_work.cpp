@@ -59,11 +59,13 @@ at::Tensor noise(int64_t rows, int64_t columns) {
 }
 
 void run_policy(benchmark::State& state, const char* source, int64_t rows, int64_t columns) {
-  Runtime runtime;
+  RuntimeOptions options;
+  options.backend = "fused";
+  Runtime runtime(options);
   const Policy policy = runtime.load_source(source, "torchguard_work.lua");
   const std::vector<at::Tensor> inputs = {noise(rows, columns)};
   at::NoGradGuard no_grad;
-  policy.run(inputs);
+  policy.prepare(inputs);
   for (auto _ : state) {
     auto outputs = policy.run(inputs);
     benchmark::DoNotOptimize(outputs.data());

@@ -238,6 +238,26 @@ TEST_CASE("one executable in several threads") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("memory of large outputs is used again when nobody holds it, and never before") {
+  const at::Tensor z = data({512, 300});
+  const auto fused = compiled(softmax_repair, {z});
+  Tensors held;
+  for (int call = 0; call < 10; ++call) held.push_back(run(*fused, {z})[0]);
+  for (size_t i = 0; i < held.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) CHECK_FALSE(held[i].is_alias_of(held[k]));
+    CHECK(same_bits(held[i], held[0]));
+  }
+  const at::Tensor view = held[0][3];  // a view keeps the whole
+  const void* memory = held[0].data_ptr();
+  const float kept = view[0].item<float>();
+  held.clear();
+  for (int call = 0; call < 10; ++call) {
+    at::Tensor again = run(*fused, {z * 2})[0];
+    CHECK(again.data_ptr() != memory);
+  }
+  CHECK(view[0].item<float>() == kept);
+}
+
 TEST_CASE("with gradients the whole graph is the interpreter's") {
   const at::Tensor z = data({4, 6}).requires_grad_(true);
   const auto fused = compiled(softmax_repair, {z});

@@ -208,16 +208,18 @@ class Emitter {
   /// A row that was marked is looked at once more, which is rare.
   void classify(Ref ref) {
     const Ref element = at(ref).operands[0], marks = at(ref).operands[1];
-    line(2, fmt::format("NonFinite {} = {{false, false}};", name(ref)));
+    line(2, fmt::format("uint32_t {0}nan = 0, {0}inf = 0;", name(ref)));
     line(2, fmt::format("if (__builtin_expect(marked({}), 0)) {{", name(marks)));
+    source_ += fmt::format("#pragma omp simd reduction(|:{0}nan) reduction(|:{0}inf)\n", name(ref));
     line(3, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(element).extent));
     std::set<Ref> needed;
     need(element, pass_of(ref), needed);
     body(needed, pass_of(ref));
-    line(4, fmt::format("{0}.nan |= is_nan({1});", name(ref), name(element)));
-    line(4, fmt::format("{0}.inf |= is_inf({1});", name(ref), name(element)));
+    line(4, fmt::format("{0}nan |= is_nan({1});", name(ref), name(element)));
+    line(4, fmt::format("{0}inf |= is_inf({1});", name(ref), name(element)));
     line(3, "}");
     line(2, "}");
+    line(2, fmt::format("const NonFinite {0} = {{{0}nan != 0, {0}inf != 0}};", name(ref)));
   }
 
   void body(const std::set<Ref>& needed, int pass) {

@@ -89,7 +89,8 @@ bool where(Lowering& l) {
   if (!condition || !a || !b) return false;
   TensorForm made = *form;
   made.dtype = result;
-  return l.result(0, made, l.map(result, "{0} ? {1} : {2}", {*condition, *a, *b}));
+  const bool by_element = l.value(*condition).place == Place::element;
+  return l.result(0, made, l.map(result, by_element ? "{0} ? {1} : {2}" : "pick({0}, {1}, {2})", {*condition, *a, *b}));
 }
 
 bool nan_to_num(Lowering& l) {

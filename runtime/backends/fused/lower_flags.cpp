@@ -165,7 +165,7 @@ bool detect_indices(Lowering& l) {
 
 /// The rows where `taken` holds get `value`, the others keep z.
 bool replaced_rows(Lowering& l, size_t index, const Lowered& z, Ref taken, Ref value) {
-  return l.result(index, z.form, l.map(z.form.dtype, "{0} ? {1} : {2}", {taken, value, z.value}));
+  return l.result(index, z.form, l.map(z.form.dtype, "pick({0}, {1}, {2})", {taken, value, z.value}));
 }
 
 /// fix: z, flags, fallback, location, codes, min_severity, num_slots, policy
@@ -219,10 +219,9 @@ bool select(Lowering& l) {
   const bool same = a->form.kind == b->form.kind && a->form.dtype == b->form.dtype && a->form.rank == b->form.rank &&
                     a->form.trailing == b->form.trailing && a->form.words == b->form.words;
   if (!same) return false;
-  const std::string code = "{0} ? {1} : {2}";
   std::vector<Ref> operands{condition->value, a->value, b->value};
-  if (a->form.kind == Kind::record) return record_result(l, 0, a->form, code, std::move(operands));
-  return l.result(0, a->form, l.map(a->form.dtype, code, std::move(operands)));
+  if (a->form.kind == Kind::record) return record_result(l, 0, a->form, "{0} ? {1} : {2}", std::move(operands));
+  return l.result(0, a->form, l.map(a->form.dtype, "pick({0}, {1}, {2})", std::move(operands)));
 }
 
 bool pass_on(Lowering& l) {

@@ -47,12 +47,7 @@ Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eage
   Emitted emitted = emit(loops_);
   scratch_rows_ = emitted.scratch_rows;
   kernel_ = kernel_of(emitted.source);
-  for (const auto& value : loops_.values) {
-    if (value.kind != LoopValue::Kind::input || value.extent < 0) continue;
-    int64_t bytes = static_cast<int64_t>(c10::elementSize(value.dtype));
-    for (const int64_t size : loops_.extents[static_cast<size_t>(value.extent)]) bytes *= size;
-    row_bytes_ += bytes;
-  }
+  pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
 }
 
 void Region::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
@@ -135,8 +130,8 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, size_t slo
 }
 
 void Region::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs) const {
-  for (const LoopOutput& output : loops_.outputs) {
-    const TensorForm& form = output.form;
+  for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+    const TensorForm& form = loops_.outputs[i].form;
     c10::SmallVector<int64_t, 6> sizes{memory.batch};
     if (form.kind == Kind::element) {
       const auto trailing = memory.of_extent[static_cast<size_t>(form.extent)]->sizes().slice(1);
@@ -146,7 +141,7 @@ void Region::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs
     } else {
       sizes.resize(static_cast<size_t>(form.rank), 1);
     }
-    outputs.push_back(at::empty(sizes, at::TensorOptions(form.dtype)));
+    outputs.push_back(pools_[i].get(sizes, form.dtype));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "runtime/backends/fused/kernel.h"
+#include "runtime/backends/fused/output_pool.h"
 #include "runtime/backends/fused/regions.h"
 
 namespace triage::fused {
@@ -26,7 +27,7 @@ class Region final : public Executable {
   int64_t scratch_rows_;
   std::shared_ptr<const Kernel> kernel_;
   std::unique_ptr<Executable> interpreter_;
-  int64_t row_bytes_ = 0;  // about what a row costs to read, as captured
+  std::unique_ptr<OutputPool[]> pools_;  // one for each output
 };
 
 }  // namespace triage::fused

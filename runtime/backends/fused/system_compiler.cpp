@@ -20,7 +20,8 @@ namespace triage::fused {
 namespace {
 
 // No -ffast-math: NaN and Inf are the subject. The simd pragmas allow reductions to be reordered, each for its loop alone.
-// Loops are not peeled for alignment: where a row lies in memory must not change the order of its sum.
+// Loops are not peeled for alignment: where a row lies in memory must not change the order of its sum. Nor are they unswitched:
+// the copies of a loop that g++ makes for a condition of the row forget that they may be reordered.
 const std::vector<std::string> flags = {"-std=c++20",
                                         "-O3",
                                         "-march=native",
@@ -31,6 +32,7 @@ const std::vector<std::string> flags = {"-std=c++20",
                                         "-fno-trapping-math",
                                         "-fPIC",
                                         "-shared",
+                                        "-fno-unswitch-loops",
                                         "-fvisibility=hidden",
                                         "-w",
                                         "--param=vect-max-peeling-for-alignment=0"};

@@ -86,6 +86,22 @@ inline bfloat16 to_bfloat16(float x) {
 inline float as_half(float x) { return widen(to_half(x)); }
 inline float as_bfloat16(float x) { return widen(to_bfloat16(x)); }
 
+/// `condition ? a : b` by the bits, for a condition that is the same for a whole row: as a branch it would end vectorisation.
+inline float pick(bool condition, float a, float b) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return bits_as<float>((bits_as<uint32_t>(a) & mask) | (bits_as<uint32_t>(b) & ~mask));
+}
+inline double pick(bool condition, double a, double b) {
+  const uint64_t mask = uint64_t{0} - static_cast<uint64_t>(condition);
+  return bits_as<double>((bits_as<uint64_t>(a) & mask) | (bits_as<uint64_t>(b) & ~mask));
+}
+template <class T>
+inline T pick(bool condition, T a, T b) {
+  const T mask = static_cast<T>(T(0) - static_cast<T>(condition));
+  return static_cast<T>((a & mask) | (b & static_cast<T>(~mask)));
+}
+inline bool pick(bool condition, bool a, bool b) { return (condition & a) | (!condition & b); }
+
 /// --- elementwise operations with ATen's meaning where C++ has another ---
 template <class T>
 inline T maximum(T a, T b) {

@@ -1,0 +1,56 @@
+#include "runtime/backends/fused/output_pool.h"
+
+#include <ATen/ATen.h>
+
+namespace triage::fused {
+namespace {
+
+using StoragePointer = c10::intrusive_ptr<c10::StorageImpl>;
+
+at::Tensor tensor_on(const StoragePointer& storage, at::IntArrayRef sizes, at::ScalarType dtype) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+}  // namespace
+
+OutputPool::~OutputPool() {
+  for (auto& slot : kept_)
+    if (c10::StorageImpl* storage = slot.exchange(nullptr)) StoragePointer::reclaim(storage);
+}
+
+at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
+  size_t bytes = c10::elementSize(dtype);
+  for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
+  if (bytes < smallest) return at::empty(sizes, at::TensorOptions(dtype));
+  for (auto& slot : kept_) {
+    c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
+    if (!taken) continue;
+    StoragePointer storage = StoragePointer::reclaim(taken);
+    const bool free = storage.use_count() == 1 && storage->nbytes() == bytes;
+    std::atomic_thread_fence(std::memory_order_acquire);  // whoever let it go is done with it
+    at::Tensor result;
+    if (free) result = tensor_on(storage, sizes, dtype);
+    if (storage.use_count() > 1 || free) {
+      c10::StorageImpl* expected = nullptr;
+      c10::StorageImpl* back = storage.release();
+      if (!slot.compare_exchange_strong(expected, back, std::memory_order_release)) StoragePointer::reclaim(back);
+    }
+    if (free) return result;
+  }
+  c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       allocator->allocate(bytes), allocator, /*resizable=*/true);
+  at::Tensor result = tensor_on(storage, sizes, dtype);
+  c10::StorageImpl* mine = storage.release();
+  for (auto& slot : kept_) {
+    c10::StorageImpl* expected = nullptr;
+    if (slot.compare_exchange_strong(expected, mine, std::memory_order_release)) return result;
+  }
+  StoragePointer::reclaim(mine);
+  return result;
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,27 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <atomic>
+
+namespace triage::fused {
+
+/// Memory for one output of a region. A fresh tensor of megabytes costs more in page faults than in the work on it; memory that
+/// an earlier call gave out is given again when nobody holds it any more (no tensor, no view, no storage). At most four
+/// buffers are kept, until the region goes; small tensors are the allocator's. Lock-free.
+class OutputPool {
+ public:
+  OutputPool() = default;
+  ~OutputPool();
+  OutputPool(const OutputPool&) = delete;
+  OutputPool& operator=(const OutputPool&) = delete;
+
+  /// A contiguous CPU tensor, its values undefined.
+  at::Tensor get(at::IntArrayRef sizes, at::ScalarType dtype);
+
+ private:
+  static constexpr size_t smallest = 256 << 10;           // bytes; below, malloc keeps its memory mapped
+  std::array<std::atomic<c10::StorageImpl*>, 4> kept_{};  // each owns one reference
+};
+
+}  // namespace triage::fused
