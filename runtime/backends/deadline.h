@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/error.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -22,5 +24,12 @@ class Deadline {
   inline static thread_local std::optional<Moment> current_;
   std::optional<Moment> outer_;
 };
+
+/// Throws LimitError when it has passed.
+inline void check_deadline() {
+  if (Deadline::current() && std::chrono::steady_clock::now() >= *Deadline::current())
+    throw LimitError(
+        "the deadline of the call passed before its graph was done; allow more time, or give the policy less to do");
+}
 
 }  // namespace triage

@@ -106,10 +106,23 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
   run_script(all, num_params, deadline, outputs);
 }
 
-/// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong now.
-void Compiled::retire_if_written(uint64_t writes_before) {
-  if (script_->writes() != writes_before) newest_.store(nullptr, std::memory_order_release);
-}
+/// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong then, and
+/// are not used again, whether or not the script comes to its end.
+class Compiled::RetireIfWritten {
+ public:
+  explicit RetireIfWritten(Compiled& compiled) : compiled_(compiled), before_(compiled.script_->writes()) {}
+  ~RetireIfWritten() {
+    if (armed_ && compiled_.script_->writes() != before_) compiled_.newest_.store(nullptr, std::memory_order_release);
+  }
+  void dismiss() noexcept { armed_ = false; }
+  RetireIfWritten(const RetireIfWritten&) = delete;
+  RetireIfWritten& operator=(const RetireIfWritten&) = delete;
+
+ private:
+  Compiled& compiled_;
+  uint64_t before_;
+  bool armed_ = true;
+};
 
 const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
   for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next)
@@ -157,9 +170,8 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
-  const uint64_t writes = script_->writes();
+  const RetireIfWritten retire(*this);
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
-  retire_if_written(writes);
   note_flags_outputs();
   separate_from_inputs(inputs, outputs);
 }
@@ -178,7 +190,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
                                         i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
   at::ArrayRef<at::Tensor> given(traced);
-  const uint64_t writes = script_->writes();
+  RetireIfWritten retire(*this);  // unless all of it is recorded
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::vector<at::Tensor> results;
   try {
@@ -202,7 +214,6 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       graph_breaks_.push_back(broken);
     }
     broken_.store(true, std::memory_order_relaxed);
-    retire_if_written(writes);
     if (options_.warn) options_.warn("policy '" + script_->name() + "' runs as a script on every call: " + broken);
   }
 
@@ -212,6 +223,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       if (output.is_same(traced[i])) output = all[i];  // returned untouched: the host's own tensor
   separate_from_inputs(without_params(all, num_params), outputs);
   if (recorder.broken()) return;
+  retire.dismiss();
 
   auto entry = std::make_unique<Entry>();
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);

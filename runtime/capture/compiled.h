@@ -129,8 +129,8 @@ class Compiled {
   void note_flags_outputs();
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                std::vector<at::Tensor>& outputs);
-  void retire_if_written(uint64_t writes_before);
   class Turn;  // of one thread at the script
+  class RetireIfWritten;
   std::vector<std::string> input_names() const;
 
   std::shared_ptr<Script> script_;

@@ -1,6 +1,6 @@
 #include "runtime/capture/integer_division.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include <string>
 #include <unordered_map>
@@ -17,17 +17,17 @@ enum class Gives : uint8_t { quotient, remainder };
 const std::unordered_map<const c10::FunctionSchema*, Gives>& divisions() {
   static const auto table = [] {
     std::unordered_map<const c10::FunctionSchema*, Gives> all;
-    const auto add = [&](const char* name, std::initializer_list<const char*> overloads, Gives gives) {
+    const auto add = [&](const std::string& name, std::initializer_list<const char*> overloads, Gives gives) {
       for (const char* overload : overloads)
-        if (auto op = c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, overload}))
+        if (auto op = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload}))
           all.emplace(&op->schema(), gives);
     };
     for (const std::string tail : {"", "_"}) {
-      add(("floor_divide" + tail).c_str(), {"", "Scalar", "Tensor"}, Gives::quotient);
-      add(("div" + tail).c_str(), {"Tensor_mode", "Scalar_mode"}, Gives::quotient);
-      add(("divide" + tail).c_str(), {"Tensor_mode", "Scalar_mode"}, Gives::quotient);
-      add(("remainder" + tail).c_str(), {"Tensor", "Scalar", "Scalar_Tensor"}, Gives::remainder);
-      add(("fmod" + tail).c_str(), {"Tensor", "Scalar"}, Gives::remainder);
+      add("floor_divide" + tail, {"", "Scalar", "Tensor"}, Gives::quotient);
+      add("div" + tail, {"Tensor_mode", "Scalar_mode"}, Gives::quotient);
+      add("divide" + tail, {"Tensor_mode", "Scalar_mode"}, Gives::quotient);
+      add("remainder" + tail, {"Tensor", "Scalar", "Scalar_Tensor"}, Gives::remainder);
+      add("fmod" + tail, {"Tensor", "Scalar"}, Gives::remainder);
     }
     return all;
   }();
@@ -39,16 +39,42 @@ bool is_whole(const c10::IValue& value) {
                           : value.isInt();
 }
 
-at::Tensor apply(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments) {
-  torch::jit::Stack stack(arguments);
-  call(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), stack);
-  return stack.at(0).toTensor();
+at::Tensor apply(const char* name, const char* overload, torch::jit::Stack arguments) {
+  call(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), arguments);
+  return arguments.at(0).toTensor();
 }
 
-at::Tensor without_division(const at::Tensor& self, Gives gives) {
+at::Tensor as_dtype(const at::Tensor& tensor, at::ScalarType dtype) {
+  if (tensor.scalar_type() == dtype) return tensor;
+  return apply("aten::to", "dtype", {tensor, dtype, false, false, c10::IValue()});
+}
+
+/// What dividing by -1 gives.
+at::Tensor by_minus_one(const at::Tensor& self, Gives gives) {
   if (gives == Gives::quotient) return apply("aten::neg", "", {self});
   return apply("aten::zeros_like", "",
                {self, c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
+}
+
+/// The quotient or remainder of two tensors of one signed dtype, of which no divisor meets the kernel as -1.
+at::Tensor divided(const c10::OperatorHandle& op, torch::jit::Stack arguments, const at::Tensor& self,
+                   const at::Tensor& other, Gives gives) {
+  const at::Tensor minus = apply("aten::eq", "Scalar", {other, -1});
+  arguments[0] = self;
+  arguments[1] = apply("aten::masked_fill", "Scalar", {other, minus, 1});
+  call_plainly(op, arguments);
+  const at::Tensor safe = arguments.at(0).toTensor();
+  return apply("aten::where", "self", {minus, apply("aten::expand_as", "", {by_minus_one(self, gives), safe}), safe});
+}
+
+/// The form of `op` that takes two tensors and returns its result.
+c10::OperatorHandle of_tensors(const c10::OperatorHandle& op) {
+  std::string name = base_name(op), overload = op.operator_name().overload_name;
+  if (name.back() == '_') name.pop_back();
+  if (name == "floor_divide") overload = "";
+  if (overload == "Scalar" || overload == "Scalar_Tensor") overload = "Tensor";
+  if (overload == "Scalar_mode") overload = "Tensor_mode";
+  return c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + name).c_str(), overload.c_str());
 }
 
 }  // namespace
@@ -58,28 +84,30 @@ bool divide_integers(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (found == divisions().end()) return false;
   const size_t first = stack.size() - op.schema().arguments().size();
   const c10::IValue self = stack[first], other = stack[first + 1];
-  if (!is_whole(self) || !is_whole(other)) return false;
-  if (other.isInt() && other.toInt() != -1) return false;
-  if (base_name(op).back() == '_')
-    throw Error("`" + base_name(op) +
-                "` divides integers in place, which ends the process where the smallest one meets -1; use " +
-                "the form that returns its result");
-  if (!self.isTensor()) return false;  // a number by a tensor: LibTorch makes a tensor of it and comes here again
-  if (other.isInt()) {
-    const at::Tensor result = without_division(self.toTensor(), found->second);
-    stack.resize(first);
+  if (!is_whole(self) || !is_whole(other) || (other.isInt() && other.toInt() != -1)) return false;
+  const bool has_mode = op.operator_name().overload_name.find("_mode") != std::string::npos;
+  if (has_mode && stack[first + 2].isNone()) return false;  // divides as floats
+  const at::ScalarType dtype = !self.isTensor()   ? at::result_type(self.toScalar(), other.toTensor())
+                               : other.isTensor() ? at::result_type(self.toTensor(), other.toTensor())
+                                                  : at::result_type(self.toTensor(), other.toScalar());
+  if (dtype == at::kBool || dtype == at::kByte) return false;  // without a -1
+
+  const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
+  const at::Tensor number = self.isTensor() ? as_dtype(self.toTensor(), dtype)
+                                            : apply("aten::full_like", "",
+                                                    {as_dtype(other.toTensor(), dtype), self, c10::IValue(),
+                                                     c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
+  const at::Tensor result =
+      other.isInt() ? by_minus_one(number, found->second)
+                    : divided(of_tensors(op), arguments, number, as_dtype(other.toTensor(), dtype), found->second);
+  stack.resize(first);
+  if (base_name(op).back() != '_') {
     stack.emplace_back(result);
-    return true;
+  } else {
+    if (result.sizes() != self.toTensor().sizes())
+      throw Error("`" + base_name(op) + "`: the result does not have the shape of what it would be written to");
+    stack.emplace_back(apply("aten::copy_", "", {self, result, false}));
   }
-  const at::Tensor minus = apply("aten::eq", "Scalar", {other, -1});
-  const at::Tensor divisor = apply("aten::masked_fill", "Scalar", {other, minus, 1});
-  stack[first + 1] = divisor;
-  call_plainly(op, stack);
-  const at::Tensor divided = stack.back().toTensor();
-  const at::Tensor plain = apply("aten::expand_as", "", {without_division(self.toTensor(), found->second), divided});
-  const at::Tensor result = apply("aten::where", "self", {minus, plain, divided});
-  stack.pop_back();
-  stack.emplace_back(result);
   return true;
 }
 

@@ -48,7 +48,11 @@ struct Geometry {
   template <class Visit>
   void each_offset(size_t from, Visit visit) const {
     if (from == dims.size()) return visit(0);
+      // g++ 12 takes the inline memory of a SmallVector for uninitialized where it is grown.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
     c10::SmallVector<int64_t, 8> index(dims.size(), 0);
+#pragma GCC diagnostic pop
     for (int64_t offset = 0;;) {
       visit(offset);
       size_t d = from;

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
-#include <runtime/backends/eager.h>
+#include <runtime/backends/deadline.h>
 #include <runtime/backends/fused/fused.h>
 #include <runtime/backends/fused/regions.h>
 #include <triage/flags.h>
@@ -179,6 +179,46 @@ TEST_CASE("inputs that the loops were not written for go to the interpreter") {
     CHECK(expected[1].equal(got[1]));
   }
   CHECK_THROWS_AS(run(*fused, {data({4, 6}), data({3, 5})}), Error);
+}
+
+TEST_CASE("a column of several dims has the sizes of a row, not only their product") {
+  const Program add = [](const Tensors& in) { return Tensors{in[0] + in[1], in[0] * in[1]}; };
+  const auto fused = compiled(add, {data({3, 2, 5}), data({2, 5})});
+  const Tensors broad{data({4, 5, 1}), data({1, 5})};
+  const Tensors expected = add(broad), got = run(*fused, broad);
+  CHECK(expected[0].equal(got[0]));
+  CHECK_THROWS_AS(run(*fused, {data({4, 3, 2}), data({2, 3})}), Error);
+}
+
+TEST_CASE("integers wrap, and a NaN bound is a bound") {
+  const Program whole = [](const Tensors& in) {
+    return Tensors{(in[0] + 1).gt(in[0]), (-in[0]).lt(0), in[0].abs().ge(0)};
+  };
+  const at::Tensor ends =
+      at::tensor({std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}).view({1, 2});
+  const Tensors expected = whole({ends}), got = run(*compiled(whole, {ends}), {ends});
+  for (size_t i = 0; i < got.size(); ++i) CHECK(expected[i].equal(got[i]));
+  agrees("clamp",
+         [](const Tensors& in) {
+           return Tensors{(in[0] * 1).clamp_min(nan), in[0].clamp(nan, 1.0) + 1};
+         },
+         {data({4, 6})}, {data({4, 6})});
+}
+
+TEST_CASE("sums of long rows keep their digits") {
+  const Program mean = [](const Tensors& in) { return Tensors{in[0].mean(-1), in[0].sum(-1), in[0].std(-1)}; };
+  const at::Tensor x = at::full({2, 800'000}, 0.7);
+  const Tensors got = run(*compiled(mean, {x}), {x});
+  CHECK(got[0][0].item<double>() == doctest::Approx(0.7).epsilon(1e-6));
+  CHECK(got[1][0].item<double>() == doctest::Approx(560'000).epsilon(1e-6));
+  CHECK(got[2][0].item<double>() < 1e-5);
+}
+
+TEST_CASE("a deadline stops a fused graph too") {
+  const at::Tensor z = data({4, 6});
+  const auto fused = compiled(softmax_repair, {z});
+  const Deadline passed(std::chrono::steady_clock::now() - std::chrono::seconds(1));
+  CHECK_THROWS_AS(run(*fused, {z}), LimitError);
 }
 
 TEST_CASE("a graph of loops and ATen calls: what is between them keeps its order") {

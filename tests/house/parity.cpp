@@ -41,7 +41,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// Row ids are words of a capital and two digits; the capital names the seed.
+/// Row ids are words of a capital and two digits; the capital names where the row comes from.
 std::set<std::string> ids_in(const std::string& text) {
   static const std::regex id("\\b[TGEDN][0-9]{2}\\b");
   return {std::sregex_token_iterator(text.begin(), text.end(), id), std::sregex_token_iterator()};
@@ -109,11 +109,11 @@ void update_page(const std::map<std::string, std::set<std::string>>& tests) {
 
 }  // namespace
 
-TEST_CASE("the parity page has each row of the seeds once, in a known state") {
-  const std::map<char, int> count_by_seed = {{'T', 35}, {'G', 9}, {'E', 5}, {'D', 21}, {'N', 1}};
+TEST_CASE("the parity page has each row once, in a known state") {
+  const std::map<char, int> count_by_capital = {{'T', 35}, {'G', 9}, {'E', 5}, {'D', 21}, {'N', 1}};
   std::vector<std::string> expected;
-  for (const auto& [seed, count] : count_by_seed) {
-    for (int i = 1; i <= count; ++i) expected.push_back(seed + std::string(i < 10 ? "0" : "") + std::to_string(i));
+  for (const auto& [capital, count] : count_by_capital) {
+    for (int i = 1; i <= count; ++i) expected.push_back(capital + std::string(i < 10 ? "0" : "") + std::to_string(i));
   }
   std::vector<std::string> there;
   for (const Row& row : rows_of(read(root / "docs" / "parity.md"))) {

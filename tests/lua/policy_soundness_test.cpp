@@ -45,6 +45,15 @@ TEST_CASE("a graph of before a write to an upvalue is not used after it") {
   CHECK(run(3) == 3);
 }
 
+TEST_CASE("a script that writes its state and then fails leaves no graph of before") {
+  const Policy policy = load(
+      "local mode = 1\nreturn function(z)\n"
+      "  if z:size(0) == 3 then mode = 2 error('changed') end return z * 0 + mode end");
+  CHECK(first(policy.run({at::zeros({2, 2})})[0]) == 1);
+  CHECK_THROWS_AS(policy.run({at::zeros({3, 2})}), triage::PolicyError);
+  CHECK(first(policy.run({at::zeros({2, 2})})[0]) == 2);
+}
+
 TEST_CASE("writing to an output changes neither the graph nor the script's state") {
   for (const char* source : {"return function(z) return torch.tensor({1.0, 2.0}), z end",
                              "local w = torch.ones({2}) return function(z) return w, z end",

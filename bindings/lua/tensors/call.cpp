@@ -75,6 +75,14 @@ void check_logical_sizes(lua_State* L, const torch::jit::Stack& stack, const std
   }
 }
 
+/// Pooling divides; integers by -1 may end the process (and nobody pools integers).
+void check_pooling(lua_State* L, const Overload& overload, const torch::jit::Stack& stack, const std::string& name) {
+  if (!context(L).sandboxed || stack.empty() || !stack[0].isTensor() || !stack[0].toTensor().defined()) return;
+  if (overload.handle.operator_name().name.rfind("aten::avg_pool", 0) == 0 &&
+      at::isIntegralType(stack[0].toTensor().scalar_type(), true))
+    throw std::invalid_argument(name + ": a policy pools floats; convert with x:to(torch.float32)");
+}
+
 /// Operators that cut a tensor into as many pieces as it has elements.
 void check_pieces(lua_State* L, const Overload& overload, const torch::jit::Stack& stack, const std::string& name) {
   constexpr int64_t most = 100'000;
@@ -98,6 +106,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   if (overload.creates) charge_creation(L, overload, stack);
   check_logical_sizes(L, stack, name);
   check_pieces(L, overload, stack, name);
+  check_pooling(L, overload, stack, name);
   try {
     capture::call(overload.handle, stack);
   } catch (const c10::Error& error) {

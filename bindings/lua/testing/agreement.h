@@ -14,8 +14,9 @@ struct Outcome {
 };
 
 /// Where they differ in number, dtype, shape, device or a bit (one NaN is like another); empty: nowhere. `names` are
-/// those of the outputs, as far as they have names.
-std::string difference(const Outcome& plain, const Outcome& captured, const std::vector<std::string>& names);
+/// those of the outputs, as far as they have names. `exact`: else floats may differ as far as a fused loop's may.
+std::string difference(const Outcome& plain, const Outcome& captured, const std::vector<std::string>& names,
+                       bool exact = true);
 
 /// Are the elements of both the same bits? One NaN is like another.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);

@@ -243,11 +243,20 @@ class Emitter {
       const LoopValue& value = loops_.values[i];
       if (value.kind != Kind::reduce || pass_[i] != pass || at(value.operands[0]).extent != extent) continue;
       reductions.push_back(static_cast<Ref>(i));
-      line(2, fmt::format("{} {} = {};", value.type, name(static_cast<Ref>(i)), value.start));
+      if (is_sum(static_cast<Ref>(i)))
+        line(2,
+             fmt::format("{} {}total = 0;", value.type == "int64_t" ? "int64_t" : "double", name(static_cast<Ref>(i))));
+      else
+        line(2, fmt::format("{} {} = {};", value.type, name(static_cast<Ref>(i)), value.start));
       clauses += fmt::format(" reduction({}:{})", value.join, name(static_cast<Ref>(i)));
     }
+    // Sums are added up in blocks: one float a lane would lose a row of a million elements.
+    line(2, fmt::format("for (int64_t block = 0; block < d{}; block += 2048) {{", extent));
+    line(2, fmt::format("const int64_t end_of_block = block + 2048 < d{0} ? block + 2048 : d{0};", extent));
+    for (const Ref ref : reductions)
+      if (is_sum(ref)) line(2, fmt::format("{} {} = 0;", at(ref).type, name(ref)));
     source_ += "#pragma omp simd" + clauses + "\n";
-    line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", extent));
+    line(2, "for (int64_t i = block; i < end_of_block; ++i) {");
     body(needed_in(pass, extent), pass);
     for (const Ref ref : reductions) line(4, joined(ref));
     for (const auto& [ref, where] : kept_)
@@ -259,7 +268,14 @@ class Emitter {
         line(4, fmt::format("o{}[i] = {};", i, to_store(at(ref).dtype, name(ref))));
     }
     line(2, "}");
+    for (const Ref ref : reductions)
+      if (is_sum(ref)) line(2, fmt::format("{0}total += {0};", name(ref)));
+    line(2, "}");
+    for (const Ref ref : reductions)
+      if (is_sum(ref)) line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type));
   }
+
+  bool is_sum(Ref ref) const { return at(ref).join == "+"; }
 
   std::string joined(Ref ref) const {
     const std::string total = name(ref), one = expression(ref);

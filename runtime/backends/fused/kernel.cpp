@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -69,6 +70,10 @@ class Compiler {
   }
 
   void work() {
+    sigset_t pipe;  // a compiler that ends early must not end this process when its input is written
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
     std::unique_lock lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return !queue_.empty(); });
@@ -85,6 +90,10 @@ class Compiler {
       kernel.finish(load(shared_object(source)), "");
     } catch (const std::exception& error) {
       say_once(error.what());
+      {
+        std::lock_guard lock(mutex_);
+        kernels_.erase(source);  // the next graph that wants it tries again
+      }
       kernel.finish(nullptr, error.what());
     }
   }

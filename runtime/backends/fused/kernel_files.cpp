@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <vector>
 
 namespace triage::fused {
@@ -63,7 +64,9 @@ std::string hash_of(const std::string& bytes) {
 }
 
 KernelFile::~KernelFile() {
-  if (scratch_) ::unlink(path_.c_str());
+  if (!scratch_) return;
+  ::unlink(path_.c_str());
+  ::rmdir(fs::path(path_).parent_path().c_str());  // a temporary one; any other is not empty, or is made again
 }
 
 KernelFiles::KernelFiles() {
@@ -83,9 +86,12 @@ std::optional<KernelFile> KernelFiles::find(const std::string& key) const {
 }
 
 KernelFile KernelFiles::scratch(const std::string& key) const {
+  if (!folder_.empty()) return {(folder_ / unique_name(key)).string(), true};
   std::error_code error;
-  const fs::path folder = folder_.empty() ? fs::temp_directory_path(error) : folder_;
-  return {(folder / unique_name(key)).string(), true};
+  std::string own = (fs::temp_directory_path(error) / "triage-kernel-XXXXXX").string();
+  if (!::mkdtemp(own.data()))
+    throw std::runtime_error("there is no folder for compiled kernels, not even a temporary one");
+  return {own + "/" + key + ".so", true};
 }
 
 KernelFile KernelFiles::keep(const std::string& key, KernelFile made) const {

@@ -97,7 +97,6 @@ bool nan_to_num(Lowering& l) {
   const auto x = l.lowered(0);
   if (!x || !is_real(x->form.dtype) || (x->form.kind != Kind::element && x->form.kind != Kind::row)) return false;
   const at::ScalarType dtype = x->form.dtype;
-  const auto limits = at::scalar_tensor(0, dtype);
   double highest = 0;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "nan_to_num",
                                   [&] { highest = static_cast<double>(std::numeric_limits<scalar_t>::max()); });

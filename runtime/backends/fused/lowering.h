@@ -59,7 +59,6 @@ class Lowering {
   std::string count(Ref element) const;
 
   bool result(size_t index, TensorForm form, Ref value);
-  int64_t batch() const { return batch_; }
   TensorForm row_form(at::ScalarType dtype, int64_t rank = 1) const;
   TensorForm record_form(int64_t words, at::ScalarType carrier) const;
 

@@ -21,10 +21,27 @@ OutputPool::~OutputPool() {
     if (c10::StorageImpl* storage = slot.exchange(nullptr)) StoragePointer::reclaim(storage);
 }
 
+/// Frees the buffers that nobody holds.
+void OutputPool::let_go() {
+  for (auto& slot : kept_) {
+    if (!slot.load(std::memory_order_relaxed)) continue;
+    c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
+    if (!taken) continue;
+    StoragePointer storage = StoragePointer::reclaim(taken);
+    if (storage.use_count() == 1) continue;
+    c10::StorageImpl* expected = nullptr;
+    c10::StorageImpl* back = storage.release();
+    if (!slot.compare_exchange_strong(expected, back, std::memory_order_release)) StoragePointer::reclaim(back);
+  }
+}
+
 at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
   size_t bytes = c10::elementSize(dtype);
   for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
-  if (bytes < smallest) return at::empty(sizes, at::TensorOptions(dtype));
+  if (bytes < smallest) {
+    let_go();
+    return at::empty(sizes, at::TensorOptions(dtype));
+  }
   for (auto& slot : kept_) {
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
     if (!taken) continue;

@@ -8,7 +8,7 @@ namespace triage::fused {
 
 /// Memory for one output of a region. A fresh tensor of megabytes costs more in page faults than in the work on it; memory that
 /// an earlier call gave out is given again when nobody holds it any more (no tensor, no view, no storage). At most four
-/// buffers are kept, until the region goes; small tensors are the allocator's. Lock-free.
+/// buffers are kept, until a call of another size or the end of the region; small tensors are the allocator's. Lock-free.
 class OutputPool {
  public:
   OutputPool() = default;
@@ -20,6 +20,7 @@ class OutputPool {
   at::Tensor get(at::IntArrayRef sizes, at::ScalarType dtype);
 
  private:
+  void let_go();
   static constexpr size_t smallest = 256 << 10;           // bytes; below, malloc keeps its memory mapped
   std::array<std::atomic<c10::StorageImpl*>, 4> kept_{};  // each owns one reference
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/emit.h"
 
@@ -38,9 +39,10 @@ struct Region::Memory {
   int64_t batch = -1;
   c10::SmallVector<const void*, 8> in;
   c10::SmallVector<int64_t, 8> stride;
-  c10::SmallVector<int64_t, 4> extents;              // -1 until an input has told
-  c10::SmallVector<const at::Tensor*, 4> of_extent;  // an input whose rows have these sizes
-  c10::SmallVector<at::Tensor, 4> kept;              // dense copies
+  c10::SmallVector<int64_t, 4> extents;                               // -1 until an input has told
+  c10::SmallVector<const at::Tensor*, 4> of_extent;                   // an input whose rows have these sizes
+  c10::SmallVector<std::pair<size_t, const at::Tensor*>, 4> columns;  // with their extents
+  c10::SmallVector<at::Tensor, 4> kept;                               // dense copies
 };
 
 Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eager(part.graph, {})) {
@@ -51,6 +53,7 @@ Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eage
 }
 
 void Region::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
+  check_deadline();
   const RowsFunction function = kernel_->function();
   Memory memory;
   if (!function || !lay_out(inputs, memory)) return interpreter_->run(inputs, outputs);
@@ -75,6 +78,8 @@ bool Region::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {
     const LoopInput& input = loops_.inputs[slot];
     if (!lay_out(input, inputs[input.argument], slot, memory)) return false;
   }
+  for (const auto& [extent, column] : memory.columns)
+    if (!memory.of_extent[extent] || memory.of_extent[extent]->sizes().slice(1) != column->sizes()) return false;
   return memory.batch >= 0 && std::find(memory.extents.begin(), memory.extents.end(), -1) == memory.extents.end();
 }
 
@@ -119,6 +124,7 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, size_t slo
         if (memory.of_extent[extent] && memory.of_extent[extent]->sizes().slice(1) != sizes) return false;
         memory.of_extent[extent] = &given;
       }
+      if (form.kind == Kind::column) memory.columns.emplace_back(extent, &given);
       if (memory.extents[extent] >= 0 && memory.extents[extent] != count) return false;
       memory.extents[extent] = count;
       break;

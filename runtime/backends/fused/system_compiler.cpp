@@ -21,7 +21,7 @@ namespace {
 
 // No -ffast-math: NaN and Inf are the subject. The simd pragmas allow reductions to be reordered, each for its loop alone.
 // Loops are not peeled for alignment: where a row lies in memory must not change the order of its sum. Nor are they unswitched:
-// the copies of a loop that g++ makes for a condition of the row forget that they may be reordered.
+// the copies of a loop that g++ makes for a condition of the row forget that they may be reordered. Integers wrap, as ATen's do.
 const std::vector<std::string> flags = {"-std=c++20",
                                         "-O3",
                                         "-march=native",
@@ -33,6 +33,7 @@ const std::vector<std::string> flags = {"-std=c++20",
                                         "-fPIC",
                                         "-shared",
                                         "-fno-unswitch-loops",
+                                        "-fwrapv",
                                         "-fvisibility=hidden",
                                         "-w",
                                         "--param=vect-max-peeling-for-alignment=0"};
@@ -55,8 +56,15 @@ std::string run(const std::vector<std::string>& words, const std::string& input)
   std::vector<char*> argv;
   for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
+  posix_spawnattr_t attributes;  // the thread that compiles has signals blocked, its children have not
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t child = -1;
-  const int failed = ::posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  const int failed = ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ::close(to_child[0]), ::close(from_child[1]);
   if (failed) {

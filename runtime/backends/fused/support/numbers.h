@@ -113,11 +113,11 @@ inline T minimum(T a, T b) {
 }
 template <class T>
 inline T at_least(T x, T low) {
-  return x < low ? low : x;
+  return (x < low) | (low != low) ? low : x;
 }  // NaN stays
 template <class T>
 inline T at_most(T x, T high) {
-  return x > high ? high : x;
+  return (x > high) | (high != high) ? high : x;
 }  // NaN stays
 template <class T>
 inline T sign_of(T x) {

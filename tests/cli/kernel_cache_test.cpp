@@ -1,0 +1,85 @@
+// Compiled kernels on disk, and hosts where the compiler is missing or fails: the program always answers.
+#include "program.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An environment variable for the time of this object.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+struct Scene {
+  TemporaryFolder folder;
+  Variable cache{"TRIAGE_KERNEL_CACHE", folder / "kernels"};
+  Scene() {
+    write_bytes(folder / "repair.lua",
+                "return function(z)\n  local f = flag_nan(z, 'x')\n  return fix(z * 2 + 1, f, 'x')\nend\n");
+  }
+  Ran run() const {
+    return triage_program(folder, {"run", "repair.lua", "--input", "z=randn:8x16", "--backend", "fused"});
+  }
+  fs::path kernel() const {
+    if (!fs::exists(folder / "kernels")) return {};
+    for (const auto& entry : fs::directory_iterator(folder / "kernels"))
+      if (entry.path().extension() == ".so") return entry.path();
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a kernel is kept on disk, and a broken one is made again") {
+  const Scene scene;
+  CHECK(scene.run().status == 0);
+  const fs::path kernel = scene.kernel();
+  REQUIRE(!kernel.empty());
+  const auto size = fs::file_size(kernel);
+  const auto written = fs::last_write_time(kernel);
+  CHECK(scene.run().status == 0);
+  CHECK(fs::last_write_time(kernel) == written);  // used as it is
+  write_bytes(kernel.string(), "no machine code");
+  const Ran again = scene.run();
+  CHECK(again.status == 0);
+  CHECK(again.err.empty());
+  CHECK(fs::file_size(kernel) == size);
+}
+
+TEST_CASE("a folder that others may write to holds no kernels") {
+  const Scene scene;
+  fs::create_directory(scene.folder / "kernels");
+  fs::permissions(scene.folder / "kernels", fs::perms::all);
+  CHECK(scene.run().status == 0);
+  CHECK(scene.kernel().empty());
+}
+
+TEST_CASE("no compiler, or one that fails: the interpreter serves, and it is said once") {
+  for (const char* compiler : {"/nowhere/c++", "false"}) {
+    const Scene scene;
+    const Variable chosen("TRIAGE_CXX", compiler);
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CHECK(ran.out.find("backend fused") != std::string::npos);
+    CHECK(ran.err.find("no fused kernels, the interpreter serves in their place") != std::string::npos);
+    CHECK(scene.kernel().empty());
+  }
+  const Scene scene;
+  write_bytes(scene.folder / "half", "#!/bin/sh\ncase $1 in --version) echo half a compiler;; *) exit 1;; esac\n");
+  fs::permissions(scene.folder / "half", fs::perms::owner_all);
+  const Variable chosen("TRIAGE_CXX", scene.folder / "half");
+  for (int call = 0; call < 5; ++call) CHECK(scene.run().status == 0);  // it ends before it has read its input
+}
