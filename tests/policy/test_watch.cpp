@@ -254,6 +254,10 @@ TEST_CASE("the queue of events overflows, and nothing is missed") {
                                  listen(event);
                                  while (!go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                                }});
+  struct LetGo {  // also when a check below fails: the watch waits for its thread
+    std::atomic<bool>& flag;
+    ~LetGo() { flag = true; }
+  } const let_go{go_on};
   fake::write(it.folder / "p.fake", "add 2");
   REQUIRE(events.come(Kind::reloaded));
   for (int i = 0; i < 20'000; ++i) {
