@@ -2,6 +2,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/branch_guard.h"
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ops/ones.h>
@@ -57,7 +58,9 @@ void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>&
 }  // namespace
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
-    : script_(std::move(script)), options_(std::move(options)), backend_(find_backend(options_.backend)) {}
+    : script_(std::move(script)), options_(std::move(options)), backend_(find_backend(options_.backend)) {
+  if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), options_.backend);
+}
 
 Compiled::~Compiled() = default;
 
@@ -171,7 +174,10 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
   const RetireIfWritten retire(*this);
+  std::optional<Follower> follower;
+  if (has_breaks()) follower.emplace(options_.traces, all.slice(inputs.size()));
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
+  if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
   separate_from_inputs(inputs, outputs);
 }
@@ -192,6 +198,8 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   at::ArrayRef<at::Tensor> given(traced);
   RetireIfWritten retire(*this);  // unless all of it is recorded
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
+  std::optional<Follower> follower;
+  if (!options_.fullgraph) follower.emplace(options_.traces, given.slice(num_inputs));
   std::vector<at::Tensor> results;
   try {
     std::optional<ProtectInputs> protect;
@@ -201,20 +209,16 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     throw;
   } catch (const std::exception&) {
     if (options_.fullgraph && recorder.broken())
-      throw *recorder.broken();  // the script turned the break into another error
+      throw recorder.broken()->error();  // the script turned the break into another error
     throw;
   }
   note_flags_outputs();
   recorder.check_caught_errors();
   if (recorder.broken()) {
-    if (options_.fullgraph) throw *recorder.broken();
-    const std::string broken = recorder.broken()->what();
-    {
-      std::lock_guard<std::mutex> lock(notes_mutex_);
-      graph_breaks_.push_back(broken);
-    }
+    if (options_.fullgraph) throw recorder.broken()->error();
     broken_.store(true, std::memory_order_relaxed);
-    if (options_.warn) options_.warn("policy '" + script_->name() + "' runs as a script on every call: " + broken);
+    note_breaks({*recorder.broken()});
+    finish_following(*follower, results);
   }
 
   outputs = results;
@@ -233,7 +237,12 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   start = Clock::now();
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
-  entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
+  try {
+    entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
+  } catch (const std::exception& error) {
+    if (options_.fullgraph || OnGraphBreak::raises()) throw;
+    return give_up_compiling(error.what());  // the script has run, and its results are there
+  }
   entry->compile_seconds = seconds_since(start);
   entry->script_handles_errors = recorder.has_protected_calls();
   guards.add_variables(*entry->graph);
@@ -245,6 +254,44 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->next = newest_.load(std::memory_order_relaxed);
   entries_.push_back(std::move(entry));
   newest_.store(entries_.back().get(), std::memory_order_release);
+}
+
+void Compiled::give_up_compiling(const std::string& reason) {
+  broken_.store(true, std::memory_order_relaxed);
+  note_breaks({GraphBreak{Break::backend, "backend '" + options_.backend + "' failed: " + reason,
+                          "Choose another backend, or set error_on_graph_break to have this as an error.", {}, {}}});
+}
+
+/// After a call that was followed.
+void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs) {
+  const std::string failure = follower.finish(outputs);
+  note_breaks(follower.breaks());
+  if (!failure.empty() && options_.warn)
+    options_.warn("function '" + script_->name() + "': backend '" + options_.backend +
+                  "' could not compile a graph between two breaks, ATen runs its operators: " + failure);
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  segments_ = options_.traces->graphs;
+}
+
+/// Each is said once in full.
+void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
+  for (const GraphBreak& graph_break : breaks) {
+    const std::string brief = graph_break.brief();
+    {
+      std::lock_guard<std::mutex> lock(notes_mutex_);
+      if (std::any_of(breaks_.begin(), breaks_.end(), [&](const auto& known) { return known.brief() == brief; }))
+        continue;
+      breaks_.push_back(graph_break);
+    }
+    if (options_.warn)
+      options_.warn("'" + script_->name() + "' is several graphs, and its script runs on every call: " +
+                    graph_break.text());
+  }
+}
+
+std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  return segments_;
 }
 
 /// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.
@@ -309,9 +356,15 @@ std::vector<const Entry*> Compiled::entries() const {
   return entries;
 }
 
-std::vector<std::string> Compiled::graph_breaks() const {
+std::vector<GraphBreak> Compiled::breaks() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
-  return graph_breaks_;
+  return breaks_;
+}
+
+std::vector<std::string> Compiled::graph_breaks() const {
+  std::vector<std::string> texts;
+  for (const GraphBreak& graph_break : breaks()) texts.push_back(graph_break.brief());
+  return texts;
 }
 
 std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {

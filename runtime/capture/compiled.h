@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <runtime/capture/graph_break.h>
 #include <triage/backend.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -16,6 +17,9 @@
 
 namespace triage::capture {
 
+class Follower;
+class TraceTree;
+
 /// What a captured graph depends on besides its inputs' values. Checked on every call, without Lua, lock or allocation.
 struct Guards {
   struct Input {
@@ -25,6 +29,8 @@ struct Guards {
     int64_t rank;
     bool requires_grad;
     bool wrapped;  // a wrapped number (params): decides type promotion
+    static Input of(const at::Tensor& tensor);
+    bool fits(const at::Tensor& tensor) const noexcept;
   };
   struct Size {
     size_t input;
@@ -92,6 +98,7 @@ class Compiled {
     bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
     bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
     size_t recompile_limit = 8;  // beyond it the script runs instead, and entries that match are still used
+    std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
   };
@@ -113,7 +120,13 @@ class Compiled {
 
   /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
   std::vector<const Entry*> entries() const;
-  std::vector<std::string> graph_breaks() const;
+  std::vector<GraphBreak> breaks() const;
+  std::vector<std::string> graph_breaks() const;  // one line each
+  /// Of a function with graph breaks: the graphs between them.
+  std::vector<std::shared_ptr<const graph::Graph>> segments() const;
+  /// From now on calls are followed, without an attempt to hold them in one graph.
+  void follow_always() noexcept { broken_.store(true, std::memory_order_relaxed); }
+  bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
   std::vector<std::vector<InputShape>> shapes_in_use() const;
   /// Of the newest call form: which outputs are flags.
   std::vector<bool> flags_outputs() const;
@@ -127,6 +140,9 @@ class Compiled {
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
   void note_flags_outputs();
+  void give_up_compiling(const std::string& reason);
+  void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
+  void note_breaks(const std::vector<GraphBreak>& breaks);
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                std::vector<at::Tensor>& outputs);
   class Turn;  // of one thread at the script
@@ -137,13 +153,14 @@ class Compiled {
   Options options_;
   Backend backend_;
   std::atomic<const Entry*> newest_{nullptr};
-  std::atomic<bool> broken_{false};  // a graph break was met: the script runs on every call that has no entry
+  std::atomic<bool> broken_{false};  // a graph break was met: calls that have no entry are followed
   std::timed_mutex mutex_;           // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;
   bool flags_reported_ = false;
   mutable std::mutex notes_mutex_;  // short: what follows
-  std::vector<std::string> graph_breaks_;
+  std::vector<GraphBreak> breaks_;
+  std::vector<std::shared_ptr<const graph::Graph>> segments_;
   std::vector<bool> eager_flags_outputs_;
 };
 

@@ -14,22 +14,9 @@
 namespace triage::capture {
 namespace {
 
-Guards::Input guard_of(const at::Tensor& tensor) {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return {impl->key_set().raw_repr(), tensor.dtype(),           tensor.device().index(), tensor.dim(),
-          tensor.requires_grad(),     impl->is_wrapped_number()};
-}
-
-bool holds(const Guards::Input& guard, const at::Tensor& tensor) noexcept {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return impl->key_set().raw_repr() == guard.keys && impl->dtype() == guard.dtype && impl->dim() == guard.rank &&
-         tensor.device().index() == guard.device_index && tensor.requires_grad() == guard.requires_grad &&
-         impl->is_wrapped_number() == guard.wrapped;
-}
-
 std::string name_of(caffe2::TypeMeta dtype) { return graph::dtype_name(dtype.toScalarType()); }
 bool holds(const Guards::Variable& variable) noexcept {
-  return holds(variable.kind, variable.tensor) && variable.tensor.sizes() == variable.sizes;
+  return variable.kind.fits(variable.tensor) && variable.tensor.sizes() == variable.sizes;
 }
 
 std::string name_of(size_t input, const std::vector<std::string>& names) {
@@ -38,9 +25,22 @@ std::string name_of(size_t input, const std::vector<std::string>& names) {
 
 }  // namespace
 
+Guards::Input Guards::Input::of(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return {impl->key_set().raw_repr(), tensor.dtype(),           tensor.device().index(), tensor.dim(),
+          tensor.requires_grad(),     impl->is_wrapped_number()};
+}
+
+bool Guards::Input::fits(const at::Tensor& tensor) const noexcept {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return impl->key_set().raw_repr() == keys && impl->dtype() == dtype && impl->dim() == rank &&
+         tensor.device().index() == device_index && tensor.requires_grad() == requires_grad &&
+         impl->is_wrapped_number() == wrapped;
+}
+
 Guards Guards::of(at::ArrayRef<at::Tensor> inputs) {
   Guards guards;
-  for (const auto& input : inputs) guards.inputs.push_back(guard_of(input));
+  for (const auto& input : inputs) guards.inputs.push_back(Guards::Input::of(input));
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
   guards.included_keys = thread_state.included_.raw_repr();
   guards.excluded_keys = thread_state.excluded_.raw_repr();
@@ -54,7 +54,7 @@ Guards Guards::of(at::ArrayRef<at::Tensor> inputs) {
 void Guards::add_variables(const graph::Graph& graph) {
   for (const graph::Constant& constant : graph.constants())
     if (constant.variable)
-      variables.push_back({constant.tensor, guard_of(constant.tensor), constant.tensor.sizes().vec()});
+      variables.push_back({constant.tensor, Guards::Input::of(constant.tensor), constant.tensor.sizes().vec()});
 }
 
 bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
@@ -65,7 +65,7 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
       (autocast && autocast != compat::autocast_state()))  // whether it is on, the keys above say
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (!holds(inputs[i], tensors[i])) return false;
+    if (!inputs[i].fits(tensors[i])) return false;
   for (const Size& size : sizes)
     if (tensors[size.input].unsafeGetTensorImpl()->size(size.dim) != size.size) return false;
   for (const SameSize& same : same_sizes)
@@ -95,7 +95,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
       out << "requires_grad mismatch. expected requires_grad=" << guard.requires_grad;
       return out.str();
     }
-    if (!holds(guard, tensor)) {
+    if (!guard.fits(tensor)) {
       out << "device or layout mismatch. actual " << tensor.device() << ", " << tensor.layout();
       return out.str();
     }

@@ -2,6 +2,7 @@
 
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
 
@@ -13,11 +14,6 @@ namespace {
 
 thread_local Recorder* current_recorder = nullptr;
 thread_local FlagsTracker* current_tracker = nullptr;
-
-std::string located(const Source& where, const std::string& text) {
-  if (where.file.empty()) return text;
-  return where.file + ":" + std::to_string(where.line) + ": " + text;
-}
 
 graph::TensorMeta meta_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
@@ -97,11 +93,21 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (branch) branch->guard_arguments(op, stack);
   FlagsTracker* tracker = current_tracker;
   const bool moved = tracker && tracker->any_flags(op, stack);
-  const std::vector<c10::IValue> arguments = tracker ? arguments_of(op, stack) : std::vector<c10::IValue>();
-  if (Recorder* recorder = Recorder::current())
+  Recorder* recorder = Recorder::current();
+  Follower* follower = Follower::current();
+  const bool observed = recorder && follower;
+  std::vector<c10::IValue> arguments;
+  if (tracker || observed) arguments = arguments_of(op, stack);
+  if (recorder)
     recorder->record(op, stack);
+  else if (follower)
+    follower->call(op, stack);
   else
     op.callBoxed(&stack);
+  if (observed && follower == Follower::current()) {
+    read_params(op, arguments);
+    follower->observe(op, arguments, stack);
+  }
   if (tracker) {
     tracker->observe(op, moved, stack);
     tracker->note_storages(arguments, stack, op.schema().returns().size());
@@ -154,6 +160,7 @@ void FlagsTracker::add(const at::Tensor& flags) {
 }
 
 Recorder* Recorder::current() noexcept { return current_recorder; }
+Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::exchange(current_recorder, recorder); }
 
 Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
     : graph_(std::move(name)),
@@ -211,8 +218,8 @@ void Recorder::read_rank(const at::Tensor& tensor) {
 void Recorder::hold_all_sizes() {
   all_sizes_ = true;
   if (shaped_by_params_)
-    graph_break("a size is read that may depend on a param",
-                "Pass the param as a plain number, or do not read the size.");
+    capture::graph_break(Break::size_of_param, "a size is read that may depend on a param",
+                         "Pass the param as a plain number, or do not read the size.");
 }
 
 void Recorder::rely_on(const std::vector<SizeFact>& facts) {
@@ -239,23 +246,26 @@ void Recorder::require_same_size(const SizeFact& fact) {
 }
 
 void Recorder::note_error(const std::string& message) {
-  if (!noted_error_) noted_error_.emplace(message, where_ ? where_() : Source{});
+  if (!noted_error_) noted_error_.emplace(message, line());
 }
 
 void Recorder::check_caught_errors() {
   if (!noted_error_ || broken_) return;
-  broken_.emplace(located(noted_error_->second,
-                          "graph break: an error was caught, which other inputs may not raise: " + noted_error_->first +
-                              ". Hint: Ask beforehand, with tensorcheck, a mask or a flag."),
-                  noted_error_->second);
+  broken_ = GraphBreak{Break::caught_error,
+                       "an error was caught, which other inputs may not raise: " + noted_error_->first,
+                       "Ask beforehand, with tensorcheck, a mask or a flag.", noted_error_->second, {}};
 }
 
-void Recorder::graph_break(const std::string& what, const std::string& hint) {
-  Source where = where_ ? where_() : Source{};
-  std::string text = located(where, "graph break: " + what + (hint.empty() ? "" : ". Hint: " + hint));
-  if (!broken_) broken_.emplace(text, where);
-  if (strict_) throw *broken_;
-  current_recorder = previous_;  // from here on the script runs eagerly
+void Recorder::graph_break(const GraphBreak& graph_break) {
+  if (!broken_) broken_ = graph_break;
+  if (strict_) throw broken_->error();
+  current_recorder = previous_;  // from here on the script runs without being recorded
+}
+
+Source Recorder::line() const {
+  if (where_) return where_();
+  const UserCode* script = ScriptScope::current();
+  return script && script->where ? script->where() : Source{};
 }
 
 void Recorder::enter_branch() { ++branch_depth_; }
@@ -298,7 +308,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   shaped_by_params_ |= with_params;
   protected_calls_ |= protected_depth_ > 0;
   if (with_params && graph::writes(op)) {
-    graph_break("`" + base_name(op) + "` takes a param as a number and writes in place",
+    capture::graph_break(Break::unsupported, "`" + base_name(op) + "` takes a param as a number and writes in place",
                 "Use the form without the underscore.");
     op.callBoxed(&stack);
     return;
@@ -318,11 +328,11 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
   if (auto refused = refusal(op, arguments)) {
-    graph_break(refused->what, refused->hint);
+    capture::graph_break(refused->kind, refused->what, refused->hint);
     return false;
   }
   if (branch_depth_ > 0 && graph::is_random(op)) {
-    graph_break("`" + base_name(op) + "` draws random numbers inside a branch of IF, whose branches all run",
+    capture::graph_break(Break::random_in_branch, "`" + base_name(op) + "` draws random numbers inside a branch of IF, whose branches all run",
                 "Draw before the IF, and use the tensor inside.");
     return false;
   }
@@ -330,7 +340,7 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
     bool matters = false;
     for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= tensor.requires_grad(); });
     if (matters) {
-      graph_break("`" + base_name(op) + "` runs in another grad mode than the policy was called in",
+      capture::graph_break(Break::mode, "`" + base_name(op) + "` runs in another grad mode than the policy was called in",
                   "Use x:detach() in place of torch.no_grad inside a policy.");
       return false;
     }
@@ -342,7 +352,7 @@ void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std:
   if (!is_arithmetic(op)) return;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     if (!is_flags(tensor)) return;
-    Source where = where_ ? where_() : Source{};
+    Source where = line();
     throw Error("`" + base_name(op) +
                     "` does arithmetic on a flags tensor; flags are packed records, not numbers. "
                     "Use err.* to ask (err.has_code, err.count_errors, ...) and push / err.merge to change them.",
@@ -378,7 +388,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       all_sizes_ = true;  // how many tensors came out may depend on sizes
     }
   }
-  graph::Node* node = graph_.append(op, std::move(operands), produced.size(), where_ ? where_() : Source{});
+  graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());
   for (size_t i = 0; i < produced.size(); ++i) {
     at::Tensor& tensor = *produced[i];
     graph::Value* value = node->results[i];

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <runtime/capture/graph_break.h>
 #include <runtime/capture/size_origins.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
@@ -45,7 +46,8 @@ class MadeUpInputs {
 
 class Recorder {
  public:
-  /// Makes this recorder current on this thread until destroyed. `where` tells the script line now running.
+  /// Makes this recorder current on this thread until destroyed. `where` tells the line now running; without it the
+  /// innermost ScriptScope does.
   /// `strict`: the first graph break throws.
   Recorder(std::string name, bool strict, std::function<Source()> where = {});
   ~Recorder();
@@ -54,9 +56,8 @@ class Recorder {
 
   /// The recorder of this thread; null when it is not capturing.
   static Recorder* current() noexcept;
-
-  /// How to tell the script line now running; the front end sets it when its function starts.
-  void set_where(std::function<Source()> where) { where_ = std::move(where); }
+  /// Returns what was current.
+  static Recorder* replace_current(Recorder* recorder) noexcept;
 
   /// Declares an input and returns the tensor to hand to the script in its place (an alias: the same input given twice
   /// stays two values).
@@ -74,11 +75,10 @@ class Recorder {
   /// own way, `check_caught_errors` at its end makes that a graph break.
   void note_error(const std::string& message);
   void check_caught_errors();
-  /// The script does what one graph cannot hold. `what` is a clause ("`item` reads a value of a tensor"), `hint` a
-  /// sentence. A strict recorder (fullgraph) throws GraphBreakError, and remembers it: a script that swallows the error
-  /// cannot make the capture succeed. Any other stops recording and returns: the script goes on with its real values, and
-  /// from here on `current()` is null on this thread.
-  void graph_break(const std::string& what, const std::string& hint);
+  /// What `capture::graph_break` tells the recorder. A strict one (fullgraph) throws GraphBreakError, and remembers it: a script
+  /// that swallows the error cannot make the capture succeed. Any other stops recording and returns: the script goes on with
+  /// its real values, and from here on `current()` is null on this thread.
+  void graph_break(const GraphBreak& graph_break);
   /// Around the function of one branch of IF: random operators and writes to outer tensors are breaks inside.
   /// Around a protected call (pcall): an operator that raises there on other inputs is the script's to handle, so such a
   /// graph hands over to the script when it fails.
@@ -118,7 +118,7 @@ class Recorder {
     std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
   };
   /// What broke the capture, if anything did.
-  const std::optional<GraphBreakError>& broken() const { return broken_; }
+  const std::optional<GraphBreak>& broken() const { return broken_; }
   /// Ends the capture: `outputs` become the graph's outputs. The graph is not cleaned yet.
   Result finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
 
@@ -128,6 +128,7 @@ class Recorder {
   void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
+  Source line() const;
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
   void bind(at::Tensor& tensor, graph::Value* value);
@@ -161,7 +162,7 @@ class Recorder {
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;
   bool grad_mode_ = true;
-  std::optional<GraphBreakError> broken_;
+  std::optional<GraphBreak> broken_;
   Recorder* previous_ = nullptr;
 };
 

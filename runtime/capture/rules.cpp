@@ -73,15 +73,15 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
   const auto& schema = op.schema();
   const std::string name = base_name(op);
   if (gives_dynamic_shape(op, arguments))
-    return Refusal{"`" + name + "` gives a result whose shape depends on values",
+    return Refusal{Break::dynamic_shape, "`" + name + "` gives a result whose shape depends on values",
                    "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok."};
   if (has_out_argument(schema))
-    return Refusal{"`" + name + "` writes its result into `out`", "Use the form without `out`: it returns the result."};
+    return Refusal{Break::unsupported, "`" + name + "` writes its result into `out`", "Use the form without `out`: it returns the result."};
   if (!gives_only_tensors(schema))
-    return Refusal{"`" + name + "` reads a value of a tensor",
+    return Refusal{Break::reads_value, "`" + name + "` reads a value of a tensor",
                    "Keep it a tensor: compare and select with torch.where or IF, or read it after the policy ran."};
   if (gives_list(schema))
-    return Refusal{"`" + name + "` gives lists among several results", "Call the single operators it is made of."};
+    return Refusal{Break::unsupported, "`" + name + "` gives lists among several results", "Call the single operators it is made of."};
   return std::nullopt;
 }
 

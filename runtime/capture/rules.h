@@ -2,6 +2,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <runtime/capture/graph_break.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 namespace triage::capture {
 
 struct Refusal {
+  Break kind;
   std::string what;  // a clause: what the operator does that one graph cannot hold
   std::string hint;  // a sentence: what to do instead
 };

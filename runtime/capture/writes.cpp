@@ -35,7 +35,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   const auto& arguments = op.schema().arguments();
   size_t first = stack.size() - arguments.size();
   auto stop = [&](const std::string& what, const std::string& hint) {
-    graph_break("`" + base_name(op) + "` " + what, hint);
+    capture::graph_break(Break::shared_write, "`" + base_name(op) + "` " + what, hint);
     op.callBoxed(&stack);
   };
   if (arguments.empty() || !written(arguments[0]) || !stack[first].isTensor())

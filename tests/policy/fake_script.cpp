@@ -115,8 +115,7 @@ class FakeScript : public triage::Script {
       throw triage::PolicyError(fmt::format("{}:{}: raised", options_.path, statement.line),
                                 {options_.path, statement.line});
     if (statement.verb == "break") {
-      if (auto* recorder = triage::capture::Recorder::current())
-        recorder->graph_break("`break` reads a value", "Do not.");
+      triage::capture::graph_break(triage::capture::Break::reads_value, "`break` reads a value", "Do not.");
     }
     if (statement.verb == "host") z = host(words.at(0), z);
     if (statement.verb == "pair") {
@@ -132,8 +131,7 @@ class FakeScript : public triage::Script {
   }
 
   at::Tensor host(const std::string& name, const at::Tensor& z) const {
-    if (auto* recorder = triage::capture::Recorder::current())
-      recorder->graph_break("a host function is called", "Do not.");
+    triage::capture::graph_break(triage::capture::Break::host_function, "a host function is called", "Do not.");
     for (const auto& function : options_.host_functions)
       if (function.name == name) return function.fn({z}).at(0);
     throw triage::PolicyError("there is no host function " + name, {options_.path, 0});

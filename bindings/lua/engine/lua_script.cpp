@@ -3,7 +3,9 @@
 #include "bindings/lua/engine/library_check.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/policy/version.h"
@@ -121,7 +123,8 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   c10::AutoGradMode restore_grad_mode(c10::GradMode::is_enabled());  // whatever the script leaves behind
   const compat::RestoreAutocast restore_autocast;
   FlagsTracker tracker;
-  if (Recorder* recorder = Recorder::current()) recorder->set_where([L] { return current_line(L); });
+  const capture::ScriptScope script(user_code(L));
+  const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
   std::vector<at::Tensor> results;
   in_protected_call(L, [&](lua_State* L) {
     luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
@@ -132,6 +135,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     results = read_results(L, 1, policy_);
     check_finished_chains(L);
   });
+  capture::end_segment();
   if (state_->context().expired)
     throw LimitError("policy '" + policy_.name + "' ran out of its budget, and went on with pcall");
   flags_outputs_.clear();

@@ -3,6 +3,7 @@
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/branch_guard.h"
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 #include <triage/error.h>
@@ -45,7 +46,9 @@ int condition_rank(lua_State* L) {
 
 /// core.holds(condition): the value of a condition of shape (); eager code only.
 int holds(lua_State* L) {
-  lua_pushboolean(L, check_tensor(L, 1).item().toBool());
+  const at::Tensor& condition = check_tensor(L, 1);
+  capture::end_segment();  // its value is needed now
+  lua_pushboolean(L, condition.item().toBool());
   return 1;
 }
 

@@ -1,5 +1,6 @@
 #include "bindings/lua/flags/flags_library.h"
 
+#include "bindings/lua/capture/breaks.h"
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
@@ -271,6 +272,7 @@ void add_argument_checks(lua_State* L) {
 void open_flags(lua_State* L) {
   push_core(L);
   add_argument_checks(L);
+  add_break_control(L);
   add_config(L);
   add_locations(L);
   add_location_trees(L);

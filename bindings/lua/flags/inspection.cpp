@@ -13,8 +13,7 @@ namespace triage::lua {
 namespace {
 
 void break_graph(const char* operation, const char* hint) {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`" + std::string(operation) + "` reads the values of a tensor", hint);
+  capture::graph_break(capture::Break::reads_value, "`" + std::string(operation) + "` reads the values of a tensor", hint);
 }
 
 const at::Tensor& flags_argument(lua_State* L, const char* operation) {
@@ -129,8 +128,7 @@ int has_err(lua_State* L) {
 /// core.dynamic_shape(operation): how many rows come out depends on values, which one graph cannot hold.
 int dynamic_shape(lua_State* L) {
   const std::string operation = luaL_checkstring(L, 1);
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`" + operation + "` gives a tensor whose size depends on values",
+  capture::graph_break(capture::Break::dynamic_shape, "`" + operation + "` gives a tensor whose size depends on values",
                           "Keep the batch whole: err.take_ok_p and err.take_err_p fill the other rows.");
   return 0;
 }

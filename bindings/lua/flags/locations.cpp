@@ -98,8 +98,7 @@ int resolve_location(lua_State* L) {
 
 /// What is registered is not the same for ever.
 void read_registry() {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`ErrorLocation` is asked what is registered", "Ask outside of the compiled code.");
+  capture::graph_break(capture::Break::registry, "`ErrorLocation` is asked what is registered", "Ask outside of the compiled code.");
 }
 
 int location_register(lua_State* L) {

@@ -127,8 +127,7 @@ int glob(lua_State* L) {
 
 /// core.break_graph(what, hint)
 int break_capture(lua_State* L) {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break(luaL_checkstring(L, 1), luaL_checkstring(L, 2));
+  capture::graph_break(capture::Break::training_step, luaL_checkstring(L, 1), luaL_checkstring(L, 2));
   return 0;
 }
 

@@ -121,7 +121,7 @@ void note_table_write(lua_State* L, int index) {
   if (pop_is_born(L)) return;
   const bool in_branch = current_branch() > 0;
   break_graph(
-      L,
+      L, capture::Break::outside_write,
       in_branch ? "a write to a table from outside of the branch" : "a write to a table that existed before the call",
       in_branch ? "A branch runs for every row: return the value from the branch instead."
                 : "Write to a table made in the function, or return the value.");

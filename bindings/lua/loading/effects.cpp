@@ -30,9 +30,9 @@ int current_branch() noexcept {
   return recorder ? recorder->branch_depth() : 0;
 }
 
-void break_graph(lua_State* L, const std::string& what, const std::string& hint) {
+void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {
   raise_as_lua_error(L, [&] {
-    if (auto* recorder = capture::Recorder::current()) recorder->graph_break(what, hint);
+    capture::graph_break(kind, what, hint);
   });
 }
 

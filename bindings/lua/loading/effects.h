@@ -1,5 +1,6 @@
 #pragma once
 #include <lua.hpp>
+#include <runtime/capture/break_kind.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +15,8 @@ uint64_t current_capture() noexcept;
 /// How many branches of IF are being recorded, one inside the other.
 int current_branch() noexcept;
 
-/// The script does what one graph cannot hold: raises a Lua error where the recorder is strict, else recording ends and
-/// the script goes on.
-void break_graph(lua_State* L, const std::string& what, const std::string& hint);
+/// capture::graph_break: raises a Lua error where it throws.
+void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint);
 
 /// A variable or table that guards may have looked at was written.
 void bump_epoch(lua_State* L);

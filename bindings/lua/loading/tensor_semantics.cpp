@@ -47,8 +47,7 @@ int start_rows(lua_State* L) {
 
 int read_truth(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("a tensor as a condition reads its value",
+  capture::graph_break(capture::Break::reads_value, "a tensor as a condition reads its value",
                           "Use IF(cond, ...):ELSE(...) or torch.where, which keep the choice in the graph.");
   lua_pushboolean(L, tensor.item().toBool());
   return 1;

@@ -203,8 +203,7 @@ int sgd(lua_State* L) { return create<torch::optim::SGD>(L, "SGD", torch::optim:
 int adam(lua_State* L) { return create<torch::optim::Adam>(L, "Adam", torch::optim::AdamOptions(1e-3)); }
 
 void break_graph(const char* what) {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break(what, "Compile the forward pass, and train outside of it.");
+  capture::graph_break(capture::Break::training_step, what, "Compile the forward pass, and train outside of it.");
 }
 
 bool has_gradients(const Optimizer& optimizer) {

@@ -5,6 +5,7 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
 
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 #include <cstdio>
@@ -29,7 +30,7 @@ int print(lua_State* L) {
     line.append(text, size);
     lua_pop(L, 1);
   }
-  break_graph(L, "`print` writes to the outside",
+  break_graph(L, capture::Break::output, "`print` writes to the outside",
               "Print before or after the compiled code, or look at what it returns.");
   if (context(L).print) {
     context(L).print(line);
@@ -42,14 +43,14 @@ int print(lua_State* L) {
 }
 
 int io_write(lua_State* L) {
-  break_graph(L, "`io.write` writes to the outside",
+  break_graph(L, capture::Break::output, "`io.write` writes to the outside",
               "Write before or after the compiled code, or look at what it returns.");
   return run_original(L);
 }
 
 /// Whatever else reaches outside: what it reads is another thing the next time, what it does is to be done every time.
 int reach_outside(lua_State* L) {
-  break_graph(L, "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
+  break_graph(L, capture::Break::output, "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
               "Call it before or after the compiled code.");
   return run_original(L);
 }
@@ -58,12 +59,14 @@ int reach_outside(lua_State* L) {
 class ProtectedCall {
  public:
   ProtectedCall() {
+    if ((follower_ = capture::Follower::current())) follower_->enter_protected();
     if (auto* recorder = capture::Recorder::current()) {
       serial_ = recorder->serial();
       recorder->enter_protected();
     }
   }
   ~ProtectedCall() {
+    if (follower_ && follower_ == capture::Follower::current()) follower_->leave_protected();
     auto* recorder = capture::Recorder::current();
     if (recorder && recorder->serial() == serial_) recorder->leave_protected();
   }
@@ -71,6 +74,7 @@ class ProtectedCall {
   ProtectedCall& operator=(const ProtectedCall&) = delete;
 
  private:
+  capture::Follower* follower_ = nullptr;
   uint64_t serial_ = 0;
 };
 
@@ -80,7 +84,7 @@ int protected_call(lua_State* L) {
 }
 
 int math_random(lua_State* L) {
-  break_graph(L, "`math.random` draws a number that the graph would repeat for ever",
+  break_graph(L, capture::Break::output, "`math.random` draws a number that the graph would repeat for ever",
               "Draw in tensors: torch.rand and its like.");
   return run_original(L);
 }

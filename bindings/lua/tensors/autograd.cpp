@@ -3,6 +3,7 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
 
@@ -78,6 +79,7 @@ const char autocast_metatable = 0;  // its address is the registry key
 class AutocastMode {
  public:
   AutocastMode(c10::DeviceType device, compat::Autocast mode) : device_(device), previous_(compat::autocast(device)) {
+    capture::end_segment();  // what was put off belongs to the mode before
     at::autocast::increment_nesting();
     compat::set_autocast(device_, mode);
   }
@@ -87,6 +89,7 @@ class AutocastMode {
 
   void close() {
     if (!std::exchange(open_, false)) return;
+    capture::end_segment();
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     compat::set_autocast(device_, previous_);
   }
@@ -124,8 +127,7 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
 
 /// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a guard for a block.
 int autocast(lua_State* L) {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`torch.autocast` changes what operators compute in",
+  capture::graph_break(capture::Break::mode, "`torch.autocast` changes what operators compute in",
                           "Enter it around the call of the compiled code, which is then captured for it.");
   int next = 1;
   c10::DeviceType device = c10::kCPU;
@@ -202,8 +204,7 @@ void touch_autograd(const std::string& what) {
 }
 
 void break_for_autograd(const std::string& what) {
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break(what + " changes what autograd keeps", "Do it outside of the compiled code.");
+  capture::graph_break(capture::Break::autograd, what + " changes what autograd keeps", "Do it outside of the compiled code.");
 }
 
 void add_autograd(lua_State* L) {

@@ -276,9 +276,8 @@ void assign_eager(const at::Tensor& tensor, const Index& index, const at::Tensor
 
 at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
   Index index = Reader(L, tensor).read(position);
-  auto* recorder = capture::Recorder::current();
-  if (recorder && index.by_mask)
-    recorder->graph_break("indexing by a mask gives a tensor whose size depends on values",
+  if (index.by_mask)
+    capture::graph_break(capture::Break::dynamic_shape, "indexing by a mask gives a tensor whose size depends on values",
                           "Keep all rows and select with torch.where or err.take_ok_p.");
   at::Tensor view = tensor;
   for (const Step& step : index.steps) view = apply(view, step, false);
@@ -289,12 +288,10 @@ at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
 void assign(lua_State* L, const at::Tensor& tensor, int position, int value_position) {
   Index index = Reader(L, tensor).read(position);
   at::Tensor value = value_tensor(L, value_position, tensor);
-  auto* recorder = capture::Recorder::current();
-  if (recorder && index.by_mask && !is_fill(index, value)) {
-    recorder->graph_break("assigning a tensor through a mask needs as many values as the mask has true elements",
+  if (index.by_mask && !is_fill(index, value))
+    capture::graph_break(capture::Break::dynamic_shape, "assigning a tensor through a mask needs as many values as the mask has true elements",
                           "Use torch.where(mask, values, x) with values of x's shape.");
-    recorder = capture::Recorder::current();
-  }
+  auto* recorder = capture::Recorder::current();
   if (recorder && recorder->knows(tensor) && !recorder->shares_memory(tensor))
     return assign_captured(tensor, index, value);
   assign_eager(tensor, index, value);

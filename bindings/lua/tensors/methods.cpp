@@ -15,7 +15,7 @@ namespace triage::lua {
 namespace {
 
 void break_graph(const char* what, const char* hint) {
-  if (auto* recorder = capture::Recorder::current()) recorder->graph_break(what, hint);
+  capture::graph_break(capture::Break::reads_value, what, hint);
 }
 
 void read_shape(const at::Tensor& tensor) {

@@ -9,6 +9,7 @@
 #include "bindings/lua/tensors/methods.h"
 #include "bindings/lua/tensors/operators.h"
 #include "bindings/lua/tensors/print.h"
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ void count_out(Context& own, TensorBox& box) {
   if (found == own.storages.end()) return;
   if (--found->second.tensors > 0) return;
   // What a recorder holds stays alive until the call ends, whatever Lua has let go.
-  if (capture::Recorder::current())
+  if (capture::Recorder::current() || capture::Follower::current())
     own.held_bytes -= found->second.bytes;
   else
     own.tensor_bytes -= found->second.bytes;
@@ -111,8 +112,7 @@ const Field fields[] = {
     {"is_leaf", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.is_leaf()); }},
     {"grad",
      [](lua_State* L, const at::Tensor& x) {
-       if (auto* recorder = capture::Recorder::current())
-         recorder->graph_break("`grad` reads what autograd keeps", "Read it outside, and pass it as an argument.");
+       capture::graph_break(capture::Break::autograd, "`grad` reads what autograd keeps", "Read it outside, and pass it as an argument.");
        push_optional_tensor(L, x.is_leaf() || x.retains_grad() ? x.grad() : at::Tensor());
      }},
     {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
@@ -184,8 +184,7 @@ int tensor_len(lua_State* L) {
 
 int tensor_tostring(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
-  if (auto* recorder = capture::Recorder::current())
-    recorder->graph_break("`tostring` reads the values of a tensor",
+  capture::graph_break(capture::Break::reads_value, "`tostring` reads the values of a tensor",
                           "Print outside of the policy, or return the tensor.");
   std::string text = to_text(tensor);
   lua_pushlstring(L, text.data(), text.size());
@@ -254,13 +253,16 @@ void push_optional_tensor(lua_State* L, const at::Tensor& tensor) { push_tensor(
 
 const at::Tensor* test_tensor(lua_State* L, int index) {
   TensorBox* box = test_box(L, index);
-  return box && box->tensor.defined() ? &box->tensor : nullptr;
+  if (!box || !box->tensor.defined()) return nullptr;
+  capture::touch(box->tensor);
+  return &box->tensor;
 }
 
 const at::Tensor& check_tensor(lua_State* L, int index) {
   TensorBox* box = test_box(L, index);
   if (!box) luaL_typeerror(L, index, "tensor");
   if (!box->tensor.defined()) luaL_argerror(L, index, "the tensor was closed");
+  capture::touch(box->tensor);
   return box->tensor;
 }
 

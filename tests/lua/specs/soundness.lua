@@ -81,7 +81,7 @@ test("what reaches outside breaks the graph, and happens on every call", functio
     requires_grad = function(x) return torch.zeros({2}, {requires_grad = true}) * x end,
   }) do
     local report = triage.explain(fn, z)
-    if report.graph_break_count ~= 1 then error(name .. ": no graph break") end
+    if report.graph_break_count < 1 then error(name .. ": no graph break") end
   end
 end)
 

@@ -1,0 +1,116 @@
+#include "bindings/lua/capture/breaks.h"
+
+#include "bindings/lua/state.h"
+#include "runtime/capture/following/follower.h"
+#include "runtime/capture/graph_break.h"
+#include "runtime/capture/recorder.h"
+
+#include <string>
+
+namespace triage::lua {
+namespace {
+
+using capture::Break;
+using capture::OnGraphBreak;
+
+const char scope_metatable = 0;  // its address is the registry key
+
+OnGraphBreak::Then then_of(lua_State* L, int index) {
+  luaL_checktype(L, index, LUA_TBOOLEAN);
+  return lua_toboolean(L, index) ? OnGraphBreak::Then::raise : OnGraphBreak::Then::go_on;
+}
+
+/// Calls the function at stack index 2 with what follows it.
+int call_rest(lua_State* L) {
+  lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+  return lua_gettop(L) - 1;
+}
+
+/// core.with_error_on_graph_break(flag, fn, ...) -> what fn returns
+int with_error_on_graph_break(lua_State* L) {
+  const OnGraphBreak scope(then_of(L, 1));
+  return call_rest(L);
+}
+
+/// core.error_on_graph_break(flag) -> a value that restores the setting before when a <close> variable that holds it goes
+int error_on_graph_break(lua_State* L) {
+  const OnGraphBreak::Then then = then_of(L, 1);
+  auto* before = static_cast<OnGraphBreak::Then*>(lua_newuserdatauv(L, sizeof(OnGraphBreak::Then), 0));
+  *before = OnGraphBreak::current();
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &scope_metatable);
+  lua_setmetatable(L, -2);
+  OnGraphBreak::set(then);
+  return 1;
+}
+
+int close_scope(lua_State* L) {
+  if (!lua_getmetatable(L, 1)) return 0;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &scope_metatable);
+  if (lua_rawequal(L, -1, -2)) OnGraphBreak::set(*static_cast<OnGraphBreak::Then*>(lua_touserdata(L, 1)));
+  return 0;
+}
+
+std::string function_name(lua_State* L, int index) {
+  lua_Debug about;
+  lua_pushvalue(L, index);
+  if (!lua_isfunction(L, -1)) {
+    lua_pop(L, 1);
+    return "a callable value";
+  }
+  lua_getinfo(L, ">S", &about);
+  if (about.linedefined <= 0) return "a function of C";
+  return std::string(about.short_src) + ":" + std::to_string(about.linedefined);
+}
+
+/// core.run_disabled(recursive, fn, ...) -> what fn returns, run as a script
+int run_disabled(lua_State* L) {
+  capture::graph_break(Break::disabled, "`triage.disable` keeps " + function_name(L, 2) + " out of graphs",
+                       "Call it before or after the compiled code to have one graph.");
+  const capture::NotCaptured scope(lua_toboolean(L, 1));
+  return call_rest(L);
+}
+
+/// core.run_allowed(nil, fn, ...) -> what fn returns; its side effects are no graph breaks
+int run_allowed(lua_State* L) {
+  const capture::EffectsAllowed scope;
+  return call_rest(L);
+}
+
+/// triage.graph_break([message])
+int graph_break(lua_State* L) {
+  capture::graph_break(Break::requested, luaL_optstring(L, 1, "triage.graph_break()"), "");
+  return 0;
+}
+
+/// core.is_compiling() -> whether what runs now is captured, in one graph or in several
+int is_compiling(lua_State* L) {
+  lua_pushboolean(L, capture::Recorder::current() || capture::Follower::current());
+  return 1;
+}
+
+int is_sandboxed(lua_State* L) {
+  lua_pushboolean(L, context(L).sandboxed);
+  return 1;
+}
+
+}  // namespace
+
+void add_break_control(lua_State* L) {
+  static const luaL_Reg functions[] = {{"with_error_on_graph_break", guarded<with_error_on_graph_break>},
+                                       {"error_on_graph_break", guarded<error_on_graph_break>},
+                                       {"run_disabled", guarded<run_disabled>},
+                                       {"run_allowed", guarded<run_allowed>},
+                                       {"graph_break", guarded<graph_break>},
+                                       {"is_compiling", guarded<is_compiling>},
+                                       {"is_sandboxed", guarded<is_sandboxed>},
+                                       {nullptr, nullptr}};
+  luaL_setfuncs(L, functions, 0);
+  lua_newtable(L);
+  lua_pushcfunction(L, guarded<close_scope>);
+  lua_setfield(L, -2, "__close");
+  lua_pushliteral(L, "graph break setting");
+  lua_setfield(L, -2, "__metatable");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &scope_metatable);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,54 @@
+#include "bindings/lua/capture/user_code.h"
+
+#include "bindings/lua/state.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace triage::lua {
+namespace {
+
+constexpr size_t most_frames = 20;
+
+/// Line `number` of a file, without its indentation; empty where it cannot be read.
+std::string source_line(const std::string& path, int number) {
+  std::ifstream file(path);
+  std::string line;
+  for (int i = 0; i < number; ++i)
+    if (!std::getline(file, line)) return {};
+  const size_t begin = line.find_first_not_of(" \t");
+  return begin == std::string::npos ? std::string() : line.substr(begin, 200);
+}
+
+std::string stack_of(lua_State* L) {
+  std::vector<std::string> frames;  // innermost first
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(L, level, &frame) && frames.size() < most_frames; ++level) {
+    lua_getinfo(L, "Sln", &frame);
+    if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
+    const std::string where = std::string(frame.short_src) + ":" + std::to_string(frame.currentline);
+    std::string text = "  " + where;
+    if (frame.name) text += std::string(": in function '") + frame.name + "'";
+    text += '\n';
+    if (*frame.source == '@')
+      if (const std::string line = source_line(frame.source + 1, frame.currentline); !line.empty())
+        text += "    " + line + '\n';
+    frames.push_back(std::move(text));
+  }
+  std::reverse(frames.begin(), frames.end());
+  std::string all;
+  for (const std::string& text : frames) all += text;
+  if (!all.empty()) all.pop_back();
+  return all;
+}
+
+}  // namespace
+
+capture::UserCode user_code(lua_State* L) {
+  return {[L] { return current_line(L); }, [L] { return stack_of(L); }};
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,274 @@
+#include "bindings/lua/engine/compiled_function.h"
+
+#include "bindings/lua/engine/closure_state.h"
+#include "bindings/lua/engine/compile.h"
+#include "runtime/capture/branch_guard.h"
+#include "runtime/capture/following/follower.h"
+#include "runtime/capture/recorder.h"
+
+#include <fmt/format.h>
+#include <triage/graph.h>
+
+namespace triage::lua {
+namespace {
+
+using capture::Compiled;
+using capture::Recorder;
+
+constexpr size_t max_buckets = 64;
+constexpr int max_broken_buckets = 3;
+const char* const compiled_type = "triage.compiled";
+
+CompiledFunction& check_compiled(lua_State* L, int index) {
+  auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, index, compiled_type));
+  if (!*holder) luaL_error(L, "this compiled function was closed");
+  return **holder;
+}
+
+/// Plain arguments are part of the graph (by value and subtype): they come as bytes, tensors as they are. Returns the stack
+/// index of an argument that graphs cannot take; 0 where there is none.
+int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, std::string& plain) {
+  for (int i = first; i <= lua_gettop(L); ++i) {
+    if (const at::Tensor* tensor = test_tensor(L, i)) {
+      tensors.push_back(*tensor);
+      plain += 't';
+    } else if (lua_isinteger(L, i)) {
+      plain += 'i' + std::to_string(lua_tointeger(L, i));
+    } else if (lua_type(L, i) == LUA_TNUMBER) {
+      double number = lua_tonumber(L, i);
+      plain += 'd';
+      plain.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    } else if (lua_type(L, i) == LUA_TSTRING) {
+      size_t length = 0;
+      const char* text = lua_tolstring(L, i, &length);
+      plain += 's' + std::to_string(length) + ':';
+      plain.append(text, length);
+    } else if (lua_isnoneornil(L, i) || lua_isboolean(L, i)) {
+      plain += lua_isnil(L, i) ? 'n' : lua_toboolean(L, i) ? 'T' : 'F';
+    } else {
+      return i;
+    }
+  }
+  return 0;
+}
+
+/// With an argument such as a table the function runs as it is, which is said once; under fullgraph it is an error.
+void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
+  const std::string what = fmt::format("argument {}: expected a tensor, number, string, boolean or nil, got a {}",
+                                       index - 1, luaL_typename(L, index));
+  if (function.options.fullgraph) throw InputError("compiled function: " + what);
+  if (!std::exchange(function.odd_arguments_said, true) && function.options.warn)
+    function.options.warn("function '" + function.name + "' runs as a script on such calls: " + what);
+}
+
+/// Keeps the table on top of the stack with those of the other buckets. Pops it.
+void add_anchors(lua_State* L, CompiledFunction& function) {
+  if (function.anchors == LUA_NOREF) {
+    lua_newtable(L);
+    function.anchors = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.anchors);
+  lua_insert(L, -2);
+  lua_rawseti(L, -2, static_cast<lua_Integer>(lua_rawlen(L, -2)) + 1);
+  lua_pop(L, 1);
+}
+
+std::shared_ptr<CompiledFunction::Bucket> make_bucket(lua_State* L, CompiledFunction& function,
+                                                      const std::string& arguments) {
+  std::vector<std::string> inputs;
+  for (size_t i = 0; i < arguments.size() && i < 64; ++i) inputs.push_back("arg" + std::to_string(i));
+  auto bucket = std::make_shared<CompiledFunction::Bucket>();
+  bucket->script =
+      std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
+  bucket->compiled = std::make_unique<Compiled>(bucket->script, function.options);
+  return bucket;
+}
+
+/// The graphs for this world. A function that broke in several worlds (it counts its calls, say) is followed in all others.
+std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunction& function,
+                                                     const std::string& arguments) {
+  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
+    return function.last;
+  lua_newtable(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  const std::string key = arguments + '|' + closure_state(L, -1, lua_gettop(L) - 1);
+  lua_pop(L, 1);
+  std::shared_ptr<CompiledFunction::Bucket> bucket;
+  if (const auto found = function.buckets.find(key); found != function.buckets.end()) {
+    lua_pop(L, 1);
+    bucket = found->second;
+  } else if (function.broken_buckets >= max_broken_buckets) {
+    lua_pop(L, 1);
+    if (!function.followed) {
+      function.followed = make_bucket(L, function, arguments);
+      function.followed->compiled->follow_always();
+    }
+    bucket = function.followed;
+  } else {
+    if (function.buckets.size() >= max_buckets) {
+      function.buckets.clear();
+      luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
+    }
+    add_anchors(L, function);
+    bucket = function.buckets[key] = make_bucket(L, function, arguments);
+  }
+  function.last = bucket;
+  function.last_epoch = context(L).epoch;
+  function.last_arguments = arguments;
+  return bucket;
+}
+
+struct Running {
+  explicit Running(CompiledFunction& function) : function(function) { function.running = true; }
+  ~Running() { function.running = false; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  CompiledFunction& function;
+};
+
+/// Inside of a capture it is a part of that, except that one graph stays promised; a call of itself, a call under `disable`,
+/// and one with arguments that are not for graphs, are calls of the plain function.
+int call_as_script(lua_State* L, const CompiledFunction& function) {
+  std::optional<capture::OnGraphBreak> promise;
+  if (function.options.fullgraph) promise.emplace(capture::OnGraphBreak::Then::raise_for_good);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  lua_replace(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+int compiled_gc(lua_State* L) {
+  auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, 1, compiled_type));
+  if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->function);
+  if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->anchors);
+  delete std::exchange(*holder, nullptr);
+  return 0;
+}
+
+int compiled_tostring(lua_State* L) {
+  const CompiledFunction& function = check_compiled(L, 1);
+  size_t graphs = 0;
+  for (const auto& [key, bucket] : function.buckets) graphs += bucket->compiled->entries().size();
+  lua_pushfstring(L, "compiled function %s (%d %s)", function.name.c_str(), static_cast<int>(graphs),
+                  graphs == 1 ? "graph" : "graphs");
+  return 1;
+}
+
+std::string function_name(lua_State* L, int index) {
+  if (!lua_isfunction(L, index)) {
+    if (luaL_getmetafield(L, index, "__name") == LUA_TNIL) return "callable";
+    std::string name = lua_tostring(L, -1);
+    lua_pop(L, 1);
+    return name;
+  }
+  lua_Debug info;
+  lua_pushvalue(L, index);
+  lua_getinfo(L, ">S", &info);
+  return std::string(info.short_src) + ":" + std::to_string(info.linedefined);
+}
+
+void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
+  if (lua_isnoneornil(L, index)) return;
+  luaL_checktype(L, index, LUA_TTABLE);
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    if (key == "fullgraph" && lua_isboolean(L, -1))
+      function.options.fullgraph = lua_toboolean(L, -1);
+    else if (key == "backend" && lua_type(L, -1) == LUA_TSTRING)
+      function.options.backend = lua_tostring(L, -1);
+    else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
+      function.name = lua_tostring(L, -1);
+    else
+      throw InputError(
+          "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
+          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string), name (string).");
+    lua_pop(L, 1);
+  }
+}
+
+}  // namespace
+
+void check_callable(lua_State* L, int index) {
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
+    luaL_checktype(L, index, LUA_TFUNCTION);
+  else
+    lua_pop(L, 1);
+}
+
+int call_compiled(lua_State* L) {
+  CompiledFunction& function = check_compiled(L, 1);
+  std::vector<at::Tensor> inputs, outputs;
+  std::string arguments;
+  const int odd = read_arguments(L, 2, inputs, arguments);
+  if (odd) refuse_argument(L, function, odd);
+  const bool captured = Recorder::current() || capture::Follower::current();
+  if (captured || capture::NotCaptured::nested() || function.running || odd) return call_as_script(L, function);
+  if (auto* branch = capture::BranchGuard::current())  // the graph's own operators do not ask it
+    for (auto& input : inputs) input = branch->guarded(input);
+  const std::shared_ptr<CompiledFunction::Bucket> bucket = bucket_for(L, function, arguments);
+  {
+    const Running running(function);
+    bucket->script->prepare_call(L, 2);
+    const bool had_breaks = bucket->compiled->has_breaks();
+    bucket->compiled->run(inputs, {}, std::nullopt, outputs);
+    if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
+  }
+  int other = bucket->script->take_results();
+  if (other != LUA_NOREF) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, other);
+    luaL_unref(L, LUA_REGISTRYINDEX, other);
+    lua_getfield(L, -1, "n");
+    int count = static_cast<int>(lua_tointeger(L, -1)), list = lua_gettop(L) - 1;
+    lua_pop(L, 1);
+    luaL_checkstack(L, count, "too many results");
+    for (int i = 1; i <= count; ++i) lua_rawgeti(L, list, i);
+    return count;
+  }
+  luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  if (auto* tracker = capture::FlagsTracker::current()) {
+    const std::vector<bool> is_flags = bucket->compiled->flags_outputs();
+    for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
+      if (is_flags[i]) tracker->add(outputs[i]);
+  }
+  for (auto& output : outputs) push_tensor(L, std::move(output));
+  return static_cast<int>(outputs.size());
+}
+
+CompiledFunction& push_compiled(lua_State* L) {
+  check_callable(L, 1);
+  auto function = std::make_unique<CompiledFunction>();
+  function->name = function_name(L, 1);
+  function->options.protect_inputs = false;
+  function->options.warn = [&context = context(L)](const std::string& text) {
+    if (context.print) context.print("triage: " + text);
+  };
+  read_compile_options(L, 2, *function);
+  function->options.traces = std::make_shared<capture::TraceTree>(function->name, function->options.backend);
+  find_backend(function->options.backend);  // an unknown name is an error now, not at the first call
+  lua_pushvalue(L, 1);
+  function->function = luaL_ref(L, LUA_REGISTRYINDEX);
+  auto** holder = static_cast<CompiledFunction**>(lua_newuserdatauv(L, sizeof(CompiledFunction*), 0));
+  *holder = function.release();
+  luaL_setmetatable(L, compiled_type);
+  return **holder;
+}
+
+int compiled_function_of(lua_State* L, int index) {
+  auto* holder = static_cast<CompiledFunction**>(luaL_testudata(L, index, compiled_type));
+  return holder && *holder ? (*holder)->function : LUA_NOREF;
+}
+
+void open_compiled(lua_State* L) {
+  static const luaL_Reg compiled_methods[] = {{"__call", guarded<call_compiled>},
+                                              {"__gc", guarded<compiled_gc>},
+                                              {"__tostring", guarded<compiled_tostring>},
+                                              {nullptr, nullptr}};
+  luaL_newmetatable(L, compiled_type);
+  luaL_setfuncs(L, compiled_methods, 0);
+  lua_pushliteral(L, "compiled function");
+  lua_setfield(L, -2, "__metatable");
+  lua_pop(L, 1);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,87 @@
+#pragma once
+#include "bindings/lua/state.h"
+#include "runtime/capture/compiled.h"
+
+#include <lua.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace triage::lua {
+
+/// A Lua function that is compiled, in the state it lives in.
+class FunctionScript final : public Script {
+ public:
+  FunctionScript(lua_State* L, int function, std::string name, bool fullgraph, std::vector<std::string> inputs)
+      : L_(L), function_(function), name_(std::move(name)), fullgraph_(fullgraph) {
+    signature_.inputs = std::move(inputs);
+  }
+  const std::string& name() const override { return name_; }
+  const Signature& signature() const override { return signature_; }
+  bool fullgraph() const override { return fullgraph_; }
+  const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
+  std::vector<std::pair<std::string, std::string>> run_tests() override { return {}; }
+
+  /// The calling Lua thread, and the stack index of its arguments: tensors among them are replaced by `inputs`.
+  void prepare_call(lua_State* caller, int first_argument) {
+    L_ = caller;
+    first_argument_ = first_argument;
+    results_ = LUA_NOREF;
+  }
+  /// What the function returned, as a list in the registry, when it ran and gave something else than tensors.
+  int take_results() { return std::exchange(results_, LUA_NOREF); }
+
+  std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
+                               std::optional<std::chrono::steady_clock::time_point> deadline) override;
+
+ private:
+  lua_State* L_;
+  int function_;
+  int first_argument_ = 0;
+  int results_ = LUA_NOREF;
+  std::string name_;
+  bool fullgraph_;
+  Signature signature_;
+  std::vector<bool> flags_outputs_;
+};
+
+/// What `triage.compile` returns: one cache of graphs for each world that the function has seen (closure_state).
+struct CompiledFunction {
+  struct Bucket {
+    std::shared_ptr<FunctionScript> script;
+    std::unique_ptr<capture::Compiled> compiled;
+  };
+  int function = LUA_NOREF;
+  int anchors = LUA_NOREF;  // a list: what the keys name by address, which therefore stays alive
+  std::string name;
+  capture::Compiled::Options options;
+  std::map<std::string, std::shared_ptr<Bucket>> buckets;  // a call keeps its own alive
+  std::shared_ptr<Bucket> followed;  // for all worlds: the function broke in several, and is not tried in one graph again
+  std::shared_ptr<Bucket> last;  // of the last call, still right while the epoch has not moved
+  int broken_buckets = 0;
+  bool odd_arguments_said = false;
+  bool running = false;  // the function calls itself: from the inside it is called as it is
+  uint64_t last_epoch = 0;
+  std::string last_arguments;
+};
+
+/// Pushes a new compiled function for the function at stack index 1 with options at index 2.
+CompiledFunction& push_compiled(lua_State* L);
+
+/// What a compiled function does when it is called; it stands at stack index 1.
+int call_compiled(lua_State* L);
+
+/// A function, or what can be called like one, such as a module; else raises.
+void check_callable(lua_State* L, int index);
+
+/// Registers the metatable of compiled functions, and that of explanations.
+void open_compiled(lua_State* L);
+void open_explanation(lua_State* L);
+
+/// triage.explain(fn, ...)
+int explain(lua_State* L);
+
+}  // namespace triage::lua

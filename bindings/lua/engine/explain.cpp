@@ -1,0 +1,133 @@
+#include "bindings/lua/engine/compiled_function.h"
+#include "runtime/capture/following/trace_tree.h"
+#include "runtime/graph/describe.h"
+
+#include <fmt/format.h>
+#include <triage/graph.h>
+
+#include <string>
+#include <vector>
+
+// triage.explain: what was captured of a function, as a table and as a text in the order in which torch.compile's says it.
+namespace triage::lua {
+namespace {
+
+const char* const explanation_type = "triage.explanation";
+
+struct Explanation {
+  std::vector<capture::GraphBreak> breaks;
+  std::vector<std::shared_ptr<const graph::Graph>> graphs;
+  std::vector<std::string> guards;  // of the first graphs; those between breaks have none, the script runs
+  double capture_seconds = 0, compile_seconds = 0;
+
+  size_t num_ops() const {
+    size_t ops = 0;
+    for (const auto& graph : graphs) ops += graph->nodes().size();
+    return ops;
+  }
+};
+
+Explanation explanation_of(const CompiledFunction& function) {
+  Explanation all;
+  for (const auto& [key, bucket] : function.buckets) {
+    for (const capture::GraphBreak& graph_break : bucket->compiled->breaks()) all.breaks.push_back(graph_break);
+    for (const capture::Entry* entry : bucket->compiled->entries()) {
+      all.graphs.push_back(entry->graph);
+      all.guards.push_back(entry->guards.text(bucket->script->signature().inputs));
+      all.capture_seconds += entry->capture_seconds;
+      all.compile_seconds += entry->compile_seconds;
+    }
+  }
+  for (const auto& graph : function.options.traces->graphs) all.graphs.push_back(graph);
+  return all;
+}
+
+std::string operators_of(const graph::Graph& graph) {
+  std::string text;
+  for (const auto& node : graph.nodes()) text += "\n    " + graph::op_name(node->op);
+  return text;
+}
+
+std::string text_of(const Explanation& all) {
+  std::string text = fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\nBreak Reasons:\n",
+                                 all.graphs.size(), all.breaks.size(), all.num_ops());
+  for (size_t i = 0; i < all.breaks.size(); ++i) text += fmt::format("  Break Reason {}: {}\n", i + 1, all.breaks[i].text());
+  text += "Ops per Graph:\n";
+  for (size_t i = 0; i < all.graphs.size(); ++i) text += fmt::format("  Ops {}:{}\n", i + 1, operators_of(*all.graphs[i]));
+  text += "Out Guards:\n";
+  for (size_t i = 0; i < all.guards.size(); ++i) text += fmt::format("  Graph {}:\n{}", i + 1, all.guards[i]);
+  text += fmt::format("Compile Times:\n  capture {:.3f} s\n  backend {:.3f} s\n", all.capture_seconds, all.compile_seconds);
+  for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
+  return text;
+}
+
+/// Sets field `name` of the table on top of the stack.
+void set_list(lua_State* L, const char* name, const std::vector<std::string>& items) {
+  lua_createtable(L, static_cast<int>(items.size()), 0);
+  for (size_t i = 0; i < items.size(); ++i) {
+    lua_pushlstring(L, items[i].data(), items[i].size());
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+  lua_setfield(L, -2, name);
+}
+
+void set_count(lua_State* L, const char* name, size_t count) {
+  lua_pushinteger(L, static_cast<lua_Integer>(count));
+  lua_setfield(L, -2, name);
+}
+
+void push_explanation(lua_State* L, const Explanation& all) {
+  std::vector<std::string> reasons, graphs, ids;
+  for (const capture::GraphBreak& graph_break : all.breaks) {
+    reasons.push_back(graph_break.brief());
+    ids.emplace_back(capture::info(graph_break.kind).id);
+  }
+  for (const auto& graph : all.graphs) graphs.push_back(graph::print(*graph));
+  lua_createtable(L, 0, 8);
+  set_count(L, "graph_count", all.graphs.size());
+  set_count(L, "graph_break_count", all.breaks.size());
+  set_count(L, "op_count", all.num_ops());
+  set_list(L, "break_reasons", reasons);
+  set_list(L, "break_ids", ids);
+  set_list(L, "graphs", graphs);
+  set_list(L, "guards", all.guards);
+  const std::string text = text_of(all);
+  lua_pushlstring(L, text.data(), text.size());
+  lua_setfield(L, -2, "text");
+  luaL_setmetatable(L, explanation_type);
+}
+
+int explanation_tostring(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_pushliteral(L, "text");
+  lua_rawget(L, 1);
+  return 1;
+}
+
+}  // namespace
+
+/// triage.explain(fn, ...): runs fn once on the arguments, and says what was captured.
+int explain(lua_State* L) {
+  check_callable(L, 1);
+  const int count = lua_gettop(L) - 1;
+  lua_pushnil(L);
+  lua_insert(L, 2);  // no options
+  CompiledFunction& function = push_compiled(L);
+  function.options.warn = nullptr;  // the explanation says it
+  lua_insert(L, 3);
+  lua_pushcfunction(L, guarded<call_compiled>);
+  lua_pushvalue(L, 3);
+  for (int i = 0; i < count; ++i) lua_pushvalue(L, 4 + i);
+  lua_call(L, count + 1, 0);
+  push_explanation(L, explanation_of(function));
+  return 1;
+}
+
+void open_explanation(lua_State* L) {
+  luaL_newmetatable(L, explanation_type);
+  lua_pushcfunction(L, guarded<explanation_tostring>);
+  lua_setfield(L, -2, "__tostring");
+  lua_pop(L, 1);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,49 @@
+#include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/compiled_function.h"
+#include "runtime/capture/following/follower.h"
+#include "runtime/capture/recorder.h"
+
+namespace triage::lua {
+
+std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor>,
+                                             std::optional<std::chrono::steady_clock::time_point>) {
+  lua_State* L = L_;
+  int last = lua_gettop(L);
+  capture::FlagsTracker tracker;
+  const capture::ScriptScope script(user_code(L));
+  const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
+  luaL_checkstack(L, last + 8, "too many arguments");
+  int base = lua_gettop(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function_);
+  size_t next = 0;
+  for (int i = first_argument_; i <= last; ++i)
+    test_tensor(L, i) ? push_tensor(L, inputs[next++]) : lua_pushvalue(L, i);
+  lua_call(L, last - first_argument_ + 1, LUA_MULTRET);  // errors pass through to the script that called
+  std::vector<at::Tensor> results;
+  flags_outputs_.clear();
+  bool tensors_only = true;
+  for (int i = base + 1; i <= lua_gettop(L); ++i) {
+    const at::Tensor* tensor = test_tensor(L, i);
+    tensors_only &= tensor != nullptr;
+    if (!tensor) continue;
+    results.push_back(*tensor);
+    flags_outputs_.push_back(tracker.is_flags(*tensor));
+  }
+  if (!tensors_only) {
+    capture::graph_break(capture::Break::other_result, "the function returns a value that is no tensor",
+                         "Return tensors only, or do not compile this function.");
+    lua_createtable(L, lua_gettop(L) - base, 1);
+    for (int i = base + 1; i < lua_gettop(L); ++i) {
+      lua_pushvalue(L, i);
+      lua_rawseti(L, -2, i - base);
+    }
+    lua_pushinteger(L, lua_gettop(L) - 1 - base);
+    lua_setfield(L, -2, "n");
+    results_ = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  capture::end_segment();
+  lua_settop(L, base);
+  return results;
+}
+
+}  // namespace triage::lua

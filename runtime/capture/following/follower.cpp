@@ -1,0 +1,449 @@
+#include "runtime/capture/following/follower.h"
+
+#include <c10/core/GradMode.h>
+#include <triage/error.h>
+
+#include <algorithm>
+
+#include "runtime/capture/recorder.h"
+#include "runtime/capture/rules.h"
+
+namespace triage::capture {
+namespace {
+
+thread_local Follower* current_follower = nullptr;
+
+bool returns_plain_tensors(const c10::FunctionSchema& schema) {
+  if (schema.returns().empty()) return false;
+  return std::all_of(schema.returns().begin(), schema.returns().end(),
+                     [](const auto& result) { return result.type()->kind() == c10::TypeKind::TensorType; });
+}
+
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
+  if (!value.isTensor() && value.isList())
+    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, visit);
+}
+
+bool can_be_lazy(const at::Tensor& tensor) {
+  return !tensor.defined() || (tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
+                               !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
+}
+
+bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
+
+/// A number in the place of a tensor, as graphs hold it.
+c10::IValue number_of(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kBool) return tensor.item().toBool();
+  if (at::isComplexType(tensor.scalar_type())) return tensor.item().toComplexDouble();
+  if (at::isIntegralType(tensor.scalar_type(), false)) return tensor.item().toLong();
+  return tensor.item().toDouble();
+}
+
+}  // namespace
+
+Follower::Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params)
+    : tree_(std::move(tree)), params_(params.begin(), params.end()), previous_(current_follower) {
+  current_follower = this;
+}
+
+Follower::~Follower() {
+  current_follower = previous_;
+  if (pending_) pending_->closed = true;  // the script failed: what it kept can still be asked for
+}
+
+Follower* Follower::current() noexcept { return current_follower; }
+Follower* Follower::replace_current(Follower* follower) noexcept { return std::exchange(current_follower, follower); }
+
+void Follower::graph_break(const GraphBreak& graph_break) {
+  end_segment();
+  const bool known = std::any_of(breaks_.begin(), breaks_.end(), [&](const GraphBreak& other) {
+    return other.kind == graph_break.kind && other.what == graph_break.what && other.where.file == graph_break.where.file &&
+           other.where.line == graph_break.where.line;
+  });
+  if (!known) breaks_.push_back(graph_break);
+}
+
+bool Follower::is_param(const at::Tensor& tensor) const {
+  return std::any_of(params_.begin(), params_.end(), [&](const at::Tensor& param) { return param.is_same(tensor); });
+}
+
+bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
+  static thread_local std::unordered_map<const c10::FunctionSchema*, bool> known;
+  auto [found, fresh] = known.try_emplace(&op.schema(), false);
+  if (fresh)
+    found->second = !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) &&
+                    returns_plain_tensors(op.schema());
+  if (!found->second || refusal(op, arguments)) return false;
+  bool with_gradients = false, odd = false;
+  for (const c10::IValue& argument : arguments)
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      with_gradients |= tensor.requires_grad();
+      odd |= tensor.layout() != c10::kStrided;
+    });
+  return !odd && !(with_gradients && c10::GradMode::is_enabled());
+}
+
+void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const size_t count = op.schema().arguments().size();
+  const std::vector<c10::IValue> arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+  const auto refused = refusal(op, arguments);
+  if (refused || full_ || protected_depth_ > 0 || !can_follow(op, arguments)) {
+    for (const c10::IValue& argument : arguments)
+      for_each_tensor(argument, [&](const at::Tensor& tensor) { touch(tensor); });
+    if (refused) capture::graph_break(refused->kind, refused->what, refused->hint);
+    end_segment();
+    op.callBoxed(&stack);
+    return;
+  }
+  if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(ThreadState::now() == state_))) end_segment();
+  if (path_.empty()) {
+    begin_segment();
+    put_off_ = !node_->next.empty();
+  }
+  if (put_off_ && follow(op, arguments, stack)) return;
+  if (put_off_) execute_put_off();
+  op.callBoxed(&stack);
+  observe(op, arguments, stack);
+}
+
+void Follower::begin_segment() {
+  state_ = ThreadState::now();
+  node_ = &tree_->root(state_);
+  pending_ = std::make_shared<PendingSegment>();
+  pending_->tree = tree_;
+  pending_->state = state_;
+  arrival_ = 0;
+}
+
+/// Puts the operator off, where it came before in this place and its results are known but for their values.
+bool Follower::follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                      torch::jit::Stack& stack) {
+  TraceStep* step = find_step(op, arguments);
+  const auto arrived = step ? arrival(*step) : std::nullopt;
+  const std::vector<ResultLayout>* layouts = arrived ? step->layouts(*arrived) : nullptr;
+  if (!layouts) return false;
+  arrival_ = *arrived;
+  take_new_inputs();
+  stack.resize(stack.size() - arguments.size());
+  for (const ResultLayout& layout : *layouts) {
+    const auto value = static_cast<uint32_t>(values_.size());
+    if (layout.defined)
+      values_.emplace_back(c10::make_intrusive<LazyTensor>(layout, pending_, value));
+    else
+      values_.emplace_back();
+    if (layout.defined) value_ids_[values_.back().unsafeGetTensorImpl()] = value;
+    touched_.push_back(0);
+    stack.emplace_back(values_.back());
+  }
+  advance(*step);
+  return true;
+}
+
+void Follower::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                       const torch::jit::Stack& stack) {
+  const size_t num_results = op.schema().returns().size();
+  const bool lazy_results = std::all_of(stack.end() - static_cast<std::ptrdiff_t>(std::min(num_results, stack.size())),
+                                        stack.end(), [](const c10::IValue& result) {
+                                          return result.isTensor() && can_be_lazy(result.toTensor());
+                                        });
+  if (full_ || protected_depth_ > 0 || !lazy_results || !can_follow(op, arguments)) return end_segment();
+  if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(ThreadState::now() == state_))) end_segment();
+  if (path_.empty()) begin_segment();
+  TraceStep* step = find_step(op, arguments);
+  if (!step) step = add_step(op, arguments);
+  if (!step) return end_segment();
+  note_results(*step, arguments, stack);
+}
+
+void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arguments,
+                            const torch::jit::Stack& stack) {
+  const auto known = arrival(step);
+  arrival_ = known ? *known : add_arrival(step);
+  take_new_inputs();
+  std::vector<ResultLayout> layouts;
+  for (size_t i = stack.size() - step.num_results; i < stack.size(); ++i) {
+    const at::Tensor& result = stack[i].toTensor();
+    layouts.push_back(ResultLayout::of(result));
+    bool aliases = false;
+    for (const c10::IValue& argument : arguments)
+      for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        aliases |= result.defined() && tensor.has_storage() && tensor.is_alias_of(result);
+      });
+    if (aliases && !step.aliases) {
+      step.aliases = true;
+      tree_->forget_compiled();
+    }
+    const auto value = static_cast<uint32_t>(values_.size());
+    values_.push_back(result);
+    if (result.defined()) value_ids_[result.unsafeGetTensorImpl()] = value;
+    touched_.push_back(0);
+  }
+  if (arrival_ != TraceTree::no_arrival && !step.layouts(arrival_)) step.results.emplace_back(arrival_, layouts);
+  advance(step);
+}
+
+void Follower::advance(TraceStep& step) {
+  path_.push_back(&step);
+  node_ = &step.after;
+}
+
+void Follower::take_new_inputs() {
+  for (at::Tensor& tensor : new_inputs_) {
+    input_ids_[tensor.unsafeGetTensorImpl()] = static_cast<uint32_t>(inputs_.size());
+    inputs_.push_back(std::move(tensor));
+  }
+  new_inputs_.clear();
+}
+
+TraceStep* Follower::find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  for (const auto& step : node_->next) {
+    new_inputs_.clear();
+    if (&step->op.schema() != &op.schema() || step->arguments.size() != arguments.size()) continue;
+    bool same = true;
+    for (size_t i = 0; same && i < arguments.size(); ++i) same = matches(step->arguments[i], arguments[i], *step);
+    if (same) return step.get();
+  }
+  new_inputs_.clear();
+  return nullptr;
+}
+
+bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step) {
+  using From = TraceArgument::From;
+  if (!value.isTensor() || !value.toTensor().defined()) {
+    if (argument.from != From::list) return argument.from == From::constant && same_constant(argument.constant, value);
+    if (!value.isList()) return false;
+    const auto items = value.toListRef();
+    if (items.size() != argument.items.size()) return false;
+    for (size_t i = 0; i < items.size(); ++i)
+      if (!matches(argument.items[i], items[i], step)) return false;
+    return true;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  if (const auto found = value_ids_.find(tensor.unsafeGetTensorImpl()); found != value_ids_.end())
+    return argument.from == From::value && argument.index == found->second;
+  if (const auto found = input_ids_.find(tensor.unsafeGetTensorImpl()); found != input_ids_.end())
+    return argument.from == From::input && argument.index == found->second;
+  if (is_number(tensor) && !is_param(tensor))
+    return argument.from == From::constant && same_constant(argument.constant, number_of(tensor));
+  size_t index = 0;
+  while (index < new_inputs_.size() && !new_inputs_[index].is_same(tensor)) ++index;
+  if (argument.from != From::input || argument.index != inputs_.size() + index) return false;
+  if (index < new_inputs_.size()) return true;
+  if (!step.new_inputs[index].fits(tensor) || step.new_params[index] != is_param(tensor)) return false;
+  new_inputs_.push_back(tensor);
+  return true;
+}
+
+TraceStep* Follower::add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  if (tree_->num_steps >= TraceTree::max_steps) {
+    full_ = true;
+    return nullptr;
+  }
+  auto step = std::make_unique<TraceStep>(op);
+  new_inputs_.clear();
+  for (const c10::IValue& argument : arguments) step->arguments.push_back(describe(argument, *step));
+  step->first_value = static_cast<uint32_t>(values_.size());
+  step->num_results = static_cast<uint32_t>(op.schema().returns().size());
+  for (const auto& result : op.schema().returns()) step->aliases |= result.alias_info() != nullptr;
+  if (const UserCode* script = ScriptScope::current(); script && script->where) step->source = script->where();
+  ++tree_->num_steps;
+  node_->next.push_back(std::move(step));
+  return node_->next.back().get();
+}
+
+TraceArgument Follower::describe(const c10::IValue& value, TraceStep& step) {
+  using From = TraceArgument::From;
+  TraceArgument argument;
+  if (!value.isTensor() || !value.toTensor().defined()) {
+    bool tensors = false;
+    for_each_tensor(value, [&](const at::Tensor&) { tensors = true; });
+    if (!tensors) {
+      if (!value.isTensor()) argument.constant = value;
+      return argument;
+    }
+    argument.from = From::list;
+    for (const c10::IValue& item : value.toListRef()) argument.items.push_back(describe(item, step));
+    return argument;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  argument.from = From::input;
+  if (const auto found = value_ids_.find(tensor.unsafeGetTensorImpl()); found != value_ids_.end()) {
+    argument.from = From::value;
+    argument.index = found->second;
+  } else if (const auto known = input_ids_.find(tensor.unsafeGetTensorImpl()); known != input_ids_.end()) {
+    argument.index = known->second;
+  } else if (is_number(tensor) && !is_param(tensor)) {
+    argument.from = From::constant;
+    argument.constant = number_of(tensor);
+  } else {
+    size_t index = 0;
+    while (index < new_inputs_.size() && !new_inputs_[index].is_same(tensor)) ++index;
+    argument.index = static_cast<uint32_t>(inputs_.size() + index);
+    if (index == new_inputs_.size()) {
+      new_inputs_.push_back(tensor);
+      step.new_inputs.push_back(Guards::Input::of(tensor));
+      step.new_params.push_back(is_param(tensor));
+    }
+  }
+  return argument;
+}
+
+namespace {
+
+std::vector<int64_t> extents_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<int64_t> extents;
+  for (const at::Tensor& tensor : tensors) {
+    extents.insert(extents.end(), tensor.sizes().begin(), tensor.sizes().end());
+    extents.insert(extents.end(), tensor.strides().begin(), tensor.strides().end());
+  }
+  return extents;
+}
+
+}  // namespace
+
+/// The number of the sizes that the inputs have in this call, the new ones of `step` included.
+std::optional<uint32_t> Follower::arrival(const TraceStep& step) const {
+  if (arrival_ == TraceTree::no_arrival) return std::nullopt;
+  if (step.new_inputs.empty()) return arrival_;
+  const std::vector<int64_t> extents = extents_of(new_inputs_);
+  for (const TraceStep::Arrival& known : step.arrivals)
+    if (known.before == arrival_ && known.extents == extents) return known.id;
+  return std::nullopt;
+}
+
+uint32_t Follower::add_arrival(TraceStep& step) {
+  if (arrival_ == TraceTree::no_arrival || step.arrivals.size() >= TraceTree::max_arrivals)
+    return TraceTree::no_arrival;
+  step.arrivals.push_back({arrival_, extents_of(new_inputs_), tree_->next_arrival++});
+  return step.arrivals.back().id;
+}
+
+void Follower::touch(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (const auto found = value_ids_.find(impl); found != value_ids_.end()) {
+    touched_[found->second] = path_.size();
+  } else if (const auto closed = closed_values_.find(impl); closed != closed_values_.end()) {
+    TraceSegment& segment = *closed_[closed->second.closed].segment;
+    if (!segment.wanted[closed->second.value]) segment.ready = false;
+    segment.wanted[closed->second.value] = true;
+  }
+}
+
+void Follower::enter_protected() {
+  end_segment();
+  ++protected_depth_;
+}
+
+void Follower::end_segment() {
+  if (path_.empty()) return;
+  if (!node_->segment) node_->segment = std::make_unique<TraceSegment>();
+  TraceSegment& segment = *node_->segment;
+  segment.wanted.resize(values_.size(), false);
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (touched_[i] == path_.size() && !segment.wanted[i]) {
+      segment.wanted[i] = true;
+      segment.ready = false;
+    }
+  const bool compiled = put_off_ && segment.ready;
+  if (compiled)
+    run_compiled(segment);
+  else if (put_off_)
+    execute_put_off();
+  close_segment(segment, !compiled);
+}
+
+/// Runs the compiled graph, and gives its results to the lazy tensors that stand for them.
+void Follower::run_compiled(const TraceSegment& segment) {
+  const c10::AutoGradMode mode(state_.grad_mode);
+  std::vector<at::Tensor> outputs;
+  if (segment.executable) segment.executable->run(inputs_, outputs);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    auto* lazy = LazyTensor::unfilled(values_[segment.outputs[i]]);
+    for (size_t j = 0; j < i; ++j)  // equal computations became one; the script may write to one of the two
+      if (outputs[j].is_alias_of(outputs[i])) {
+        outputs[i] = outputs[i].clone();
+        break;
+      }
+    if (lazy) lazy->fill(outputs[i], false);
+  }
+  for (const uint32_t value : segment.aliases) {
+    const auto made_by = std::find_if(path_.begin(), path_.end(), [&](const TraceStep* step) {
+      return value >= step->first_value && value < step->first_value + step->num_results;
+    });
+    torch::jit::Stack stack = arguments_of_step(**made_by, inputs_, values_);
+    (*made_by)->op.callBoxed(&stack);
+    if (auto* lazy = LazyTensor::unfilled(values_[value]))
+      lazy->fill(stack[value - (*made_by)->first_value].toTensor(), true);
+  }
+}
+
+/// The operators come another way than before, or to an end that is not compiled: ATen executes what was put off.
+void Follower::execute_put_off() {
+  put_off_ = false;
+  fill_pending();
+  pending_->compute();
+}
+
+void Follower::fill_pending() {
+  pending_->path = path_;
+  pending_->inputs = inputs_;
+  pending_->values.clear();
+  for (const at::Tensor& value : values_) pending_->values.emplace_back(value.getIntrusivePtr());
+}
+
+void Follower::close_segment(TraceSegment& segment, bool keep) {
+  if (keep) {
+    for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
+    closed_.push_back({&segment, path_, inputs_, values_});
+  } else {
+    fill_pending();
+    pending_->segment = &segment;
+  }
+  pending_->closed = true;
+  reset_segment();
+}
+
+void Follower::reset_segment() {
+  node_ = nullptr;
+  pending_.reset();
+  path_.clear();
+  inputs_.clear();
+  values_.clear();
+  input_ids_.clear();
+  value_ids_.clear();
+  touched_.clear();
+  new_inputs_.clear();
+  put_off_ = false;
+}
+
+std::string Follower::finish(at::ArrayRef<at::Tensor> outputs) {
+  for (const at::Tensor& output : outputs)
+    if (output.defined()) touch(output);
+  end_segment();
+  for (const at::Tensor& output : outputs) touch_slowly(output);
+  std::string failure;
+  for (Closed& closed : closed_) {
+    if (closed.segment->ready || closed.segment->failed) continue;
+    try {
+      compile_segment(*tree_, *closed.segment, closed.path, closed.inputs);
+    } catch (const std::exception& error) {
+      closed.segment->failed = true;  // ATen runs its operators
+      failure = error.what();
+    }
+  }
+  return failure;
+}
+
+void touch_slowly(const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  if (auto* lazy = LazyTensor::count() ? LazyTensor::unfilled(tensor) : nullptr) lazy->read();
+  if (Follower* follower = Follower::current()) follower->touch(tensor);
+}
+
+void end_segment() {
+  if (Follower* follower = Follower::current()) follower->end_segment();
+}
+
+}  // namespace triage::capture

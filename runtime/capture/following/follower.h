@@ -1,0 +1,118 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/capture/following/lazy_tensor.h"
+#include "runtime/capture/following/trace_tree.h"
+#include "runtime/capture/graph_break.h"
+
+namespace triage::capture {
+
+/// Runs a function that one graph cannot hold: the script runs on every call, and its operators in segments, which end where
+/// the graph breaks. As long as the operators come as they came before, none is executed; the script gets lazy tensors, and
+/// where the segment ends its compiled graph runs at once. An operator that did not come before ends that: what was put off
+/// is executed by ATen, and the tree grows by what follows. So every call does what the script says; only when differs.
+///
+/// Current on its thread from construction to destruction; after a Recorder that broke, or without one.
+class Follower {
+ public:
+  /// `params`: tensors among the call's arguments that are numbers of the host.
+  Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params);
+  ~Follower();
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
+  static Follower* current() noexcept;
+  /// Returns what was current.
+  static Follower* replace_current(Follower* follower) noexcept;
+
+  bool is_param(const at::Tensor& tensor) const;
+
+  /// An operator that no recorder sees: like OperatorHandle::callBoxed, now or later.
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  /// An operator that ran with these arguments; `stack` ends with its results.
+  void observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+               const torch::jit::Stack& stack);
+  /// The script hands `tensor` to something.
+  void touch(const at::Tensor& tensor);
+  /// All operators so far are executed before this returns. Before whatever must see their results, or would change what they
+  /// compute in.
+  void end_segment();
+  void graph_break(const GraphBreak& graph_break);
+  /// The graph breaks that were met, each line and reason once.
+  const std::vector<GraphBreak>& breaks() const { return breaks_; }
+  /// Inside a protected call (pcall) operators run when they are called: their errors are for it to catch.
+  void enter_protected();
+  void leave_protected() { --protected_depth_; }
+
+  /// After the script returned `outputs`: executes what is left, and compiles the segments that were new. Says why a segment could not be compiled; such a one is run by ATen.
+  std::string finish(at::ArrayRef<at::Tensor> outputs);
+
+ private:
+  struct Closed {  // a segment of this call, kept until the end to learn which of its values are used
+    TraceSegment* segment;
+    std::vector<TraceStep*> path;
+    std::vector<at::Tensor> inputs, values;
+  };
+  struct Place {
+    size_t closed;
+    uint32_t value;
+  };
+
+  bool can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
+  void begin_segment();
+  bool follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack);
+  void execute_put_off();
+  void run_compiled(const TraceSegment& segment);
+  void fill_pending();
+  void close_segment(TraceSegment& segment, bool keep);
+  void reset_segment();
+  TraceStep* find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+  TraceStep* add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+  bool matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step);
+  TraceArgument describe(const c10::IValue& value, TraceStep& step);
+  std::optional<uint32_t> arrival(const TraceStep& step) const;
+  uint32_t add_arrival(TraceStep& step);
+  void note_results(TraceStep& step, const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack);
+  void take_new_inputs();
+  void advance(TraceStep& step);
+
+  std::shared_ptr<TraceTree> tree_;
+  std::vector<at::Tensor> params_;
+  Follower* previous_;
+
+  // The segment now being followed.
+  TraceNode* node_ = nullptr;  // null before its first operator
+  ThreadState state_{};
+  std::shared_ptr<PendingSegment> pending_;
+  std::vector<TraceStep*> path_;
+  std::vector<at::Tensor> inputs_, values_;
+  std::unordered_map<const c10::TensorImpl*, uint32_t> input_ids_, value_ids_;
+  std::vector<size_t> touched_;          // by value: how many steps there were when it was last handed to something
+  std::vector<at::Tensor> new_inputs_;   // of the step being matched
+  uint32_t arrival_ = 0;
+  bool put_off_ = false;  // the steps of path_ are not executed yet
+
+  std::vector<Closed> closed_;
+  std::unordered_map<const c10::TensorImpl*, Place> closed_values_;
+  std::vector<GraphBreak> breaks_;
+  int protected_depth_ = 0;
+  bool full_ = false;  // the tree takes no more
+};
+
+/// Somebody reads `tensor` or hands it on: called for every tensor that Lua gives to C++.
+void touch_slowly(const at::Tensor& tensor);
+inline void touch(const at::Tensor& tensor) {
+  if (Follower::current() || LazyTensor::count() != 0) touch_slowly(tensor);
+}
+/// Executes what is put off on this thread: see Follower::end_segment.
+void end_segment();
+
+}  // namespace triage::capture

@@ -1,0 +1,116 @@
+#include "runtime/capture/following/lazy_tensor.h"
+
+#include <ATen/core/stack.h>
+#include <c10/core/GradMode.h>
+#include <triage/error.h>
+
+#include "runtime/graph/argument_type.h"
+
+namespace triage::capture {
+namespace {
+
+/// Memory that is counted, and is not there.
+c10::Storage empty_storage(const ResultLayout& layout) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), layout.storage_bytes,
+                                                            c10::DataPtr(nullptr, layout.device), nullptr, false));
+}
+
+void release_tensor(void* tensor) { delete static_cast<at::Tensor*>(tensor); }
+
+c10::IValue value_of(const TraceArgument& argument, const c10::Argument& declared, const std::vector<at::Tensor>& inputs,
+                     const std::vector<at::Tensor>& values) {
+  switch (argument.from) {
+    case TraceArgument::From::value:
+      return values[argument.index];
+    case TraceArgument::From::input:
+      return inputs[argument.index];
+    case TraceArgument::From::list: {
+      c10::impl::GenericList items(graph::type_of(declared).element);
+      for (const TraceArgument& item : argument.items) items.push_back(value_of(item, declared, inputs, values));
+      return items;
+    }
+    default:
+      return argument.constant;
+  }
+}
+
+}  // namespace
+
+torch::jit::Stack arguments_of_step(const TraceStep& step, const std::vector<at::Tensor>& inputs,
+                                    const std::vector<at::Tensor>& values) {
+  torch::jit::Stack stack;
+  stack.reserve(step.arguments.size());
+  for (size_t i = 0; i < step.arguments.size(); ++i)
+    stack.push_back(value_of(step.arguments[i], step.op.schema().arguments()[i], inputs, values));
+  return stack;
+}
+
+void PendingSegment::compute() {
+  const c10::AutoGradMode mode(state.grad_mode);
+  std::vector<at::Tensor> computed;
+  for (const TraceStep* step : path) {
+    torch::jit::Stack stack = arguments_of_step(*step, inputs, computed);
+    step->op.callBoxed(&stack);
+    for (uint32_t i = 0; i < step->num_results; ++i) {
+      at::Tensor result = stack[i].toTensor();
+      const auto known = values[step->first_value + i].lock();
+      if (known) {  // what the script has is the one that later steps look at
+        auto* lazy = dynamic_cast<LazyTensor*>(known.get());
+        if (lazy && !lazy->is_filled()) lazy->fill(result, step->aliases);
+        result = at::Tensor(known);
+      }
+      computed.push_back(std::move(result));
+    }
+  }
+}
+
+LazyTensor::LazyTensor(const ResultLayout& layout, std::shared_ptr<PendingSegment> pending, uint32_t value)
+    : TensorImpl(empty_storage(layout), layout.keys, layout.dtype), pending_(std::move(pending)), value_(value) {
+  set_sizes_and_strides(layout.sizes, layout.strides);
+  set_storage_offset(layout.storage_offset);
+  storage_until_filled_ = storage();
+  unfilled_.fetch_add(1, std::memory_order_relaxed);
+}
+
+LazyTensor::~LazyTensor() {
+  if (pending_) set_filled();
+}
+
+void LazyTensor::set_filled() {
+  pending_.reset();
+  unfilled_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+LazyTensor* LazyTensor::unfilled(const at::Tensor& tensor) {
+  auto* lazy = dynamic_cast<LazyTensor*>(tensor.unsafeGetTensorImpl());
+  return lazy && !lazy->is_filled() ? lazy : nullptr;
+}
+
+void LazyTensor::fill(const at::Tensor& result, bool alias) {
+  if (result.sizes() != sizes() || result.dtype() != dtype())
+    throw Error("internal error: a followed trace gave another shape or dtype than it gave before");
+  if (alias || result.key_set() != key_set() || !result.has_storage()) {
+    shallow_copy_from(result.getIntrusivePtr());
+  } else {
+    auto* keep = new at::Tensor(result);
+    c10::StorageImpl* own = storage_until_filled_.unsafeGetStorageImpl();
+    void* data = const_cast<void*>(static_cast<const void*>(result.storage().data()));
+    own->set_data_ptr(c10::DataPtr(data, keep, &release_tensor, result.device()));
+    own->set_nbytes(result.storage().nbytes());
+    set_sizes_and_strides(result.sizes(), result.strides());
+    set_storage_offset(result.storage_offset());
+  }
+  set_filled();
+}
+
+void LazyTensor::read() {
+  if (!pending_ || !pending_->closed) return;
+  const std::shared_ptr<PendingSegment> segment = pending_;
+  if (segment->segment) {
+    segment->segment->wanted[value_] = true;
+    segment->segment->ready = false;
+  }
+  segment->compute();
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,183 @@
+#include "runtime/capture/following/trace_tree.h"
+
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <triage/config.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/compat/autocast.h"
+
+namespace triage::capture {
+
+ResultLayout ResultLayout::of(const at::Tensor& tensor) {
+  ResultLayout layout;
+  layout.defined = tensor.defined();
+  if (!layout.defined) return layout;
+  layout.keys = tensor.key_set();
+  layout.dtype = tensor.dtype();
+  layout.device = tensor.device();
+  layout.sizes = tensor.sizes().vec();
+  layout.strides = tensor.strides().vec();
+  layout.storage_offset = tensor.storage_offset();
+  layout.storage_bytes = tensor.storage().nbytes();
+  return layout;
+}
+
+const std::vector<ResultLayout>* TraceStep::layouts(uint32_t arrival) const {
+  for (const auto& [id, layouts] : results)
+    if (id == arrival) return &layouts;
+  return nullptr;
+}
+
+ThreadState ThreadState::now() {
+  auto keys = c10::impl::tls_local_dispatch_key_set();
+  return {keys.included_.raw_repr(), keys.excluded_.raw_repr(), compat::autocast_state(),
+          triage::config_epoch(),    c10::get_default_dtype(),  c10::GradMode::is_enabled()};
+}
+
+bool ThreadState::operator==(const ThreadState& other) const {
+  return included_keys == other.included_keys && excluded_keys == other.excluded_keys && autocast == other.autocast &&
+         config == other.config && default_dtype == other.default_dtype && grad_mode == other.grad_mode;
+}
+
+TraceNode& TraceTree::root(const ThreadState& state) {
+  for (auto& [known, node] : roots_)
+    if (known == state) return *node;
+  roots_.emplace_back(state, std::make_unique<TraceNode>());
+  return *roots_.back().second;
+}
+
+namespace {
+
+void forget(TraceNode& node) {
+  if (node.segment) node.segment->ready = false;
+  for (const auto& step : node.next) forget(step->after);
+}
+
+}  // namespace
+
+void TraceTree::forget_compiled() {
+  for (auto& [state, node] : roots_) forget(*node);
+}
+
+bool same_constant(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isNone() || b.isNone()) return a.isNone() && b.isNone();
+  if (a.isBool() || b.isBool()) return a.isBool() && b.isBool() && a.toBool() == b.toBool();
+  if (a.isInt() || b.isInt()) return a.isInt() && b.isInt() && a.toInt() == b.toInt();
+  if (a.isDouble() && b.isDouble()) {
+    const double x = a.toDouble(), y = b.toDouble();
+    return std::memcmp(&x, &y, sizeof(x)) == 0;
+  }
+  if (a.isComplexDouble() && b.isComplexDouble()) {
+    const auto x = a.toComplexDouble(), y = b.toComplexDouble();
+    return std::memcmp(&x, &y, sizeof(x)) == 0;
+  }
+  if (a.isString() && b.isString()) return a.toStringRef() == b.toStringRef();
+  if (a.isDevice() && b.isDevice()) return a.toDevice() == b.toDevice();
+  if (!a.isList() || !b.isList()) return false;
+  const auto x = a.toListRef(), y = b.toListRef();
+  return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), same_constant);
+}
+
+namespace {
+
+class SegmentGraph {
+ public:
+  SegmentGraph(const TraceTree& tree, const std::vector<at::Tensor>& inputs)
+      : graph_(tree.name + "_segment_" + std::to_string(tree.graphs.size() + 1)), examples_(inputs) {}
+
+  void append(const TraceStep& step) {
+    for (const bool param : step.new_params) {
+      const at::Tensor& example = examples_[inputs_.size()];
+      inputs_.push_back(graph_.add_input("in" + std::to_string(inputs_.size()),
+                                         param ? graph::InputKind::param : graph::InputKind::tensor,
+                                         graph::TensorMeta{example.scalar_type(), example.sizes().vec(), example.device()}));
+    }
+    std::vector<graph::Operand> operands;
+    for (const TraceArgument& argument : step.arguments) operands.push_back(operand(argument));
+    const graph::Node* node = graph_.append(step.op, std::move(operands), step.num_results, step.source);
+    const std::vector<ResultLayout>& layouts = step.results.front().second;
+    for (uint32_t i = 0; i < step.num_results; ++i) {
+      node->results[i]->is_flags = graph::returns_flags(step.op, i);
+      if (layouts[i].defined)
+        node->results[i]->meta =
+            graph::TensorMeta{c10::typeMetaToScalarType(layouts[i].dtype), layouts[i].sizes, layouts[i].device};
+      values_.push_back(node->results[i]);
+    }
+  }
+
+  graph::Graph finish(const std::vector<uint32_t>& outputs) {
+    std::vector<graph::Value*> values;
+    for (const uint32_t output : outputs) values.push_back(values_[output]);
+    graph_.set_outputs(std::move(values));
+    graph::clean(graph_);
+    return std::move(graph_);
+  }
+
+ private:
+  graph::Operand operand(const TraceArgument& argument) const {
+    switch (argument.from) {
+      case TraceArgument::From::value:
+        return values_[argument.index];
+      case TraceArgument::From::input:
+        return inputs_[argument.index];
+      case TraceArgument::From::list: {
+        std::vector<graph::Operand> items;
+        for (const TraceArgument& item : argument.items) items.push_back(operand(item));
+        return items;
+      }
+      default:
+        return argument.constant;
+    }
+  }
+
+  graph::Graph graph_;
+  const std::vector<at::Tensor>& examples_;
+  std::vector<graph::Value*> inputs_, values_;
+};
+
+void want(std::vector<bool>& wanted, const TraceArgument& argument) {
+  if (argument.from == TraceArgument::From::value) wanted[argument.index] = true;
+  for (const TraceArgument& item : argument.items) want(wanted, item);
+}
+
+}  // namespace
+
+void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<TraceStep*>& path,
+                     const std::vector<at::Tensor>& inputs) {
+  SegmentGraph builder(tree, inputs);
+  for (const TraceStep* step : path) builder.append(*step);
+  // An alias is made anew from what it looks at, so that a later write shows where it should. That has to be there then.
+  std::vector<bool> needed = segment.wanted;
+  segment.outputs.clear();
+  segment.aliases.clear();
+  for (auto step = path.rbegin(); step != path.rend(); ++step) {
+    for (uint32_t i = (*step)->num_results; i-- > 0;) {
+      const uint32_t value = (*step)->first_value + i;
+      if (!needed[value]) continue;
+      if (!(*step)->aliases) {
+        segment.outputs.push_back(value);
+        continue;
+      }
+      segment.aliases.push_back(value);
+      for (const TraceArgument& argument : (*step)->arguments) want(needed, argument);
+    }
+  }
+  std::reverse(segment.outputs.begin(), segment.outputs.end());
+  std::reverse(segment.aliases.begin(), segment.aliases.end());
+  const std::shared_ptr<const graph::Graph> before = segment.graph;
+  segment.graph = std::make_shared<const graph::Graph>(builder.finish(segment.outputs));
+  segment.executable.reset();
+  if (!segment.outputs.empty()) segment.executable = find_backend(tree.backend)(*segment.graph, inputs);
+  segment.ready = true;
+  const auto old = std::find(tree.graphs.begin(), tree.graphs.end(), before);
+  if (before && old != tree.graphs.end())
+    *old = segment.graph;
+  else
+    tree.graphs.push_back(segment.graph);
+}
+
+}  // namespace triage::capture

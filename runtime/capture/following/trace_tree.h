@@ -1,0 +1,122 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <triage/backend.h>
+#include <triage/graph.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/capture/compiled.h"
+
+/// What a function with graph breaks was seen to do: its operators between two breaks make a segment, the segments that
+/// begin alike make a tree. Built by a Follower; one thread at a time.
+namespace triage::capture {
+
+/// What stands for an argument of an operator in a trace. Values and inputs are numbered from the beginning of the segment.
+struct TraceArgument {
+  enum class From : uint8_t { constant, value, input, list };
+  From from = From::constant;
+  uint32_t index = 0;  // of the value or input
+  c10::IValue constant;
+  std::vector<TraceArgument> items;
+};
+
+/// All that can be known of a result without its values.
+struct ResultLayout {
+  bool defined = true;
+  c10::DispatchKeySet keys;
+  caffe2::TypeMeta dtype;
+  c10::Device device = c10::kCPU;
+  std::vector<int64_t> sizes, strides;
+  int64_t storage_offset = 0;
+  size_t storage_bytes = 0;
+
+  static ResultLayout of(const at::Tensor& tensor);
+};
+
+struct TraceStep;
+
+/// A segment that ended here, compiled.
+struct TraceSegment {
+  std::vector<bool> wanted;  // by value: somebody used it after the segment's end
+  std::shared_ptr<const graph::Graph> graph;
+  std::unique_ptr<Executable> executable;  // null where nothing has to be computed
+  std::vector<uint32_t> outputs;           // the values that the graph gives; the wanted others are aliases
+  std::vector<uint32_t> aliases;           // made from those by running their steps, in order
+  bool ready = false;                      // fits `wanted`
+  bool failed = false;                     // the backend could not compile it
+};
+
+struct TraceNode {
+  std::vector<std::unique_ptr<TraceStep>> next;
+  std::unique_ptr<TraceSegment> segment;
+};
+
+/// One call of an operator, and what may follow it.
+struct TraceStep {
+  /// Sizes and strides that the inputs so far came in; numbered. Which results come of them is known by that number.
+  struct Arrival {
+    uint32_t before;
+    std::vector<int64_t> extents;
+    uint32_t id;
+  };
+
+  explicit TraceStep(const c10::OperatorHandle& op) : op(op) {}
+
+  c10::OperatorHandle op;
+  std::vector<TraceArgument> arguments;
+  std::vector<Guards::Input> new_inputs;  // of tensors that come into the segment here
+  std::vector<bool> new_params;           // the same: whether it is a param of the policy
+  uint32_t first_value = 0, num_results = 0;
+  bool aliases = false;  // a result was seen to share memory with an argument
+  Source source;
+  std::vector<Arrival> arrivals;
+  std::vector<std::pair<uint32_t, std::vector<ResultLayout>>> results;  // by the number of an arrival
+  TraceNode after;
+
+  const std::vector<ResultLayout>* layouts(uint32_t arrival) const;
+};
+
+/// What operators depend on besides their arguments, for a whole segment.
+struct ThreadState {
+  uint64_t included_keys, excluded_keys, autocast, config;
+  caffe2::TypeMeta default_dtype;
+  bool grad_mode;
+  static ThreadState now();
+  bool operator==(const ThreadState& other) const;
+};
+
+class TraceTree {
+ public:
+  explicit TraceTree(std::string name, std::string backend) : name(std::move(name)), backend(std::move(backend)) {}
+  TraceTree(const TraceTree&) = delete;
+  TraceTree& operator=(const TraceTree&) = delete;
+
+  static constexpr size_t max_steps = 20'000;
+  static constexpr size_t max_path = 1'000;     // of one segment
+  static constexpr size_t max_arrivals = 64;  // of one step
+  static constexpr uint32_t no_arrival = UINT32_MAX;
+
+  TraceNode& root(const ThreadState& state);
+  /// A step was found to give an alias: segments compiled so far may have taken it for a result of its own.
+  void forget_compiled();
+  const std::string name, backend;
+  size_t num_steps = 0;
+  uint32_t next_arrival = 1;
+  std::vector<std::shared_ptr<const graph::Graph>> graphs;  // of the segments compiled so far, newest form of each
+ private:
+  std::vector<std::pair<ThreadState, std::unique_ptr<TraceNode>>> roots_;
+};
+
+/// Whether two constants are the same, bit for bit and in their type.
+bool same_constant(const c10::IValue& a, const c10::IValue& b);
+
+/// Compiles the segment of `path` for what is wanted of it. `inputs` are examples. Throws what the backend throws.
+void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<TraceStep*>& path,
+                     const std::vector<at::Tensor>& inputs);
+
+}  // namespace triage::capture

@@ -1,0 +1,92 @@
+#include "runtime/capture/graph_break.h"
+
+#include <algorithm>
+
+#include "runtime/capture/following/follower.h"
+#include "runtime/capture/recorder.h"
+
+namespace triage::capture {
+namespace {
+
+thread_local OnGraphBreak::Then on_break = OnGraphBreak::Then::go_on;
+thread_local ScriptScope* current_script = nullptr;
+thread_local bool not_captured = false;
+thread_local int effects_allowed = 0;
+
+bool is_effect(Break kind) { return kind == Break::output || kind == Break::outside_write || kind == Break::registry; }
+
+GraphBreak describe(Break kind, const std::string& what, const std::string& hint) {
+  GraphBreak graph_break{kind, what, hint, {}, {}};
+  const UserCode* script = ScriptScope::current();
+  if (script && script->where) graph_break.where = script->where();
+  if (script && script->stack) graph_break.user_code = script->stack();
+  return graph_break;
+}
+
+}  // namespace
+
+const std::vector<BreakInfo>& break_kinds() {
+  static const std::vector<BreakInfo> kinds = {
+#define TRIAGE_GRAPH_BREAK(name, id, title, explanation) {#name, id, title, explanation},
+#include "runtime/capture/graph_break.inc"
+#undef TRIAGE_GRAPH_BREAK
+  };
+  return kinds;
+}
+
+const BreakInfo& info(Break kind) { return break_kinds()[static_cast<size_t>(kind)]; }
+
+std::string GraphBreak::brief() const {
+  const std::string place = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
+  return place + "graph break: " + what + (hint.empty() ? "" : ". Hint: " + hint);
+}
+
+std::string GraphBreak::text() const {
+  const std::string place = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
+  std::string text = place + "graph break: " + what + "\n  Explanation: " + info(kind).explanation;
+  if (!hint.empty()) text += "\n  Hint: " + hint;
+  text += std::string("\n  Developer debug context: ") + info(kind).name + " (" + info(kind).id + ")";
+  if (!user_code.empty()) text += "\n\nfrom user code:\n" + user_code;
+  return text;
+}
+
+ScriptScope::ScriptScope(UserCode code) : code_(std::move(code)), previous_(current_script) { current_script = this; }
+ScriptScope::~ScriptScope() { current_script = previous_; }
+const UserCode* ScriptScope::current() noexcept { return current_script ? &current_script->code_ : nullptr; }
+
+void graph_break(Break kind, const std::string& what, const std::string& hint) {
+  Recorder* recorder = Recorder::current();
+  Follower* follower = Follower::current();
+  if (!recorder && !follower) return;
+  if (effects_allowed > 0 && is_effect(kind)) return;
+  const GraphBreak graph_break = describe(kind, what, hint);
+  if (follower) follower->graph_break(graph_break);
+  if (recorder) recorder->graph_break(graph_break);
+  if (OnGraphBreak::raises()) throw graph_break.error();
+}
+
+OnGraphBreak::OnGraphBreak(Then then) : previous_(on_break) { set(then); }
+OnGraphBreak::~OnGraphBreak() { on_break = previous_; }
+bool OnGraphBreak::raises() noexcept { return on_break != Then::go_on; }
+OnGraphBreak::Then OnGraphBreak::current() noexcept { return on_break; }
+void OnGraphBreak::set(Then then) noexcept {
+  if (on_break != Then::raise_for_good) on_break = then;
+}
+
+EffectsAllowed::EffectsAllowed() { ++effects_allowed; }
+EffectsAllowed::~EffectsAllowed() { --effects_allowed; }
+
+NotCaptured::NotCaptured(bool nested)
+    : recorder_(Recorder::replace_current(nullptr)),
+      follower_(Follower::replace_current(nullptr)),
+      nested_(not_captured) {
+  not_captured |= nested;
+}
+NotCaptured::~NotCaptured() {
+  Recorder::replace_current(recorder_);
+  Follower::replace_current(follower_);
+  not_captured = nested_;
+}
+bool NotCaptured::nested() noexcept { return not_captured; }
+
+}  // namespace triage::capture

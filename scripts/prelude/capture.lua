@@ -1,0 +1,73 @@
+-- How captured code treats what one graph cannot hold: the parts of `triage` that are about graph breaks.
+local core = ...
+local rawequal, rawset, next, type = rawequal, rawset, next, type
+local arguments = core.arguments
+local globals = _G
+
+local capture = {graph_break = core.graph_break, is_compiling = core.is_compiling}
+core.capture = capture
+
+local function check_flag(who, flag)
+  if type(flag) ~= "boolean" then
+    core.fail(("%s: expected true or false, got %s"):format(who, core.describe(flag)))
+  end
+end
+
+--- With a function: what calls it while the setting holds. Without: a value for `local _ <close> =`, until the block ends.
+function capture.error_on_graph_break(flag, fn)
+  check_flag("triage.error_on_graph_break", flag)
+  if fn == nil then
+    return core.error_on_graph_break(flag)
+  end
+  arguments.callable("triage.error_on_graph_break", "fn", fn)
+  return function(...) return core.with_error_on_graph_break(flag, fn, ...) end
+end
+
+local disable_options = {recursive = true}
+
+--- A function that runs as a script wherever it is called from.
+function capture.disable(fn, options)
+  arguments.callable("triage.disable", "fn", fn)
+  local recursive = arguments.options("triage.disable", options, disable_options).recursive
+  if recursive == nil then
+    recursive = true
+  end
+  check_flag("triage.disable: recursive", recursive)
+  return function(...) return core.run_disabled(recursive, fn, ...) end
+end
+
+--- A function whose side effects do not end graphs: they happen when it is captured.
+function capture.allow_in_graph(fn)
+  arguments.callable("triage.allow_in_graph", "fn", fn)
+  return function(...) return core.run_allowed(nil, fn, ...) end
+end
+
+local function replace_fields(tab, old, new)
+  for name, value in next, tab do
+    if rawequal(value, old) then
+      rawset(tab, name, new)
+    end
+  end
+end
+
+--- What calls `fn` in place of `original` in code that is captured. Where `original` is a field of a global table, or a
+--- global, scripts that are trusted find it there from now on.
+function capture.substitute_in_graph(original, fn)
+  arguments.callable("triage.substitute_in_graph", "original", original)
+  arguments.callable("triage.substitute_in_graph", "fn", fn)
+  local function substitute(...)
+    if core.is_compiling() then
+      return fn(...)
+    end
+    return original(...)
+  end
+  if not core.is_sandboxed() then
+    replace_fields(globals, original, substitute)
+    for _, library in next, globals do
+      if type(library) == "table" and not core.libraries[library] then
+        replace_fields(library, original, substitute)
+      end
+    end
+  end
+  return substitute
+end

@@ -1,0 +1,145 @@
+// Functions with graph breaks, from the second call on: their operators run in compiled segments, one run each.
+#include "tests/lua/lua_fixture.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/backend.h>
+#include <triage/triage.h>
+
+#include <atomic>
+#include <limits>
+#include <string>
+
+using triage::lua::testing::Fixture;
+using triage::lua::testing::same_bits;
+
+namespace {
+
+std::atomic<int> runs{0}, compiled{0};
+
+/// The interpreter, counted.
+class Counted final : public triage::Executable {
+ public:
+  explicit Counted(std::unique_ptr<triage::Executable> executable) : executable_(std::move(executable)) {}
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    ++runs;
+    executable_->run(inputs, outputs);
+  }
+
+ private:
+  std::unique_ptr<triage::Executable> executable_;
+};
+
+void register_counted() {
+  triage::register_backend("counted", [](const triage::graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+    ++compiled;
+    return std::make_unique<Counted>(triage::find_backend("eager")(graph, examples));
+  });
+  triage::register_backend("refusing", [](const auto&, const auto&) -> std::unique_ptr<triage::Executable> {
+    throw triage::Error("this backend compiles nothing");
+  });
+}
+
+}  // namespace
+
+TEST_CASE("N01: between breaks, the operators of a call that came before run as compiled graphs, one run each") {
+  register_counted();
+  Fixture lua;
+  lua.run(R"lua(
+    f = triage.compile(function(x)
+      local y = (x * 2 + 1):relu()
+      triage.graph_break("first")
+      y = (y - x):abs() * 3
+      triage.graph_break("second")
+      return y + x, y * y
+    end, {backend = "counted"}))lua");
+  const auto call = [&](const at::Tensor& x) { return lua.run("return f(...)", {x}); };
+  runs = compiled = 0;
+  call(at::randn({4, 3}));
+  CHECK(compiled == 3);
+  CHECK(runs == 0);  // the first call is the script's own
+  for (int i = 1; i <= 3; ++i) {
+    const at::Tensor x = at::randn({4, 3}), y = ((x * 2 + 1).relu() - x).abs() * 3;
+    const auto results = call(x);
+    CHECK(same_bits(results.at(0), y + x));
+    CHECK(same_bits(results.at(1), y * y));
+    CHECK(runs == 3 * i);
+  }
+  // Sizes that are new are looked at once, and need no other graph.
+  runs = 0;
+  call(at::randn({7, 3}));
+  CHECK(runs == 0);
+  call(at::randn({7, 3}));
+  CHECK(runs == 3);
+  CHECK(compiled == 3);
+  // Nor does another rank run what was compiled for this one.
+  call(at::randn({3}));
+  CHECK(runs == 3);
+}
+
+TEST_CASE("N01: a path that is new extends what is known, and the old one is still followed") {
+  register_counted();
+  Fixture lua;
+  lua.run(R"lua(
+    f = triage.compile(function(x)
+      local y = x * 2
+      if y:sum():item() > 0 then return y + 1 end
+      return y - 1
+    end, {backend = "counted"}))lua");
+  const at::Tensor up = at::ones({3}), down = -up;
+  const auto call = [&](const at::Tensor& x) { return lua.run1("return f(...)", {x}); };
+  compiled = 0;
+  call(up);
+  call(down);
+  CHECK(compiled == 3);  // x * 2 with its sum, and what follows on either side
+  runs = 0;
+  CHECK(same_bits(call(up), up * 2 + 1));
+  CHECK(same_bits(call(down), down * 2 - 1));
+  CHECK(runs == 4);
+  CHECK(compiled == 3);
+}
+
+TEST_CASE("G06: an error of the backend is one of the call where error_on_graph_break says so, else ATen serves") {
+  register_counted();
+  Fixture lua;
+  const at::Tensor x = at::randn({3});
+  lua.run("f = triage.compile(function(x) return x * 2 end, {backend = 'refusing'})");
+  CHECK(lua.error_of("triage.error_on_graph_break(true, f)(torch.ones({2}))").find("compiles nothing") !=
+        std::string::npos);
+  for (int i = 0; i < 3; ++i) CHECK(same_bits(lua.run1("return f(...)", {x}), x * 2));
+  CHECK(lua.error_of("triage.compile(function(x) return x end, {backend = 'refusing', fullgraph = true})(torch.ones({2}))")
+            .find("compiles nothing") != std::string::npos);
+  lua.run("g = triage.compile(function(x) x = x * 2 triage.graph_break() return x + 1 end, {backend = 'refusing'})");
+  for (int i = 0; i < 3; ++i) CHECK(same_bits(lua.run1("return g(...)", {x}), x * 2 + 1));
+}
+
+TEST_CASE("N01: a policy with breaks is followed from C++, its params may change") {
+  register_counted();
+  triage::RuntimeOptions options;
+  options.backend = "counted";
+  triage::Runtime runtime(options);
+  triage::Policy policy = runtime.load_source(R"lua(
+    return policy {
+      params = {limit = 3.0},
+      run = function(z, p)
+        local f = flag_nan_and_inf(z, "z")
+        if err.any_err(f):item() then z = fix(z, f) end
+        return z:clamp({max = p.limit}) * 2, f
+      end,
+    })lua",
+                                              "test.lua");
+  const at::Tensor clean = at::full({4, 2}, 5.0f);
+  at::Tensor bad = clean.clone();
+  bad[1][0] = std::numeric_limits<float>::quiet_NaN();
+  runs = 0;
+  for (int i = 0; i < 4; ++i) {
+    const double limit = i < 2 ? 3.0 : 4.0;
+    policy.set_param("limit", limit);
+    CHECK(policy.run({clean}).at(0).equal(at::full({4, 2}, 2 * static_cast<float>(limit))));
+    const auto outputs = policy.run({bad});
+    CHECK(outputs.at(0)[1][0].item<float>() == 0.0f);
+    CHECK(policy.flags_outputs() == std::vector<bool>{false, true});
+  }
+  CHECK(runs > 0);
+  CHECK(policy.graph_breaks().size() == 1);
+}
