@@ -1,5 +1,6 @@
 #include "tests/policy/fake_script.h"
 
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
@@ -131,6 +132,7 @@ class FakeScript : public triage::Script {
   }
 
   at::Tensor host(const std::string& name, const at::Tensor& z) const {
+    triage::capture::touch(z);
     triage::capture::graph_break(triage::capture::Break::host_function, "a host function is called", "Do not.");
     for (const auto& function : options_.host_functions)
       if (function.name == name) return function.fn({z}).at(0);

@@ -60,7 +60,9 @@ class Script {
   virtual const std::string& name() const = 0;
   virtual const Signature& signature() const = 0;
   virtual bool fullgraph() const = 0;  // the script asked for one graph or an error
-  /// Runs the policy's function once. With a capture::Recorder current on this thread its operations are recorded.
+  /// Runs the policy's function once. With a capture::Recorder current on this thread its operations are recorded; with a
+  /// capture::Follower they may be put off: a front end calls capture::touch with every tensor whose values it, or what it
+  /// calls, reads other than by an operator.
   /// `params` are 0-dim tensors in the order of the signature. Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
