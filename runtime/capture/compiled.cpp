@@ -3,10 +3,12 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
+#include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ops/ones.h>
 #include <c10/core/InferenceMode.h>
+#include <triage/compiler_config.h>
 #include <triage/config.h>
 #include <triage/error.h>
 
@@ -59,6 +61,7 @@ void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>&
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)), options_(std::move(options)), backend_(find_backend(options_.backend)) {
+  if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), options_.backend);
 }
 
@@ -135,12 +138,15 @@ const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
 
 void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
                    std::vector<at::Tensor>& outputs) {
+  const bool plainly = get_stance() == Stance::force_eager;
   if (params.empty()) {
+    if (plainly) return run_plainly(inputs, 0, deadline, outputs);
     if (const Entry* entry = find(inputs)) return execute(*entry, inputs, 0, deadline, outputs);
     return miss(inputs, 0, deadline, outputs);
   }
   c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
   all.append(params.begin(), params.end());
+  if (plainly) return run_plainly(all, params.size(), deadline, outputs);
   if (const Entry* entry = find(all)) return execute(*entry, all, params.size(), deadline, outputs);
   miss(all, params.size(), deadline, outputs);
 }
@@ -152,30 +158,61 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
     turn.reset();
     return execute(*entry, all, num_params, deadline, outputs);
   }
-  if (broken_.load(std::memory_order_relaxed)) return run_script(all, num_params, deadline, outputs);
-  if (entries_.size() >= options_.recompile_limit) {
-    if (!limit_reported_ && options_.warn)
-      options_.warn("policy '" + script_->name() + "' reached the limit of " +
-                    std::to_string(options_.recompile_limit) +
-                    " captured graphs; other calls now run the script. Last reason: " +
-                    entries_.back()->guards.failure(all, input_names()) +
-                    ". Hint: a size that the script reads is specialised; pass numbers as params, keep sizes in tensor "
-                    "operations.");
-    limit_reported_ = true;
-    return run_script(all, num_params, deadline, outputs);
+  const bool first_call = !std::exchange(was_called_, true);
+  switch (get_stance()) {
+    case Stance::eager_on_recompile:
+      return run_script(all, num_params, deadline, outputs, /*follow=*/false);
+    case Stance::fail_on_recompile:
+      throw Error("'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
+                  (entries_.empty() ? "" : ": " + entries_.back()->guards.failure(all, input_names())));
+    case Stance::eager_then_compile:
+      if (first_call) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
+      break;
+    default:
+      break;
   }
+  if (has_breaks()) return run_script(all, num_params, deadline, outputs);
+  if (const auto limit = limit_reached()) return run_over_limit(*limit, all, num_params, deadline, outputs);
   capture(all, num_params, deadline, outputs);
 }
 
+std::optional<std::string> Compiled::limit_reached() const {
+  const CompilerConfig config = get_compiler_config();
+  const size_t limit = options_.recompile_limit.value_or(static_cast<size_t>(config.recompile_limit));
+  if (entries_.size() >= limit) return "the limit of " + std::to_string(limit) + " captured graphs";
+  if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
+    return "the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all";
+  return std::nullopt;
+}
+
+void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params,
+                              Deadline deadline, std::vector<at::Tensor>& outputs) {
+  const std::string text =
+      "'" + script_->name() + "' reached " + limit + "; other calls now run the script." +
+      (entries_.empty() ? "" : " Last reason: " + entries_.back()->guards.failure(all, input_names()) + ".") +
+      " Hint: a size that the script reads is specialised; pass numbers as params, keep sizes in tensor operations. "
+      "TRIAGE_LOGS=recompiles shows every reason.";
+  if (get_compiler_config().fail_on_recompile_limit_hit) throw Error(text);
+  if (!std::exchange(limit_reported_, true) && options_.warn) options_.warn(text);
+  run_script(all, num_params, deadline, outputs, /*follow=*/false);
+}
+
+/// Under the stance force_eager.
+void Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                           std::vector<at::Tensor>& outputs) {
+  const Turn turn(*this, deadline);
+  run_script(all, num_params, deadline, outputs, /*follow=*/false);
+}
+
 void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                          std::vector<at::Tensor>& outputs) {
+                          std::vector<at::Tensor>& outputs, bool follow) {
   auto inputs = without_params(all, num_params);
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
   const RetireIfWritten retire(*this);
   std::optional<Follower> follower;
-  if (has_breaks()) follower.emplace(options_.traces, all.slice(inputs.size()));
+  if (follow && has_breaks()) follower.emplace(options_.traces, all.slice(inputs.size()));
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
@@ -253,6 +290,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->shape = shape_of(without_params(all, num_params));
   entry->next = newest_.load(std::memory_order_relaxed);
   entries_.push_back(std::move(entry));
+  options_.graphs_made->fetch_add(1, std::memory_order_relaxed);
   newest_.store(entries_.back().get(), std::memory_order_release);
 }
 
@@ -283,7 +321,7 @@ void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
         continue;
       breaks_.push_back(graph_break);
     }
-    if (options_.warn)
+    if (options_.warn && get_logs().graph_breaks)
       options_.warn("'" + script_->name() + "' is several graphs, and its script runs on every call: " +
                     graph_break.text());
   }
@@ -329,7 +367,7 @@ void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Te
   all.insert(all.end(), params.begin(), params.end());
   {
     const Turn turn(*this, std::nullopt);
-    if (!find(all) && !broken_ && entries_.size() < options_.recompile_limit) {
+    if (!find(all) && !has_breaks() && !limit_reached()) {
       const c10::InferenceMode outside(false);
       const MadeUpInputs made_up;
       try {

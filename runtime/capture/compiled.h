@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -97,7 +98,10 @@ class Compiled {
     std::string backend = "eager";
     bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
     bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
-    size_t recompile_limit = 8;  // beyond it the script runs instead, and entries that match are still used
+    /// Beyond it the script runs instead, and entries that match are still used; nothing: what the CompilerConfig says.
+    std::optional<size_t> recompile_limit;
+    /// Graphs made so far by all that count together for the accumulated limit.
+    std::shared_ptr<std::atomic<int64_t>> graphs_made;
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
@@ -134,9 +138,15 @@ class Compiled {
 
  private:
   const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept;
+  /// Why no further graph may be made, where none may.
+  std::optional<std::string> limit_reached() const;
+  void run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                      std::vector<at::Tensor>& outputs);
+  void run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
-  void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
+                  bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
   void note_flags_outputs();
@@ -157,6 +167,7 @@ class Compiled {
   std::timed_mutex mutex_;           // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;
+  bool was_called_ = false;
   bool flags_reported_ = false;
   mutable std::mutex notes_mutex_;  // short: what follows
   std::vector<GraphBreak> breaks_;

@@ -18,7 +18,7 @@ constexpr int max_values = 20'000;
 
 class Reader {
  public:
-  Reader(lua_State* L, int anchors) : L_(L), anchors_(anchors) {
+  Reader(lua_State* L, int anchors, StateParts* parts) : L_(L), anchors_(anchors), parts_(parts) {
     luaL_checkstack(L, 3 * max_depth + 10, "closure state");
     lua_rawgetp(L, LUA_REGISTRYINDEX, &libraries);
     libraries_ = lua_gettop(L);
@@ -161,6 +161,7 @@ class Reader {
       else
         value(-1, depth + 1);
       lua_pop(L_, 1);
+      if (depth == 0 && parts_) parts_->emplace_back(name, text_.size());
     }
     text_ += ')';
   }
@@ -203,6 +204,7 @@ class Reader {
 
   lua_State* L_;
   int anchors_;
+  StateParts* parts_;
   int libraries_ = 0;
   int values_ = 0;
   std::string text_;
@@ -236,10 +238,10 @@ void mark_libraries(lua_State* L) {
   lua_pop(L, 1);
 }
 
-std::string closure_state(lua_State* L, int index, int anchors) {
+std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts) {
   index = lua_absindex(L, index);
   int top = lua_gettop(L);
-  Reader reader(L, lua_absindex(L, anchors));
+  Reader reader(L, lua_absindex(L, anchors), parts);
   reader.value(index, 0);
   lua_settop(L, top);
   return reader.take();

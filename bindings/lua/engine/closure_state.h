@@ -2,6 +2,8 @@
 #include <lua.hpp>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace triage::lua {
 
@@ -13,6 +15,9 @@ void mark_libraries(lua_State* L);
 /// upvalues and of the script's globals, tables and nested functions followed through. Tensors by identity, dtype, shape
 /// and requires_grad: a captured graph reads their values anew on every run. Two calls with equal bytes see the same
 /// world, as long as what they name by address is alive: that is added to the table at `anchors`, as keys.
-std::string closure_state(lua_State* L, int index, int anchors);
+///
+/// `parts`: each upvalue of the function itself by its name, with where in the bytes what it holds ends.
+using StateParts = std::vector<std::pair<std::string, size_t>>;
+std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts = nullptr);
 
 }  // namespace triage::lua

@@ -1,13 +1,16 @@
 #include "bindings/lua/engine/compiled_function.h"
 
-#include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/compile.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
+#include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
 
 #include <fmt/format.h>
-#include <triage/graph.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string_view>
 
 namespace triage::lua {
 namespace {
@@ -18,6 +21,7 @@ using capture::Recorder;
 constexpr size_t max_buckets = 64;
 constexpr int max_broken_buckets = 3;
 const char* const compiled_type = "triage.compiled";
+std::atomic<uint64_t> generation{0};
 
 CompiledFunction& check_compiled(lua_State* L, int index) {
   auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, index, compiled_type));
@@ -74,24 +78,84 @@ void add_anchors(lua_State* L, CompiledFunction& function) {
 }
 
 std::shared_ptr<CompiledFunction::Bucket> make_bucket(lua_State* L, CompiledFunction& function,
-                                                      const std::string& arguments) {
+                                                      CompiledFunction::World world) {
   std::vector<std::string> inputs;
-  for (size_t i = 0; i < arguments.size() && i < 64; ++i) inputs.push_back("arg" + std::to_string(i));
+  for (size_t i = 0; i < world.arguments.size() && i < 64; ++i) inputs.push_back("arg" + std::to_string(i));
   auto bucket = std::make_shared<CompiledFunction::Bucket>();
   bucket->script =
       std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
   bucket->compiled = std::make_unique<Compiled>(bucket->script, function.options);
+  bucket->world = std::move(world);
   return bucket;
+}
+
+/// The arguments of the call, which begin at stack index 2, as a person writes them.
+std::vector<std::string> argument_texts(lua_State* L, int last) {
+  std::vector<std::string> texts;
+  for (int i = 2; i <= last; ++i) {
+    const bool quoted = lua_type(L, i) == LUA_TSTRING;
+    if (test_tensor(L, i)) {
+      texts.emplace_back("a tensor");
+      continue;
+    }
+    luaL_tolstring(L, i, nullptr);
+    texts.push_back(quoted ? "'" + std::string(lua_tostring(L, -1)) + "'" : lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  return texts;
+}
+
+std::string_view part_of(const CompiledFunction::World& world, size_t part) {
+  const size_t begin = part ? world.parts[part - 1].second : 0;
+  return std::string_view(world.state).substr(begin, world.parts[part].second - begin);
+}
+
+/// What of `now` is not as it was in `before`.
+std::string difference(const CompiledFunction::World& before, const CompiledFunction::World& now) {
+  for (size_t i = 0; i < std::max(before.arguments.size(), now.arguments.size()); ++i) {
+    const std::string was = i < before.arguments.size() ? before.arguments[i] : "nothing";
+    const std::string is = i < now.arguments.size() ? now.arguments[i] : "nothing";
+    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, is);
+  }
+  for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
+    if (part_of(before, i) != part_of(now, i))
+      return now.parts[i].first == "_ENV" ? "a global that it may read changed"
+                                          : "upvalue '" + now.parts[i].first + "' changed";
+  return "an argument has another subtype, or what the function may read changed";
+}
+
+void report_recompile(const CompiledFunction& function, const CompiledFunction::World& now) {
+  if (function.buckets.empty() || !function.options.inform) return;
+  std::string text = "Recompiling function " + function.name + "\n  triggered by the following guard failure(s):";
+  size_t number = 0;
+  for (const auto& [key, bucket] : function.buckets)
+    text += fmt::format("\n  - {}/0: {}", number++, difference(bucket->world, now));
+  function.options.inform(text);
+}
+
+void forget_graphs(lua_State* L, CompiledFunction& function) {
+  function.generation = generation.load(std::memory_order_relaxed);
+  function.buckets.clear();
+  function.last.reset();
+  function.followed.reset();
+  function.broken_buckets = 0;
+  function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
+  function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.backend);
+  luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
 }
 
 /// The graphs for this world. A function that broke in several worlds (it counts its calls, say) is followed in all others.
 std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunction& function,
                                                      const std::string& arguments) {
+  if (function.generation != generation.load(std::memory_order_relaxed)) forget_graphs(L, function);
   if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
     return function.last;
+  const int last_argument = lua_gettop(L);
+  CompiledFunction::World world;
   lua_newtable(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  const std::string key = arguments + '|' + closure_state(L, -1, lua_gettop(L) - 1);
+  world.state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts);
+  const std::string key = arguments + '|' + world.state;
   lua_pop(L, 1);
   std::shared_ptr<CompiledFunction::Bucket> bucket;
   if (const auto found = function.buckets.find(key); found != function.buckets.end()) {
@@ -99,8 +163,9 @@ std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunct
     bucket = found->second;
   } else if (function.broken_buckets >= max_broken_buckets) {
     lua_pop(L, 1);
+    world.arguments = argument_texts(L, last_argument);
     if (!function.followed) {
-      function.followed = make_bucket(L, function, arguments);
+      function.followed = make_bucket(L, function, std::move(world));
       function.followed->compiled->follow_always();
     }
     bucket = function.followed;
@@ -110,7 +175,9 @@ std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunct
       luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
     }
     add_anchors(L, function);
-    bucket = function.buckets[key] = make_bucket(L, function, arguments);
+    world.arguments = argument_texts(L, last_argument);
+    report_recompile(function, world);
+    bucket = function.buckets[key] = make_bucket(L, function, std::move(world));
   }
   function.last = bucket;
   function.last_epoch = context(L).epoch;
@@ -243,6 +310,10 @@ CompiledFunction& push_compiled(lua_State* L) {
   function->options.warn = [&context = context(L)](const std::string& text) {
     if (context.print) context.print("triage: " + text);
   };
+  function->options.inform = [&context = context(L)](const std::string& text) {
+    if (context.print && capture::get_logs().recompiles) context.print("triage: " + text);
+  };
+  function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   read_compile_options(L, 2, *function);
   function->options.traces = std::make_shared<capture::TraceTree>(function->name, function->options.backend);
   find_backend(function->options.backend);  // an unknown name is an error now, not at the first call
@@ -258,6 +329,8 @@ int compiled_function_of(lua_State* L, int index) {
   auto* holder = static_cast<CompiledFunction**>(luaL_testudata(L, index, compiled_type));
   return holder && *holder ? (*holder)->function : LUA_NOREF;
 }
+
+void forget_all_graphs() noexcept { generation.fetch_add(1, std::memory_order_relaxed); }
 
 void open_compiled(lua_State* L) {
   static const luaL_Reg compiled_methods[] = {{"__call", guarded<call_compiled>},

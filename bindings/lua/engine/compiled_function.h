@@ -1,4 +1,5 @@
 #pragma once
+#include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/state.h"
 #include "runtime/capture/compiled.h"
 
@@ -50,9 +51,16 @@ class FunctionScript final : public Script {
 
 /// What `triage.compile` returns: one cache of graphs for each world that the function has seen (closure_state).
 struct CompiledFunction {
+  /// What graphs hold for besides tensors, as the key of a bucket and for a person.
+  struct World {
+    std::vector<std::string> arguments;  // "3", "'text'", "tensor"
+    std::string state;                   // closure_state
+    StateParts parts;
+  };
   struct Bucket {
     std::shared_ptr<FunctionScript> script;
     std::unique_ptr<capture::Compiled> compiled;
+    World world;
   };
   int function = LUA_NOREF;
   int anchors = LUA_NOREF;  // a list: what the keys name by address, which therefore stays alive
@@ -62,6 +70,7 @@ struct CompiledFunction {
   std::shared_ptr<Bucket> followed;  // for all worlds: the function broke in several, and is not tried in one graph again
   std::shared_ptr<Bucket> last;  // of the last call, still right while the epoch has not moved
   int broken_buckets = 0;
+  uint64_t generation = 0;
   bool odd_arguments_said = false;
   bool running = false;  // the function calls itself: from the inside it is called as it is
   uint64_t last_epoch = 0;
@@ -76,6 +85,9 @@ int call_compiled(lua_State* L);
 
 /// A function, or what can be called like one, such as a module; else raises.
 void check_callable(lua_State* L, int index);
+
+/// Every compiled function of the process forgets its graphs before its next call.
+void forget_all_graphs() noexcept;
 
 /// Registers the metatable of compiled functions, and that of explanations.
 void open_compiled(lua_State* L);

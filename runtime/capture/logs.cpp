@@ -1,0 +1,47 @@
+#include "runtime/capture/logs.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <sstream>
+
+namespace triage::capture {
+namespace {
+
+struct State {
+  std::atomic<bool> graph_breaks, recompiles;
+  State() {
+    Logs logs;
+    const char* wanted = std::getenv("TRIAGE_LOGS");
+    std::istringstream words(wanted ? wanted : "");
+    for (std::string word; std::getline(words, word, ',');) {
+      const bool on = word.empty() || word[0] != '-';
+      if (!word.empty() && (word[0] == '-' || word[0] == '+')) word.erase(0, 1);
+      if (bool* log = logs.find(word)) *log = on;
+    }
+    graph_breaks = logs.graph_breaks;
+    recompiles = logs.recompiles;
+  }
+};
+
+State& state() {
+  static State state;
+  return state;
+}
+
+}  // namespace
+
+bool* Logs::find(const std::string& name) noexcept {
+  if (name == "graph_breaks") return &graph_breaks;
+  return name == "recompiles" ? &recompiles : nullptr;
+}
+
+std::string Logs::names() { return "graph_breaks, recompiles"; }
+
+Logs get_logs() noexcept { return {state().graph_breaks, state().recompiles}; }
+
+void set_logs(const Logs& logs) noexcept {
+  state().graph_breaks = logs.graph_breaks;
+  state().recompiles = logs.recompiles;
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+
+namespace triage::capture {
+
+/// What capture says besides warnings: TRIAGE_LOGS="recompiles,-graph_breaks" in the environment, or `triage.set_logs`.
+struct Logs {
+  bool graph_breaks = true;  // each in full, the first time it is met
+  bool recompiles = false;   // why no graph that there is fits a call
+
+  /// Null where there is none of that name.
+  bool* find(const std::string& name) noexcept;
+  static std::string names();
+};
+
+/// For the process. Thread-safe. What the environment asks for and nobody knows is left out.
+Logs get_logs() noexcept;
+void set_logs(const Logs& logs) noexcept;
+
+}  // namespace triage::capture
