@@ -7,6 +7,7 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <triage/graph.h>
 #include <triage/version.h>
@@ -53,7 +54,9 @@ class FunctionScript final : public Script {
     size_t next = 0;
     for (int i = first_argument_; i <= last; ++i)
       test_tensor(L, i) ? push_tensor(L, inputs[next++]) : lua_pushvalue(L, i);
+    const bool grad_mode = c10::GradMode::is_enabled();
     lua_call(L, last - first_argument_ + 1, LUA_MULTRET);  // errors pass through to the script that called
+    refuse_another_mode(grad_mode);
     std::vector<at::Tensor> results;
     flags_outputs_.clear();
     bool tensors_only = true;
@@ -82,6 +85,14 @@ class FunctionScript final : public Script {
   }
 
  private:
+  /// No graph holds a mode that outlives the call.
+  static void refuse_another_mode(bool before) {
+    Recorder* recorder = Recorder::current();
+    if (!recorder || c10::GradMode::is_enabled() == before) return;
+    recorder->graph_break(before ? "the function leaves gradient mode off" : "the function leaves gradient mode on",
+                          "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+  }
+
   lua_State* L_;
   int function_;
   int first_argument_ = 0;

@@ -4,6 +4,7 @@
 
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/userdata.h"
 
 namespace triage::lua {
@@ -101,6 +102,7 @@ bool owns_upvalue(lua_State* L, int levels_out) {
 
 void note_table_write(lua_State* L, int index) {
   bump_epoch(L);
+  note_library_write(L, index);
   if (!current_capture()) return;
   lua_pushvalue(L, index);
   if (pop_is_born(L)) return;
