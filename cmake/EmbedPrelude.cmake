@@ -1,6 +1,6 @@
 # Writes OUTPUT, a C++ file that holds texts of Lua, by default those of the prelude; FUNCTION, declared in HEADER, returns them:
 #   cmake -DOUTPUT=... -DSOURCES=a.lua;b.lua [-DFUNCTION=... -DHEADER=...] -P EmbedPrelude.cmake
-# String literals of moderate length, one a line of Lua: a raw string would meet the compilers' limits and `)"`.
+include(${CMAKE_CURRENT_LIST_DIR}/CppLiteral.cmake)
 if(NOT FUNCTION)
   set(FUNCTION prelude_files)
   set(HEADER bindings/lua/flags/prelude.h)
@@ -11,10 +11,8 @@ string(APPEND content "  static const std::vector<PreludeFile> files = {\n")
 foreach(source IN LISTS SOURCES)
   get_filename_component(name ${source} NAME)
   file(READ ${source} text)
-  string(REPLACE "\\" "\\\\" text "${text}")
-  string(REPLACE "\"" "\\\"" text "${text}")
-  string(REPLACE "\n" "\\n\"\n       \"" text "${text}")
-  string(APPEND content "      {\"${name}\",\n       \"${text}\"},\n")
+  cpp_literal(text "${text}" "       ")
+  string(APPEND content "      {\"${name}\",\n       ${text}},\n")
 endforeach()
 string(APPEND content "  };\n  return files;\n}\n\n}  // namespace triage::lua\n")
 file(WRITE ${OUTPUT} "${content}")

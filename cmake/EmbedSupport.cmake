@@ -1,15 +1,14 @@
 # Writes OUTPUT, a C++ file that holds the text which goes in front of every generated kernel: cmake -DOUTPUT=... -DSOURCES=a.h;b.h
 # -P EmbedSupport.cmake. The headers come in the order of their dependence; what they include of each other is left out.
+include(${CMAKE_CURRENT_LIST_DIR}/CppLiteral.cmake)
 set(content "// Generated from runtime/backends/fused/support by cmake/EmbedSupport.cmake.\n#include \"runtime/backends/fused/emit.h\"\n\n")
 string(APPEND content "namespace triage::fused {\n\nconst std::string& support_source() {\n  static const std::string source =\n")
 foreach(source IN LISTS SOURCES)
   file(READ ${source} text)
   string(REGEX REPLACE "#pragma once\n" "" text "${text}")
   string(REGEX REPLACE "#include [<\"](runtime|triage)/[^\n]*\n" "" text "${text}")
-  string(REPLACE "\\" "\\\\" text "${text}")
-  string(REPLACE "\"" "\\\"" text "${text}")
-  string(REPLACE "\n" "\\n\"\n      \"" text "${text}")
-  string(APPEND content "      \"${text}\"\n")
+  cpp_literal(text "${text}" "      ")
+  string(APPEND content "      ${text}\n")
 endforeach()
 string(APPEND content "      ;\n  return source;\n}\n\n}  // namespace triage::fused\n")
 file(WRITE ${OUTPUT} "${content}")

@@ -1,4 +1,5 @@
 #include "bindings/lua/state.h"
+#include "bindings/lua/userdata.h"
 
 #include "runtime/capture/recorder.h"
 
@@ -17,14 +18,7 @@ struct ErrorBox {
 
 const char error_metatable = 0;  // its address is the registry key
 
-ErrorBox* test_error(lua_State* L, int index) {
-  void* box = lua_touserdata(L, index);
-  if (!box || lua_islightuserdata(L, index) || !lua_getmetatable(L, index)) return nullptr;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &error_metatable);
-  bool same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return same ? static_cast<ErrorBox*>(box) : nullptr;
-}
+ErrorBox* test_error(lua_State* L, int index) { return test_userdata<ErrorBox>(L, index, &error_metatable); }
 
 ErrorBox& check_error(lua_State* L) {
   ErrorBox* box = test_error(L, 1);
@@ -54,27 +48,18 @@ int error_concat(lua_State* L) {
   return 1;
 }
 
-void push_error_metatable(lua_State* L) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &error_metatable) == LUA_TTABLE) return;
-  lua_pop(L, 1);
+void make_error_metatable(lua_State* L) {
   static const luaL_Reg functions[] = {{"__tostring", guarded<error_tostring>},
                                        {"__gc", guarded<error_gc>},
                                        {"__concat", guarded<error_concat>},
                                        {nullptr, nullptr}};
-  luaL_newlib(L, functions);
-  lua_pushliteral(L, "error");
-  lua_setfield(L, -2, "__name");
-  lua_pushliteral(L, "error");
-  lua_setfield(L, -2, "__metatable");
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &error_metatable);
+  make_metatable(L, &error_metatable, "error", functions);
 }
 
 void push_error(lua_State* L, std::string message, std::exception_ptr error) {
-  void* memory = lua_newuserdatauv(L, sizeof(ErrorBox), 0);
-  new (memory) ErrorBox{std::move(message), std::move(error)};
-  push_error_metatable(L);
-  lua_setmetatable(L, -2);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &error_metatable) == LUA_TNIL) make_error_metatable(L);
+  lua_pop(L, 1);
+  push_userdata(L, ErrorBox{std::move(message), std::move(error)}, &error_metatable);
 }
 
 /// What LibTorch says, without where in its own sources it said so.

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
 
@@ -11,8 +12,6 @@
 namespace triage::lua {
 namespace {
 
-const char libraries = 0;  // its address is the registry key of the set of library tables
-
 constexpr int max_depth = 60;
 constexpr int max_values = 20'000;
 
@@ -20,8 +19,7 @@ class Reader {
  public:
   Reader(lua_State* L, int anchors, StateParts* parts) : L_(L), anchors_(anchors), parts_(parts) {
     luaL_checkstack(L, 3 * max_depth + 10, "closure state");
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &libraries);
-    libraries_ = lua_gettop(L);
+    bytes('w', hidden_writes(L));
   }
 
   void value(int index, int depth) {
@@ -77,15 +75,6 @@ class Reader {
     text_.append(data, length);
   }
 
-  bool is_library(int index) {
-    if (lua_type(L_, index) != LUA_TTABLE) return false;
-    lua_pushvalue(L_, index);
-    lua_rawget(L_, libraries_);
-    bool known = lua_toboolean(L_, -1);
-    lua_pop(L_, 1);
-    return known;
-  }
-
   /// True the first time; later a reference to where it came first.
   bool first_visit(int index) {
     const void* address = lua_topointer(L_, index);
@@ -102,7 +91,9 @@ class Reader {
   }
 
   void table(int index, int depth) {
-    if (!first_visit(index) || is_library(index)) return;
+    const LibraryKind kind = library_kind(L_, index);
+    if (kind == LibraryKind::environment) return globals(index, depth);
+    if (!first_visit(index) || kind == LibraryKind::library) return;
     contents(index, depth);
     metatable(index, depth);
     text_ += '}';
@@ -123,12 +114,12 @@ class Reader {
     }
   }
 
-  /// The environment itself counts as a library; what scripts put into it does not.
+  /// Without the libraries, which most of them are.
   void globals(int index, int depth) {
     if (!first_visit(index)) return;
     lua_pushnil(L_);
     while (lua_next(L_, index)) {
-      if (!is_library(-1)) {
+      if (!lua_istable(L_, -1) || library_kind(L_, -1) == LibraryKind::none) {
         value(-2, depth + 1);
         value(-1, depth + 1);
       }
@@ -205,7 +196,6 @@ class Reader {
   lua_State* L_;
   int anchors_;
   StateParts* parts_;
-  int libraries_ = 0;
   int values_ = 0;
   std::string text_;
   std::unordered_map<const void*, size_t> seen_;
@@ -214,28 +204,10 @@ class Reader {
 }  // namespace
 
 void mark_libraries(lua_State* L) {
-  int globals = lua_gettop(L);
-  lua_newtable(L);
-  int set = lua_gettop(L);
-  const auto mark_top = [L, set] {
-    if (lua_istable(L, -1)) {
-      lua_pushvalue(L, -1);
-      lua_pushboolean(L, true);
-      lua_rawset(L, set);
-    }
-    lua_pop(L, 1);
-  };
-  lua_pushvalue(L, globals);
-  mark_top();
-  for (lua_pushnil(L); lua_next(L, globals);) mark_top();
+  mark_libraries(L, -1, /*environment=*/true);
   push_core(L);
-  lua_getfield(L, -1, "libraries");
-  const int ours = lua_gettop(L);
-  for (lua_pushnil(L); lua_next(L, ours);) mark_top();
-  lua_pop(L, 1);
-  mark_top();
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &libraries);
-  lua_pop(L, 1);
+  mark_libraries(L, -1);
+  lua_pop(L, 2);
 }
 
 std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts) {

@@ -7,8 +7,8 @@
 
 namespace triage::lua {
 
-/// Remembers as libraries, which scripts do not change, the tables in the environment at the top of the stack and those in
-/// the list `core.libraries`. Pops the environment.
+/// Remembers as libraries (loading/libraries.h) the tables in the environment at the top of the stack, and our own tables
+/// that values of scripts lead to. Pops the environment.
 void mark_libraries(lua_State* L);
 
 /// Everything that the function (or callable) at `index` can read besides its arguments, as bytes: the values of its

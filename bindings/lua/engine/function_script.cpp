@@ -3,7 +3,20 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
+#include <c10/core/GradMode.h>
+
 namespace triage::lua {
+namespace {
+
+/// No graph holds a mode that outlives the call.
+void refuse_another_mode(bool before) {
+  if (c10::GradMode::is_enabled() == before) return;
+  capture::graph_break(capture::Break::mode,
+                       before ? "the function leaves gradient mode off" : "the function leaves gradient mode on",
+                       "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+}
+
+}  // namespace
 
 std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor>,
                                              std::optional<std::chrono::steady_clock::time_point>) {
@@ -18,7 +31,9 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   size_t next = 0;
   for (int i = first_argument_; i <= last; ++i)
     test_tensor(L, i) ? push_tensor(L, inputs[next++]) : lua_pushvalue(L, i);
+  const bool grad_mode = c10::GradMode::is_enabled();
   lua_call(L, last - first_argument_ + 1, LUA_MULTRET);  // errors pass through to the script that called
+  refuse_another_mode(grad_mode);
   std::vector<at::Tensor> results;
   flags_outputs_.clear();
   bool tensors_only = true;

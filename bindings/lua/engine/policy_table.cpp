@@ -2,6 +2,7 @@
 
 #include "bindings/lua/state.h"
 #include "bindings/lua/typing/typing.h"
+#include "bindings/lua/userdata.h"
 
 #include <algorithm>
 #include <array>
@@ -178,13 +179,7 @@ int make_policy(lua_State* L) {
   return 1;
 }
 
-bool is_policy(lua_State* L, int index) {
-  if (lua_type(L, index) != LUA_TTABLE || !lua_getmetatable(L, index)) return false;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &policy_mark);
-  bool same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return same;
-}
+bool is_policy(lua_State* L, int index) { return lua_istable(L, index) && has_metatable(L, index, &policy_mark); }
 
 PolicyDefinition read_function(lua_State* L, std::string name) {
   PolicyDefinition policy;

@@ -5,6 +5,7 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/userdata.h"
 
 #include <triage/config.h>
 #include <triage/error.h>
@@ -31,19 +32,9 @@ struct ConfigBox {
   ErrorConfig value;
 };
 
-template <typename T>
-T* test_box(lua_State* L, int index, const void* metatable) {
-  void* box = lua_touserdata(L, index);
-  if (!box || lua_islightuserdata(L, index) || !lua_getmetatable(L, index)) return nullptr;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, metatable);
-  const bool same = lua_rawequal(L, -1, -2) != 0;
-  lua_pop(L, 2);
-  return same ? static_cast<T*>(box) : nullptr;
-}
-
-ConfigBox* test_config(lua_State* L, int index) { return test_box<ConfigBox>(L, index, &config_metatable); }
+ConfigBox* test_config(lua_State* L, int index) { return test_userdata<ConfigBox>(L, index, &config_metatable); }
 AccumulationConfig* test_accumulation(lua_State* L, int index) {
-  return test_box<AccumulationConfig>(L, index, &accumulation_metatable);
+  return test_userdata<AccumulationConfig>(L, index, &accumulation_metatable);
 }
 
 ConfigBox& check_config(lua_State* L, int index) {
@@ -54,16 +45,10 @@ ConfigBox& check_config(lua_State* L, int index) {
 
 const ErrorConfig& value_of(const ConfigBox& box) { return box.global ? get_config() : box.value; }
 
-void push_config(lua_State* L, ConfigBox box) {
-  new (lua_newuserdatauv(L, sizeof(ConfigBox), 0)) ConfigBox(std::move(box));
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &config_metatable);
-  lua_setmetatable(L, -2);
-}
+void push_config(lua_State* L, ConfigBox box) { push_userdata(L, std::move(box), &config_metatable); }
 
 void push_accumulation(lua_State* L, const AccumulationConfig& value) {
-  new (lua_newuserdatauv(L, sizeof(AccumulationConfig), 0)) AccumulationConfig(value);
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &accumulation_metatable);
-  lua_setmetatable(L, -2);
+  push_userdata(L, value, &accumulation_metatable);
 }
 
 int64_t check_integer_field(lua_State* L, int index, const char* field) {
@@ -374,16 +359,6 @@ int resolve_config(lua_State* L) {
   push_dtype(L, config.flag_dtype);
   lua_pushinteger(L, config.default_severity);
   return 4;
-}
-
-void make_metatable(lua_State* L, const void* key, const char* name, const luaL_Reg* functions) {
-  lua_newtable(L);
-  luaL_setfuncs(L, functions, 0);
-  lua_pushstring(L, name);
-  lua_setfield(L, -2, "__name");
-  lua_pushstring(L, name);
-  lua_setfield(L, -2, "__metatable");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
 }
 
 void add_bit_layout(lua_State* L) {

@@ -8,6 +8,7 @@
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/userdata.h"
 
 #include <triage/config.h>
 #include <triage/error.h>

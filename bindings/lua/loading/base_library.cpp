@@ -4,6 +4,7 @@
 
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/loading/loading.h"
 #include "bindings/lua/loading/tensor_semantics.h"
 #include "bindings/lua/loading/wrapping.h"
@@ -36,6 +37,15 @@ int base_error(lua_State* L) {
     if (is_intrinsic(L, &frame)) wanted++;
   lua_pushinteger(L, wanted);
   lua_replace(L, 2);
+  return run_original(L);
+}
+
+/// What these change, guards come across in no table: they are evaluated anew, whatever they find.
+int debug_write(lua_State* L) {
+  bump_epoch(L);
+  note_hidden_write(L);
+  if (current_capture())
+    break_graph(L, capture::Break::outside_write, "`debug` changes what functions and values are", "Do it before the compiled code runs.");
   return run_original(L);
 }
 
@@ -104,12 +114,14 @@ struct Replacement {
   lua_CFunction function;
 };
 constexpr Replacement kReplacements[] = {
-    {LUA_GNAME, "assert", base_assert},        {LUA_GNAME, "error", base_error},
-    {LUA_GNAME, "ipairs", base_ipairs},        {LUA_GNAME, "rawset", write_first},
-    {LUA_GNAME, "setmetatable", write_first},  {LUA_TABLIBNAME, "insert", write_first},
-    {LUA_TABLIBNAME, "remove", write_first},   {LUA_TABLIBNAME, "move", table_move},
-    {LUA_TABLIBNAME, "pack", table_pack},      {LUA_TABLIBNAME, "sort", table_sort},
-    {LUA_STRLIBNAME, "format", string_format},
+    {LUA_GNAME, "assert", base_assert},           {LUA_GNAME, "error", base_error},
+    {LUA_GNAME, "ipairs", base_ipairs},           {LUA_GNAME, "rawset", write_first},
+    {LUA_GNAME, "setmetatable", write_first},     {LUA_TABLIBNAME, "insert", write_first},
+    {LUA_TABLIBNAME, "remove", write_first},      {LUA_TABLIBNAME, "move", table_move},
+    {LUA_TABLIBNAME, "pack", table_pack},         {LUA_TABLIBNAME, "sort", table_sort},
+    {LUA_STRLIBNAME, "format", string_format},    {LUA_DBLIBNAME, "setlocal", debug_write},
+    {LUA_DBLIBNAME, "setmetatable", debug_write}, {LUA_DBLIBNAME, "setupvalue", debug_write},
+    {LUA_DBLIBNAME, "setuservalue", debug_write}, {LUA_DBLIBNAME, "upvaluejoin", debug_write},
 };
 
 }  // namespace

@@ -4,28 +4,14 @@
 
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/libraries.h"
+#include "bindings/lua/userdata.h"
 
 namespace triage::lua {
 namespace {
 
 // Their addresses are registry keys.
 const char kIds = 0, kBorn = 0, kMakers = 0, kCapture = 0;
-
-void push_new_weak_table(lua_State* L, const char* key) {
-  lua_newtable(L);
-  lua_createtable(L, 0, 1);
-  lua_pushliteral(L, "k");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
-}
-
-void push_ids(lua_State* L) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kIds) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  push_new_weak_table(L, &kIds);
-}
 
 /// A table of the running capture; what an earlier one left is dropped.
 void push_of_capture(lua_State* L, const char* key) {
@@ -65,7 +51,7 @@ void push_running_function(lua_State* L) {
 
 int64_t function_id(lua_State* L, int index) {
   index = lua_absindex(L, index);
-  push_ids(L);
+  push_weak_table(L, &kIds);
   lua_pushvalue(L, index);
   lua_rawget(L, -2);
   const lua_Integer id = lua_tointeger(L, -1);
@@ -75,7 +61,7 @@ int64_t function_id(lua_State* L, int index) {
 
 void set_function_id(lua_State* L, int index, int64_t id) {
   index = lua_absindex(L, index);
-  push_ids(L);
+  push_weak_table(L, &kIds);
   lua_pushvalue(L, index);
   lua_pushinteger(L, id);
   lua_rawset(L, -3);
@@ -116,6 +102,7 @@ bool owns_upvalue(lua_State* L, int levels_out) {
 
 void note_table_write(lua_State* L, int index) {
   bump_epoch(L);
+  note_library_write(L, index);
   if (!current_capture()) return;
   lua_pushvalue(L, index);
   if (pop_is_born(L)) return;

@@ -146,6 +146,25 @@ class Rewriter {
       announce_write(s, *target, announced);
     }
     if (!announced.empty()) edits_.before(s.begin, announced);
+    // What runs between the announcement and the write may look at the epoch, and has then seen the value that goes.
+    if (writes_outside(s) && runs_code(s)) edits_.after(s.end, " __triage_touch();");
+  }
+
+  /// To anything but locals of its own that no other function shares.
+  static bool writes_outside(const Statement& s) {
+    return std::any_of(s.targets.begin(), s.targets.end(), [&](const Expression* target) {
+      return target->kind == ExpressionKind::Index || !write_to_variable(*target, s.line).empty();
+    });
+  }
+
+  /// Could an assignment call anything before it writes? Plain values, new functions and variables do not.
+  static bool runs_code(const Statement& s) {
+    const auto calls = [](const Expression* e) { return e->kind > ExpressionKind::Name; };
+    return std::any_of(s.values.begin(), s.values.end(), calls) ||
+           std::any_of(s.targets.begin(), s.targets.end(), [&](const Expression* target) {
+             return target->kind == ExpressionKind::Index &&
+                    (calls(target->right) || (s.targets.size() > 1 && calls(target->left)));
+           });
   }
 
   void function_statement(const Statement& s) {

@@ -65,7 +65,7 @@ enum class ExpressionKind : uint8_t {
   Varargs,
   Function,
   Name,
-  Index,
+  Index,  // from here on they may call something
   Call,
   MethodCall,
   Binary,

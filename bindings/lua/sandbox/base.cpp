@@ -1,5 +1,6 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/recorder.h"
 
 #include <cstring>
@@ -110,18 +111,6 @@ int base_xpcall(lua_State* L) {
 }
 
 }  // namespace
-
-void push_weak_table(lua_State* L, const void* key) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_newtable(L);
-  lua_pushliteral(L, "k");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
-}
 
 void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper) {
   lua_pushstring(L, name);

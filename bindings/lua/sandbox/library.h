@@ -42,9 +42,6 @@ void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper);
 /// wrapped again by that.)
 int call_wrapped(lua_State* L);
 
-/// Pushes the registry table at `key`, whose keys are weak; made on first use.
-void push_weak_table(lua_State* L, const void* key);
-
 /// Marks the table at `index` as one that scripts may not change, even with rawset.
 void protect_table(lua_State* L, int index);
 bool is_protected_table(lua_State* L, int index);

@@ -112,10 +112,11 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   } catch (const c10::Error& error) {
     throw std::runtime_error(name + ": " + error.what_without_backtrace());
   }
-  if (binding.requires_grad) break_for_autograd("`requires_grad` of a new tensor");
-  if (binding.requires_grad)
+  if (binding.requires_grad) {
+    break_for_autograd("`requires_grad` of a new tensor");
     for (const c10::IValue& value : stack)
       if (value.isTensor()) value.toTensor().requires_grad_(true);
+  }
   luaL_checkstack(L, static_cast<int>(stack.size()) + 8, "too many results");
   for (const c10::IValue& value : stack) push_result(L, overload, binding, value);
   return static_cast<int>(stack.size());

@@ -1,4 +1,5 @@
 #include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/userdata.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -48,22 +49,12 @@ const std::array<Named, 8> others{
      {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::ChannelsLast3d), "channels_last_3d"},
      {ConstantKind::none, 0, "None"}}};
 
-bool has_metatable(lua_State* L, int index, const void* key) {
-  if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return false;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, key);
-  bool same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return same;
-}
-
 void push_constant(lua_State* L, Constant constant) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &constants_key);
   lua_Integer id = static_cast<lua_Integer>(constant.kind) << 8 | static_cast<uint8_t>(constant.value);
   if (lua_rawgeti(L, -1, id) == LUA_TNIL) {
     lua_pop(L, 1);
-    new (lua_newuserdatauv(L, sizeof(Constant), 0)) Constant(constant);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &constant_metatable);
-    lua_setmetatable(L, -2);
+    push_userdata(L, constant, &constant_metatable);
     lua_pushvalue(L, -1);
     lua_rawseti(L, -3, id);
   }
@@ -100,10 +91,7 @@ int constant_index(lua_State* L) {
 
 int generator_new(lua_State* L) {
   lua_Integer seed = luaL_optinteger(L, 1, static_cast<lua_Integer>(c10::detail::getNonDeterministicRandom() >> 1));
-  void* memory = lua_newuserdatauv(L, sizeof(at::Generator), 0);
-  new (memory) at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed)));
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &generator_metatable);
-  lua_setmetatable(L, -2);
+  push_userdata(L, at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed))), &generator_metatable);
   return 1;
 }
 
@@ -127,20 +115,10 @@ int generator_gc(lua_State* L) {
   return 0;
 }
 
-void new_metatable(lua_State* L, const void* key, const char* name, const luaL_Reg* functions) {
-  lua_newtable(L);
-  luaL_setfuncs(L, functions, 0);
-  lua_pushstring(L, name);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__name");
-  lua_setfield(L, -2, "__metatable");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
-}
-
 void open_generators(lua_State* L) {
   static const luaL_Reg meta[] = {{"__gc", guarded<generator_gc>}, {nullptr, nullptr}};
   static const luaL_Reg methods[] = {{"manual_seed", guarded<generator_seed>}, {nullptr, nullptr}};
-  new_metatable(L, &generator_metatable, "Generator", meta);
+  make_metatable(L, &generator_metatable, "Generator", meta);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &generator_metatable);
   lua_newtable(L);
   luaL_setfuncs(L, methods, 0);
@@ -155,7 +133,7 @@ void open_generators(lua_State* L) {
 void add_constants(lua_State* L) {
   static const luaL_Reg meta[] = {
       {"__tostring", guarded<constant_tostring>}, {"__index", guarded<constant_index>}, {nullptr, nullptr}};
-  new_metatable(L, &constant_metatable, "torch constant", meta);
+  make_metatable(L, &constant_metatable, "torch constant", meta);
   lua_newtable(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &constants_key);
   for (const Dtype& dtype : dtypes) {
@@ -181,8 +159,7 @@ void push_layout(lua_State* L, at::Layout layout) {
 void push_none(lua_State* L) { push_constant(L, {ConstantKind::none, 0}); }
 
 const Constant* test_constant(lua_State* L, int index) {
-  return has_metatable(L, index, &constant_metatable) ? static_cast<const Constant*>(lua_touserdata(L, index))
-                                                      : nullptr;
+  return test_userdata<const Constant>(L, index, &constant_metatable);
 }
 
 std::optional<at::ScalarType> test_dtype(lua_State* L, int index) {
@@ -198,8 +175,7 @@ bool is_none(lua_State* L, int index) {
 }
 
 const at::Generator* test_generator(lua_State* L, int index) {
-  return has_metatable(L, index, &generator_metatable) ? static_cast<const at::Generator*>(lua_touserdata(L, index))
-                                                       : nullptr;
+  return test_userdata<const at::Generator>(L, index, &generator_metatable);
 }
 
 std::string dtype_name(at::ScalarType type) {

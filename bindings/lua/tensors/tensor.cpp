@@ -9,6 +9,7 @@
 #include "bindings/lua/tensors/methods.h"
 #include "bindings/lua/tensors/operators.h"
 #include "bindings/lua/tensors/print.h"
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
@@ -30,13 +31,7 @@ constexpr int64_t collect_after = 64 << 20;  // bytes of new tensors after which
 
 /// Scripts may hold the metatable's functions (they cannot: __metatable is protected; but our own chunks can), so every
 /// one of them checks what it is given.
-TensorBox* test_box(lua_State* L, int index) {
-  if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return nullptr;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &tensor_metatable);
-  bool same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return same ? static_cast<TensorBox*>(lua_touserdata(L, index)) : nullptr;
-}
+TensorBox* test_box(lua_State* L, int index) { return test_userdata<TensorBox>(L, index, &tensor_metatable); }
 
 void count_in(Context& own, TensorBox& box) {
   ++own.live_tensors;
@@ -239,12 +234,9 @@ std::string describe_tensor(const at::Tensor& tensor) {
 void push_tensor(lua_State* L, at::Tensor tensor) {
   if (!tensor.defined()) return lua_pushnil(L);
   luaL_checkstack(L, 4, "too many tensors");
-  auto* box = static_cast<TensorBox*>(lua_newuserdatauv(L, sizeof(TensorBox), 0));
-  new (box) TensorBox{std::move(tensor), nullptr};
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &tensor_metatable);
-  lua_setmetatable(L, -2);
+  TensorBox& box = push_userdata(L, TensorBox{std::move(tensor), nullptr}, &tensor_metatable);
   Context& own = context(L);
-  count_in(own, *box);
+  count_in(own, box);
   collect_garbage(L, own);
   if (own.limits.tensor_bytes && own.tensor_bytes > static_cast<int64_t>(own.limits.tensor_bytes)) charge(L, 0, 0);
 }

@@ -4,6 +4,7 @@
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/typing/typing.h"
+#include "bindings/lua/userdata.h"
 
 #include <triage/error.h>
 #include <triage/type_cast.h>
@@ -17,36 +18,8 @@ namespace {
 // Their addresses are the registry keys of the metatables.
 const char spec_metatable = 0, dim_metatable = 0, flags_type_metatable = 0, failure_metatable = 0;
 
-template <typename T>
-T* test_box(lua_State* L, int index, const void* metatable) {
-  void* box = lua_touserdata(L, index);
-  if (!box || lua_islightuserdata(L, index) || !lua_getmetatable(L, index)) return nullptr;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, metatable);
-  const bool same = lua_rawequal(L, -1, -2) != 0;
-  lua_pop(L, 2);
-  return same ? static_cast<T*>(box) : nullptr;
-}
-
-template <typename T>
-void push_box(lua_State* L, T value, const void* metatable) {
-  new (lua_newuserdatauv(L, sizeof(T), 0)) T(std::move(value));
-  lua_rawgetp(L, LUA_REGISTRYINDEX, metatable);
-  lua_setmetatable(L, -2);
-}
-
-const Dim* test_dim(lua_State* L, int index) { return test_box<Dim>(L, index, &dim_metatable); }
-bool is_flags_type(lua_State* L, int index) { return test_box<char>(L, index, &flags_type_metatable) != nullptr; }
-
-/// Finalizers run once, and nothing of a script's can call them: metatables are protected.
-template <typename T, const char& metatable>
-int free_box(lua_State* L) {
-  if (T* box = test_box<T>(L, 1, &metatable)) {
-    box->~T();
-    lua_pushnil(L);
-    lua_setmetatable(L, 1);
-  }
-  return 0;
-}
+const Dim* test_dim(lua_State* L, int index) { return test_userdata<Dim>(L, index, &dim_metatable); }
+bool is_flags_type(lua_State* L, int index) { return test_userdata<char>(L, index, &flags_type_metatable) != nullptr; }
 
 int spec_tostring(lua_State* L) {
   const TensorSpec* spec = test_spec(L, 1);
@@ -84,7 +57,7 @@ constexpr size_t max_dims = 64, max_name = 200;
 int dim_attribute(lua_State* L) {
   if (lua_type(L, 2) != LUA_TSTRING || lua_rawlen(L, 2) > max_name)
     throw InputError("Dim: expected the name of an attribute, as in Dim.hidden, got " + describe(L, 2));
-  push_box(L, Dim::attribute(lua_tostring(L, 2)), &dim_metatable);
+  push_userdata(L, Dim::attribute(lua_tostring(L, 2)), &dim_metatable);
   return 1;
 }
 
@@ -130,28 +103,18 @@ int new_spec(lua_State* L) {
   else if (!lua_isnil(L, 4))
     throw InputError("Tensor: expected true or false as requires_grad, or nil for any, got " + describe(L, 4));
   spec.validate();
-  push_box(L, std::move(spec), &spec_metatable);
+  push_userdata(L, std::move(spec), &spec_metatable);
   return 1;
-}
-
-void make_metatable(lua_State* L, const void* key, const char* name, const luaL_Reg* functions) {
-  lua_newtable(L);
-  luaL_setfuncs(L, functions, 0);
-  lua_pushstring(L, name);
-  lua_setfield(L, -2, "__name");
-  lua_pushstring(L, name);
-  lua_setfield(L, -2, "__metatable");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
 }
 
 void make_metatables(lua_State* L) {
   static const luaL_Reg spec[] = {{"__tostring", guarded<spec_tostring>},
                                   {"__eq", guarded<spec_eq>},
-                                  {"__gc", guarded<free_box<TensorSpec, spec_metatable>>},
+                                  {"__gc", guarded<free_userdata<TensorSpec, spec_metatable>>},
                                   {nullptr, nullptr}};
   make_metatable(L, &spec_metatable, "Tensor type", spec);
   static const luaL_Reg dim[] = {
-      {"__tostring", guarded<dim_tostring>}, {"__gc", guarded<free_box<Dim, dim_metatable>>}, {nullptr, nullptr}};
+      {"__tostring", guarded<dim_tostring>}, {"__gc", guarded<free_userdata<Dim, dim_metatable>>}, {nullptr, nullptr}};
   make_metatable(L, &dim_metatable, "dimension", dim);
   static const luaL_Reg flags_type[] = {{"__tostring", guarded<flags_type_tostring>}, {nullptr, nullptr}};
   make_metatable(L, &flags_type_metatable, "error_t", flags_type);
@@ -216,18 +179,13 @@ int push_cast_failure(lua_State* L) {
 
 /// Whether the value is one of the error tables of push_failure.
 int is_failure(lua_State* L) {
-  bool is = lua_istable(L, 1) && lua_getmetatable(L, 1);
-  if (is) {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &failure_metatable);
-    is = lua_rawequal(L, -1, -2) != 0;
-  }
-  lua_pushboolean(L, is);
+  lua_pushboolean(L, lua_istable(L, 1) && has_metatable(L, 1, &failure_metatable));
   return 1;
 }
 
 }  // namespace
 
-const TensorSpec* test_spec(lua_State* L, int index) { return test_box<TensorSpec>(L, index, &spec_metatable); }
+const TensorSpec* test_spec(lua_State* L, int index) { return test_userdata<TensorSpec>(L, index, &spec_metatable); }
 
 void push_failure(lua_State* L, ValidationFailure failure) {
   const Source where = current_line(L);
@@ -250,9 +208,9 @@ void open_typing(lua_State* L) {
   make_metatables(L);
   lua_register(L, "Tensor", guarded<new_spec>);
   set_global_dim(L);
-  push_box(L, Dim::broadcast(), &dim_metatable);
+  push_userdata(L, Dim::broadcast(), &dim_metatable);
   lua_setglobal(L, "Broadcast");
-  push_box(L, char{0}, &flags_type_metatable);
+  push_userdata(L, char{0}, &flags_type_metatable);
   lua_setglobal(L, "error_t");
   static constexpr std::pair<const char*, at::ScalarType> aliases[] = {
       {"float16_t", at::kHalf}, {"bfloat16_t", at::kBFloat16}, {"float32_t", at::kFloat}, {"float64_t", at::kDouble},

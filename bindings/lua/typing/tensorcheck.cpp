@@ -5,6 +5,7 @@
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/typing/typing.h"
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/recorder.h"
 
 #include <triage/config.h>
@@ -181,23 +182,7 @@ void push_detection(lua_State* L, const Plan& plan, int auto_detect) {
   }
 }
 
-Plan* test_plan(lua_State* L, int index) {
-  void* box = lua_touserdata(L, index);
-  if (!box || lua_islightuserdata(L, index) || !lua_getmetatable(L, index)) return nullptr;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &plan_metatable);
-  const bool same = lua_rawequal(L, -1, -2) != 0;
-  lua_pop(L, 2);
-  return same ? static_cast<Plan*>(box) : nullptr;
-}
-
-int free_plan(lua_State* L) {
-  if (Plan* plan = test_plan(L, 1)) {
-    plan->~Plan();
-    lua_pushnil(L);
-    lua_setmetatable(L, 1);
-  }
-  return 0;
-}
+Plan* test_plan(lua_State* L, int index) { return test_userdata<Plan>(L, index, &plan_metatable); }
 
 /// core.typing_plan(fn, options) -> plan, number of the flags result, detector, results it looks at
 int typing_plan(lua_State* L) {
@@ -214,9 +199,7 @@ int typing_plan(lua_State* L) {
   if (lua_getfield(L, 2, "returns") != LUA_TNIL) plan.results = read_results(L, lua_gettop(L));
   lua_getfield(L, 2, "auto_detect");
   const int auto_detect = lua_gettop(L);
-  new (lua_newuserdatauv(L, sizeof(Plan), 0)) Plan(plan);
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &plan_metatable);
-  lua_setmetatable(L, -2);
+  push_userdata(L, plan, &plan_metatable);
   push_detection(L, plan, auto_detect);
   return 4;
 }
@@ -360,12 +343,8 @@ int takes_self(lua_State* L) {
 }  // namespace
 
 void add_tensorcheck(lua_State* L) {
-  lua_newtable(L);
-  lua_pushcfunction(L, guarded<free_plan>);
-  lua_setfield(L, -2, "__gc");
-  lua_pushliteral(L, "tensorcheck");
-  lua_setfield(L, -2, "__metatable");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &plan_metatable);
+  static const luaL_Reg finalizer[] = {{"__gc", guarded<free_userdata<Plan, plan_metatable>>}, {nullptr, nullptr}};
+  make_metatable(L, &plan_metatable, "tensorcheck", finalizer);
   static const luaL_Reg functions[] = {{"typing_plan", guarded<typing_plan>},
                                        {"checked_call", guarded<checked_call>},
                                        {"takes_self", guarded<takes_self>},

@@ -38,13 +38,14 @@ class Parts final : public Executable {
     num_inputs_ = graph.inputs().size();
     count_ = registers_.size();
     registers_.clear();
+    whole_ = steps_.size() == 1 && steps_[0].outputs == outputs_ && takes_the_inputs(steps_[0]);
   }
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
     if (inputs.size() != num_inputs_)
       throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " +
                        std::to_string(inputs.size()));
-    if (steps_.size() == 1 && steps_[0].is_whole) return steps_[0].run->run(inputs, outputs);
+    if (whole_) return steps_[0].run->run(inputs, outputs);
     std::vector<at::Tensor> file(inputs.begin(), inputs.end());
     file.insert(file.end(), constants_.begin(), constants_.end());
     file.resize(count_);
@@ -62,21 +63,17 @@ class Parts final : public Executable {
     for (const Step& step : steps_) step.run->finish_compiling();
   }
 
-  /// Where one part is everything, its inputs are the graph's and its outputs too, the call goes straight to it.
-  void find_whole() {
-    for (Step& step : steps_) {
-      bool same = step.inputs.size() == num_inputs_ && step.outputs == outputs_;
-      for (size_t i = 0; same && i < step.inputs.size(); ++i) same = step.inputs[i] == i;
-      step.is_whole = same;
-    }
-  }
-
  private:
   struct Step {
     std::unique_ptr<Executable> run;
     std::vector<size_t> inputs, outputs;  // registers
-    bool is_whole = false;
   };
+  /// The graph's inputs, all and in order?
+  bool takes_the_inputs(const Step& step) const {
+    bool same = step.inputs.size() == num_inputs_;
+    for (size_t i = 0; same && i < num_inputs_; ++i) same = step.inputs[i] == i;
+    return same;
+  }
   size_t add(const Value* value) { return registers_.emplace(value, registers_.size()).first->second; }
   bool is_constant(size_t at) const { return at >= num_inputs_ && at < num_inputs_ + constants_.size(); }
 
@@ -85,6 +82,7 @@ class Parts final : public Executable {
   std::vector<at::Tensor> constants_;
   std::vector<Step> steps_;
   std::vector<size_t> outputs_;
+  bool whole_ = false;  // the one step is everything: the call goes straight to it
 };
 
 bool on_cpu_without_grad(const Graph& graph, const std::vector<at::Tensor>& examples) {
@@ -107,9 +105,7 @@ std::unique_ptr<Executable> compile_fused(const Graph& graph, const std::vector<
   bool any = false;
   for (const auto& part : parts) any |= part.fused;
   if (!any) return compile_eager(graph, examples);
-  auto all = std::make_unique<Parts>(graph, parts);
-  all->find_whole();
-  return all;
+  return std::make_unique<Parts>(graph, parts);
 }
 
 }  // namespace triage

@@ -21,15 +21,9 @@ void Kernel::wait() const {
   done_.wait(lock, [&] { return finished_; });
 }
 
-std::string Kernel::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-void Kernel::finish(RowsFunction function, std::string failure) {
+void Kernel::finish(RowsFunction function) {
   {
     std::lock_guard lock(mutex_);
-    failure_ = std::move(failure);
     finished_ = true;
     function_.store(function, std::memory_order_release);
   }
@@ -87,14 +81,14 @@ class Compiler {
 
   void make(const std::string& source, Kernel& kernel) {
     try {
-      kernel.finish(load(shared_object(source)), "");
+      kernel.finish(load(shared_object(source)));
     } catch (const std::exception& error) {
       say_once(error.what());
       {
         std::lock_guard lock(mutex_);
         kernels_.erase(source);  // the next graph that wants it tries again
       }
-      kernel.finish(nullptr, error.what());
+      kernel.finish(nullptr);
     }
   }
 

@@ -16,17 +16,14 @@ class Kernel {
   RowsFunction function() const noexcept { return function_.load(std::memory_order_acquire); }
   /// Waits until it is decided whether there is one.
   void wait() const;
-  /// Why there is none; empty before `wait`, and where there is one.
-  std::string failure() const;
 
  private:
   friend class Compiler;
-  void finish(RowsFunction function, std::string failure);
+  void finish(RowsFunction function);
   std::atomic<RowsFunction> function_{nullptr};
   mutable std::mutex mutex_;
   mutable std::condition_variable done_;
   bool finished_ = false;
-  std::string failure_;
 };
 
 /// The kernel of `source`: the one that this process has, the one on disk, or one that a thread in the background compiles

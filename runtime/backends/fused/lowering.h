@@ -25,7 +25,6 @@ class Lowering {
 
   /// Adds `node`, or returns false and leaves everything as it was.
   bool add(const graph::Node& node);
-  bool has(const graph::Value* value) const { return tensors_.count(value) != 0; }
   /// The loops with these results. What they read from outside: `arguments()`.
   Loops finish(const std::vector<const graph::Value*>& outputs);
   const std::vector<const graph::Value*>& arguments() const { return arguments_; }

@@ -1,36 +1,14 @@
 -- Trees that fit many paths into few ids, and tracked modules (rows T16, T17, T18).
 
--- A stand-in for the modules of nn: fields in the order given, called through the metatable.
-local Module = {}
-
-function Module:named_modules()
-  local found = {{"", self}}
-  for _, child in ipairs(self.children) do
-    for _, entry in ipairs(child[2]:named_modules()) do
-      found[#found + 1] = {entry[1] == "" and child[1] or child[1] .. "." .. entry[1], entry[2]}
-    end
-  end
-  return found
-end
-
-function Module:named_parameters()
-  local found = {}
-  if self.weight ~= nil then found[1] = {"weight", self.weight} end
-  for _, child in ipairs(self.children) do
-    for _, entry in ipairs(child[2]:named_parameters()) do
-      found[#found + 1] = {child[1] .. "." .. entry[1], entry[2]}
-    end
-  end
-  return found
-end
-
-local class = {__index = Module, __call = function(self, x) return self:forward(x) end}
-
+--- A module with these children, a list of {name, module}, and the parameter `weight` where it is given.
 local function module(children, weight)
-  return setmetatable({children = children or {}, weight = weight}, class)
+  local made = nn.Module()
+  made.weight = weight
+  for _, child in ipairs(children or {}) do made[child[1]] = child[2] end
+  return made
 end
 
-local function leaf() return module({}, torch.ones({1})) end
+local function leaf() return module({}, torch.ones({1}, {requires_grad = true})) end
 
 test("T16: tracked sets paths and ids on the modules that hold parameters, depth first", function()
   ErrorLocation.reset()

@@ -1,5 +1,5 @@
 -- Compiled functions must never freeze what may change: each program is run plain and compiled, on several calls.
--- luacheck: globals op_under_test math.factor
+-- luacheck: globals op_under_test math.factor torch.relu torch.linalg.norm err.new
 local z = torch.tensor({{-1.0, 2.0}, {3.0, -4.0}})
 
 --- Compares `fn` with its compiled form on each argument list in turn. `between(i)` runs before call i of each form.
@@ -133,4 +133,75 @@ test("the smallest integer divided by -1 is no crash", function()
     eq(quotient, smallest // minus)
     eq(remainder, smallest % minus)
   end
+end)
+
+test("what a library table holds is part of the world once a script has written to it", function()
+  local kept = {relu = torch.relu, new = err.new, norm = torch.linalg.norm}
+  local factor
+  local writes = {
+    function()
+      factor, torch.linalg.norm, err.new = 2, kept.norm, kept.new
+      torch.relu = function(x) return x * factor end
+    end,
+    function() factor = 5 end,
+    function() rawset(torch, "relu", function(x) return x - 1 end) end,
+    function() torch.linalg.norm = function(x) return x:sum() end end,
+    function() torch.linalg.norm = function(x) return x:amax() end end,
+    function() err.new = function(x) return x * 3 end end,
+    function() err.new = kept.new end,
+  }
+  local calls = {}
+  for i = 1, #writes do calls[i] = {z} end
+  agrees(function(x) return torch.relu(x), torch.linalg.norm(x), err.new(x) end, calls, function(i) writes[i]() end)
+  torch.relu, torch.linalg.norm = kept.relu, kept.norm
+  agrees(function(x) return torch.relu(x) end, {{z}, {z}})
+  local G = _G
+  op_under_test = 1
+  agrees(function(x) return x * G.op_under_test end, {{z}, {z}, {z}}, function(i)
+    if i == 3 then G.op_under_test = 3 else op_under_test = i end
+  end)
+  op_under_test = nil
+end)
+
+test("what the right side of an assignment runs does not hide the assignment", function()
+  local t, u = {k = 1}, 1
+  local f = triage.compile(function(x) return x * t.k + u end)
+  eq(f(z), z + 1)
+  t.k = (function() f(z) return 5 end)()
+  eq(f(z), z * 5 + 1)
+  u = f(z):size(0) + 1
+  eq(f(z), z * 5 + 3)
+  t[f(z):dim() == 2 and "k"], u = 7, 0
+  eq(f(z), z * 7)
+end)
+
+test("debug.setupvalue and its kin are seen", function()
+  local function counter(n) return function(x) return x * n end end
+  local one, two = counter(1), counter(2)
+  local f = triage.compile(function(x) return one(x) end)
+  local function upvalue_named(fn, name)
+    for i = 1, 9 do if debug.getupvalue(fn, i) == name then return i end end
+  end
+  eq(f(z), z)
+  debug.setupvalue(one, upvalue_named(one, "n"), 7)
+  eq(f(z), z * 7)
+  debug.upvaluejoin(one, upvalue_named(one, "n"), two, upvalue_named(two, "n"))
+  eq(f(z), z * 2)
+  eq(triage.explain(function(x) debug.setupvalue(one, upvalue_named(one, "n"), 3) return x end, z).graph_break_count, 1)
+end)
+
+test("a gradient mode that outlives the call is no part of a graph", function()
+  local report = triage.explain(function(x) local y = x + 1 torch.no_grad() return y end, z)
+  eq(report.graph_break_count, 1)
+  torch.set_grad_enabled(true)
+  local leaves = triage.compile(function(x) local y = x + 1 torch.no_grad() return y end)
+  for _ = 1, 3 do
+    leaves(z)
+    eq(torch.is_grad_enabled(), false)
+    torch.set_grad_enabled(true)
+  end
+  local closes = triage.compile(function(x) local _ <close> = torch.no_grad() return x + 1 end, {fullgraph = true})
+  closes(z)
+  closes(z)
+  eq(torch.is_grad_enabled(), true)
 end)
