@@ -57,7 +57,7 @@ void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>&
 }  // namespace
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
-    : script_(std::move(script)), options_(std::move(options)), backend_(find_backend(options_.backend)) {}
+    : script_(std::move(script)), options_(std::move(options)), backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {}
 
 Compiled::~Compiled() = default;
 
@@ -233,8 +233,13 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   start = Clock::now();
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
-  entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
+  entry->executable = compile(*entry->graph, {all.begin(), all.end()});
   entry->compile_seconds = seconds_since(start);
+  if (entry->executable->answers_capture()) {
+    std::vector<at::Tensor> answer;
+    entry->executable->run(all, answer);
+    outputs = std::move(answer);
+  }
   entry->script_handles_errors = recorder.has_protected_calls();
   guards.add_variables(*entry->graph);
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
@@ -245,6 +250,22 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->next = newest_.load(std::memory_order_relaxed);
   entries_.push_back(std::move(entry));
   newest_.store(entries_.back().get(), std::memory_order_release);
+}
+
+/// A backend that fails is no reason to fail the call: the interpreter can run every graph.
+std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
+                                              const std::vector<at::Tensor>& examples) const {
+  try {
+    return backend_(graph, examples);
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (options_.fullgraph || options_.fail_on_backend_error) throw;
+    if (options_.warn)
+      options_.warn("'" + script_->name() + "' runs with the eager backend, since its own cannot compile graph `" +
+                    graph.name() + "`: " + error.what());
+  }
+  return find_backend("eager")(graph, examples);
 }
 
 /// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.

@@ -89,6 +89,8 @@ class Compiled {
  public:
   struct Options {
     std::string backend = "eager";
+    Backend compile_with;                // where set, in place of the backend of that name
+    bool fail_on_backend_error = false;  // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
     bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
     bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
     size_t recompile_limit = 8;  // beyond it the script runs instead, and entries that match are still used
@@ -126,6 +128,7 @@ class Compiled {
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
+  std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples) const;
   void note_flags_outputs();
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                std::vector<at::Tensor>& outputs);

@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/compile.h"
 
+#include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/tensors/torch.h"
@@ -106,6 +107,7 @@ struct CompiledFunction {
   std::shared_ptr<Bucket> last;  // of the last call, still right while the epoch has not moved
   bool odd_arguments_said = false;
   bool running = false;  // the function calls itself: from the inside it is called as it is
+  std::shared_ptr<Caller> caller = std::make_shared<Caller>();
   uint64_t last_epoch = 0;
   std::string last_arguments;
 };
@@ -223,6 +225,7 @@ int compiled_call(lua_State* L) {
   {
     const Running running(function);
     bucket->script->prepare_call(L, 2);
+    function.caller->L = L;
     bucket->compiled->run(inputs, {}, std::nullopt, outputs);
   }
   int other = bucket->script->take_results();
@@ -292,14 +295,17 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (key == "fullgraph" && lua_isboolean(L, -1))
       function.options.fullgraph = lua_toboolean(L, -1);
-    else if (key == "backend" && lua_type(L, -1) == LUA_TSTRING)
-      function.options.backend = lua_tostring(L, -1);
+    else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
+      function.options.compile_with = backend_at(L, lua_gettop(L), function.caller);
+    else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
+      function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
       function.name = lua_tostring(L, -1);
     else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
-          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string), name (string).");
+          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
+          "fail_on_backend_error (boolean), name (string).");
     lua_pop(L, 1);
   }
 }
@@ -314,7 +320,6 @@ CompiledFunction& push_compiled(lua_State* L) {
     if (context.print) context.print("triage: " + text);
   };
   read_compile_options(L, 2, *function);
-  find_backend(function->options.backend);  // an unknown name is an error now, not at the first call
   lua_pushvalue(L, 1);
   function->function = luaL_ref(L, LUA_REGISTRYINDEX);
   auto** holder = static_cast<CompiledFunction**>(lua_newuserdatauv(L, sizeof(CompiledFunction*), 0));
@@ -323,7 +328,7 @@ CompiledFunction& push_compiled(lua_State* L) {
   return **holder;
 }
 
-/// triage.compile(fn, {fullgraph, backend, name})
+/// triage.compile(fn, {fullgraph, backend, fail_on_backend_error, name})
 int compile(lua_State* L) {
   push_compiled(L);
   return 1;
@@ -397,7 +402,7 @@ int graph_break(lua_State* L) {
 }
 
 int list_backends_(lua_State* L) {
-  auto names = list_backends();
+  auto names = backends_of(L);
   lua_createtable(L, static_cast<int>(names.size()), 0);
   for (size_t i = 0; i < names.size(); ++i) {
     lua_pushstring(L, names[i].c_str());
@@ -435,6 +440,10 @@ void push_triage(lua_State* L) {
                                        {"list_backends", guarded<list_backends_>},
                                        {nullptr, nullptr}};
   luaL_newlib(L, functions);
+  if (!context(L).sandboxed) {
+    lua_pushcfunction(L, guarded<register_backend_>);
+    lua_setfield(L, -2, "register_backend");
+  }
   lua_pushliteral(L, TRIAGE_VERSION);
   lua_setfield(L, -2, "version");
   push_core(L);
