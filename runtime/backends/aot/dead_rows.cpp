@@ -115,6 +115,7 @@ class DeadRows {
   Value* either(Value* a, Value* b) { return a == b ? a : emit("aten::logical_or", "", {a, b}); }
   Value* both(Value* a, Value* b) { return a == b ? a : emit("aten::logical_and", "", {a, b}); }
   Value* transposed(Value* mask) {
+    if (mask->producer && name_of(*mask->producer) == "aten::t") return mask->producer->operands[0].value();
     return emit("aten::transpose", "int", {mask, c10::IValue(int64_t{-2}), c10::IValue(int64_t{-1})});
   }
 
