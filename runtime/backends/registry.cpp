@@ -5,7 +5,9 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/faulty.h"
 #include "runtime/backends/fused/fused.h"
 
 namespace triage {
@@ -13,7 +15,8 @@ namespace {
 
 struct Registry {
   std::shared_mutex mutex;
-  std::map<std::string, Backend> backends{{"eager", compile_eager}, {"fused", compile_fused}};
+  std::map<std::string, Backend> backends{
+      {"aot_eager", compile_aot_eager}, {"eager", compile_eager}, {"fused", compile_fused}};
 };
 
 Registry& registry() {
@@ -38,6 +41,7 @@ Backend find_backend(const std::string& name) {
     std::shared_lock lock(all.mutex);
     if (auto found = all.backends.find(name); found != all.backends.end()) return found->second;
   }
+  if (auto faulty = faulty_backend(name)) return *faulty;
   throw InputError(fmt::format("there is no backend `{}`; there are: {}", name, fmt::join(list_backends(), ", ")));
 }
 

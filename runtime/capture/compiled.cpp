@@ -60,9 +60,11 @@ void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>&
 }  // namespace
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
-    : script_(std::move(script)), options_(std::move(options)), backend_(find_backend(options_.backend)) {
+    : script_(std::move(script)),
+      options_(std::move(options)),
+      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
-  if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), options_.backend);
+  if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_);
 }
 
 Compiled::~Compiled() = default;
@@ -274,13 +276,13 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   start = Clock::now();
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
-  try {
-    entry->executable = backend_(*entry->graph, {all.begin(), all.end()});
-  } catch (const std::exception& error) {
-    if (options_.fullgraph || OnGraphBreak::raises()) throw;
-    return give_up_compiling(error.what());  // the script has run, and its results are there
-  }
+  entry->executable = compile(*entry->graph, {all.begin(), all.end()});
   entry->compile_seconds = seconds_since(start);
+  if (entry->executable->answers_capture()) {
+    std::vector<at::Tensor> answer;
+    entry->executable->run(all, answer);
+    outputs = std::move(answer);
+  }
   entry->script_handles_errors = recorder.has_protected_calls();
   guards.add_variables(*entry->graph);
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
@@ -294,19 +296,13 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   newest_.store(entries_.back().get(), std::memory_order_release);
 }
 
-void Compiled::give_up_compiling(const std::string& reason) {
-  broken_.store(true, std::memory_order_relaxed);
-  note_breaks({GraphBreak{Break::backend, "backend '" + options_.backend + "' failed: " + reason,
-                          "Choose another backend, or set error_on_graph_break to have this as an error.", {}, {}}});
-}
-
 /// After a call that was followed.
 void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs) {
   const std::string failure = follower.finish(outputs);
   note_breaks(follower.breaks());
   if (!failure.empty() && options_.warn)
-    options_.warn("function '" + script_->name() + "': backend '" + options_.backend +
-                  "' could not compile a graph between two breaks, ATen runs its operators: " + failure);
+    options_.warn("'" + script_->name() + "': the backend cannot compile a graph between two breaks, ATen runs its operators: " +
+                  failure);
   std::lock_guard<std::mutex> lock(notes_mutex_);
   segments_ = options_.traces->graphs;
 }
@@ -330,6 +326,20 @@ void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
 std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return segments_;
+/// A backend that fails is no reason to fail the call: the interpreter can run every graph.
+std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
+                                              const std::vector<at::Tensor>& examples) const {
+  try {
+    return backend_(graph, examples);
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (options_.fullgraph || options_.fail_on_backend_error || OnGraphBreak::raises()) throw;
+    if (options_.warn)
+      options_.warn("'" + script_->name() + "' runs with the eager backend, since its own cannot compile graph `" +
+                    graph.name() + "`: " + error.what());
+  }
+  return find_backend("eager")(graph, examples);
 }
 
 /// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.

@@ -96,6 +96,8 @@ class Compiled {
  public:
   struct Options {
     std::string backend = "eager";
+    Backend compile_with;                // where set, in place of the backend of that name
+    bool fail_on_backend_error = false;  // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
     bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
     bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
     /// Beyond it the script runs instead, and entries that match are still used; nothing: what the CompilerConfig says.
@@ -149,8 +151,8 @@ class Compiled {
                   bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
+  std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples) const;
   void note_flags_outputs();
-  void give_up_compiling(const std::string& reason);
   void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
   void note_breaks(const std::vector<GraphBreak>& breaks);
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/graph/functional.h"
+
 /// What capture knows of single operators: which cannot stand in a graph, and why.
 namespace triage::capture {
 
@@ -23,8 +25,7 @@ std::string base_name(const c10::OperatorHandle& op);
 /// Why a call of `op` cannot be captured; nothing where it can.
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
-/// The functional twin of an in-place operator (`aten::add_.Tensor` -> `aten::add.Tensor`), where its arguments are the same.
-std::optional<c10::OperatorHandle> functional_twin(const c10::OperatorHandle& op);
+using graph::functional_twin;
 
 /// Operators that give numbers a meaning flags do not have (`f + 1`, `f:mean()`).
 bool is_arithmetic(const c10::OperatorHandle& op);

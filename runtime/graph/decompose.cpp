@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "runtime/flags/composite.h"
+#include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
@@ -73,18 +74,9 @@ class Decomposer {
   explicit Decomposer(const Graph& graph) : graph_(graph), examples_(graph), out_(graph.name()) {}
 
   Graph run() {
-    for (const auto& input : graph_.inputs()) {
-      Value* copy = out_.add_input(input.value->name, input.kind, input.value->meta);
-      copy->is_flags = input.value->is_flags;
-      map_[input.value] = copy;
-    }
-    for (const auto& constant : graph_.constants()) {
-      Value* copy = constant.variable ? out_.add_variable(constant.tensor, constant.value->name)
-                                      : out_.add_constant(constant.tensor, constant.value->name);
-      copy->is_flags = constant.value->is_flags;
-      map_[constant.value] = copy;
-    }
-    for (const auto& node : graph_.nodes()) is_ours(*node) ? inline_call(*node) : copy(*node);
+    for (const auto& input : graph_.inputs()) copy_input(out_, input, map_);
+    for (const auto& constant : graph_.constants()) copy_constant(out_, constant, map_);
+    for (const auto& node : graph_.nodes()) is_ours(*node) ? inline_call(*node) : void(copy_node(out_, *node, map_));
     std::vector<Value*> outputs;
     for (const Value* output : graph_.outputs()) outputs.push_back(map_.at(output));
     out_.set_outputs(std::move(outputs), graph_.output_names());
@@ -92,21 +84,6 @@ class Decomposer {
   }
 
  private:
-  static void copy_facts(const Value& from, Value& to) {
-    to.meta = from.meta;
-    to.is_flags = from.is_flags;
-  }
-
-  void copy(const Node& node) {
-    std::vector<Operand> operands = node.operands;
-    for (auto& operand : operands) for_each_use(operand, [&](Value*& value) { value = map_.at(value); });
-    Node* twin = out_.append(node.op, std::move(operands), node.results.size(), node.source);
-    for (size_t i = 0; i < node.results.size(); ++i) {
-      copy_facts(*node.results[i], *twin->results[i]);
-      map_[node.results[i]] = twin->results[i];
-    }
-  }
-
   /// One call of ours being replaced.
   struct Site {
     const Node& node;
@@ -207,7 +184,7 @@ class Decomposer {
   const Graph& graph_;
   Examples examples_;
   Graph out_;
-  std::unordered_map<const Value*, Value*> map_;
+  Copies map_;
 };
 
 }  // namespace

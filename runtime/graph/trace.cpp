@@ -3,13 +3,24 @@
 #include <fmt/format.h>
 #include <triage/graph.h>
 
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "runtime/flags/operators.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/functional.h"
+#include "runtime/graph/trace.h"
+#include "runtime/graph/uses.h"
 
 // LibTorch tells an observer of every call that goes through the dispatcher, also of those that operators make inside
-// themselves; only the outermost are recorded. Values are told apart by the identity of their tensors.
+// themselves; only the outermost are recorded, or, for primitives, the outermost of those that are not made of others. Values
+// are told apart by the identity of their tensors. What autograd saved of a result comes back as another tensor on the same
+// memory: primitives are told apart by their memory, too.
 
 namespace triage::graph {
 namespace {
@@ -19,15 +30,63 @@ struct Call : at::ObserverContext {
   std::vector<Operand> operands;
 };
 
+/// What a tensor shows of its memory.
+using View = std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
+
+const void* storage_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
+View view_of(const at::Tensor& tensor) {
+  return {storage_of(tensor), tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(),
+          tensor.scalar_type()};
+}
+
+/// The operators of ours that have derivatives: they call themselves below autograd, and save what they compute beside.
+bool is_differentiable_of_ours(const std::string& name) {
+#define TRIAGE_NAME(name, function, schema) name,
+  static const std::vector<std::string_view> names = {TRIAGE_FLAGS_DIFFERENTIABLE(TRIAGE_NAME)};
+#undef TRIAGE_NAME
+  constexpr std::string_view ours = "triage::";
+  if (name.rfind(ours, 0) != 0) return false;
+  return std::find(names.begin(), names.end(), std::string_view(name).substr(ours.size())) != names.end();
+}
+
+/// An operator that calls others and has no derivative of its own.
+bool is_made_of_others(const c10::OperatorHandle& op) {
+  using Key = c10::DispatchKey;
+  if (op.hasKernelForDispatchKey(Key::CompositeImplicitAutograd))  // goes before a kernel for all of Autograd
+    return !op.hasKernelForDispatchKey(Key::CPU) && !op.hasKernelForDispatchKey(Key::AutogradCPU);
+  const bool below = c10::impl::tls_local_dispatch_key_set().excluded_.has(Key::AutogradFunctionality);
+  return !below && is_differentiable_of_ours(op.operator_name().name);
+}
+
+/// Operators whose answers that are no tensors depend on no values.
+bool answers_from_metadata(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> names = {
+      "aten::is_same_size", "aten::can_cast",      "aten::size",    "aten::stride",   "aten::sym_size",
+      "aten::sym_stride",   "aten::sym_numel",     "aten::numel",   "aten::dim",      "aten::is_floating_point",
+      "aten::is_signed",    "aten::is_inference",  "aten::is_neg",  "aten::is_conj",  "aten::_is_zerotensor",
+      "aten::is_coalesced", "aten::is_contiguous", "aten::is_leaf", "aten::_version", "aten::_fw_primal"};
+  return names.count(op.operator_name().name) != 0;
+}
+
 class Tracer {
  public:
-  explicit Tracer(std::string name) : graph_(std::move(name)) {}
+  explicit Tracer(std::string name, bool primitives = false) : graph_(std::move(name)), primitives_(primitives) {}
 
   at::Tensor add_input(const at::Tensor& tensor) {
     at::Tensor own = values_.count(tensor.unsafeGetTensorImpl()) ? at::alias(tensor) : tensor;
+    if (const void* storage = storage_of(own); storage && storages_.count(storage)) shared_inputs_.insert(storage);
     bind(own, graph_.add_input("", InputKind::tensor, meta_of(own)));
     return own;
   }
+
+  void add_constant(const at::Tensor& tensor) {
+    if (!values_.count(tensor.unsafeGetTensorImpl())) bind(tensor, graph_.add_constant(tensor));
+  }
+
+  void set_source(const Source& source) { source_ = source; }
 
   /// False where the observed function is no operator.
   std::unique_ptr<Call> begin(const at::RecordFunction& function) {
@@ -37,7 +96,11 @@ class Tracer {
     if (depth_++ == 0 && !error_) {
       try {
         auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name->name.c_str(), name->overload_name.c_str());
-        if (asks_for_dtype(op)) return call;
+        if (primitives_ && is_made_of_others(op)) {
+          --depth_;
+          return nullptr;
+        }
+        if (asks_for_dtype(op) || (primitives_ && answers_from_metadata(op))) return call;
         call->operands = operands_of(op, function.inputs());
         call->op = op;
       } catch (const std::exception& error) {  // LibTorch swallows what observers throw
@@ -49,6 +112,7 @@ class Tracer {
 
   void end(const at::RecordFunction& function, Call& call) {
     --depth_;
+    if (primitives_ && depth_ > 0) note_inner(function.outputs());
     if (!call.op || error_) return;
     try {
       record(call, function.outputs());
@@ -62,11 +126,28 @@ class Tracer {
     std::vector<Value*> values;
     for (const at::Tensor& output : outputs) values.push_back(value_of(output));
     graph_.set_outputs(std::move(values));
+    if (primitives_) check_memory();
     verify(graph_);
     return std::move(graph_);
   }
 
  private:
+  /// Memory that nobody was seen to fill: what did it is no part of the graph.
+  void check_memory() {
+    eliminate_dead(graph_);
+    std::unordered_set<const Value*> unknown;
+    for (auto& node : graph_.nodes()) {
+      const std::string& name = node->op.operator_name().name;
+      const bool fills = name == "aten::fill" || name == "aten::copy" || name == "aten::zero";
+      for_each_use(*node, [&](Value*& value) {
+        if (unknown.count(value) && !fills) throw GraphError("memory is used that no recorded operator filled");
+      });
+      if (is_uninitialized(node->op)) unknown.insert(node->results.begin(), node->results.end());
+    }
+    for (const Value* output : graph_.outputs())
+      if (unknown.count(output)) throw GraphError("memory is used that no recorded operator filled");
+  }
+
   static TensorMeta meta_of(const at::Tensor& tensor) {
     return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
   }
@@ -78,11 +159,40 @@ class Tracer {
   void bind(const at::Tensor& tensor, Value* value) {
     alive_.push_back(tensor);  // so that its address is not used again
     values_.emplace(tensor.unsafeGetTensorImpl(), value);
+    if (!primitives_ || !tensor.has_storage()) return;
+    views_[view_of(tensor)] = value;
+    storages_[storage_of(tensor)].insert(value);
+  }
+
+  /// Results of operators inside of others: where one turns up outside, the graph would have to compute it.
+  void note_inner(const std::vector<c10::IValue>& outputs) {
+    for (const c10::IValue& output : outputs)
+      if (output.isTensor() && output.toTensor().defined() && output.toTensor().has_storage()) {
+        alive_.push_back(output.toTensor());
+        inner_.insert(storage_of(output.toTensor()));
+      }
+  }
+
+  /// A tensor that is none of the values: another look at the memory of one, or a number that an operator wrote down.
+  Value* value_of_unknown(const at::Tensor& tensor) {
+    const void* storage = storage_of(tensor);
+    if (storage && !shared_inputs_.count(storage))
+      if (auto same = views_.find(view_of(tensor)); same != views_.end()) {
+        bind(tensor, same->second);
+        return same->second;
+      }
+    if (storages_.count(storage) || inner_.count(storage) || tensor.numel() != 1 || tensor.requires_grad())
+      throw GraphError(fmt::format("a tensor of shape [{}] was used that no recorded operator gave",
+                                   fmt::join(tensor.sizes(), ", ")));
+    Value* value = graph_.add_constant(tensor.detach());
+    bind(tensor, value);
+    return value;
   }
 
   Value* value_of(const at::Tensor& tensor) {
     auto found = values_.find(tensor.unsafeGetTensorImpl());
     if (found != values_.end()) return found->second;
+    if (primitives_) return value_of_unknown(tensor);
     Value* value = graph_.add_constant(tensor);
     bind(tensor, value);
     return value;
@@ -116,7 +226,7 @@ class Tracer {
 
   std::vector<Operand> operands_of(const c10::OperatorHandle& op, at::ArrayRef<const c10::IValue> arguments) {
     const auto& schema = op.schema();
-    if (writes(op))
+    if (writes(op) && !(primitives_ && functional_twin(op)))
       throw GraphError(fmt::format("`{}` writes to an argument; use the form that returns a new tensor", op_name(op)));
     for (const auto& result : schema.returns())
       if (type_of(result).kind != Kind::tensor)
@@ -137,17 +247,42 @@ class Tracer {
         for (const c10::IValue& item : output.toListRef()) results.push_back(item.toTensor());
     }
     if (outputs.size() != call.op->schema().returns().size()) return;  // the operator threw
-    Node* node = graph_.append(*call.op, std::move(call.operands), results.size());
+    const bool written = writes(*call.op);
+    if (written) check_alone(*call.operands.at(0).value(), results.at(0));
+    Node* node = graph_.append(written ? *functional_twin(*call.op) : *call.op, std::move(call.operands),
+                               results.size(), source_);
     for (size_t i = 0; i < results.size(); ++i) {
       if (!results[i].defined()) continue;
       node->results[i]->meta = meta_of(results[i]);
+      if (written) forget(results[i]);
       bind(results[i], node->results[i]);  // a tensor handed back as it came keeps its first value
     }
+  }
+
+  /// Memory that is written to must belong to one value alone; then the tensor stands for the new value from here on.
+  void check_alone(const Value& value, const at::Tensor& tensor) const {
+    const auto found = storages_.find(storage_of(tensor));
+    const bool alone = found != storages_.end() && found->second.size() == 1 && *found->second.begin() == &value;
+    if (!alone || !value.producer)
+      throw GraphError("an operator writes in place to memory that several values of the graph share");
+  }
+
+  void forget(const at::Tensor& tensor) {
+    values_.erase(tensor.unsafeGetTensorImpl());
+    for (const at::Tensor& known : alive_)  // all tensors on that memory show the new value
+      if (storage_of(known) == storage_of(tensor)) values_.erase(known.unsafeGetTensorImpl());
+    storages_.erase(storage_of(tensor));
+    std::erase_if(views_, [&](const auto& view) { return std::get<0>(view.first) == storage_of(tensor); });
   }
 
   Graph graph_;
   std::unordered_map<const c10::TensorImpl*, Value*> values_;
   std::vector<at::Tensor> alive_;
+  bool primitives_;
+  Source source_;
+  std::map<View, Value*> views_;
+  std::unordered_map<const void*, std::unordered_set<const Value*>> storages_;  // values on each memory
+  std::unordered_set<const void*> shared_inputs_, inner_;                       // memory
   int depth_ = 0;
   std::optional<std::string> error_;
 };
@@ -198,6 +333,24 @@ Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Te
     outputs = fn(traced);
   }
   return tracer.finish(outputs);
+}
+
+Graph trace_primitives(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
+                       const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& constants,
+                       std::string name) {
+  Tracer tracer(std::move(name), true);
+  std::vector<at::Tensor> traced, outputs;
+  for (const at::Tensor& constant : constants) tracer.add_constant(constant);
+  for (const at::Tensor& input : inputs) traced.push_back(tracer.add_input(input));
+  {
+    Observer observer(tracer);
+    outputs = fn(traced);
+  }
+  return tracer.finish(outputs);
+}
+
+void set_trace_source(const Source& source) {
+  if (current) current->set_source(source);
 }
 
 }  // namespace triage::graph

@@ -1,23 +1,23 @@
 #include "bindings/lua/engine/compile.h"
 
+#include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/engine/compiled_function.h"
 #include "bindings/lua/engine/compiler_config.h"
 #include "bindings/lua/tensors/torch.h"
 
-#include <triage/backend.h>
 #include <triage/version.h>
 
 namespace triage::lua {
 namespace {
 
-/// triage.compile(fn, {fullgraph, backend, name})
+/// triage.compile(fn, {fullgraph, backend, fail_on_backend_error, name})
 int compile(lua_State* L) {
   push_compiled(L);
   return 1;
 }
 
 int list_backends_(lua_State* L) {
-  auto names = list_backends();
+  auto names = backends_of(L);
   lua_createtable(L, static_cast<int>(names.size()), 0);
   for (size_t i = 0; i < names.size(); ++i) {
     lua_pushstring(L, names[i].c_str());
@@ -40,7 +40,11 @@ void push_triage(lua_State* L) {
   lua_setfield(L, -2, "version");
   push_compiler_config(L);
   lua_setfield(L, -2, "config");
-  if (!context(L).sandboxed) add_compiler_control(L);
+  if (!context(L).sandboxed) {
+    add_compiler_control(L);
+    lua_pushcfunction(L, guarded<register_backend_>);
+    lua_setfield(L, -2, "register_backend");
+  }
   push_core(L);
   lua_getfield(L, -1, "instrument");
   lua_setfield(L, -3, "instrument");

@@ -140,7 +140,7 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   function.followed.reset();
   function.broken_buckets = 0;
   function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
-  function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.backend);
+  function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.compile_with);
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
 }
 
@@ -242,14 +242,17 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (key == "fullgraph" && lua_isboolean(L, -1))
       function.options.fullgraph = lua_toboolean(L, -1);
-    else if (key == "backend" && lua_type(L, -1) == LUA_TSTRING)
-      function.options.backend = lua_tostring(L, -1);
+    else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
+      function.options.compile_with = backend_at(L, lua_gettop(L), function.caller);
+    else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
+      function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
       function.name = lua_tostring(L, -1);
     else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
-          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string), name (string).");
+          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
+          "fail_on_backend_error (boolean), name (string).");
     lua_pop(L, 1);
   }
 }
@@ -277,6 +280,7 @@ int call_compiled(lua_State* L) {
   {
     const Running running(function);
     bucket->script->prepare_call(L, 2);
+    function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();
     bucket->compiled->run(inputs, {}, std::nullopt, outputs);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
@@ -315,8 +319,8 @@ CompiledFunction& push_compiled(lua_State* L) {
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   read_compile_options(L, 2, *function);
-  function->options.traces = std::make_shared<capture::TraceTree>(function->name, function->options.backend);
-  find_backend(function->options.backend);  // an unknown name is an error now, not at the first call
+  if (!function->options.compile_with) function->options.compile_with = find_backend(function->options.backend);
+  function->options.traces = std::make_shared<capture::TraceTree>(function->name, function->options.compile_with);
   lua_pushvalue(L, 1);
   function->function = luaL_ref(L, LUA_REGISTRYINDEX);
   auto** holder = static_cast<CompiledFunction**>(lua_newuserdatauv(L, sizeof(CompiledFunction*), 0));

@@ -1,4 +1,5 @@
 #pragma once
+#include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/state.h"
 #include "runtime/capture/compiled.h"
@@ -73,6 +74,7 @@ struct CompiledFunction {
   uint64_t generation = 0;
   bool odd_arguments_said = false;
   bool running = false;  // the function calls itself: from the inside it is called as it is
+  std::shared_ptr<Caller> caller = std::make_shared<Caller>();
   uint64_t last_epoch = 0;
   std::string last_arguments;
 };

@@ -429,6 +429,7 @@ std::string Follower::finish(at::ArrayRef<at::Tensor> outputs) {
     try {
       compile_segment(*tree_, *closed.segment, closed.path, closed.inputs);
     } catch (const std::exception& error) {
+      if (OnGraphBreak::raises()) throw;
       closed.segment->failed = true;  // ATen runs its operators
       failure = error.what();
     }

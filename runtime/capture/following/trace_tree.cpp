@@ -171,7 +171,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   const std::shared_ptr<const graph::Graph> before = segment.graph;
   segment.graph = std::make_shared<const graph::Graph>(builder.finish(segment.outputs));
   segment.executable.reset();
-  if (!segment.outputs.empty()) segment.executable = find_backend(tree.backend)(*segment.graph, inputs);
+  if (!segment.outputs.empty()) segment.executable = tree.backend(*segment.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.graphs.begin(), tree.graphs.end(), before);
   if (before && old != tree.graphs.end())

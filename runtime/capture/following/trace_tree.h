@@ -92,7 +92,7 @@ struct ThreadState {
 
 class TraceTree {
  public:
-  explicit TraceTree(std::string name, std::string backend) : name(std::move(name)), backend(std::move(backend)) {}
+  TraceTree(std::string name, Backend backend) : name(std::move(name)), backend(std::move(backend)) {}
   TraceTree(const TraceTree&) = delete;
   TraceTree& operator=(const TraceTree&) = delete;
 
@@ -104,7 +104,8 @@ class TraceTree {
   TraceNode& root(const ThreadState& state);
   /// A step was found to give an alias: segments compiled so far may have taken it for a result of its own.
   void forget_compiled();
-  const std::string name, backend;
+  const std::string name;
+  const Backend backend;
   size_t num_steps = 0;
   uint32_t next_arrival = 1;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;  // of the segments compiled so far, newest form of each

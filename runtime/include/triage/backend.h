@@ -19,13 +19,19 @@ class Executable {
   virtual void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const = 0;
   /// Waits until nothing about it gets faster any more (code compiled in the background). Callable from any thread.
   virtual void finish_compiling() const {}
+  /// True where the call that captured the graph gets its outputs from here, too, and not from the script that was recorded:
+  /// where this gives better gradients than ATen's own.
+  virtual bool answers_capture() const { return false; }
 };
 
 /// Makes an Executable of a finished, verified graph. `examples` are inputs of the shapes in use, in graph order.
 using Backend =
     std::function<std::unique_ptr<Executable>(const graph::Graph& graph, const std::vector<at::Tensor>& examples)>;
 
-/// Backends by name; `eager` (the ATen interpreter) and `fused` (compiled loops over rows) are always there. Thread-safe.
+/// Backends by name. Always there: `eager` (the ATen interpreter), `aot_eager` (forward and backward as one graph, cut in
+/// two), `fused` (compiled loops over rows). Also found, for tests of what handles failures, but not listed:
+/// `faulty_compile:OP`, `faulty_run:OP`, `faulty_result:OP` (an operator of the graph; `relu` where none is named).
+/// Thread-safe.
 void register_backend(const std::string& name, Backend backend);
 /// Throws InputError that lists the names there are.
 Backend find_backend(const std::string& name);

@@ -1,0 +1,182 @@
+#include "bindings/lua/backends/lua_backend.h"
+
+#include "bindings/lua/backends/graph_value.h"
+#include "bindings/lua/engine/protected.h"
+#include "bindings/lua/state.h"
+#include "runtime/capture/branch_guard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace triage::lua {
+namespace {
+
+const char registry_key = 0;  // its address is the key of the table name -> function
+
+/// A value kept in the registry of its state. Whoever holds one lives in userdata of that state, so the state is there still.
+class Reference {
+ public:
+  /// Takes the value on top of the stack.
+  explicit Reference(lua_State* L) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+    main_ = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    reference_ = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  ~Reference() { luaL_unref(main_, LUA_REGISTRYINDEX, reference_); }
+  Reference(const Reference&) = delete;
+  Reference& operator=(const Reference&) = delete;
+  void push(lua_State* L) const { lua_rawgeti(L, LUA_REGISTRYINDEX, reference_); }
+
+ private:
+  lua_State* main_;
+  int reference_;
+};
+
+bool is_callable(lua_State* L, int index) {
+  if (lua_isfunction(L, index)) return true;
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return false;
+  lua_pop(L, 1);
+  return true;
+}
+
+/// What a Lua backend returned. Runs on the thread of its interpreter only, as all that such a backend compiles.
+class LuaExecutable final : public Executable {
+ public:
+  LuaExecutable(std::string backend, const graph::Graph& graph, std::shared_ptr<const Caller> caller,
+                std::unique_ptr<Reference> callable)
+      : backend_(std::move(backend)),
+        graph_(graph.name()),
+        num_outputs_(graph.outputs().size()),
+        caller_(std::move(caller)),
+        callable_(std::move(callable)) {}
+
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    const capture::OutsideBranches outside;  // a graph asks no branch around the call
+    in_protected_call(caller_->L, [&](lua_State* L) {
+      luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+      callable_->push(L);
+      for (const at::Tensor& input : inputs) push_tensor(L, input);
+      lua_call(L, static_cast<int>(inputs.size()), LUA_MULTRET);
+      take_results(L, inputs, outputs);
+    });
+  }
+
+ private:
+  void take_results(lua_State* L, at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
+    const auto count = static_cast<size_t>(lua_gettop(L));
+    if (count != num_outputs_)
+      throw InputError(fmt::format("what backend `{}` made of graph `{}` gave {} results; the graph has {} outputs",
+                                   backend_, graph_, count, num_outputs_));
+    for (int i = 1; i <= static_cast<int>(count); ++i) {
+      const at::Tensor* tensor = test_tensor(L, i);
+      if (!tensor)
+        throw InputError(fmt::format("what backend `{}` made of graph `{}` gave a {} as result {}; expected a tensor",
+                                     backend_, graph_, luaL_typename(L, i), i));
+      outputs.push_back(separate(*tensor, inputs));
+    }
+  }
+
+  /// No output shares memory with an input unless it is that input.
+  static at::Tensor separate(const at::Tensor& output, at::ArrayRef<at::Tensor> inputs) {
+    bool shares = false;
+    for (const at::Tensor& input : inputs) {
+      if (output.is_same(input)) return output;
+      shares |= input.has_storage() && output.has_storage() && output.is_alias_of(input);
+    }
+    return shares ? output.clone() : output;
+  }
+
+  std::string backend_, graph_;
+  size_t num_outputs_;
+  std::shared_ptr<const Caller> caller_;
+  std::unique_ptr<Reference> callable_;
+};
+
+std::unique_ptr<Executable> compile(const std::string& name, const Reference& function,
+                                    const std::shared_ptr<const Caller>& caller, const graph::Graph& graph,
+                                    const std::vector<at::Tensor>& examples) {
+  std::unique_ptr<Reference> callable;
+  in_protected_call(caller->L, [&](lua_State* L) {
+    function.push(L);
+    push_graph(L, graph);
+    lua_createtable(L, static_cast<int>(examples.size()), 0);
+    for (size_t i = 0; i < examples.size(); ++i) {
+      push_tensor(L, examples[i]);
+      lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
+    }
+    lua_call(L, 2, 1);
+    if (!is_callable(L, -1))
+      throw InputError(fmt::format("backend `{}` returned a {} for graph `{}`; expected what can be called with the "
+                                   "graph's inputs, such as a function or the graph itself",
+                                   name, luaL_typename(L, -1), graph.name()));
+    callable = std::make_unique<Reference>(L);
+  });
+  return std::make_unique<LuaExecutable>(name, graph, caller, std::move(callable));
+}
+
+void push_registered(lua_State* L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &registry_key) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &registry_key);
+}
+
+/// Pushes the function registered as `name`, or nothing.
+bool push_own(lua_State* L, const char* name) {
+  push_registered(L);
+  const bool found = lua_getfield(L, -1, name) != LUA_TNIL;
+  if (!found) lua_pop(L, 1);
+  lua_remove(L, found ? -2 : -1);
+  return found;
+}
+
+}  // namespace
+
+int register_backend_(lua_State* L) {
+  const std::string name = luaL_checkstring(L, 1);
+  if (name.empty() || name.find(':') != std::string::npos)
+    throw InputError(fmt::format("triage.register_backend: the name '{}' cannot be used; a name is not empty and has no "
+                                 "colon",
+                                 name));
+  if (!is_callable(L, 2))
+    throw InputError(fmt::format("triage.register_backend: backend '{}' is a {}; expected a function of a graph and its "
+                                 "example inputs",
+                                 name, luaL_typename(L, 2)));
+  const auto others = list_backends();
+  if (std::find(others.begin(), others.end(), name) != others.end())
+    throw InputError(fmt::format("triage.register_backend: there is a backend '{}' already; choose another name", name));
+  push_registered(L);
+  lua_pushvalue(L, 2);
+  lua_setfield(L, -2, name.c_str());
+  return 0;
+}
+
+std::vector<std::string> backends_of(lua_State* L) {
+  std::vector<std::string> names = list_backends();
+  push_registered(L);
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) names.emplace_back(lua_tostring(L, -2));
+  lua_pop(L, 1);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Backend backend_at(lua_State* L, int index, std::shared_ptr<const Caller> caller) {
+  std::string name = "of the script";
+  if (lua_type(L, index) == LUA_TSTRING) {
+    name = lua_tostring(L, index);
+    if (!push_own(L, name.c_str())) return find_backend(name);
+  } else {
+    if (context(L).sandboxed)
+      throw InputError("triage.compile: a policy names its backend; functions as backends are for triage exec");
+    lua_pushvalue(L, index);
+  }
+  auto function = std::make_shared<Reference>(L);
+  return [name, function, caller](const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+    return compile(name, *function, caller, graph, examples);
+  };
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,175 @@
+#include "runtime/backends/aot/aot_eager.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include "runtime/backends/aot/program.h"
+#include "runtime/backends/eager.h"
+#include "runtime/compat/autocast.h"
+#include "runtime/graph/copy.h"
+#include "runtime/graph/describe.h"
+#include "runtime/graph/uses.h"
+
+namespace triage {
+namespace {
+
+using aot::Tensors;
+using graph::Graph;
+using graph::Value;
+
+/// The graph as a function of everything that may change: inputs, then variables. Its outputs are those that it computes, each
+/// once.
+struct Function {
+  Graph graph;
+  std::vector<at::Tensor> variables;
+  std::vector<bool> read_as_number;      // one for each input
+  std::optional<std::string> not_joint;  // why it is left to `eager`
+};
+
+class FunctionMaker {
+ public:
+  explicit FunctionMaker(const Graph& graph) : graph_(graph), function_{Graph(graph.name()), {}, {}, {}} {}
+
+  Function run(const std::vector<const Value*>& outputs) {
+    for (const auto& input : graph_.inputs()) graph::copy_input(function_.graph, input, copies_);
+    for (const auto& constant : graph_.constants()) {
+      if (!constant.variable) continue;
+      graph::copy_input(function_.graph, {constant.value, graph::InputKind::tensor}, copies_);
+      function_.variables.push_back(constant.tensor);
+    }
+    for (const auto& constant : graph_.constants())
+      if (!constant.variable) graph::copy_constant(function_.graph, constant, copies_);
+    function_.read_as_number.resize(function_.graph.inputs().size());
+    for (const auto& node : graph_.nodes()) add(*node);
+    std::vector<Value*> results;
+    for (const Value* output : outputs) results.push_back(copies_.at(output));
+    std::vector<std::string> names;
+    for (size_t i = 0; i < outputs.size(); ++i) names.push_back(name_of(outputs[i], i));
+    function_.graph.set_outputs(std::move(results), std::move(names));
+    return std::move(function_);
+  }
+
+ private:
+  void add(const graph::Node& node) {
+    if (graph::is_random(node.op)) refuse(fmt::format("{} draws random numbers", graph::describe(node)));
+    if (graph::is_effect(node.op)) refuse(fmt::format("{} checks or prints at run time", graph::describe(node)));
+    const graph::Node* twin = graph::copy_node(function_.graph, node, copies_);
+    const auto& arguments = node.op.schema().arguments();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const bool number = graph::type_of(arguments[i]).kind != graph::Kind::tensor;
+      graph::Operand operand = twin->operands[i];
+      graph::for_each_use(operand, [&](Value*& value) {
+        if (number) note_number(value);
+      });
+    }
+  }
+
+  void note_number(const Value* value) {
+    const auto& inputs = function_.graph.inputs();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].value == value) {
+        function_.read_as_number[i] = true;
+        return;
+      }
+    refuse(fmt::format("{} is computed and then read as a number", graph::describe(*value)));
+  }
+
+  void refuse(const std::string& reason) {
+    if (!function_.not_joint) function_.not_joint = reason;
+  }
+
+  std::string name_of(const Value* output, size_t index) const {
+    const auto& names = graph_.output_names();
+    for (size_t i = 0; i < names.size(); ++i)
+      if (graph_.outputs()[i] == output) return names[i];
+    return "out" + std::to_string(index);
+  }
+
+  const Graph& graph_;
+  Function function_;
+  graph::Copies copies_;
+};
+
+bool fits(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+         !tensor.is_conj() && !tensor.is_neg() && !tensor.is_inference() && !torch::autograd::isFwGradDefined(tensor);
+}
+
+class AotExecutable final : public Executable {
+ public:
+  AotExecutable(const Graph& graph, const std::vector<at::Tensor>& examples)
+      : eager_(compile_eager(graph, examples)), num_inputs_(graph.inputs().size()) {
+    std::vector<const Value*> made;
+    for (const Value* output : graph.outputs()) {
+      if (!output->producer) {
+        outputs_.push_back(std::nullopt);  // an input or a constant
+        continue;
+      }
+      const auto known = std::find(made.begin(), made.end(), output);
+      outputs_.push_back(static_cast<size_t>(known - made.begin()));
+      if (known == made.end()) made.push_back(output);
+    }
+    for (const Value* output : graph.outputs()) has_loose_ |= graph.constant_of(output) != nullptr;
+    for (size_t i = 0; i < graph.outputs().size(); ++i)
+      for (size_t j = 0; j < num_inputs_; ++j)
+        if (graph.outputs()[i] == graph.inputs()[j].value) passed_.push_back({i, j});
+    Function function = FunctionMaker(graph).run(made);
+    variables_ = std::move(function.variables);
+    not_joint_ = std::move(function.not_joint);
+    if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside, as it is";
+    if (made.empty() && !not_joint_) not_joint_ = "it computes nothing";
+    program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number));
+    answers_capture_ = !not_joint_ && wants_gradients(examples);
+  }
+
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    if (inputs.size() != num_inputs_ || !wants_gradients(inputs)) return eager_->run(inputs, outputs);
+    Tensors primals(inputs.begin(), inputs.end());
+    primals.insert(primals.end(), variables_.begin(), variables_.end());
+    const aot::Layout* layout = layout_of(primals);
+    if (!layout || layout->is_plain()) return eager_->run(inputs, outputs);
+    Tensors made;
+    aot::run_joint(program_, *layout, primals, made);
+    for (const auto& output : outputs_) outputs.push_back(output ? made[*output] : at::Tensor());
+    for (const auto& [output, input] : passed_) outputs[output] = inputs[input];
+  }
+
+  bool answers_capture() const override { return answers_capture_; }
+
+ private:
+  bool wants_gradients(at::ArrayRef<at::Tensor> inputs) const {
+    if (!c10::GradMode::is_enabled()) return false;
+    const auto wants = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
+    return std::any_of(inputs.begin(), inputs.end(), wants) || std::any_of(variables_.begin(), variables_.end(), wants);
+  }
+
+  /// Null where the call is for `eager`.
+  const aot::Layout* layout_of(const Tensors& primals) const {
+    std::optional<std::string> reason = not_joint_;
+    if (!reason && compat::autocast_state()) reason = "autocast is on";
+    if (!reason && !std::all_of(primals.begin(), primals.end(), fits))
+      reason = "it is for ordinary dense tensors on the CPU, without forward-mode gradients";
+    if (!reason) return program_->layout_of(primals);
+    program_->hand_over(*reason);
+    return nullptr;
+  }
+
+  std::unique_ptr<Executable> eager_;
+  std::shared_ptr<aot::Program> program_;
+  std::vector<at::Tensor> variables_;
+  std::vector<std::optional<size_t>> outputs_;         // index among what the program computes
+  std::vector<std::pair<size_t, size_t>> passed_;      // output, and the input that it is
+  std::optional<std::string> not_joint_;
+  size_t num_inputs_;
+  bool has_loose_ = false, answers_capture_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> compile_aot_eager(const Graph& graph, const std::vector<at::Tensor>& examples) {
+  return std::make_unique<AotExecutable>(graph, examples);
+}
+
+}  // namespace triage

@@ -1,0 +1,146 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "runtime/backends/aot/program.h"
+#include "runtime/compat/autograd_node.h"
+
+namespace triage::aot {
+namespace {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+/// One call in autograd's graph. Where the backward half that was prepared does not fit (other gradients come in, or the
+/// gradient itself is to be differentiated), it runs the graph again from the primals, which it holds for that.
+class JointBackward final : public torch::autograd::Node {
+ public:
+  JointBackward(torch::autograd::edge_list edges, std::shared_ptr<Program> program, const Layout& layout,
+                const Variant* variant)
+      : Node(std::move(edges)), program_(std::move(program)), layout_(layout), variant_(variant) {}
+
+  std::string name() const override { return "TriageJointBackward"; }
+
+  void save(const Tensors& primals, const Tensors& outputs, at::ArrayRef<at::Tensor> saved) {
+    for (const at::Tensor& primal : primals) primals_.emplace_back(primal, false);
+    for (size_t i = 0; i < saved.size(); ++i) {
+      const std::optional<size_t>& output = variant_->output_of_saved[i];
+      if (output)  // the same version counter as what the caller holds, but no cycle
+        saved_.emplace_back(outputs[*output], layout_.differentiable[*output]);
+      else
+        saved_.emplace_back(saved[i], false);
+    }
+  }
+
+  variable_list apply(variable_list&& gradients) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+    Tensors tangents = one_for_each_output(gradients);
+    if (std::none_of(tangents.begin(), tangents.end(), [](const at::Tensor& t) { return t.defined(); }))
+      return variable_list(primals_.size());
+    if (c10::GradMode::is_enabled()) {
+      program_->hand_over("its gradient is differentiated again; that gradient is ATen's own");
+      return program_->differentiate(unpacked_primals(), tangents, true);
+    }
+    const Variant* variant = layout_.find(tangents_key(tangents));
+    if (!variant && !layout_.is_plain()) variant = program_->record(layout_, unpacked_primals(), tangents);
+    if (!variant) return program_->differentiate(unpacked_primals(), tangents, false);
+    layout_.set_last(variant);
+    return run_backward(*variant, tangents);
+  }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    released_ = true;
+    primals_.clear();
+    saved_.clear();
+  }
+
+ private:
+  Tensors one_for_each_output(const variable_list& gradients) const {
+    Tensors tangents(layout_.differentiable.size());
+    size_t next = 0;
+    for (size_t i = 0; i < tangents.size(); ++i)
+      if (layout_.differentiable[i]) tangents[i] = gradients[next++];
+    return tangents;
+  }
+
+  Tensors unpacked_primals() {
+    Tensors primals;
+    for (const SavedVariable& primal : primals_) primals.push_back(primal.unpack());
+    return primals;
+  }
+
+  /// What the forward half of the variant saved: kept by this call, or computed now when another variant was expected.
+  void append_saved(const Variant& variant, Tensors& inputs) {
+    if (&variant == variant_) {
+      for (const size_t index : variant.saved_primals) inputs.push_back(primals_[index].unpack());
+      for (const SavedVariable& saved : saved_) inputs.push_back(saved.unpack(compat::self(this)));
+      return;
+    }
+    const Tensors primals = unpacked_primals();
+    Tensors made;
+    variant.forward->run(primals, made);
+    for (const size_t index : variant.saved_primals) inputs.push_back(primals[index]);
+    inputs.insert(inputs.end(), made.begin() + static_cast<std::ptrdiff_t>(layout_.differentiable.size()), made.end());
+  }
+
+  variable_list run_backward(const Variant& variant, const Tensors& tangents) {
+    const at::NoGradGuard no_grad;
+    Tensors inputs, made;
+    append_saved(variant, inputs);
+    for (const at::Tensor& tangent : tangents)
+      if (tangent.defined()) inputs.push_back(tangent);
+    variant.backward->run(inputs, made);
+    variable_list result(variant.has_gradient.size());
+    size_t next = 0;
+    for (size_t i = 0; i < result.size(); ++i)
+      if (variant.has_gradient[i]) result[i] = made[next++];
+    return result;
+  }
+
+  std::shared_ptr<Program> program_;
+  const Layout& layout_;    // of the program
+  const Variant* variant_;  // whose forward half ran; null where none was known
+  std::vector<SavedVariable> primals_, saved_;
+  bool released_ = false;
+};
+
+/// An output that autograd may take for its own: no view of what the graph made inside. Writes to it are still seen by what
+/// was saved.
+at::Tensor own(const at::Tensor& tensor) {
+  return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      torch::autograd::impl::version_counter(tensor), /*allow_tensor_metadata_change=*/true));
+}
+
+torch::autograd::edge_list edges_of(const Tensors& primals) {
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& primal : primals)
+    edges.push_back(primal.requires_grad() ? torch::autograd::impl::gradient_edge(primal) : torch::autograd::Edge());
+  return edges;
+}
+
+}  // namespace
+
+void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs) {
+  const Variant* variant = layout.last();
+  Tensors made;
+  {
+    const at::NoGradGuard no_grad;
+    (variant ? *variant->forward : program->plain()).run(primals, made);
+  }
+  const size_t count = layout.differentiable.size();
+  auto* node = new JointBackward(edges_of(primals), program, layout, variant);
+  const compat::NodePtr owner = compat::own_node(node);
+  for (size_t i = 0; i < count; ++i) {
+    outputs.push_back(layout.differentiable[i] ? own(made[i]) : made[i]);
+    if (layout.differentiable[i]) torch::autograd::set_history(outputs.back(), owner);
+  }
+  node->save(primals, outputs, at::ArrayRef<at::Tensor>(made).slice(count));
+}
+
+}  // namespace triage::aot

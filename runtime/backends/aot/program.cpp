@@ -1,0 +1,178 @@
+#include "runtime/backends/aot/program.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "runtime/backends/aot/joint.h"
+#include "runtime/backends/eager.h"
+#include "runtime/graph/evaluate.h"
+
+namespace triage::aot {
+namespace {
+
+// A graph that meets more kinds of inputs, or a layout more kinds of gradients, is not worth recording again and again.
+constexpr size_t most_layouts = 32, most_variants = 16;
+
+void append(std::vector<int64_t>& key, const at::Tensor& tensor) {
+  key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+  key.push_back(tensor.dim());
+  key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+  key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+}
+
+/// The bits of a number that the recorded graph holds fast.
+int64_t number_bits(const at::Tensor& tensor) {
+  if (at::isIntegralType(tensor.scalar_type(), true)) return tensor.item().toLong();
+  const double number = tensor.item().toDouble();
+  int64_t bits = 0;
+  static_assert(sizeof(bits) == sizeof(number));
+  std::memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.has_storage() && b.has_storage() && a.is_alias_of(b);
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+std::vector<int64_t> tangents_key(const Tensors& tangents) {
+  std::vector<int64_t> key;
+  for (const at::Tensor& tangent : tangents) tangent.defined() ? append(key, tangent) : key.push_back(-1);
+  return key;
+}
+
+const Variant* Layout::find(const std::vector<int64_t>& tangents) const {
+  if (const Variant* last = this->last(); last && last->tangents == tangents) return last;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& variant : variants_)
+    if (variant->tangents == tangents) return variant.get();
+  return nullptr;
+}
+
+const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& known : variants_)
+    if (known->tangents == variant->tangents) return known.get();
+  if (variants_.size() >= most_variants) return nullptr;
+  return variants_.emplace_back(std::move(variant)).get();
+}
+
+Program::Program(graph::Graph graph, std::vector<bool> read_as_number)
+    : graph_(std::move(graph)), read_as_number_(std::move(read_as_number)), plain_(compile_eager(graph_, {})) {}
+
+Program::~Program() = default;
+
+std::vector<int64_t> Program::key_of(const Tensors& primals) const {
+  std::vector<int64_t> key;
+  key.reserve(primals.size() * 8);
+  for (size_t i = 0; i < primals.size(); ++i) {
+    append(key, primals[i]);
+    key.push_back(primals[i].requires_grad());
+    if (read_as_number_[i]) key.push_back(number_bits(primals[i]));
+  }
+  return key;
+}
+
+const Layout* Program::layout_of(const Tensors& primals) {
+  std::vector<int64_t> key = key_of(primals);
+  const auto known = [&]() -> const Layout* {
+    for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
+      if (layout->key == key) return layout;
+    return nullptr;
+  };
+  if (const Layout* layout = known()) return layout;
+  std::unique_ptr<Layout> fresh = probe(primals, key);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const Layout* layout = known()) return layout;
+  if (layouts_.size() >= most_layouts) {
+    hand_over(fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers); calls with "
+                          "further ones are not recorded",
+                          most_layouts));
+    return nullptr;
+  }
+  fresh->next = newest_.load(std::memory_order_relaxed);
+  layouts_.push_back(std::move(fresh));
+  newest_.store(layouts_.back().get(), std::memory_order_release);
+  return layouts_.back().get();
+}
+
+/// Which outputs have gradients shows when autograd records the graph.
+std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
+  const c10::AutoGradMode record(true);
+  Tensors outputs;
+  plain_->run(primals, outputs);
+  auto layout = std::make_unique<Layout>();
+  layout->key = std::move(key);
+  bool any = false;
+  for (const at::Tensor& output : outputs) {
+    layout->differentiable.push_back(output.requires_grad());
+    any |= output.requires_grad();
+  }
+  if (!any) layout->make_plain();
+  for (size_t i = 0; i < outputs.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (share_memory(outputs[i], outputs[j])) {
+        layout->make_plain();
+        hand_over("two of its outputs share memory");
+      }
+  return layout;
+}
+
+const Variant* Program::record(const Layout& layout, const Tensors& primals, const Tensors& tangents) const {
+  try {
+    Joint joint = record_joint(graph_, primals, tangents);
+    mask_dead_rows(joint);
+    Halves halves = partition(joint);
+    auto variant = std::make_unique<Variant>();
+    variant->tangents = tangents_key(tangents);
+    variant->forward = compile_eager(halves.forward, {});
+    variant->backward = compile_eager(halves.backward, {});
+    variant->saved_primals = std::move(halves.saved_primals);
+    variant->output_of_saved = std::move(halves.output_of_saved);
+    variant->has_gradient = std::move(joint.has_gradient);
+    if (const Variant* added = layout.add(std::move(variant))) return added;
+    hand_over(fmt::format("its outputs got more than {} kinds of gradients", most_variants));
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception& error) {
+    layout.make_plain();
+    hand_over(first_line(error.what()));
+  }
+  return nullptr;
+}
+
+Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const {
+  const c10::AutoGradMode record(true);
+  Tensors given, ends, outputs, roots, come_in;
+  for (const at::Tensor& primal : primals) {
+    given.push_back(primal.requires_grad() ? at::alias(primal) : primal);
+    if (primal.requires_grad()) ends.push_back(given.back());
+  }
+  plain_->run(given, outputs);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!tangents[i].defined()) continue;
+    roots.push_back(outputs[i]);
+    come_in.push_back(tangents[i]);
+  }
+  const Tensors found = torch::autograd::grad(roots, ends, come_in, create_graph, create_graph, /*allow_unused=*/true);
+  Tensors gradients(primals.size());
+  size_t next = 0;
+  for (size_t i = 0; i < primals.size(); ++i)
+    if (primals[i].requires_grad()) gradients[i] = found[next++];
+  return gradients;
+}
+
+void Program::hand_over(const std::string& reason) const {
+  if (said_.exchange(true)) return;
+  spdlog::default_logger()->warn("graph `{}`: `eager` serves in place of `aot_eager`, since {}", graph_.name(), reason);
+}
+
+}  // namespace triage::aot

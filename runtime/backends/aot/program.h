@@ -1,0 +1,91 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <triage/backend.h>
+#include <triage/graph.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// What `aot_eager` keeps of one graph: forward and backward halves for each kind of inputs and incoming gradients.
+namespace triage::aot {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// One joint graph, cut and compiled. Immutable.
+struct Variant {
+  std::vector<int64_t> tangents;  // the layout of the gradients that come in
+  std::unique_ptr<Executable> forward, backward;
+  std::vector<size_t> saved_primals;
+  std::vector<std::optional<size_t>> output_of_saved;
+  std::vector<bool> has_gradient;
+};
+
+/// Inputs of one layout: sizes, strides, dtypes, requires_grad.
+class Layout {
+ public:
+  std::vector<int64_t> key;
+  std::vector<bool> differentiable;  // outputs
+  const Layout* next = nullptr;
+
+  bool is_plain() const noexcept { return plain_.load(std::memory_order_relaxed); }
+  void make_plain() const noexcept { plain_.store(true, std::memory_order_relaxed); }
+  /// The variant that served the last backward run; null before the first.
+  const Variant* last() const noexcept { return last_.load(std::memory_order_acquire); }
+  void set_last(const Variant* variant) const noexcept { last_.store(variant, std::memory_order_release); }
+  const Variant* find(const std::vector<int64_t>& tangents) const;
+  /// Keeps one made meanwhile by another thread, if there is one. Null when there are too many already.
+  const Variant* add(std::unique_ptr<Variant> variant) const;
+
+ private:
+  mutable std::atomic<bool> plain_{false};
+  mutable std::atomic<const Variant*> last_{nullptr};
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Variant>> variants_;
+};
+
+/// Shared by the executable and the autograd nodes of its calls. Thread-safe.
+class Program {
+ public:
+  /// `graph` has no variables: what it reaches from outside are inputs.
+  Program(graph::Graph graph, std::vector<bool> read_as_number);
+  ~Program();
+
+  const graph::Graph& graph() const { return graph_; }
+  /// The graph by itself: with grad mode on, autograd records it.
+  const Executable& plain() const { return *plain_; }
+
+  /// The layout of these primals; null where there are too many. A new one is found out by running the graph once.
+  const Layout* layout_of(const Tensors& primals);
+  /// Records the joint graph for these gradients. Null where that cannot be done: the layout is plain from then on.
+  const Variant* record(const Layout& layout, const Tensors& primals, const Tensors& tangents) const;
+  /// The gradients as autograd itself computes them, by running the graph again: at any time right, and differentiable
+  /// with `create_graph`. `tangents`: one for each output, undefined where none came in.
+  Tensors differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const;
+
+  /// Says once in the log that, and why, `eager` serves in place of this backend.
+  void hand_over(const std::string& reason) const;
+
+ private:
+  std::unique_ptr<Layout> probe(const Tensors& primals, std::vector<int64_t> key) const;
+  std::vector<int64_t> key_of(const Tensors& primals) const;
+
+  graph::Graph graph_;
+  std::vector<bool> read_as_number_;
+  std::unique_ptr<Executable> plain_;
+  std::atomic<const Layout*> newest_{nullptr};
+  std::mutex mutex_;  // of what follows
+  std::vector<std::unique_ptr<Layout>> layouts_;
+  mutable std::atomic<bool> said_{false};
+};
+
+/// The layout of gradients that come in, one for each output.
+std::vector<int64_t> tangents_key(const Tensors& tangents);
+
+/// Runs the graph on the primals, with an autograd node that runs the backward half. `outputs`: those of the graph.
+void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs);
+
+}  // namespace triage::aot

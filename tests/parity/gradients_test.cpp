@@ -1,0 +1,79 @@
+// Gradients of every program: where they are finite, each backend's are those of the interpreter, bit for bit.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <spdlog/logger.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <triage/backend.h>
+#include <triage/triage.h>
+
+#include <cstring>
+
+#include "programs.h"
+
+namespace triage::parity {
+namespace {
+
+Tensors requiring_grad(const Tensors& given) {
+  Tensors all;
+  for (const at::Tensor& tensor : given)
+    all.push_back(at::isFloatingType(tensor.scalar_type()) ? tensor.detach().clone(at::MemoryFormat::Preserve).requires_grad_()
+                                                           : tensor);
+  return all;
+}
+
+/// Of the sum of all outputs that have a gradient; undefined where an input has none.
+Tensors gradients(const Policy& policy, const Tensors& given) {
+  const Tensors inputs = requiring_grad(given);
+  Tensors roots, ends, tangents;
+  for (const at::Tensor& output : policy.run(inputs)) {
+    if (!output.requires_grad()) continue;
+    roots.push_back(output);
+    tangents.push_back((at::arange(output.numel()).remainder(5) - 2).view(output.sizes()).to(output.scalar_type()));
+  }
+  for (const at::Tensor& input : inputs)
+    if (input.requires_grad()) ends.push_back(input);
+  if (roots.empty()) return {};
+  return torch::autograd::grad(roots, ends, tangents, false, false, true);
+}
+
+Policy load(const Program& program, const std::string& backend) {
+  RuntimeOptions options;
+  options.backend = backend;
+  options.logger = std::make_shared<spdlog::logger>("quiet");
+  return Runtime(options).load_source(program.source, "programs.lua");
+}
+
+/// Equal bits, or not finite in what is expected: there, a backend may know better.
+bool agree(const at::Tensor& got, const at::Tensor& expected) {
+  if (got.defined() != expected.defined()) return false;
+  if (!got.defined()) return true;
+  if (got.sizes() != expected.sizes() || got.scalar_type() != expected.scalar_type()) return false;
+  const at::Tensor fine = at::isfinite(expected);
+  const at::Tensor a = at::where(fine, got, at::zeros_like(got)), b = at::where(fine, expected, at::zeros_like(got));
+  return at::equal(a, b);
+}
+
+}  // namespace
+
+TEST_CASE("D04: gradients of every program with every backend") {
+  int compared = 0;
+  for (const Program& program : programs()) {
+    if (program.breaks) continue;
+    const auto names = input_names(program);
+    for (const std::string& backend : list_backends()) {
+      if (backend == "eager") continue;
+      const Policy policy = load(program, backend), eager = load(program, "eager");
+      for (const int64_t n : {5, 1, 33, 5, 5}) {
+        const Tensors given = inputs(names, n, n == 33);
+        const Tensors expected = gradients(eager, given), got = gradients(policy, given);
+        CHECK_MESSAGE(expected.size() == got.size(), program.name << " with " << backend);
+        for (size_t i = 0; i < got.size() && i < expected.size(); ++i, ++compared)
+          CHECK_MESSAGE(agree(got[i], expected[i]), program.name << " with " << backend << ", " << n << " samples, gradient "
+                                                                 << i);
+      }
+    }
+  }
+  CHECK(compared > 50);
+}
+
+}  // namespace triage::parity
