@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/compile.h"
 
 #include "bindings/lua/engine/closure_state.h"
+#include "bindings/lua/engine/compiler_config.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/tensors/torch.h"
 #include "runtime/capture/branch_guard.h"
@@ -437,6 +438,8 @@ void push_triage(lua_State* L) {
   luaL_newlib(L, functions);
   lua_pushliteral(L, TRIAGE_VERSION);
   lua_setfield(L, -2, "version");
+  push_compiler_config(L);
+  lua_setfield(L, -2, "config");
   push_core(L);
   lua_getfield(L, -1, "instrument");
   lua_setfield(L, -3, "instrument");

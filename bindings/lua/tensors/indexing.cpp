@@ -277,9 +277,10 @@ void assign_eager(const at::Tensor& tensor, const Index& index, const at::Tensor
 at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
   Index index = Reader(L, tensor).read(position);
   auto* recorder = capture::Recorder::current();
-  if (recorder && index.by_mask)
+  if (recorder && index.by_mask && !recorder->takes_dynamic_shapes())
     recorder->graph_break("indexing by a mask gives a tensor whose size depends on values",
-                          "Keep all rows and select with torch.where or err.take_ok_p.");
+                          "Keep all rows and select with torch.where or err.take_ok_p; or set "
+                          "triage.config.capture_dynamic_output_shape_ops.");
   at::Tensor view = tensor;
   for (const Step& step : index.steps) view = apply(view, step, false);
   if (index.gathers()) return run_for_tensor("aten::index", "Tensor", {view, gather_list(index)});
@@ -290,7 +291,7 @@ void assign(lua_State* L, const at::Tensor& tensor, int position, int value_posi
   Index index = Reader(L, tensor).read(position);
   at::Tensor value = value_tensor(L, value_position, tensor);
   auto* recorder = capture::Recorder::current();
-  if (recorder && index.by_mask && !is_fill(index, value)) {
+  if (recorder && index.by_mask && !is_fill(index, value) && !recorder->takes_dynamic_shapes()) {
     recorder->graph_break("assigning a tensor through a mask needs as many values as the mask has true elements",
                           "Use torch.where(mask, values, x) with values of x's shape.");
     recorder = capture::Recorder::current();
