@@ -1,6 +1,7 @@
 -- Every dtype goes through repairs and branches, eager and captured (row T34).
 local floats = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-local others = {torch.complex64, torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+local others = {torch.complex64, torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32,
+                torch.int64}
 local batches = {0, 1, 2, 31, 32, 33}
 
 local function data(dtype, n, strided)

@@ -1,9 +1,11 @@
 -- Filters that change the number of rows: graph breaks, or with the setting nodes of the graph (row T08).
+local settings = triage.config
+
 local function with_setting(value, fn)
-  local before = triage.config.capture_dynamic_output_shape_ops
-  triage.config.capture_dynamic_output_shape_ops = value
+  local before = settings.capture_dynamic_output_shape_ops
+  settings.capture_dynamic_output_shape_ops = value
   local ok, message = pcall(fn)
-  triage.config.capture_dynamic_output_shape_ops = before
+  settings.capture_dynamic_output_shape_ops = before
   if not ok then
     error(message, 0)
   end
@@ -77,7 +79,7 @@ for _, backend in ipairs{"eager", "fused"} do
 end
 
 test("T08: without the setting the filters are graph breaks, which name it", function()
-  eq(triage.config.capture_dynamic_output_shape_ops, false)
+  eq(settings.capture_dynamic_output_shape_ops, false)
   for _, name in ipairs{"rows", "parts", "masks", "assignment"} do
     local compiled = triage.compile(programs[name], {fullgraph = true})
     fails(function() compiled(batch(4, "some")) end, "depends? on values.*capture_dynamic_output_shape_ops", true)
@@ -122,7 +124,10 @@ test("T08: a size that depends on values cannot be read by captured code", funct
         eq({compiled(batch(5, kind))}, {fn(batch(5, kind))}, "reader " .. i)
       end
     end
-    local fixed = triage.compile(function(x) local g = err.take_ok(flag_nan(x, 1), x) return g * g:size(1) end, {fullgraph = true})
+    local fixed = triage.compile(function(x)
+      local g = err.take_ok(flag_nan(x, 1), x)
+      return g * g:size(1)
+    end, {fullgraph = true})
     eq(fixed(z), programs.rows(z) * 3)
   end)
 end)
@@ -139,10 +144,10 @@ test("T08: gradients go through captured filters", function()
 end)
 
 test("T08: the settings of the compiler refuse what is none", function()
-  fails(function() triage.config.capture_dynamic_output_shapes = true end, "did you mean")
-  fails(function() triage.config.capture_dynamic_output_shape_ops = 1 end, "expected true or false")
-  fails(function() return triage.config.nothing end, "there is no setting 'nothing'")
-  local setting = triage.compile(function(x) triage.config.capture_dynamic_output_shape_ops = false return x + 1 end,
+  fails(function() settings.capture_dynamic_output_shapes = true end, "did you mean")
+  fails(function() settings.capture_dynamic_output_shape_ops = 1 end, "expected true or false")
+  fails(function() return settings.nothing end, "there is no setting 'nothing'")
+  local setting = triage.compile(function(x) settings.capture_dynamic_output_shape_ops = false return x + 1 end,
     {fullgraph = true})
   fails(function() setting(torch.ones({2})) end, "is set while capturing")
 end)
