@@ -13,6 +13,7 @@ read_globals = {
   -- types and results
   "Tensor", "Dim", "Broadcast", "tensorcheck", "type_cast",
   "float16_t", "bfloat16_t", "float32_t", "float64_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "bool_t",
+  "floating_t", "integer_t", "any_t",
   "error_t", "ValidationError", "DimensionMismatchError", "DTypeMismatchError", "DeviceMismatchError",
   "InvalidParameterError", "TypeMismatchError", "InvalidReturnTypeError",
   "Ok", "Err", "as_result", "as_exception", "unwrap",

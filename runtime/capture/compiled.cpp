@@ -6,7 +6,9 @@
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
 
+#include <ATen/ops/eye.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
@@ -28,6 +30,23 @@ std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   for (const auto& input : inputs)
     shape.push_back({input.sizes().vec(), input.scalar_type(), input.device(), input.requires_grad()});
   return shape;
+}
+
+enum class MadeUp : uint8_t { ones, zeros, identity };
+
+/// Values that nobody sent. Identity, in the last two dimensions: what asks for an invertible or positive definite matrix.
+at::Tensor made_up(const InputShape& shape, MadeUp values) {
+  const auto options = at::TensorOptions(shape.dtype).device(shape.device);
+  const auto rank = shape.sizes.size();
+  at::Tensor tensor;
+  if (values == MadeUp::identity && rank >= 2 && shape.dtype != at::kBool)
+    tensor = at::eye(shape.sizes[rank - 2], shape.sizes[rank - 1], shape.device)
+                 .to(shape.dtype)
+                 .expand(shape.sizes)
+                 .contiguous();
+  else
+    tensor = values == MadeUp::zeros ? at::zeros(shape.sizes, options) : at::ones(shape.sizes, options);
+  return tensor.set_requires_grad(shape.requires_grad);
 }
 
 at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
@@ -153,6 +172,11 @@ void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> par
   miss(all, params.size(), deadline, outputs);
 }
 
+bool Compiled::gave_up() const {
+  return broken_.load(std::memory_order_relaxed) && broken_with_dynamic_shapes_.load(std::memory_order_relaxed) ==
+                                                        get_compiler_config().capture_dynamic_output_shape_ops;
+}
+
 void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                     std::vector<at::Tensor>& outputs) {
   std::optional<Turn> turn(std::in_place, *this, deadline);
@@ -173,7 +197,7 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
     default:
       break;
   }
-  if (has_breaks()) return run_script(all, num_params, deadline, outputs);
+  if (gave_up()) return run_script(all, num_params, deadline, outputs);
   if (const auto limit = limit_reached()) return run_over_limit(*limit, all, num_params, deadline, outputs);
   capture(all, num_params, deadline, outputs);
 }
@@ -255,6 +279,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   recorder.check_caught_errors();
   if (recorder.broken()) {
     if (options_.fullgraph) throw recorder.broken()->error();
+    broken_with_dynamic_shapes_.store(guards.dynamic_output_shapes, std::memory_order_relaxed);
     broken_.store(true, std::memory_order_relaxed);
     note_breaks({*recorder.broken()});
     finish_following(*follower, results);
@@ -369,26 +394,39 @@ void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
   options_.inform(text);
 }
 
-void Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params) {
+std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params) {
   std::vector<at::Tensor> all;
-  for (const auto& input : shape)
-    all.push_back(at::ones(input.sizes, at::TensorOptions(input.dtype).device(input.device))
-                      .set_requires_grad(input.requires_grad));
-  all.insert(all.end(), params.begin(), params.end());
-  {
-    const Turn turn(*this, std::nullopt);
-    if (!find(all) && !has_breaks() && !limit_reached()) {
-      const c10::InferenceMode outside(false);
-      const MadeUpInputs made_up;
-      try {
-        std::vector<at::Tensor> outputs;
-        capture(all, params.size(), std::nullopt, outputs);
-      } catch (const std::exception&) {
-        if (!made_up.stopped()) throw;  // else the first real call finds out
-      }
-    }
+  std::optional<std::string> refused;
+  for (const MadeUp values : {MadeUp::ones, MadeUp::zeros, MadeUp::identity}) {
+    all.clear();
+    for (const auto& input : shape) all.push_back(made_up(input, values));
+    all.insert(all.end(), params.begin(), params.end());
+    refused = capture_made_up(all, params.size());
+    if (!refused) break;
   }
-  finish_compiling(all);
+  if (!refused) finish_compiling(all);
+  return refused;
+}
+
+/// Nothing where there is, or now is, an entry for these inputs, or none is wanted; else why there cannot be one ahead.
+std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params) {
+  const Turn turn(*this, std::nullopt);
+  if (find(all) || gave_up() || limit_reached()) return std::nullopt;
+  const c10::InferenceMode outside(false);
+  const MadeUpInputs made_up;
+  try {
+    std::vector<at::Tensor> outputs;
+    capture(all, num_params, std::nullopt, outputs);
+  } catch (const GraphBreakError&) {
+    if (!made_up.stopped()) throw;
+    return "a function of the host would be called";
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!made_up.stopped() && !made_up.values_refused()) throw;
+    return error.what();
+  }
+  return std::nullopt;
 }
 
 void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all) const {

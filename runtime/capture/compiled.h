@@ -59,6 +59,7 @@ struct Guards {
   caffe2::TypeMeta default_dtype;
   uint64_t autocast;  // compat::autocast_state
   uint64_t config_epoch;
+  bool dynamic_output_shapes;  // CompilerConfig
 
   static Guards of(at::ArrayRef<at::Tensor> inputs);
   void add_variables(const graph::Graph& graph);
@@ -119,8 +120,10 @@ class Compiled {
   /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
   void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
            std::vector<at::Tensor>& outputs);
-  /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already.
-  void prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params);
+  /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already. Where the script
+  /// cannot run on made-up values, because some operator takes none of several kinds of them or a function of the host would
+  /// be called, says why: the first real call captures. Throws where the script is at fault.
+  std::optional<std::string> prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params);
   /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for them.
   void finish_compiling(at::ArrayRef<at::Tensor> all) const;
 
@@ -139,6 +142,7 @@ class Compiled {
   Script& script() { return *script_; }
 
  private:
+  std::optional<std::string> capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params);
   const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept;
   /// Why no further graph may be made, where none may.
   std::optional<std::string> limit_reached() const;
@@ -165,8 +169,10 @@ class Compiled {
   Options options_;
   Backend backend_;
   std::atomic<const Entry*> newest_{nullptr};
+  bool gave_up() const;
   std::atomic<bool> broken_{false};  // a graph break was met: calls that have no entry are followed
-  std::timed_mutex mutex_;           // the script, and what follows
+  std::atomic<bool> broken_with_dynamic_shapes_{false};  // ... under this setting; under another it is tried again
+  std::timed_mutex mutex_;                               // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;
   bool was_called_ = false;

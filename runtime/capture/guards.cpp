@@ -3,6 +3,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <triage/compiler_config.h>
 #include <triage/config.h>
 
 #include "runtime/compat/autocast.h"
@@ -48,6 +49,7 @@ Guards Guards::of(at::ArrayRef<at::Tensor> inputs) {
   guards.default_dtype = c10::get_default_dtype();
   guards.autocast = compat::autocast_state();
   guards.config_epoch = triage::config_epoch();
+  guards.dynamic_output_shapes = get_compiler_config().capture_dynamic_output_shape_ops;
   return guards;
 }
 
@@ -58,7 +60,9 @@ void Guards::add_variables(const graph::Graph& graph) {
 }
 
 bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
-  if (tensors.size() != inputs.size() || config_epoch != triage::config_epoch()) return false;
+  if (tensors.size() != inputs.size() || config_epoch != triage::config_epoch() ||
+      dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
+    return false;
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
   if (included_keys != thread_state.included_.raw_repr() || excluded_keys != thread_state.excluded_.raw_repr() ||
       grad_mode != c10::GradMode::is_enabled() || default_dtype != c10::get_default_dtype() ||
@@ -119,6 +123,8 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     if (!holds(variable))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
   if (config_epoch != triage::config_epoch()) return "the flags configuration changed";
+  if (dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
+    return "triage.config.capture_dynamic_output_shape_ops changed";
   if (grad_mode != c10::GradMode::is_enabled())
     return grad_mode ? "grad mode was on, is off" : "grad mode was off, is on";
   return "thread state changed (autocast, inference mode or default dtype)";

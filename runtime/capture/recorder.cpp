@@ -8,6 +8,7 @@
 
 #include <ATen/ops/alias.h>
 #include <c10/core/GradMode.h>
+#include <triage/compiler_config.h>
 
 namespace triage::capture {
 namespace {
@@ -87,6 +88,29 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!divide_integers(op, stack)) call_plainly(op, stack);
 }
 
+namespace {
+
+/// On made-up inputs, notes an error that other values may not raise.
+template <typename Run>
+void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Run& run) {
+  MadeUpInputs* made_up = MadeUpInputs::current();
+  if (!made_up) return run();
+  const bool judges = judges_values(op, arguments_of(op, stack));
+  try {
+    run();
+  } catch (const triage::Error&) {
+    throw;
+  } catch (const c10::LinAlgError&) {
+    made_up->refuse_values();
+    throw;
+  } catch (const std::exception&) {
+    if (judges) made_up->refuse_values();
+    throw;
+  }
+}
+
+}  // namespace
+
 void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (ProtectInputs::active()) ProtectInputs::check(op, stack);
   BranchGuard* branch = BranchGuard::current();
@@ -98,12 +122,14 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const bool observed = recorder && follower;
   std::vector<c10::IValue> arguments;
   if (tracker || observed) arguments = arguments_of(op, stack);
-  if (recorder)
-    recorder->record(op, stack);
-  else if (follower)
-    follower->call(op, stack);
-  else
-    op.callBoxed(&stack);
+  run_noting_refusals(op, stack, [&] {
+    if (recorder)
+      recorder->record(op, stack);
+    else if (follower)
+      follower->call(op, stack);
+    else
+      op.callBoxed(&stack);
+  });
   if (observed && follower == Follower::current()) {
     read_params(op, arguments);
     follower->observe(op, arguments, stack);
@@ -165,6 +191,7 @@ Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::e
 Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
     : graph_(std::move(name)),
       where_(std::move(where)),
+      dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
       strict_(strict),
       grad_mode_(c10::GradMode::is_enabled()),
       previous_(current_recorder) {
@@ -214,9 +241,12 @@ void Recorder::read_rank(const at::Tensor& tensor) {
   if (knows(tensor) && !origins_.shape(tensor)) hold_all_sizes();
 }
 
-/// What was read follows from the sizes of the inputs, one way or another; but not where a param decides a shape too.
+/// What was read follows from the sizes of the inputs, one way or another; but not where a param or values decide a shape too.
 void Recorder::hold_all_sizes() {
   all_sizes_ = true;
+  if (shaped_by_values_)
+    capture::graph_break(Break::dynamic_shape, "a size is read that may depend on values",
+                         "Leave the size to tensor operations (x:sum(0), err.count_errors), or read it after the policy ran.");
   if (shaped_by_params_)
     capture::graph_break(Break::size_of_param, "a size is read that may depend on a param",
                          "Pass the param as a plain number, or do not read the size.");
@@ -322,12 +352,13 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return;
   }
   op.callBoxed(&stack);
+  shaped_by_values_ |= gives_dynamic_shape(op, arguments);
   append(op, arguments, stack);
 }
 
 bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
-  if (auto refused = refusal(op, arguments)) {
+  if (auto refused = refusal(op, arguments, dynamic_shapes_)) {
     capture::graph_break(refused->kind, refused->what, refused->hint);
     return false;
   }
@@ -386,6 +417,9 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
       all_sizes_ = true;  // how many tensors came out may depend on sizes
+      if (shaped_by_values_)
+        capture::graph_break(Break::dynamic_shape, "how many tensors `" + base_name(op) + "` gives may depend on values",
+                    "Take the parts with x:narrow or by index.");
     }
   }
   graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());

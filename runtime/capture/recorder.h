@@ -27,7 +27,8 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 /// While alive on a thread, the script runs on inputs that nobody sent (`prepare`): functions of the host are not called with
-/// them. Who would have called one notes it by `stop`.
+/// them. Who would have called one notes it by `stop`; an operator that takes no such values, as cholesky of what is not
+/// positive definite, by `refuse_values`: others may do.
 class MadeUpInputs {
  public:
   MadeUpInputs() : previous_(current_) { current_ = this; }
@@ -37,11 +38,14 @@ class MadeUpInputs {
   static MadeUpInputs* current() noexcept { return current_; }
   void stop() noexcept { stopped_ = true; }
   bool stopped() const noexcept { return stopped_; }
+  void refuse_values() noexcept { values_refused_ = true; }
+  bool values_refused() const noexcept { return values_refused_; }
 
  private:
   inline static thread_local MadeUpInputs* current_ = nullptr;
   MadeUpInputs* previous_;
   bool stopped_ = false;
+  bool values_refused_ = false;
 };
 
 class Recorder {
@@ -90,6 +94,8 @@ class Recorder {
   int branch_depth() const noexcept { return branch_depth_; }
   /// Tells captures apart: unique in the process, never 0.
   uint64_t serial() const noexcept { return serial_; }
+  /// Whether a result may have a size that depends on values (CompilerConfig).
+  bool takes_dynamic_shapes() const noexcept { return dynamic_shapes_; }
   bool is_flags(const at::Tensor& tensor) const;
   bool is_param(const at::Tensor& tensor) const;
   bool knows(const at::Tensor& tensor) const;        // an input, or made during this capture
@@ -158,6 +164,8 @@ class Recorder {
   int protected_depth_ = 0;
   bool protected_calls_ = false;   // an operator was recorded inside a protected call
   bool shaped_by_params_ = false;  // a param was taken as a number, and may decide the shape of a result
+  bool shaped_by_values_ = false;  // the shape of some result depends on values
+  bool dynamic_shapes_ = false;
   inline static std::atomic<uint64_t> last_serial_{0};
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;

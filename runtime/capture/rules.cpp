@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <triage/graph.h>
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_set>
 
@@ -38,6 +39,21 @@ bool indexes_by_mask(const c10::IValue& indices) {
   return false;
 }
 
+/// Sizes decide how many tensors come out, so a replay at another size would come out with another number of them.
+bool gives_list(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns())
+    if (result.type()->kind() == c10::TypeKind::ListType && schema.returns().size() > 1) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string base_name(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  auto colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   static const Names always = {
       "nonzero",   "nonzero_numpy", "argwhere",           "masked_select", "bincount",
@@ -54,27 +70,58 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::I
   return false;
 }
 
-/// Sizes decide how many tensors come out, so a replay at another size would come out with another number of them.
-bool gives_list(const c10::FunctionSchema& schema) {
-  for (const auto& result : schema.returns())
-    if (result.type()->kind() == c10::TypeKind::ListType && schema.returns().size() > 1) return true;
-  return false;
+bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  static const Names always = {"index",
+                               "index_put",
+                               "index_select",
+                               "index_add",
+                               "index_copy",
+                               "index_fill",
+                               "gather",
+                               "scatter",
+                               "scatter_add",
+                               "scatter_reduce",
+                               "take",
+                               "take_along_dim",
+                               "put",
+                               "embedding",
+                               "one_hot",
+                               "bincount",
+                               "repeat_interleave",
+                               "embedding_bag",
+                               "multinomial",
+                               "bernoulli",
+                               "binomial",
+                               "poisson",
+                               "normal",
+                               "nll_loss",
+                               "nll_loss_nd",
+                               "cross_entropy_loss",
+                               "ctc_loss",
+                               "histc",
+                               "binary_cross_entropy",
+                               "multi_margin_loss",
+                               "lu_solve",
+                               "multilabel_margin_loss"};
+  static const Names of_integers = {"div", "divide", "floor_divide", "remainder", "fmod", "pow"};
+  std::string name = base_name(op);
+  if (!name.empty() && name.back() == '_') name.pop_back();
+  if (always.count(name)) return true;
+  if (!of_integers.count(name)) return false;
+  return std::all_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
+    return !argument.isTensor() || !argument.toTensor().defined() ||
+           at::isIntegralType(argument.toTensor().scalar_type(), /*includeBool=*/true);
+  });
 }
 
-}  // namespace
-
-std::string base_name(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  auto colon = name.rfind(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
-}
-
-std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                               bool dynamic_shapes) {
   const auto& schema = op.schema();
   const std::string name = base_name(op);
-  if (gives_dynamic_shape(op, arguments))
+  if (!dynamic_shapes && gives_dynamic_shape(op, arguments))
     return Refusal{Break::dynamic_shape, "`" + name + "` gives a result whose shape depends on values",
-                   "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok."};
+                   "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok; or set "
+                   "triage.config.capture_dynamic_output_shape_ops."};
   if (has_out_argument(schema))
     return Refusal{Break::unsupported, "`" + name + "` writes its result into `out`", "Use the form without `out`: it returns the result."};
   if (!gives_only_tensors(schema))

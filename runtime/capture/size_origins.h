@@ -107,6 +107,9 @@ class SizeRules {
   Shape stack() const;
   Shape concatenate() const;
   Shape like_other() const;
+  Shape rows_by_mask() const;
+  Shape list_of_places() const;
+  Shape list_of_values() const;
 
   const c10::OperatorHandle& op_;
   const std::vector<c10::IValue>& arguments_;

@@ -84,6 +84,10 @@ SizeRules::Rule SizeRules::find(const std::string& name) {
         {"concat", &SizeRules::concatenate},
         {"stack", &SizeRules::stack},
         {"expand_as", &SizeRules::like_other},
+        {"index", &SizeRules::rows_by_mask},
+        {"nonzero", &SizeRules::list_of_places},
+        {"argwhere", &SizeRules::list_of_places},
+        {"masked_select", &SizeRules::list_of_values},
         {"triage::new", &SizeRules::record},
         {"triage::flag_nan", &SizeRules::record},
         {"triage::flag_inf", &SizeRules::record},
@@ -117,7 +121,7 @@ Shape SizeRules::result(size_t index) const {
 
 bool SizeRules::repeats_itself() const {
   const auto all = tensors();
-  return !number_is_param_ &&
+  return !number_is_param_ && !gives_dynamic_shape(op_, arguments_) &&
          std::none_of(all.begin(), all.end(), [&](const at::Tensor& tensor) { return origins_.knows(tensor); });
 }
 
@@ -430,5 +434,25 @@ Shape SizeRules::stack() const {
 }
 
 Shape SizeRules::like_other() const { return shape("other"); }
+
+/// One mask over the rows: some of them, each as it was.
+Shape SizeRules::rows_by_mask() const {
+  Shape input = first();
+  const auto all = tensors();
+  const c10::IValue* indices = argument("indices");
+  const bool one_mask = input && !input->empty() && indices && indices->isList() && indices->toListRef().size() == 1 &&
+                        all.size() == 2 && all[1].dim() == 1 && all[1].scalar_type() == at::kBool;
+  if (!one_mask) return std::nullopt;
+  input->front() = {};
+  return input;
+}
+
+Shape SizeRules::list_of_places() const {
+  const Shape input = first();
+  if (!input) return std::nullopt;
+  return std::vector<Extent>{Extent{}, Extent::constant(static_cast<int64_t>(input->size()))};
+}
+
+Shape SizeRules::list_of_values() const { return std::vector<Extent>{Extent{}}; }
 
 }  // namespace triage::capture

@@ -51,7 +51,7 @@ Tensor pushed(const Tensor& f, int64_t code, int64_t location, int64_t severity,
                                                                                                    "where");
   static const auto all =
       operation<Tensor(const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>("triage::push", "scalar");
-  const int64_t policy = config.accumulation.packed();
+  const int64_t policy = config.policy();
   return where.defined() ? masked.call(f, code, location, severity, where, config.num_slots, policy)
                          : all.call(f, code, location, severity, config.num_slots, policy);
 }
@@ -72,7 +72,7 @@ Tensor detected(const Tensor& z, Location location, const Tensor& f, const Confi
       operation<Tensor(const Tensor&, const c10::optional<Tensor>&, int64_t, int64_t, int64_t, at::ScalarType)>(name);
   const ErrorConfig& config = chosen(options.config);
   return op.call(z, f.defined() ? c10::optional<Tensor>(f) : c10::nullopt, location.id, config.num_slots,
-                 config.accumulation.packed(), config.flag_dtype);
+                 config.policy(), config.flag_dtype);
 }
 
 #define TRIAGE_NAME(function) constexpr char function##_name[] = "triage::" #function;
@@ -131,7 +131,7 @@ Tensor push(const Tensor& f, const Tensor& codes, Location location, const PushO
     chosen_codes = at::where(options.where, codes, at::zeros({}, codes.options()));
   }
   return op.call(f, chosen_codes, location.id, options.severity.value_or(config.default_severity), config.num_slots,
-                 config.accumulation.packed());
+                 config.policy());
 }
 
 Tensor push_scalar(const Tensor& f, int64_t code, Location location, const SeverityOptions& options) {
@@ -143,8 +143,7 @@ Tensor merge(at::ArrayRef<Tensor> flags, const ConfigOptions& options) {
   if (flags.empty()) throw InputError("err.merge: at least one flags tensor is needed; got none.");
   const ErrorConfig& config = chosen(options.config);
   Tensor result = flags[0];
-  for (const Tensor& other : flags.slice(1))
-    result = op.call(result, other, config.num_slots, config.accumulation.packed());
+  for (const Tensor& other : flags.slice(1)) result = op.call(result, other, config.num_slots, config.policy());
   return result;
 }
 
@@ -289,7 +288,7 @@ std::pair<Tensor, Tensor> fix(const Tensor& z, const Tensor& f, Location locatio
           "triage::fix", "scalar");
   const ErrorConfig& config = chosen(options.config);
   const int64_t codes = code_set(options.codes);
-  const int64_t policy = config.accumulation.packed();
+  const int64_t policy = config.policy();
   Result result;
   if (const auto* number = std::get_if<double>(&options.fallback)) {
     result = by_number.call(z, f, *number, location.id, codes, options.min_severity, config.num_slots, policy);
@@ -319,7 +318,7 @@ Tensor flag_oob_indices(const Tensor& ids, int64_t num_embeddings, Location loca
                                           int64_t, at::ScalarType)>("triage::flag_oob_indices");
   const ErrorConfig& config = chosen(options.config);
   return op.call(ids, num_embeddings, f.defined() ? c10::optional<Tensor>(f) : c10::nullopt, location.id,
-                 config.num_slots, config.accumulation.packed(), config.flag_dtype);
+                 config.num_slots, config.policy(), config.flag_dtype);
 }
 
 }  // namespace triage

@@ -42,12 +42,17 @@ void rows(const char* op, const char* name, const Tensor& tensor, const Tensor& 
 
 }  // namespace
 
-AccumulationConfig accumulation(const char* op, int64_t packed) {
-  if (packed < 0 || packed >= 32 || (packed & 3) == 3) {
-    refuse(op, "`policy` must be priority | order << 2 | dedupe << 3 with priority 0..2, order 0..1, dedupe 0..3; got ",
-           packed, ". AccumulationConfig::packed() makes it.");
+void policy(const char* op, int64_t packed, int64_t num_slots) {
+  if (packed < 0 || packed >= 2 * TRACK_OVERFLOW || (packed & 3) == 3) {
+    refuse(op,
+           "`policy` must be priority | order << 2 | dedupe << 3 | track_overflow << 5 with priority 0..2, order 0..1, "
+           "dedupe 0..3, track_overflow 0..1; got ",
+           packed, ". ErrorConfig::policy() makes it.");
   }
-  return unpack(packed);
+  if ((packed & TRACK_OVERFLOW) && num_slots < 2) {
+    refuse(op, "`num_slots` must be 2 or more with track_overflow, whose record is the last slot; got ", num_slots,
+           ".");
+  }
 }
 
 void carrier(const char* op, ScalarType dtype) {
@@ -70,7 +75,7 @@ void num_slots(const char* op, int64_t num_slots) {
     refuse(op, "`num_slots` must be 1..", MAX_SLOTS, "; got ", num_slots, ".");
 }
 
-void record(const char* op, const Tensor& flags, int64_t slots, int64_t policy) {
+void record(const char* op, const Tensor& flags, int64_t slots, int64_t how) {
   check::flags(op, flags);
   num_slots(op, slots);
   const int64_t words = words_for(slots, flags.scalar_type());
@@ -78,7 +83,7 @@ void record(const char* op, const Tensor& flags, int64_t slots, int64_t policy) 
     refuse(op, "flags of ", slots, " slots in ", flags.scalar_type(), " words have shape (N, ", words, "); got shape ",
            flags.sizes(), ". Pass the config that the flags were made with.");
   }
-  accumulation(op, policy);
+  policy(op, how, slots);
 }
 
 void code(const char* op, int64_t code) {
@@ -196,15 +201,15 @@ void merge(const Tensor& flags, const Tensor& other, int64_t slots, int64_t poli
   same_form("merge", flags, other);
 }
 
-void detection(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t where, int64_t slots, int64_t policy,
+void detection(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t where, int64_t slots, int64_t how,
                ScalarType dtype) {
   batch_in_front(op, "z", z);
   if (flags) {
-    record(op, *flags, slots, policy);
+    record(op, *flags, slots, how);
     data(op, z, *flags);
   } else {
     num_slots(op, slots);
-    accumulation(op, policy);
+    policy(op, how, slots);
     carrier(op, dtype);
   }
   location(op, where);

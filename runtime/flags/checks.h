@@ -7,10 +7,11 @@
 
 namespace triage::flags::check {
 
-/// The policy of an operator's `policy` argument.
-AccumulationConfig accumulation(const char* op, int64_t packed);
+/// Refuses a `policy` that is none, or that `num_slots` slots have no room for.
+void policy(const char* op, int64_t packed, int64_t num_slots);
+/// The accumulation policy of an operator's `policy` argument.
 inline AccumulationConfig unpack(int64_t packed) {
-  return {static_cast<Priority>(packed & 3), static_cast<Order>(packed >> 2 & 1), static_cast<Dedupe>(packed >> 3)};
+  return {static_cast<Priority>(packed & 3), static_cast<Order>(packed >> 2 & 1), static_cast<Dedupe>(packed >> 3 & 3)};
 }
 
 /// Whole argument lists, as the operators of these names take them.
@@ -24,7 +25,7 @@ void merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t 
 
 /// int64, int32, float32 or float64, (N, words) with at least one word.
 void flags(const char* op, const Tensor& flags);
-/// Also that the words are those of `num_slots` slots, and that the policy is one.
+/// Also that the words are those of `num_slots` slots, and that the policy is one for so many.
 void record(const char* op, const Tensor& flags, int64_t num_slots, int64_t policy);
 void carrier(const char* op, ScalarType dtype);
 void num_slots(const char* op, int64_t num_slots);

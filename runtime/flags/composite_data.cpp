@@ -13,6 +13,14 @@ bool can_be_non_finite(const Tensor& z) {
   return at::isFloatingType(z.scalar_type()) || at::isComplexType(z.scalar_type());
 }
 
+// Data that ATen can compare: floats of one byte and complex numbers of halves are widened, which changes no NaN, no Inf and
+// no order.
+Tensor comparable(const Tensor& z) {
+  const auto dtype = z.scalar_type();
+  if (dtype == at::kComplexHalf) return z.to(at::kComplexFloat);
+  return at::isFloatingType(dtype) && c10::elementSize(dtype) == 1 ? z.to(at::kFloat) : z;
+}
+
 Tensor any_in_row(const Tensor& mask) {
   return at::any(mask.dim() == 1 ? at::unsqueeze(mask, 1) : mask.dim() == 2 ? mask : at::flatten(mask, 1, -1), 1);
 }
@@ -26,11 +34,12 @@ Tensor detect(const char* op, const Tensor& z, const MaybeTensor& given, int64_t
   check::detection(op, z, given, location, num_slots, policy, dtype);
   auto flags = start(z, given, num_slots, dtype);
   if (!can_be_non_finite(z)) return given ? at::clone(flags, at::MemoryFormat::Contiguous) : flags;
+  const auto values = comparable(z);
   if (nan) {
-    flags = push_where(flags, err::nan, location, err::critical, any_in_row(at::isnan(z)), num_slots, policy);
+    flags = push_where(flags, err::nan, location, err::critical, any_in_row(at::isnan(values)), num_slots, policy);
   }
   if (inf) {
-    flags = push_where(flags, err::inf, location, err::critical, any_in_row(at::isinf(z)), num_slots, policy);
+    flags = push_where(flags, err::inf, location, err::critical, any_in_row(at::isinf(values)), num_slots, policy);
   }
   return flags;
 }
@@ -70,7 +79,7 @@ Tensor flag_oob_indices(const Tensor& ids, int64_t num_embeddings, const MaybeTe
   check::indices(ids, num_embeddings);
   check::detection("flag_oob_indices", ids, given, location, num_slots, policy, dtype);
   auto flags = start(ids, given, num_slots, dtype);
-  auto wide = c10::isIntegralType(ids.scalar_type(), /*includeBool=*/true) ? ids.to(at::kLong) : ids;
+  auto wide = c10::isIntegralType(ids.scalar_type(), /*includeBool=*/true) ? ids.to(at::kLong) : comparable(ids);
   auto outside = at::logical_or(at::lt(wide, 0), at::ge(wide, num_embeddings));
   return push_where(flags, err::out_of_bounds, location, err::error, any_in_row(outside), num_slots, policy);
 }
@@ -106,8 +115,9 @@ Tensor take_err_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   return at::where(over_rows(is_err(flags), z.dim()), z, fill);
 }
 
-Tensor replaced(const Tensor& z, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
+Tensor replaced(const Tensor& data, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
   constexpr double inf = std::numeric_limits<double>::infinity();
+  const auto z = comparable(data);
   Tensor hit;
   auto also = [&](const Tensor& more) { hit = hit.defined() ? at::logical_or(hit, more) : more; };
   if (nan) also(at::isnan(z));

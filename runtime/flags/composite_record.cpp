@@ -32,15 +32,17 @@ Tensor pack(const Tensor& slots, ScalarType carrier) {
 
 Tensor has_bits(const Tensor& slots, int64_t mask) { return at::ne(at::bitwise_and(slots, mask), 0); }
 
+Tensor severity_of(const Tensor& slots) { return at::bitwise_and(slots, SEVERITY_MASK); }
+Tensor location_of(const Tensor& slots) {
+  return at::bitwise_and(at::bitwise_right_shift(slots, LOCATION_SHIFT), 0x3FF);
+}
+
 // Of each row's true columns, only the first.
 Tensor first(const Tensor& columns) { return at::logical_and(columns, at::eq(at::cumsum(columns, 1), 1)); }
 
 // Where in a full record ranked by severity or location the newcomer goes, if it ranks higher: at the first of the weakest.
 Tensor outranked(const Tensor& slots, const Tensor& fresh, const AccumulationConfig& policy) {
-  auto rank = [&](const Tensor& x) {
-    return policy.priority == Priority::severity ? at::bitwise_and(x, SEVERITY_MASK)
-                                                 : at::bitwise_and(at::bitwise_right_shift(x, LOCATION_SHIFT), 0x3FF);
-  };
+  auto rank = [&](const Tensor& x) { return policy.priority == Priority::severity ? severity_of(x) : location_of(x); };
   const bool keep_highest = policy.order == Order::last;
   auto ranks = rank(slots);
   auto weakest = keep_highest ? at::amin(ranks, {1}, true) : at::amax(ranks, {1}, true);
@@ -48,9 +50,15 @@ Tensor outranked(const Tensor& slots, const Tensor& fresh, const AccumulationCon
   return at::logical_and(first(at::eq(ranks, weakest)), stronger);
 }
 
-// Records `fresh` (N, 1) in `slots` (N, num_slots). A fresh slot of code 0 or severity 0 is not recorded.
-Tensor record_slot(const Tensor& slots, const Tensor& fresh, const AccumulationConfig& policy) {
-  auto severity = at::bitwise_and(slots, SEVERITY_MASK);
+struct Recorded {
+  Tensor entries;
+  Tensor
+      dropped;  // (N, 1): the entry that found no room or lost it, else a slot of severity 0; only where it is asked for
+};
+
+// Records `fresh` (N, 1) among the entries `slots`. A fresh slot of code 0 or severity 0 is not recorded.
+Recorded record_entry(const Tensor& slots, const Tensor& fresh, const AccumulationConfig& policy, bool track) {
+  auto severity = severity_of(slots);
   auto live = at::ne(severity, 0);
   auto active = at::logical_and(has_bits(fresh, SEVERITY_MASK), has_bits(fresh, CODE_MASK));
   Tensor replaced;  // where a worse duplicate takes an entry's place
@@ -63,17 +71,58 @@ Tensor record_slot(const Tensor& slots, const Tensor& fresh, const AccumulationC
   }
   if (policy.priority == Priority::chrono && policy.order == Order::last) {
     auto kept = replaced.defined() ? at::where(replaced, fresh, slots) : slots;
-    return at::where(active, at::cat({fresh, at::slice(slots, 1, 0, slots.size(1) - 1)}, 1), kept);
+    auto shifted = at::where(active, at::cat({fresh, at::slice(slots, 1, 0, slots.size(1) - 1)}, 1), kept);
+    return {shifted, track ? at::mul(at::slice(slots, 1, slots.size(1) - 1), active) : Tensor()};
   }
   auto empty = at::logical_not(live);
   auto target = first(empty);
-  if (policy.priority != Priority::chrono) {
+  Tensor dropped;
+  if (track || policy.priority != Priority::chrono) {
     auto full = at::logical_not(at::any(empty, 1, /*keepdim=*/true));
-    target = at::logical_or(target, at::logical_and(full, outranked(slots, fresh, policy)));
+    if (track) dropped = at::mul(fresh, at::logical_and(full, active));
+    if (policy.priority != Priority::chrono) {
+      auto weaker = at::logical_and(full, outranked(slots, fresh, policy));
+      if (track) {
+        auto lost = at::sum(at::mul(slots, weaker), {1}, /*keepdim=*/true, slots.scalar_type());
+        dropped = at::where(at::logical_and(at::any(weaker, 1, /*keepdim=*/true), active), lost, dropped);
+      }
+      target = at::logical_or(target, weaker);
+    }
   }
   target = at::logical_and(target, active);
   if (replaced.defined()) target = at::logical_or(target, replaced);
-  return at::where(target, fresh, slots);
+  return {at::where(target, fresh, slots), dropped};
+}
+
+Tensor is_unknown(const Tensor& slots) { return at::eq(at::bitwise_and(slots, CODE_MASK), CODE_MASK); }
+
+// The overflow record `last` (N, 1) with `more` errors dropped, the worst of this severity; as it is where that is 0.
+Tensor with_dropped(const Tensor& last, const Tensor& more, const Tensor& severity) {
+  auto known = at::ne(severity_of(last), 0);
+  auto before = at::mul(at::masked_fill(location_of(last), at::logical_not(is_unknown(last)), 1), known);
+  auto number = at::clamp_max(at::add(before, more), MAX_DROPPED);
+  auto record =
+      at::bitwise_or(at::bitwise_left_shift(number, LOCATION_SHIFT), at::maximum(severity_of(last), severity));
+  return at::where(at::ne(severity, 0), at::bitwise_or(record, CODE_MASK), last);
+}
+
+// Records `fresh` (N, 1) in `slots` (N, num_slots), whose last one is the overflow record where `policy` asks for it.
+Tensor record_slot(const Tensor& slots, const Tensor& fresh, int64_t policy) {
+  if (!(policy & TRACK_OVERFLOW)) return record_entry(slots, fresh, check::unpack(policy), false).entries;
+  const int64_t last = slots.size(1) - 1;
+  const auto [entries, dropped] = record_entry(at::slice(slots, 1, 0, last), fresh, check::unpack(policy), true);
+  auto severity = severity_of(dropped);
+  return at::cat({entries, with_dropped(at::slice(slots, 1, last), at::ones_like(severity), severity)}, 1);
+}
+
+// What merge makes of the last slot of the other record: dropped errors add up, another entry is one as any.
+Tensor merge_overflow(const Tensor& slots, const Tensor& other, int64_t policy) {
+  const int64_t last = slots.size(1) - 1;
+  auto unknown = is_unknown(other);
+  auto merged = record_slot(slots, at::mul(other, at::logical_not(unknown)), policy);
+  auto dropped = at::mul(other, unknown);
+  auto record = with_dropped(at::slice(merged, 1, last), location_of(dropped), severity_of(dropped));
+  return at::cat({at::slice(merged, 1, 0, last), record}, 1);
 }
 
 // Runs `update` on the first `num_slots` columns; the unused ones of the last word stay as they are.
@@ -87,8 +136,7 @@ Tensor update_slots(const Tensor& flags, int64_t num_slots, Update update) {
 }
 
 Tensor push_fresh(const Tensor& flags, const Tensor& fresh, int64_t num_slots, int64_t policy) {
-  return update_slots(flags, num_slots,
-                      [&](const Tensor& slots) { return record_slot(slots, fresh, check::unpack(policy)); });
+  return update_slots(flags, num_slots, [&](const Tensor& slots) { return record_slot(slots, fresh, policy); });
 }
 
 int64_t packed_slot(int64_t code, int64_t location, int64_t severity) {
@@ -157,10 +205,9 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   check::merge(flags, other, num_slots, policy);
   auto fresh = slots_of(other);
   return update_slots(flags, num_slots, [&](Tensor slots) {
-    for (int64_t i = 0; i < num_slots; ++i) {
-      slots = record_slot(slots, at::slice(fresh, 1, i, i + 1), check::unpack(policy));
-    }
-    return slots;
+    const int64_t entries = policy & TRACK_OVERFLOW ? num_slots - 1 : num_slots;
+    for (int64_t i = 0; i < entries; ++i) slots = record_slot(slots, at::slice(fresh, 1, i, i + 1), policy);
+    return entries < num_slots ? merge_overflow(slots, at::slice(fresh, 1, entries, num_slots), policy) : slots;
   });
 }
 

@@ -101,6 +101,10 @@ void ErrorConfig::validate() const {
     refuse("accumulation.dedupe", std::to_string(static_cast<int>(accumulation.dedupe)),
            "NONE, CODE, LOCATION or UNIQUE");
   }
+  if (track_overflow && num_slots < 2) {
+    refuse("num_slots", std::to_string(num_slots),
+           "2 or more with track_overflow (its last slot counts the errors that were dropped)");
+  }
   if (default_severity < err::warn || default_severity > err::critical) {
     refuse("default_severity", std::to_string(default_severity), "WARN (1), ERROR (2) or CRITICAL (3)");
   }

@@ -33,14 +33,32 @@ void each_error(const Tensor& contiguous, int64_t begin, int64_t end, Visit visi
 int64_t code_of(uint16_t slot) { return slot >> CODE_SHIFT & 0xF; }
 int64_t location_of(uint16_t slot) { return slot >> LOCATION_SHIFT; }
 
-UnpackedError unpacked(uint16_t slot) {
-  const int64_t severity = slot & SEVERITY_MASK;
+// Which entries of a flags tensor are overflow records (layout.h), as far as a configuration can tell.
+class Overflow {
+ public:
+  Overflow(const Tensor& f, const ConfigOptions& options) {
+    const ErrorConfig& config = options.config ? *options.config : get_config();
+    const bool of_this_width = f.size(1) == check::words_for(config.num_slots, f.scalar_type());
+    if (config.track_overflow && of_this_width) slot_ = config.num_slots - 1;
+  }
+  bool is(int64_t index, uint16_t slot) const { return index == slot_ && is_overflow_record(slot); }
+
+ private:
+  int64_t slot_ = -1;
+};
+
+std::string dropped_text(int64_t number, bool at_least) {
+  return (at_least ? "at least " : "") + std::to_string(number) + " dropped";
+}
+
+UnpackedError unpacked(uint16_t slot, bool overflow) {
+  const int64_t severity = slot & SEVERITY_MASK, location = location_of(slot);
   return {severity,
           code_of(slot),
-          location_of(slot),
+          location,
           severity_name(severity),
           code_name(code_of(slot)),
-          ErrorLocation::name(location_of(slot))};
+          overflow ? "(" + dropped_text(location, location == MAX_DROPPED) + ")" : ErrorLocation::name(location)};
 }
 
 int64_t checked_sample(const char* op, const Tensor& f, int64_t sample) {
@@ -58,9 +76,15 @@ struct Counts {
     int64_t location;
     std::vector<std::pair<int64_t, int64_t>> codes;  // code, how often
   };
-  explicit Counts(const Tensor& contiguous) {
+  Counts(const Tensor& contiguous, const ConfigOptions& options) {
+    const Overflow overflow(contiguous, options);
     std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
-    each_error(contiguous, 0, contiguous.size(0), [&](int64_t, int64_t, uint16_t slot) {
+    each_error(contiguous, 0, contiguous.size(0), [&](int64_t, int64_t at, uint16_t slot) {
+      if (overflow.is(at, slot)) {
+        dropped += location_of(slot);
+        more_dropped |= location_of(slot) == MAX_DROPPED;
+        return;
+      }
       int& known = index[static_cast<size_t>(location_of(slot))];
       if (!known) {
         places.push_back({location_of(slot), {}});
@@ -90,41 +114,50 @@ struct Counts {
   }
   std::vector<Place> places;
   int64_t total = 0;
+  int64_t dropped = 0;        // what overflow records count
+  bool more_dropped = false;  // some record counts no further
 };
 
 }  // namespace
 
-std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample) {
+std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigOptions& options) {
   check::flags("unpack", f);
   const int64_t row = checked_sample("unpack", f, sample);
   const auto one = f.narrow(0, row, 1).to(at::kCPU).contiguous();
+  const Overflow overflow(one, options);
   std::vector<UnpackedError> errors;
-  each_error(one, 0, 1, [&](int64_t, int64_t, uint16_t slot) { errors.push_back(unpacked(slot)); });
+  each_error(one, 0, 1, [&](int64_t, int64_t index, uint16_t slot) {
+    errors.push_back(unpacked(slot, overflow.is(index, slot)));
+  });
   return errors;
 }
 
-std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f) {
+std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const ConfigOptions& options) {
   const auto all = on_cpu("unpack_all", f);
+  const Overflow overflow(all, options);
   std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
-  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t, uint16_t slot) {
-    samples[static_cast<size_t>(sample)].push_back(unpacked(slot));
+  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
+    samples[static_cast<size_t>(sample)].push_back(unpacked(slot, overflow.is(index, slot)));
   });
   return samples;
 }
 
-Summary summary(const Tensor& f) {
+Summary summary(const Tensor& f, const ConfigOptions& options) {
+  const Counts counts(on_cpu("summary", f), options);
   Summary result;
-  for (const auto& place : Counts(on_cpu("summary", f)).places) {
+  for (const auto& place : counts.places) {
     auto& codes = result[ErrorLocation::name(place.location)];
     for (const auto& [code, count] : place.codes) codes[code_name(code)] += count;
   }
+  if (counts.dropped) result[DROPPED][code_name(err::unknown)] += counts.dropped;
   return result;
 }
 
-std::string repr(const Tensor& f) {
-  const Counts counts(on_cpu("repr", f));
+std::string repr(const Tensor& f, const ConfigOptions& options) {
+  const Counts counts(on_cpu("repr", f), options);
   const std::string head = "ErrorFlags(" + std::to_string(f.size(0)) + " samples, ";
-  if (!counts.total) return head + "no errors)";
+  const std::string tail = counts.dropped ? "; " + dropped_text(counts.dropped, counts.more_dropped) + ")" : ")";
+  if (!counts.total) return head + "no errors" + tail;
   std::string codes;
   for (const auto& [code, count] : counts.codes()) {
     codes += (codes.empty() ? "" : ", ") + std::to_string(count) + "x" + code_name(code);
@@ -138,11 +171,11 @@ std::string repr(const Tensor& f) {
     where += (shown++ ? ", " : "") + name;
   }
   if (names.size() > shown) where += " +" + std::to_string(names.size() - shown) + " more";
-  return head + std::to_string(counts.total) + " errors: " + codes + " @ " + where + ")";
+  return head + std::to_string(counts.total) + " errors: " + codes + " @ " + where + tail;
 }
 
-std::string pretty_print(const Tensor& f, int64_t sample) {
-  const auto errors = unpack(f, sample);
+std::string pretty_print(const Tensor& f, int64_t sample, const ConfigOptions& options) {
+  const auto errors = unpack(f, sample, options);
   if (errors.empty()) return "[OK] No errors";
   std::string text = "Found " + std::to_string(errors.size()) + " error(s):";
   for (size_t i = 0; i < errors.size(); ++i) {
@@ -153,11 +186,12 @@ std::string pretty_print(const Tensor& f, int64_t sample) {
   return text;
 }
 
-std::vector<TableRow> to_table(const Tensor& f) {
+std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
   const auto all = on_cpu("to_table", f);
+  const Overflow overflow(all, options);
   std::vector<TableRow> table;
   each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
-    table.push_back({sample, index, unpacked(slot)});
+    table.push_back({sample, index, unpacked(slot, overflow.is(index, slot))});
   });
   return table;
 }

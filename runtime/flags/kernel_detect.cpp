@@ -118,7 +118,7 @@ Tensor detect_as(const Tensor& z, const MaybeTensor& flags, int64_t location, in
                  ScalarType dtype, Wanted wanted) {
   const Geometry shape(z, at::isComplexType(z.scalar_type()) ? 2 : 1);
   const Detector<NonFinite<Bits, exponent>> detector{{}, static_cast<const Bits*>(z.data_ptr()), shape};
-  const Recording how(check::unpack(policy));
+  const Recording how(policy);
   const uint16_t nan = pack_slot(err::nan, location, err::critical);
   const uint16_t inf = pack_slot(err::inf, location, err::critical);
   return detected(z, shape, sizeof(Bits), flags, num_slots, dtype, [&](const Rows& rows, int64_t begin, int64_t end) {
@@ -160,7 +160,7 @@ Tensor out_of_bounds_as(const Tensor& ids, Bits limit, const MaybeTensor& flags,
                         int64_t policy, ScalarType dtype) {
   const Geometry shape(ids, 1);
   const Detector<AtLeast<Bits>> detector{{limit}, static_cast<const Bits*>(ids.data_ptr()), shape};
-  const Recording how(check::unpack(policy));
+  const Recording how(policy);
   const uint16_t slot = pack_slot(err::out_of_bounds, location, err::error);
   return detected(ids, shape, sizeof(Bits), flags, num_slots, dtype, [&](const Rows& rows, int64_t begin, int64_t end) {
     detector.run(begin, end, [&](int64_t row) { push_slot(rows[row], num_slots, slot, how); });

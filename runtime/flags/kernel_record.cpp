@@ -89,7 +89,7 @@ Tensor changed_rows(const Tensor& flags, Pick pick, Change change) {
 // What one push makes of empty rows, made once where rows are small: then a block of them is one copy.
 struct EmptyRows {
   EmptyRows(const Rows& rows, uint16_t slot, const Recording& how) : small(rows.width * BLOCK <= MOST_SLOTS) {
-    push_slot(&first_slot, 1, slot, how);
+    push_entry(&first_slot, 1, slot, how);
     if (!small) return;
     const int64_t count = std::min(BLOCK, rows.count);
     std::fill_n(slots, rows.width * count, uint16_t{0});
@@ -137,7 +137,7 @@ Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
 Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
             int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  const Recording how(check::unpack(policy));
+  const Recording how(policy);
   switch (code.scalar_type()) {
     case ScalarType::Long:
       return push_codes<int64_t>(flags, code, location, severity, num_slots, how);
@@ -159,7 +159,7 @@ Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t s
   check::push(flags, code, location, severity, where, num_slots, policy);
   const auto* mask = static_cast<const bool*>(where.data_ptr());
   const int64_t step = where.stride(0);
-  const Recording how(check::unpack(policy));
+  const Recording how(policy);
   const uint16_t slot = pack_slot(code, location, severity);
   return changed_rows(
       flags, [=](int64_t first, int64_t count) { return bits_of_nonzero(mask + first * step, step, count); },
@@ -169,7 +169,7 @@ Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t s
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  const Recording how(check::unpack(policy));
+  const Recording how(policy);
   const uint16_t slot = pack_slot(code, location, severity);
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
@@ -195,12 +195,10 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   check::merge(flags, other, num_slots, policy);
   const auto contiguous = other.contiguous();
   const Rows fresh(contiguous);
-  const Recording how(check::unpack(policy));
+  const Recording how(policy);
   return changed_rows(
       flags, [=](int64_t first, int64_t count) { return bits_of_touched(fresh, first, count); },
-      [=](int64_t row, uint16_t* slots) {
-        each_error_slot(fresh[row], num_slots, [=](int64_t, uint16_t slot) { push_slot(slots, num_slots, slot, how); });
-      });
+      [=](int64_t row, uint16_t* slots) { merge_slots(slots, num_slots, fresh[row], how); });
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {

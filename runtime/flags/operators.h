@@ -3,7 +3,7 @@
 // one signature: `cpu` (hand-written, one pass over the data), `meta` (shapes only), `composite` (plain ATen calls; serves
 // every other device and is the operation's decomposition). What the arguments mean, and which are refused, is in checks.h.
 //
-// `policy` packs the accumulation policy: priority | order << 2 | dedupe << 3 (AccumulationConfig::packed).
+// `policy` packs how errors accumulate: priority | order << 2 | dedupe << 3 | track_overflow << 5 (ErrorConfig::policy).
 #include <ATen/core/Tensor.h>
 #include <c10/util/Optional.h>
 

@@ -75,21 +75,26 @@ inline uint16_t pack_slot(int64_t code, int64_t location, int64_t severity) {
   return static_cast<uint16_t>(severity | code << CODE_SHIFT | location << LOCATION_SHIFT);
 }
 
-/// What a policy asks of one push, decided once for all rows.
+/// What a policy (ErrorConfig::policy) asks of one push, decided once for all rows.
 struct Recording {
-  explicit Recording(const AccumulationConfig& policy)
-      : priority(policy.priority), keep_last(policy.order == Order::last), dedupe(policy.dedupe != Dedupe::none) {
-    if (policy.dedupe != Dedupe::location) mask |= CODE_MASK;
-    if (policy.dedupe != Dedupe::code) mask |= LOCATION_MASK;
+  explicit Recording(int64_t policy)
+      : priority(static_cast<Priority>(policy & 3)),
+        keep_last((policy >> 2 & 1) != 0),
+        track_overflow((policy & TRACK_OVERFLOW) != 0) {
+    const auto same = static_cast<Dedupe>(policy >> 3 & 3);
+    dedupe = same != Dedupe::none;
+    if (same != Dedupe::location) mask |= CODE_MASK;
+    if (same != Dedupe::code) mask |= LOCATION_MASK;
   }
   Priority priority;
   bool keep_last;
-  bool dedupe;
+  bool track_overflow;  // the last slot counts what is dropped (layout.h)
+  bool dedupe = false;
   uint16_t mask = 0;  // what two slots must share to be duplicates
 };
 
-/// Of a full record, replaces the first of the weakest entries if `slot` outranks it.
-inline void push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+/// Of a full record, replaces the first of the weakest entries if `slot` outranks it. Returns which of the two was dropped.
+inline uint16_t push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
   auto key = [&](uint16_t s) {
     const int rank = how.priority == Priority::severity ? s & SEVERITY_MASK : s >> LOCATION_SHIFT;
     return how.keep_last ? rank : -rank;
@@ -98,7 +103,10 @@ inline void push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const Re
   for (int64_t i = 1; i < count; ++i) {
     if (key(slots[i]) < key(slots[weakest])) weakest = i;
   }
-  if (key(slot) > key(slots[weakest])) slots[weakest] = slot;
+  if (key(slot) <= key(slots[weakest])) return slot;
+  const uint16_t dropped = slots[weakest];
+  slots[weakest] = slot;
+  return dropped;
 }
 
 /// The usual case, without branches: all entries are in the first word, which holds a duplicate or an empty slot. Says whether
@@ -127,11 +135,12 @@ inline bool push_into_first_word(uint16_t* slots, int64_t count, uint16_t slot, 
   return true;
 }
 
-/// Records `slot` in a row of `count` slots, in place. A slot of code 0 or severity 0 is not recorded. One walk over the row
-/// finds the first entry that `slot` duplicates, and the first empty slot.
-inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
-  if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return;
-  if (push_into_first_word(slots, count, slot, how)) return;
+/// Records `slot` among `count` entries, in place. A slot of code 0 or severity 0 is not recorded. One walk over the row
+/// finds the first entry that `slot` duplicates, and the first empty slot. Returns the entry that was dropped because the
+/// slots are full, 0 where none was.
+inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+  if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return 0;
+  if (push_into_first_word(slots, count, slot, how)) return 0;
   const uint64_t compared = EACH_SLOT * how.mask;
   const uint64_t wanted = EACH_SLOT * static_cast<uint16_t>(slot & how.mask);
   int64_t empty = -1, known = -1;
@@ -149,14 +158,48 @@ inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recor
   });
   if (known >= 0) {
     if ((slot & SEVERITY_MASK) > (slots[known] & SEVERITY_MASK)) slots[known] = slot;
-  } else if (how.priority == Priority::chrono && how.keep_last) {
+    return 0;
+  }
+  if (how.priority == Priority::chrono && how.keep_last) {
+    const uint16_t last = slots[count - 1];
     std::memmove(slots + 1, slots, static_cast<size_t>(count - 1) * sizeof(uint16_t));
     slots[0] = slot;
-  } else if (empty >= 0 && empty < count) {  // past the end lie the unused slots of the last word
-    slots[empty] = slot;
-  } else if (how.priority != Priority::chrono) {
-    push_by_rank(slots, count, slot, how);
+    return last & SEVERITY_MASK ? last : 0;
   }
+  if (empty >= 0 && empty < count) {  // past the end lie the unused slots of the last word
+    slots[empty] = slot;
+    return 0;
+  }
+  return how.priority == Priority::chrono ? slot : push_by_rank(slots, count, slot, how);
+}
+
+inline bool is_overflow_record(uint16_t slot) { return (slot & CODE_MASK) == CODE_MASK && (slot & SEVERITY_MASK); }
+
+/// Adds to the overflow record `last`: so many more were dropped, the worst of this severity.
+inline void add_dropped(uint16_t& last, int64_t more, int64_t severity) {
+  const int64_t known = last & SEVERITY_MASK;
+  if (known) more += is_overflow_record(last) ? last >> LOCATION_SHIFT : 1;
+  last = pack_slot(err::unknown, more < MAX_DROPPED ? more : MAX_DROPPED, known > severity ? known : severity);
+}
+
+/// Records `slot` in a row of `count` slots, in place; the last of them is the overflow record where the policy asks for it.
+inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+  if (!how.track_overflow) {
+    push_entry(slots, count, slot, how);
+  } else if (const uint16_t dropped = push_entry(slots, count - 1, slot, how)) {
+    add_dropped(slots[count - 1], 1, dropped & SEVERITY_MASK);
+  }
+}
+
+/// Records the errors of another row of `count` slots, slot 0 first.
+inline void merge_slots(uint16_t* slots, int64_t count, const uint16_t* others, const Recording& how) {
+  each_error_slot(others, count, [&](int64_t i, uint16_t slot) {
+    if (how.track_overflow && i == count - 1 && is_overflow_record(slot)) {
+      add_dropped(slots[i], slot >> LOCATION_SHIFT, slot & SEVERITY_MASK);
+    } else {
+      push_slot(slots, count, slot, how);
+    }
+  });
 }
 
 }  // namespace triage::flags

@@ -114,7 +114,17 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(std::string source) co
     // Names first: made-up inputs for the wrong number of inputs would only give a worse message.
     check_contract(live, *next);
     const std::vector<at::Tensor> values = param_tensors(next->signature, params);
-    for (const auto& shape : live.compiled.shapes_in_use()) next->compiled.prepare(shape, values);
+    std::vector<std::vector<capture::InputShape>> shapes = live.compiled.shapes_in_use();
+    for (auto& shape : live.trial.kinds()) shapes.push_back(std::move(shape));
+    for (const auto& shape : shapes) {
+      const auto refused = next->compiled.prepare(shape, values);
+      if (!refused) continue;
+      next->trial.add(shape);
+      runtime_->logger().warn(
+          "policy '{}': the new source is not captured ahead, for it cannot run on made-up inputs: {}. Its first call "
+          "captures it; should that fail, version {} answers and stays live",
+          name_, *refused, live.number);
+    }
     check_contract(live, *next);
   });
   return next;
@@ -134,8 +144,13 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
     }
   }
   if (!dropped->versions.empty()) runtime_->janitor().retire(epochs_, dropped);
+  if (!version->trial.on()) keep_source(*version);  // else it is not known yet to be good
+}
+
+/// For a restart that finds the file broken.
+void PolicyCore::keep_source(const PolicyVersion& version) const {
   if (file_.empty()) return;
-  const std::string failure = runtime_->last_good().keep(file_, version->source);
+  const std::string failure = runtime_->last_good().keep(file_, version.source);
   if (!failure.empty()) runtime_->logger().warn("policy '{}': cannot keep the last good source: {}", name_, failure);
 }
 
@@ -149,6 +164,11 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version) {
     if (!next->last_good && previous && previous->last_good && previous->last_good->number < version->number)
       next->last_good = previous->last_good;
     if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params_);
+  }
+  if (version->trial.on() && previous) {
+    const bool stays = previous->version == version || previous->version->trial.on();
+    next->before = stays ? previous->before : previous->version;
+    if (next->before) next->before_params = param_tensors(next->before->signature, params_);
   }
   if (!previous || previous->version != version) version->since = Clock::now();
   auto retired = std::make_shared<Retired>();

@@ -96,6 +96,8 @@ class PolicyCore {
     std::shared_ptr<PolicyVersion>
         last_good;  // where on_error asks for it: the latest earlier one that has run; may be null
     std::vector<at::Tensor> last_good_params;
+    std::shared_ptr<PolicyVersion> before;  // while `version` is on trial: what answers where it fails; may be null
+    std::vector<at::Tensor> before_params;
   };
   struct Retired {
     std::unique_ptr<const Live> live;
@@ -107,12 +109,16 @@ class PolicyCore {
                           std::vector<at::Tensor>& outputs);
   void recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                std::vector<at::Tensor>& outputs);
+  void pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) const;
+  bool take_back(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                 std::vector<at::Tensor>& outputs, const std::exception& error);
   void report_failure(PolicyVersion& version, const std::exception& error) const;
 
   FileChange take_up(std::string source, bool retry);
   std::shared_ptr<PolicyVersion> make_successor(std::string source) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
   void publish(const std::shared_ptr<PolicyVersion>& version);  // with mutex_ held
+  void keep_source(const PolicyVersion& version) const;
   std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& before) const;
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
   bool note_failure(const std::string& message, const Source& source);

@@ -53,9 +53,11 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   std::vector<at::Tensor> outputs;
   try {
     run_version(*live.version, inputs, live.params, options, outputs);
+    if (live.version->trial.on()) pass_trial(live, inputs);
   } catch (const InputError&) {
     throw;
   } catch (const std::exception& error) {
+    if (live.version->trial.on() && take_back(live, inputs, options, outputs, error)) return outputs;
     report_failure(*live.version, error);
     if (runtime_->options().on_error == OnError::raise) throw;
     recover(live, inputs, options, outputs);
@@ -69,6 +71,7 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs) {
   check_inputs(*live.version, inputs, {});
   std::vector<at::Tensor> outputs;
   run_version(*live.version, inputs, live.params, {}, outputs);
+  if (live.version->trial.on()) pass_trial(live, inputs);
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
   live.version->compiled.finish_compiling(all);
@@ -94,6 +97,40 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
                       {version.path, 0});
   }
   if (!version.has_run.load(std::memory_order_relaxed)) version.has_run.store(true, std::memory_order_relaxed);
+}
+
+/// A version on trial has answered. Only now is it known what it gives: throws LoadError where that breaks the contract.
+void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) const {
+  if (!live.version->trial.covers(inputs)) return;
+  if (live.before) check_contract(*live.before, *live.version);
+  if (live.version->trial.pass(inputs)) keep_source(*live.version);
+}
+
+/// A version on trial has failed. Where the one before it can answer, it does, and is live again; else the inputs are at
+/// fault, and false is returned.
+bool PolicyCore::take_back(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                           std::vector<at::Tensor>& outputs, const std::exception& error) {
+  if (!live.before || !live.version->trial.covers(inputs)) return false;
+  outputs.clear();
+  RunOptions earlier = options;
+  earlier.params = those_of(*live.before, options.params);
+  try {
+    run_version(*live.before, inputs, live.before_params, earlier, outputs);
+  } catch (const std::exception&) {
+    outputs.clear();
+    return false;
+  }
+  report_failure(*live.version, error);
+  {
+    const std::lock_guard lock(mutex_);
+    if (live_.load(std::memory_order_relaxed)->version != live.version || pinned_) return true;
+    publish(live.before);
+  }
+  const auto* known = dynamic_cast<const Error*>(&error);
+  note_failure(error.what(), known && !known->source().file.empty() ? known->source() : Source{path_, 0});
+  runtime_->logger().error("policy '{}': version {} failed its first call, version {} is live again: {}", name_,
+                           live.version->number, live.before->number, error.what());
+  return true;
 }
 
 /// Called while the policy's error is being handled; throws that error again where the chosen way does not lead on.

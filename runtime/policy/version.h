@@ -1,5 +1,6 @@
 #pragma once
 #include "runtime/capture/compiled.h"
+#include "runtime/policy/trial.h"
 
 #include <triage/front_end.h>
 #include <triage/runtime.h>
@@ -28,6 +29,7 @@ class PolicyVersion {
   const Signature signature;  // as the script stated it at load
   capture::Compiled compiled;
   std::atomic<bool> has_run{false};  // answered a call without failing
+  Trial trial;
   std::atomic<uint64_t> failures{0};
 
   /// The signature with outputs named `out0`, ... where the script gave no names but has shown how many there are.

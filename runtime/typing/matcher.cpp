@@ -33,6 +33,28 @@ bool is_carrier(at::ScalarType dtype) {
   return dtype == at::kLong || dtype == at::kInt || dtype == at::kDouble || dtype == at::kFloat;
 }
 
+bool fits_dtype(const TensorSpec& spec, at::ScalarType dtype) {
+  if (spec.flags) return is_carrier(dtype);
+  switch (spec.kind) {
+    case DTypeKind::floating:
+      return at::isFloatingType(dtype);
+    case DTypeKind::integer:
+      return at::isIntegralType(dtype, /*includeBool=*/false);
+    case DTypeKind::any:
+      return true;
+    case DTypeKind::exact:
+      break;
+  }
+  return dtype == spec.dtype;
+}
+
+std::string expected_dtype(const TensorSpec& spec) {
+  if (spec.flags) return "int64, int32, float64 or float32";
+  if (spec.kind == DTypeKind::floating) return "a floating dtype";
+  if (spec.kind == DTypeKind::integer) return "an integer dtype";
+  return graph::dtype_name(spec.dtype);
+}
+
 }  // namespace
 
 struct TensorMatcher::Site {
@@ -84,10 +106,8 @@ void TensorMatcher::check(const at::Tensor& tensor, const TensorSpec& spec, cons
 
 std::optional<ValidationFailure> TensorMatcher::match_dtype(const Site& site) const {
   const at::ScalarType dtype = site.tensor.scalar_type();
-  if (site.spec.flags ? is_carrier(dtype) : dtype == site.spec.dtype) return std::nullopt;
-  const std::string expected =
-      site.spec.flags ? "int64, int32, float64 or float32" : graph::dtype_name(site.spec.dtype);
-  return failure(site, ValidationKind::dtype, expected, graph::dtype_name(dtype), "dtype");
+  if (fits_dtype(site.spec, dtype)) return std::nullopt;
+  return failure(site, ValidationKind::dtype, expected_dtype(site.spec), graph::dtype_name(dtype), "dtype");
 }
 
 /// Flags are (N, num_words), whatever names the declaration gives the two.

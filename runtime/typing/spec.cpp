@@ -54,11 +54,29 @@ void TensorSpec::validate() const {
   if (rests > 1) throw InputError(text() + ": `\"...\"` may stand once; it is not clear which dimensions each takes");
 }
 
+namespace {
+
+std::string dtype_text(const TensorSpec& spec) {
+  if (spec.flags) return "error_t";
+  switch (spec.kind) {
+    case DTypeKind::floating:
+      return "floating_t";
+    case DTypeKind::integer:
+      return "integer_t";
+    case DTypeKind::any:
+      return "any_t";
+    case DTypeKind::exact:
+      break;
+  }
+  return graph::dtype_name(spec.dtype) + "_t";
+}
+
+}  // namespace
+
 std::string TensorSpec::text() const {
   std::vector<std::string> shown;
   for (const Dim& dim : dims) shown.push_back(dim.text());
-  std::string text =
-      fmt::format("Tensor({}, {{{}}}", flags ? "error_t" : graph::dtype_name(dtype) + "_t", fmt::join(shown, ", "));
+  std::string text = fmt::format("Tensor({}, {{{}}}", dtype_text(*this), fmt::join(shown, ", "));
   if (device || requires_grad) text += device ? ", \"" + device->str() + '"' : ", nil";
   if (requires_grad) text += *requires_grad ? ", true" : ", false";
   return text + ")";

@@ -10,7 +10,8 @@ local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
 
 return policy {
   name = "clamp",
-  inputs = {"z"},   -- (N, ...)
+  inputs = {"z"},
+  signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
   params = {low = -10.0, high = 10.0},
   fullgraph = true,
@@ -28,6 +29,15 @@ return policy {
         return z:equal(torch.tensor({{1.0, -10.0}, {10.0, 2.0}, {0.0, 0.0}, {10.0, -10.0}}))
           and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({true, true, false, false}))
           and err.has_nan(f):equal(torch.tensor({false, false, true, false}))
+      end,
+    },
+    {
+      name = "other limits",
+      params = {low = -1.5, high = 0.5},
+      args = function() return torch.tensor({{1.0, -11.0}, {0.5, -1.5}, {NaN, 3.0}}) end,
+      check = function(z, f)
+        return z:equal(torch.tensor({{0.5, -1.5}, {0.5, -1.5}, {0.0, 0.0}}))
+          and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({true, false, false}))
       end,
     },
   },

@@ -7,7 +7,8 @@ local NaN <const> = 0 / 0
 
 return policy {
   name = "constant_output",
-  inputs = {"z"},   -- (N, ...), more than one value a sample
+  inputs = {"z"},
+  signature = {z = Tensor(floating_t, {"N", "values", "..."})},
   outputs = {"z", "f"},
   params = {tolerance = 0.0},   -- the largest minus the smallest value may be this much
   fullgraph = true,
@@ -26,6 +27,15 @@ return policy {
       check = function(z, f)
         return err.get_first_code(f):equal(
           torch.tensor({err.ZERO_OUTPUT, err.CONSTANT_OUTPUT, err.OK, err.NAN}, {dtype = torch.int32}))
+      end,
+    },
+    {
+      name = "what varies within the tolerance is constant",
+      params = {tolerance = 0.5},
+      args = function() return torch.tensor({{1.0, 1.5}, {1.0, 1.75}, {0.0, 0.0}}) end,
+      check = function(_, f)
+        return err.get_first_code(f):equal(
+          torch.tensor({err.CONSTANT_OUTPUT, err.OK, err.ZERO_OUTPUT}, {dtype = torch.int32}))
       end,
     },
   },

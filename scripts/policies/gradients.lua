@@ -8,7 +8,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "gradients",
-  inputs = {"g"},   -- (N, ...): row i is the gradient of sample i
+  inputs = {"g"},   -- row i is the gradient of sample i
+  signature = {g = Tensor(floating_t, {"N", "..."})},
   outputs = {"g", "f"},
   params = {max_norm = 1.0},
   fullgraph = true,
@@ -36,6 +37,15 @@ return policy {
       name = "of any shape",
       args = function() return torch.full({2, 2, 3}, 10.0) end,
       check = function(g) return (g:pow(2):sum({1, 2}) - 1):abs():lt(1e-5):all() end,
+    },
+    {
+      name = "longer ones are fine where they may be longer",
+      params = {max_norm = 5.0},
+      args = function() return torch.tensor({{3.0, 4.0}, {6.0, 8.0}}) end,
+      check = function(g, f)
+        return (g - torch.tensor({{3.0, 4.0}, {3.0, 4.0}})):abs():lt(1e-5):all()
+          and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({false, true}))
+      end,
     },
   },
 }

@@ -7,7 +7,8 @@ local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
 
 return policy {
   name = "index_range",
-  inputs = {"ids"},   -- (N, ...) of integers
+  inputs = {"ids"},
+  signature = {ids = Tensor(integer_t, {"N", "..."})},
   outputs = {"ids", "f"},
   params = {size = 50000, padding = 0},   -- rows of the embedding; the index that stands for nothing
   fullgraph = true,
@@ -26,6 +27,15 @@ return policy {
         return ids:equal(torch.tensor({{1, 49999}, {0, 7}, {3, 0}, {0, 0}}))
           and err.has_code(f, err.NEGATIVE_IDX):equal(torch.tensor({false, true, false, true}))
           and err.has_code(f, err.OUT_OF_BOUNDS):equal(torch.tensor({false, false, true, true}))
+      end,
+    },
+    {
+      name = "a smaller table, another padding",
+      params = {size = 4, padding = 3},
+      args = function() return torch.tensor({{3, 1}, {4, 0}, {-1, 2}}) end,
+      check = function(ids, f)
+        return ids:equal(torch.tensor({{3, 1}, {3, 0}, {3, 2}}))
+          and err.is_err(f):equal(torch.tensor({false, true, true}))
       end,
     },
   },

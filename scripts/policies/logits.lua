@@ -8,7 +8,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "logits",
-  inputs = {"z"},   -- (N, ...)
+  inputs = {"z"},
+  signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
   params = {limit = 1e4},   -- of the size of a logit; float16 reaches 65504
   fullgraph = true,
@@ -26,6 +27,14 @@ return policy {
       check = function(z, f)
         return z:equal(torch.tensor({{1.0, -2.0}, {0.0, 0.0}, {1e4, -1e4}, {2e5, 1.0}}))
           and err.has_fallback(f):equal(torch.tensor({false, true, true, false}))
+      end,
+    },
+    {
+      name = "another limit",
+      params = {limit = 20.0},
+      args = function() return torch.tensor({{Inf, 50.0}, {50.0, 1.0}}) end,
+      check = function(z, f)
+        return z:equal(torch.tensor({{20.0, 20.0}, {50.0, 1.0}})) and err.is_err(f):equal(torch.tensor({true, false}))
       end,
     },
   },

@@ -8,7 +8,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "masked_attention",
-  inputs = {"scores"},   -- (N, ..., queries, keys)
+  inputs = {"scores"},
+  signature = {scores = Tensor(floating_t, {"N", "...", "queries", "keys"})},
   outputs = {"weights", "f"},
   fullgraph = true,
   run = function(scores)

@@ -8,7 +8,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "probabilities",
-  inputs = {"z"},   -- (N, C)
+  inputs = {"z"},
+  signature = {z = Tensor(floating_t, {"N", "C"})},
   outputs = {"z", "f"},
   params = {tolerance = 1e-3},   -- by which a sum may miss 1
   fullgraph = true,
@@ -34,6 +35,14 @@ return policy {
         return z:equal(torch.tensor({{0.25, 0.75}, {0.25, 0.75}, even, even, even, even}))
           and err.has_fallback(f):equal(torch.tensor({false, false, true, true, true, true}))
           and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({false, true, false, false, false, false}))
+      end,
+    },
+    {
+      name = "a sum may miss 1 by the tolerance",
+      params = {tolerance = 0.25},
+      args = function() return torch.tensor({{0.5, 0.625}, {1.0, 3.0}}) end,
+      check = function(z, f)
+        return z:equal(torch.tensor({{0.5, 0.625}, {0.25, 0.75}})) and err.is_err(f):equal(torch.tensor({false, true}))
       end,
     },
   },

@@ -8,7 +8,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "repair_last_good",
-  inputs = {"z", "last"},   -- both (N, ...), of one shape and dtype
+  inputs = {"z", "last"},   -- of one shape and dtype
+  signature = {z = Tensor(floating_t, {"N", "..."}), last = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
   fullgraph = true,
   run = function(z, last)

@@ -8,7 +8,8 @@ local none <const> = 1 << 31   -- behind every step
 
 return policy {
   name = "repair_neighbour",
-  inputs = {"z"},   -- (N, T, D): T steps of D features; a step with one bad feature is bad
+  inputs = {"z"},   -- T steps of D features; a step with one bad feature is bad
+  signature = {z = Tensor(floating_t, {"N", "T", "D"})},
   outputs = {"z", "f"},
   fullgraph = true,
   run = function(z)

@@ -7,7 +7,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "repair_zero",
-  inputs = {"z"},   -- (N, ...)
+  inputs = {"z"},
+  signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
   fullgraph = true,
   run = function(z)

@@ -7,7 +7,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "saturation",
-  inputs = {"z"},   -- (N, ...)
+  inputs = {"z"},
+  signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
   params = {limit = 0.99, share = 0.5},   -- values of at least `limit` in size; more than this share is too many
   fullgraph = true,
@@ -29,6 +30,12 @@ return policy {
           and err.has_nan(f):equal(torch.tensor({false, false, true, false}))
           and z[0]:equal(torch.tensor({1.0, -1.0, 0.999, 0.1}))
       end,
+    },
+    {
+      name = "another limit and share",
+      params = {limit = 2.0, share = 0.25},
+      args = function() return torch.tensor({{1.0, 1.0, 1.0, 1.0}, {2.0, -2.0, 0.0, 0.0}, {2.0, 0.0, 0.0, 0.0}}) end,
+      check = function(_, f) return err.has_code(f, err.SATURATED):equal(torch.tensor({false, true, false})) end,
     },
   },
 }

@@ -8,7 +8,8 @@ local given   -- the losses of a test
 
 return policy {
   name = "training_loss",
-  inputs = {"losses"},   -- (N,), as a loss function with reduction "none" gives them
+  inputs = {"losses"},   -- as a loss function with reduction "none" gives them
+  signature = {losses = Tensor(floating_t, {"N"})},
   outputs = {"loss", "f"},
   fullgraph = true,
   run = function(losses)

@@ -7,7 +7,8 @@ local NaN <const>, Inf <const> = 0 / 0, math.huge
 
 return policy {
   name = "zscore_clip",
-  inputs = {"z"},   -- (N, D): each sample's D features are compared with each other
+  inputs = {"z"},   -- each sample's D features are compared with each other
+  signature = {z = Tensor(floating_t, {"N", "D"})},
   outputs = {"z", "f"},
   params = {deviations = 3.0},
   fullgraph = true,
@@ -40,6 +41,15 @@ return policy {
       name = "without a spike nothing changes",
       args = function() return torch.arange(12.0):reshape({2, 6}) end,
       check = function(z, f) return z:equal(torch.arange(12.0):reshape({2, 6})) and not has_err(f) end,
+    },
+    {
+      name = "nearer limits",
+      params = {deviations = 1.0},
+      args = function() return torch.tensor({{-1.0, 1.0, -1.0, 1.0}, {0.0, 0.0, 0.0, 8.0}}) end,   -- means 0 and 2
+      check = function(z, f)
+        return (z[{1, 3}] - (2 + math.sqrt(12))):abs():lt(1e-5) and z[0]:equal(torch.tensor({-1.0, 1.0, -1.0, 1.0}))
+          and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({false, true}))
+      end,
     },
   },
 }

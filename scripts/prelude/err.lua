@@ -19,7 +19,7 @@ local is_err = core.op("triage::is_err", "")
 local select_rows = core.op("triage::select", "")
 local logical_not = core.op("aten::logical_not", "")
 local zeros = core.op("aten::zeros", "")
-local masked_fill = core.op("aten::masked_fill", "Scalar")
+local zeros_like = core.op("aten::zeros_like", "")
 local index = core.op("aten::index", "Tensor")
 local full_like = core.op("aten::full_like", "")
 local expand_as = core.op("aten::expand_as", "")
@@ -85,7 +85,8 @@ local function push_as(operation)
     local id = core.location(location, operation)
     if core.is_tensor(code) then
       if where ~= nil then
-        code = masked_fill(code, logical_not(where), 0)
+        core.check_mask(operation, "where", where, flags)
+        code = select_rows(where, code, zeros_like(code))   -- checks, on every batch, that both are of one
       end
       return push_codes(flags, code, id, severity, slots, policy)
     end
@@ -171,25 +172,31 @@ end
 
 -- Filters that change the batch: how many rows come out depends on values
 
-local function rows(operation, value, mask)
+local function rows(operation, flags, value, mask)
   core.dynamic_shape(operation)
-  return index(arguments.tensor(operation, "z", value), {mask})
+  core.check_data(operation, arguments.tensor(operation, "z", value), flags)
+  return index(value, {mask})
 end
 
-function err.get_ok(flags) return rows("err.get_ok", flags, is_ok(arguments.tensor("err.get_ok", "f", flags))) end
+local function rows_where(operation, asked)
+  return function(flags, z)
+    return rows(operation, flags, z, asked(arguments.tensor(operation, "f", flags)))
+  end
+end
 
-function err.get_err(flags) return rows("err.get_err", flags, is_err(arguments.tensor("err.get_err", "f", flags))) end
+err.take_ok = rows_where("err.take_ok", is_ok)
+err.take_err = rows_where("err.take_err", is_err)
 
-function err.take_ok(flags, z) return rows("err.take_ok", z, is_ok(arguments.tensor("err.take_ok", "f", flags))) end
-
-function err.take_err(flags, z) return rows("err.take_err", z, is_err(arguments.tensor("err.take_err", "f", flags))) end
+local get_ok, get_err = rows_where("err.get_ok", is_ok), rows_where("err.get_err", is_err)
+function err.get_ok(flags) return get_ok(flags, flags) end
+function err.get_err(flags) return get_err(flags, flags) end
 
 err.Ok = err.take_ok
 err.Err = err.take_err
 
 function err.partition(flags, z)
   arguments.tensor("err.partition", "f", flags)
-  return rows("err.partition", z, is_ok(flags)), rows("err.partition", z, is_err(flags))
+  return rows("err.partition", flags, z, is_ok(flags)), rows("err.partition", flags, z, is_err(flags))
 end
 
 function err.partition_many(flags, ...)
@@ -198,7 +205,7 @@ function err.partition_many(flags, ...)
   local ok, bad = core.mark_born({}), core.mark_born({})
   for i = 1, select("#", ...) do
     local z = select(i, ...)
-    ok[i], bad[i] = rows("err.partition_many", z, ok_mask), rows("err.partition_many", z, err_mask)
+    ok[i], bad[i] = rows("err.partition_many", flags, z, ok_mask), rows("err.partition_many", flags, z, err_mask)
   end
   return ok, bad
 end
@@ -292,7 +299,8 @@ local function ensure(operation, flags, mask, code, location, options)
 end
 
 function err.ensure_mask(flags, mask, code, location, options)
-  arguments.tensor("err.ensure_mask", "m", mask)
+  arguments.tensor("err.ensure_mask", "f", flags)
+  core.check_mask("err.ensure_mask", "m", arguments.tensor("err.ensure_mask", "m", mask), flags)
   return ensure("err.ensure_mask", flags, mask, code, location, options)
 end
 

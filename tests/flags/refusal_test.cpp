@@ -53,7 +53,7 @@ TEST_CASE("T05: codes, locations, severities and policies out of range are refus
   refused("push.scalar", {f, 1, -1, 1, 16, 24}, {"location id"});
   refused("push.scalar", {f, 1, 1, 4, 16, 24}, {"severity", "got 4"});
   refused("push.scalar", {f, 1, 1, 1, 16, 3}, {"policy", "got 3"});
-  refused("push.scalar", {f, 1, 1, 1, 16, 32}, {"policy"});
+  refused("push.scalar", {f, 1, 1, 1, 16, 64}, {"policy"});
   refused("push.scalar", {f, 1, 1, 1, 16, -1}, {"policy"});
   refused("has_domain", {f, 4}, {"domain", "got 4"});
   refused("get_slot", {f, 16}, {"slots 0..15", "got 16"});

@@ -94,6 +94,55 @@ TEST_CASE("the policies of the library name inputs and outputs, and ask for one 
   }
 }
 
+TEST_CASE("T21: the policies of the library declare their inputs: another dtype or number of dimensions is refused") {
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    Runtime runtime;
+    const Policy policy = runtime.load(path);
+    ScriptOptions options;
+    options.path = path.string();
+    LuaScript script(read(path), options);
+    const std::vector<at::Tensor> fine = script.test_arguments(0);
+    const auto& types = script.signature().input_types;
+    REQUIRE(types.size() == fine.size());
+    for (size_t i = 0; i < fine.size(); ++i) {
+      REQUIRE(types[i]);
+      CHECK(types[i]->kind != DTypeKind::exact);  // no dtype of its kind is shut out
+      const auto with = [&](const at::Tensor& input) {
+        auto inputs = fine;
+        inputs[i] = input;
+        return policy.run(inputs);
+      };
+      const bool floating = types[i]->kind == DTypeKind::floating;
+      CHECK_THROWS_AS(with(fine[i].to(floating ? at::kLong : at::kFloat)), DTypeMismatchError);
+      CHECK_THROWS_AS(with(fine[i].to(at::kBool)), DTypeMismatchError);
+      CHECK_THROWS_AS(with(at::ones({}, fine[i].options())), DimensionMismatchError);
+      const auto& dims = types[i]->dims;
+      const bool any_rank =
+          std::any_of(dims.begin(), dims.end(), [](const Dim& d) { return d.kind == Dim::Kind::rest; });
+      if (!any_rank) CHECK_THROWS_AS(with(fine[i].unsqueeze(-1)), DimensionMismatchError);
+      if (fine.size() > 1) CHECK_THROWS_AS(with(fine[i].slice(0, 1)), DimensionMismatchError);
+      with(fine[i].to(floating ? at::kDouble : at::kInt));
+    }
+  }
+}
+
+TEST_CASE("each param of the policies of the library is off its default in some test") {
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    ScriptOptions options;
+    options.path = path.string();
+    LuaScript script(read(path), options);
+    const auto& params = script.signature().params;
+    for (size_t i = 0; i < params.size(); ++i) {
+      bool varied = false;
+      for (size_t test = 0; test < script.test_count(); ++test)
+        varied |= script.test_params(test)[i].item().toDouble() != params[i].value.toScalar().toDouble();
+      CHECK_MESSAGE(varied, params[i].name << " is never anything else than its default");
+    }
+  }
+}
+
 TEST_CASE(
     "where a policy of the library says that each sample stands on its own, a bad one changes no bit of another") {
   int claims = 0;

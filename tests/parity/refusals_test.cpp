@@ -28,7 +28,56 @@ std::vector<Refusal> refusals() {
   const std::string repair = "return function(z, f) return fix(z, f, 3) end";
   const std::string select =
       "return function(m, z) return IF(m, function() return z end):ELSE(function() return z * 2 end) end";
+  const std::string masked_codes = "return function(f, c, m) return err.push(f, c, 3, {where = m}) end";
+  const std::string merge = "return function(f, g) return err.merge(f, g) end";
+  const std::string ensure = "return function(f, m) return err.ensure_mask(f, m, err.NAN, 3) end";
+  const std::string guard =
+      "return function(f, z) return err.guard(f, z, function(x) return ~x:isnan():any(-1) end, err.NAN, 3) end";
+  const std::string keep = "return function(f, z) return err.take_ok_p(f, z) end";
+  const std::string map = "return function(f, z) return err.map_ok(f, z, function(x) return x * 2 end) end";
+  const std::string chain =
+      "return function(f, z, g) local y, h = err.bind(f, z, function(x) return x * 2, g end) return y, h end";
+  const std::string recover = "return function(f, z, y) return err.recover_with_fallback(f, z, y, 3) end";
+  const std::string detect = "return function(z, f) return flag_nan_and_inf(z, 3, f) end";
+  const std::string ask = "return function(f) return err.is_err(f), err.count_errors(f), err.get_slot(f, 15) end";
+  const std::string fresh = "return function(z) return err.new(z) end";
+  const std::string clear = "return function(f) return err.clear(f, err.NAN) end";
+  const auto meta = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options().device(at::kMeta)); };
   return {
+      {"codes under a mask of another batch", masked_codes, 2, m.slice(0, 1), "[5]"},
+      {"codes under a mask of one sample", masked_codes, 2, m.slice(0, 0, 1), "sample"},
+      {"codes under numbers", masked_codes, 2, m.to(at::kFloat), "bool"},
+      {"codes under a mask on another device", masked_codes, 2, meta(m), "device"},
+      {"codes over elements", codes, 1, input("i", n, false), "(6,)"},
+      {"codes without a batch", codes, 1, at::ones({}, at::kLong), "(6,)"},
+      {"codes that are bools", codes, 1, m, "integer dtype"},
+      {"merge with another width", merge, 1, f.slice(1, 0, 3), "one carrier and width"},
+      {"merge with another carrier", merge, 1, f.view(at::kDouble), "one carrier and width"},
+      {"merge with another batch", merge, 1, input("g", n - 1, false), "5 samples"},
+      {"merge with another device", merge, 1, meta(f), "on meta"},
+      {"merge with no flags", merge, 1, f.to(at::kHalf), "int64, int32, float32 or float64"},
+      {"ensure_mask of another batch", ensure, 1, m.slice(0, 1), "(6,)"},
+      {"ensure_mask of numbers", ensure, 1, m.to(at::kFloat), "bool mask"},
+      {"ensure_mask over elements", ensure, 1, z.isnan(), "(6,)"},
+      {"guard of another batch", guard, 1, input("z", n + 1, false), "(6,)"},
+      {"take_ok_p of another batch", keep, 1, input("z", n - 1, false), "5 samples"},
+      {"take_ok_p without a batch", keep, 1, at::zeros({}), "0-dim"},
+      {"take_ok_p on another device", keep, 1, meta(z), "on meta"},
+      {"take_ok_p by no flags", keep, 0, f.select(1, 0), "(N, num_words)"},
+      {"map_ok of another batch", map, 1, input("z", n + 3, false), "9"},
+      {"bind with flags of another batch", chain, 2, input("g", n + 1, false), "7 samples"},
+      {"bind with flags of another width", chain, 2, f.slice(1, 0, 2), "one carrier and width"},
+      {"a fallback that does not broadcast", recover, 2, at::ones({3}), "does not broadcast"},
+      {"a fallback of more samples", recover, 2, input("y", n + 1, false), "does not broadcast"},
+      {"a fallback on another device", recover, 2, meta(z), "on meta"},
+      {"detection beside flags of another batch", detect, 1, input("f", n + 1, false), "7"},
+      {"detection beside flags of another width", detect, 1, f.slice(1, 0, 1), "16 slots"},
+      {"detection in data without a batch", detect, 0, at::zeros({}), "0-dim"},
+      {"questions to one record", ask, 0, f.select(0, 0), "(N, num_words)"},
+      {"questions to no words", ask, 0, f.slice(1, 0, 0), "(N, num_words)"},
+      {"a slot that is not there", ask, 0, f.slice(1, 0, 2), "slots 0..7"},
+      {"clear in data", clear, 0, input("h", n, false), "int64, int32, float32 or float64"},
+      {"flags for data without a batch", fresh, 0, at::zeros({}), "0-dim"},
       {"flags of another width", push, 0, f.slice(1, 0, 3), "16 slots"},
       {"flags of another dtype", push, 0, f.to(at::kHalf), "int64, int32, float32 or float64"},
       {"flags of another rank", push, 0, f.select(1, 0), "(N, num_words)"},
@@ -56,9 +105,93 @@ std::string message_of(const std::function<void()>& call) {
   }
 }
 
+// A program that no batch can make right, with part of its error.
+struct Mistake {
+  std::string source;
+  std::string says;
+};
+
+const Mistake mistakes[] = {
+    {"return function(f) return err.push(f, 16, 3) end", "0..15"},
+    {"return function(f) return err.push(f, -1, 3) end", "0..15"},
+    {"return function(f) return err.push(f, 1.5, 3) end", "error code"},
+    {"return function(f) return err.push(f, 'NAN', 3) end", "error code"},
+    {"return function(f) return err.push(f, nil, 3) end", "error code"},
+    {"return function(f) return err.push_scalar(f, 1, 3, {severity = 4}) end", "0..3"},
+    {"return function(f) return err.push(f, 1, 3, {severity = -1}) end", "0..3"},
+    {"return function(f) return err.push(f, 1, 1024) end", "0..1023"},
+    {"return function(f) return err.push(f, 1, -1) end", "0..1023"},
+    {"return function(f) return err.push(f, 1, true) end", "expected a location"},
+    {"return function(f) return err.push(f, 1, '') end", "must not be empty"},
+    {"return function(f) return err.push(f, 1, 3, {wehre = f}) end", "did you mean 'where'"},
+    {"return function(f, m) return err.push(f, 1, 3, m) end", "table of options"},
+    {"return function(f) return err.has_code(f, 99) end", "0..15"},
+    {"return function(f) return err.has_domain(f, 4) end", "0..3"},
+    {"return function(f) return err.clear(f, 16) end", "0..15"},
+    {"return function(f) return err.get_slot(f, 16) end", "slots 0..15"},
+    {"return function(f) return err.get_slot(f, -1) end", "slots 0..15"},
+    {"return function(f) return find(77, f) end", "0..15"},
+    {"return function(f) return IS(99, f) end", "0..15"},
+    {"return function(z, f) return fix(z, f, 3, {codes = {99}}) end", "0..15"},
+    {"return function(z, f) return fix(z, f, 3, {min_severity = 4}) end", "0..3"},
+    {"return function(z, f) return fix(z, f, 3, {fallback = 'x'}) end", "expected number"},
+    {"return function(z) return err.replace(z, 0, {}) end", "list of targets is empty"},
+    {"return function(z) return err.replace(z, 0, {'many'}) end", "there is no target"},
+    {"return function(i) return flag_oob_indices(i, -4, 3) end", "0 or more"},
+    {"return function(z) return flag_oob_indices(z:to(torch.complex64), 4, 3) end", "integer dtype"},
+    {"return function(z) return err.new_t(-1) end", "number of samples"},
+    {"return function(z) return err.from_code(1, 3, 1.5) end", "number of samples"},
+    {"return function(f) return err.push(f, 1, 3, {config = ErrorConfig{num_slots = 4}}) end", "4 slots"},
+    {"return function(f) return err.push(f, 1, 3, {config = 4}) end", "expected an ErrorConfig"},
+    {"return function(f, z) return err.map_ok(f, z, function() return 'x' end) end", "must return a tensor"},
+    {"return function(f, z) return err.bind(f, z, function(x) return x end) end", "must return two tensors"},
+    {"return function(f, z) return err.guard(f, z, function(x) return x:isnan() end, 1, 3) end", "(6,)"},
+};
+
 }  // namespace
 
-TEST_CASE("T05 T14 T15: bad input gives the error of the contract in every mode") {
+TEST_CASE("T03 T05 T07 T10 T11 T12 T14: what a script gets wrong is the same error in every mode") {
+  RuntimeOptions options;
+  options.fullgraph = true;
+  options.logger = std::make_shared<spdlog::logger>("quiet");
+  for (const Mistake& mistake : mistakes) {
+    CAPTURE(mistake.source);
+    const Program program{"mistake", mistake.source, false};
+    const Tensors given = inputs(input_names(program), n, false);
+    Runtime runtime(options);
+    const Policy policy = runtime.load_source(program.source);
+    for (const std::string& said :
+         {message_of([&] { run_script(program, given); }), message_of([&] { policy.run(given); })})
+      CHECK_MESSAGE(said.find(mistake.says) != std::string::npos,
+                    "expected '" << mistake.says << "', it said: " << said);
+  }
+}
+
+TEST_CASE("T08: filters refuse data of another batch, of none, or elsewhere, and say so") {
+  const at::Tensor f = input("f", n, false), z = input("z", n, false);
+  RuntimeOptions options;
+  options.logger = std::make_shared<spdlog::logger>("quiet");
+  for (const char* filter : {"err.take_ok(f, z)", "err.take_err(f, z)", "err.partition(f, z)",
+                             "table.unpack(err.partition_many(f, z)[1])"}) {
+    const Program program{"filter", std::string("return function(f, z) return ") + filter + " end", true};
+    CAPTURE(program.source);
+    const std::pair<at::Tensor, const char*> wrong[] = {
+        {input("z", n - 1, false), "5 samples"},
+        {at::zeros({}), "0-dim"},
+        {at::empty(z.sizes(), z.options().device(at::kMeta)), "on meta"}};
+    for (const auto& [bad, says] : wrong) {
+      Runtime runtime(options);
+      const Policy policy = runtime.load_source(program.source);
+      const Tensors given{f, bad};
+      for (const std::string& said :
+           {message_of([&] { run_script(program, given); }), message_of([&] { policy.run(given); })})
+        CHECK_MESSAGE(said.find(says) != std::string::npos,
+                      "expected '" << std::string(says) << "', it said: " << said);
+    }
+  }
+}
+
+TEST_CASE("T05 T06 T07 T09 T10 T11 T12 T14 T15: bad input gives the error of the contract in every mode") {
   RuntimeOptions options;
   options.fullgraph = true;
   options.logger = std::make_shared<spdlog::logger>("quiet");

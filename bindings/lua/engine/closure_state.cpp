@@ -175,7 +175,7 @@ class Reader {
   void configuration(const ErrorConfig& config) {
     bytes('c', config.flag_dtype);
     bytes('c', config.num_slots);
-    bytes('c', config.accumulation.packed());
+    bytes('c', config.policy());
     bytes('c', config.default_severity);
     bytes('c', config.strict_validation);
     bytes('c', config.use_transposed_layout);

@@ -185,6 +185,25 @@ std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
   return arguments;
 }
 
+std::vector<at::Tensor> LuaScript::test_params(size_t index) {
+  Params values;
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    if (push_test_field(L, policy_, index, "params") != LUA_TTABLE) return;
+    const int table = lua_gettop(L);
+    for (const Param& param : policy_.signature.params) {
+      const int type = lua_getfield(L, table, param.name.c_str());
+      if (type == LUA_TBOOLEAN)
+        values.emplace_back(param.name, lua_toboolean(L, -1) != 0);
+      else if (lua_isinteger(L, -1))
+        values.emplace_back(param.name, static_cast<int64_t>(lua_tointeger(L, -1)));
+      else if (type == LUA_TNUMBER)
+        values.emplace_back(param.name, lua_tonumber(L, -1));
+      lua_pop(L, 1);
+    }
+  });
+  return policy::param_tensors(policy_.signature, values);
+}
+
 std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs) {
   std::string failure;
   Budget budget(*state_);
@@ -201,11 +220,10 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
 
 std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
   std::vector<std::pair<std::string, std::string>> report;
-  const std::vector<at::Tensor> params = policy::param_tensors(policy_.signature, {});
   for (size_t i = 0; i < test_count_; ++i) {
     std::string failure;
     try {
-      failure = check_test(i, call(test_arguments(i), params, std::nullopt));
+      failure = check_test(i, call(test_arguments(i), test_params(i), std::nullopt));
     } catch (const std::exception& error) {
       failure = error.what();
     }

@@ -33,6 +33,8 @@ class LuaScript final : public Script {
   std::string test_name(size_t index);
   int test_line(size_t index);  // of its `check`
   std::vector<at::Tensor> test_arguments(size_t index);
+  /// The params of the test, in the order of the signature: those it sets, the others at their defaults.
+  std::vector<at::Tensor> test_params(size_t index);
   /// What `check` thinks of `outputs`: how they fail it; empty where they pass.
   std::string check_test(size_t index, at::ArrayRef<at::Tensor> outputs);
 

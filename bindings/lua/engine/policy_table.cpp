@@ -142,7 +142,25 @@ bool takes_any_number(lua_State* L) {
   return info.isvararg;
 }
 
-void check_tests(lua_State* L, int table) {
+/// Of a test, at the top: numbers and booleans for params that the policy has.
+void check_test_params(lua_State* L, const std::string& where, const std::vector<Param>& params) {
+  if (lua_getfield(L, -1, "params") == LUA_TNIL) return lua_pop(L, 1);
+  if (!lua_istable(L, -1)) throw LoadError(where + ": field 'params': expected a table of names and numbers");
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+    const bool known =
+        std::any_of(params.begin(), params.end(), [&](const Param& param) { return param.name == name; });
+    if (!known) throw LoadError(where + ": field 'params': the policy has no param '" + name + "'");
+    if (lua_type(L, -1) != LUA_TNUMBER && !lua_isboolean(L, -1))
+      throw LoadError(where + ": field 'params': '" + name + "': expected a number or a boolean, got a " +
+                      luaL_typename(L, -1));
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+}
+
+void check_tests(lua_State* L, int table, const std::vector<Param>& params) {
   if (!get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) return;
   int list = lua_gettop(L);
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
@@ -153,6 +171,7 @@ void check_tests(lua_State* L, int table) {
         throw LoadError(where + ": field '" + field + "': expected a function");
       lua_pop(L, 1);
     }
+    check_test_params(L, where, params);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
@@ -169,8 +188,7 @@ int make_policy(lua_State* L) {
   lua_pop(L, 1);
   read_names(L, 1, "inputs");
   read_names(L, 1, "outputs");
-  read_params(L, 1);
-  check_tests(L, 1);
+  check_tests(L, 1, read_params(L, 1));
   for (auto [field, type, expected] :
        {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
     if (get_field(L, 1, field, type, expected)) lua_pop(L, 1);

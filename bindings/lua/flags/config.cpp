@@ -117,9 +117,9 @@ AccumulationConfig check_accumulation_field(lua_State* L, int index) {
   return read_accumulation(L, index);
 }
 
-constexpr std::array<const char*, 7> field_names = {"flag_dtype",         "num_slots",         "accumulation",
-                                                    "default_severity",   "strict_validation", "use_transposed_layout",
-                                                    "transpose_threshold"};
+constexpr std::array<const char*, 8> field_names = {
+    "flag_dtype",     "num_slots",         "accumulation",          "default_severity",
+    "track_overflow", "strict_validation", "use_transposed_layout", "transpose_threshold"};
 constexpr std::array<const char*, 3> derived_names = {"slots_per_word", "num_words", "word_bits"};
 
 [[noreturn]] void no_such_field(const std::string& field) {
@@ -141,6 +141,8 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
     value.accumulation = check_accumulation_field(L, index);
   } else if (field == "default_severity") {
     value.default_severity = check_integer_field(L, index, "default_severity");
+  } else if (field == "track_overflow") {
+    value.track_overflow = check_boolean_field(L, index, "track_overflow");
   } else if (field == "strict_validation") {
     value.strict_validation = check_boolean_field(L, index, "strict_validation");
   } else if (field == "use_transposed_layout") {
@@ -171,6 +173,8 @@ int config_index(lua_State* L) {
     push_accumulation(L, value.accumulation);
   else if (field == "default_severity")
     lua_pushinteger(L, value.default_severity);
+  else if (field == "track_overflow")
+    lua_pushboolean(L, value.track_overflow);
   else if (field == "strict_validation")
     lua_pushboolean(L, value.strict_validation);
   else if (field == "use_transposed_layout")
@@ -233,7 +237,8 @@ int config_tostring(lua_State* L) {
   const std::string text = "ErrorConfig{flag_dtype=" + dtype_name(value.flag_dtype) +
                            ", num_slots=" + std::to_string(value.num_slots) +
                            ", accumulation=" + accumulation_text(value.accumulation) +
-                           ", default_severity=" + severity_name(value.default_severity) + "}";
+                           ", default_severity=" + severity_name(value.default_severity) +
+                           (value.track_overflow ? ", track_overflow=true" : "") + "}";
   lua_pushlstring(L, text.data(), text.size());
   return 1;
 }
@@ -351,11 +356,11 @@ int lua_set_config(lua_State* L) {
   return 1;
 }
 
-/// config (or nil: the global one) -> num_slots, packed policy, dtype, default severity: what operators take.
+/// config (or nil: the global one) -> num_slots, policy, dtype, default severity: what operators take.
 int resolve_config(lua_State* L) {
   const ErrorConfig& config = error_config(L, 1);
   lua_pushinteger(L, config.num_slots);
-  lua_pushinteger(L, config.accumulation.packed());
+  lua_pushinteger(L, config.policy());
   push_dtype(L, config.flag_dtype);
   lua_pushinteger(L, config.default_severity);
   return 4;

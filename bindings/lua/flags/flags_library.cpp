@@ -9,6 +9,7 @@
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/userdata.h"
+#include "runtime/flags/checks.h"
 
 #include <triage/config.h>
 #include <triage/error.h>
@@ -84,6 +85,24 @@ int same_dtype(lua_State* L) {
 int same_shape(lua_State* L) {
   lua_pushboolean(L, check_tensor(L, 1).sizes() == check_tensor(L, 2).sizes());
   return 1;
+}
+
+/// core.check_data(operation, z, f), core.check_mask(operation, name, mask, f): what C++ hosts are refused too. For operations
+/// made of several operators, whose own errors speak of something else; those check again at run time.
+int check_data(lua_State* L) {
+  const std::string name = operation(L, 1);
+  const at::Tensor& f = check_tensor(L, 3);
+  flags::check::flags(name.c_str(), f);
+  flags::check::data(name.c_str(), check_tensor(L, 2), f);
+  return 0;
+}
+
+int check_mask(lua_State* L) {
+  const std::string name = operation(L, 1);
+  const at::Tensor& f = check_tensor(L, 4);
+  flags::check::flags(name.c_str(), f);
+  flags::check::mask(name.c_str(), luaL_checkstring(L, 2), check_tensor(L, 3), f);
+  return 0;
 }
 
 int64_t check_in_range(lua_State* L, int index, const std::string& who, const char* what, int64_t low, int64_t high,
@@ -255,6 +274,8 @@ void add_argument_checks(lua_State* L) {
                                        {"describe_key", guarded<describe_key>},
                                        {"same_dtype", guarded<same_dtype>},
                                        {"same_shape", guarded<same_shape>},
+                                       {"check_data", guarded<check_data>},
+                                       {"check_mask", guarded<check_mask>},
                                        {"code", guarded<check_code>},
                                        {"severity", guarded<check_severity>},
                                        {"domain", guarded<check_domain>},

@@ -7,6 +7,7 @@
 #include <triage/flags.h>
 
 #include <string>
+#include <string_view>
 
 /// `flags.*` and `has_err`: what flags say, as Lua values. Reading them is a graph break.
 namespace triage::lua {
@@ -29,6 +30,22 @@ int64_t sample_argument(lua_State* L, const char* operation) {
   if (!lua_isinteger(L, 2))
     throw InputError(std::string(operation) + ": expected the 0-based index of a sample as `i`, got " + describe(L, 2));
   return lua_tointeger(L, 2);
+}
+
+/// The options table at `index`, {config = ...}.
+ConfigOptions options_argument(lua_State* L, int index, const char* operation) {
+  ConfigOptions options;
+  if (lua_isnoneornil(L, index)) return options;
+  if (!lua_istable(L, index))
+    throw InputError(std::string(operation) + ": expected a table of options, got " + describe(L, index));
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    if (lua_type(L, -2) != LUA_TSTRING || std::string_view(lua_tostring(L, -2)) != "config")
+      throw InputError(std::string(operation) + ": the only option is config, got " + describe(L, lua_absindex(L, -2)));
+    options.config = error_config(L, lua_absindex(L, -1));
+    lua_pop(L, 1);
+  }
+  return options;
 }
 
 void push_text(lua_State* L, const std::string& text) {
@@ -66,12 +83,13 @@ void push_entries(lua_State* L, const std::vector<flags::UnpackedError>& entries
 
 int unpack(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.unpack");
-  push_entries(L, flags::unpack(f, sample_argument(L, "flags.unpack")));
+  push_entries(L, flags::unpack(f, sample_argument(L, "flags.unpack"), options_argument(L, 3, "flags.unpack")));
   return 1;
 }
 
 int unpack_all(lua_State* L) {
-  const auto samples = flags::unpack_all(flags_argument(L, "flags.unpack_all"));
+  const at::Tensor& f = flags_argument(L, "flags.unpack_all");
+  const auto samples = flags::unpack_all(f, options_argument(L, 2, "flags.unpack_all"));
   lua_createtable(L, static_cast<int>(samples.size()), 0);
   for (size_t i = 0; i < samples.size(); ++i) {
     charge(L, 0, 0, 1 + samples[i].size());
@@ -82,7 +100,8 @@ int unpack_all(lua_State* L) {
 }
 
 int summary(lua_State* L) {
-  const auto counts = flags::summary(flags_argument(L, "flags.summary"));
+  const at::Tensor& f = flags_argument(L, "flags.summary");
+  const auto counts = flags::summary(f, options_argument(L, 2, "flags.summary"));
   lua_newtable(L);
   for (const auto& [location, codes] : counts) {
     lua_newtable(L);
@@ -93,7 +112,8 @@ int summary(lua_State* L) {
 }
 
 int to_table(lua_State* L) {
-  const auto rows = flags::to_table(flags_argument(L, "flags.to_table"));
+  const at::Tensor& f = flags_argument(L, "flags.to_table");
+  const auto rows = flags::to_table(f, options_argument(L, 2, "flags.to_table"));
   charge(L, 0, 0, 1 + rows.size());
   lua_createtable(L, static_cast<int>(rows.size()), 0);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -106,13 +126,15 @@ int to_table(lua_State* L) {
 }
 
 int repr(lua_State* L) {
-  push_text(L, flags::repr(flags_argument(L, "flags.repr")));
+  const at::Tensor& f = flags_argument(L, "flags.repr");
+  push_text(L, flags::repr(f, options_argument(L, 2, "flags.repr")));
   return 1;
 }
 
 int pretty_print(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.pretty_print");
-  push_text(L, flags::pretty_print(f, sample_argument(L, "flags.pretty_print")));
+  const int64_t sample = sample_argument(L, "flags.pretty_print");
+  push_text(L, flags::pretty_print(f, sample, options_argument(L, 3, "flags.pretty_print")));
   return 1;
 }
 
@@ -125,11 +147,15 @@ int has_err(lua_State* L) {
   return 1;
 }
 
-/// core.dynamic_shape(operation): how many rows come out depends on values, which one graph cannot hold.
+/// core.dynamic_shape(operation): how many rows come out depends on values, which one graph holds only where it is asked to.
 int dynamic_shape(lua_State* L) {
   const std::string operation = luaL_checkstring(L, 1);
-  capture::graph_break(capture::Break::dynamic_shape, "`" + operation + "` gives a tensor whose size depends on values",
-                          "Keep the batch whole: err.take_ok_p and err.take_err_p fill the other rows.");
+  const auto* recorder = capture::Recorder::current();
+  if (!recorder || !recorder->takes_dynamic_shapes())
+    capture::graph_break(capture::Break::dynamic_shape,
+                         "`" + operation + "` gives a tensor whose size depends on values",
+                         "Keep the batch whole: err.take_ok_p and err.take_err_p fill the other rows; or set "
+                         "triage.config.capture_dynamic_output_shape_ops.");
   return 0;
 }
 

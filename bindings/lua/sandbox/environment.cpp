@@ -17,9 +17,9 @@ constexpr const char* allowed_globals[] = {
     "flag_nan_and_inf", "flag_oob_indices", "IF", "IS", "HAS", "AND", "OR", "NOT",
     // types and results
     "Dim", "Broadcast", "float16_t", "bfloat16_t", "float32_t", "float64_t", "int8_t", "int16_t", "int32_t", "int64_t",
-    "uint8_t", "bool_t", "error_t", "tensorcheck", "type_cast", "ValidationError", "DimensionMismatchError",
-    "DTypeMismatchError", "DeviceMismatchError", "InvalidParameterError", "TypeMismatchError", "InvalidReturnTypeError",
-    "Ok", "Err", "as_result", "as_exception", "unwrap",
+    "uint8_t", "bool_t", "floating_t", "integer_t", "any_t", "error_t", "tensorcheck", "type_cast", "ValidationError",
+    "DimensionMismatchError", "DTypeMismatchError", "DeviceMismatchError", "InvalidParameterError", "TypeMismatchError",
+    "InvalidReturnTypeError", "Ok", "Err", "as_result", "as_exception", "unwrap",
     // locations, configuration
     "ErrorLocation", "LocationTree", "WeightedLocationTree", "tracked", "CONFIG", "ErrorConfig", "AccumulationConfig",
     "get_config", "Priority", "Order", "Dedupe", "Severity", "ErrorCode", "ErrorDomain", "SLOT_BITS", "SLOT_MASK",

@@ -276,9 +276,12 @@ void assign_eager(const at::Tensor& tensor, const Index& index, const at::Tensor
 
 at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
   Index index = Reader(L, tensor).read(position);
-  if (index.by_mask)
-    capture::graph_break(capture::Break::dynamic_shape, "indexing by a mask gives a tensor whose size depends on values",
-                          "Keep all rows and select with torch.where or err.take_ok_p.");
+  const auto* recorder = capture::Recorder::current();
+  if (index.by_mask && (!recorder || !recorder->takes_dynamic_shapes()))
+    capture::graph_break(capture::Break::dynamic_shape,
+                         "indexing by a mask gives a tensor whose size depends on values",
+                         "Keep all rows and select with torch.where or err.take_ok_p; or set "
+                         "triage.config.capture_dynamic_output_shape_ops.");
   at::Tensor view = tensor;
   for (const Step& step : index.steps) view = apply(view, step, false);
   if (index.gathers()) return run_for_tensor("aten::index", "Tensor", {view, gather_list(index)});
@@ -288,10 +291,12 @@ at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
 void assign(lua_State* L, const at::Tensor& tensor, int position, int value_position) {
   Index index = Reader(L, tensor).read(position);
   at::Tensor value = value_tensor(L, value_position, tensor);
-  if (index.by_mask && !is_fill(index, value))
-    capture::graph_break(capture::Break::dynamic_shape, "assigning a tensor through a mask needs as many values as the mask has true elements",
-                          "Use torch.where(mask, values, x) with values of x's shape.");
   auto* recorder = capture::Recorder::current();
+  if (index.by_mask && !is_fill(index, value) && (!recorder || !recorder->takes_dynamic_shapes()))
+    capture::graph_break(capture::Break::dynamic_shape,
+                         "assigning a tensor through a mask needs as many values as the mask has true elements",
+                          "Use torch.where(mask, values, x) with values of x's shape.");
+  recorder = capture::Recorder::current();
   if (recorder && recorder->knows(tensor) && !recorder->shares_memory(tensor))
     return assign_captured(tensor, index, value);
   assign_eager(tensor, index, value);

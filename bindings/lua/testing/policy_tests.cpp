@@ -65,7 +65,6 @@ class Tester {
   Tester(std::string_view source, const TestOptions& options)
       : options_(options),
         plain_(source, options.script),
-        params_(policy::param_tensors(plain_.signature(), {})),
         captured_(std::make_shared<LuaScript>(source, silent(options.script)), compile_options()),
         coverage_(source, options.script.path),
         covered_(coverage_.source(), silent(options.script), [this](State& state) {
@@ -114,6 +113,7 @@ class Tester {
 
   std::string failure_of(size_t index) {
     at::manual_seed(seed);
+    params_ = plain_.test_params(index);
     const std::vector<at::Tensor> inputs = plain_.test_arguments(index);
     const std::vector<at::Tensor> kept = copies(inputs);
     const Outcome plain = run_plain(inputs);
@@ -213,7 +213,7 @@ class Tester {
 
   const TestOptions& options_;
   LuaScript plain_;
-  std::vector<at::Tensor> params_;
+  std::vector<at::Tensor> params_;  // of the test that runs
   Compiled captured_;
   Coverage coverage_;
   std::string coverage_error_;

@@ -16,10 +16,21 @@ namespace triage::lua {
 namespace {
 
 // Their addresses are the registry keys of the metatables.
-const char spec_metatable = 0, dim_metatable = 0, flags_type_metatable = 0, failure_metatable = 0;
+const char spec_metatable = 0, dim_metatable = 0, dtypes_metatable = 0, failure_metatable = 0;
+
+/// What stands for several dtypes: error_t, floating_t, ...
+struct DTypes {
+  const char* name;
+  bool flags;
+  DTypeKind kind;
+};
+constexpr DTypes several_dtypes[] = {{"error_t", true, DTypeKind::exact},
+                                     {"floating_t", false, DTypeKind::floating},
+                                     {"integer_t", false, DTypeKind::integer},
+                                     {"any_t", false, DTypeKind::any}};
 
 const Dim* test_dim(lua_State* L, int index) { return test_userdata<Dim>(L, index, &dim_metatable); }
-bool is_flags_type(lua_State* L, int index) { return test_userdata<char>(L, index, &flags_type_metatable) != nullptr; }
+const DTypes* test_dtypes(lua_State* L, int index) { return test_userdata<DTypes>(L, index, &dtypes_metatable); }
 
 int spec_tostring(lua_State* L) {
   const TensorSpec* spec = test_spec(L, 1);
@@ -39,8 +50,9 @@ int dim_tostring(lua_State* L) {
   return 1;
 }
 
-int flags_type_tostring(lua_State* L) {
-  lua_pushliteral(L, "error_t");
+int dtypes_tostring(lua_State* L) {
+  const DTypes* several = test_dtypes(L, 1);
+  lua_pushstring(L, several ? several->name : "dtypes");
   return 1;
 }
 
@@ -88,11 +100,14 @@ std::vector<Dim> read_dims(lua_State* L, int index) {
 int new_spec(lua_State* L) {
   lua_settop(L, 4);
   TensorSpec spec;
-  spec.flags = is_flags_type(L, 1);
-  if (const auto dtype = test_dtype(L, 1))
-    spec.dtype = *dtype;
-  else if (!spec.flags)
-    throw InputError("Tensor: expected a dtype such as float32_t, or error_t for flags, got " + describe(L, 1));
+  const auto dtype = test_dtype(L, 1);
+  const DTypes* several = test_dtypes(L, 1);
+  if (!dtype && !several)
+    throw InputError(
+        "Tensor: expected a dtype such as float32_t, floating_t, integer_t or any_t, or error_t for flags, got " +
+        describe(L, 1));
+  if (dtype) spec.dtype = *dtype;
+  if (several) spec.flags = several->flags, spec.kind = several->kind;
   if (!lua_isnil(L, 2)) spec.dims = read_dims(L, 2);
   if (lua_type(L, 3) == LUA_TSTRING)
     spec.device = parse_device(lua_tostring(L, 3));
@@ -116,8 +131,8 @@ void make_metatables(lua_State* L) {
   static const luaL_Reg dim[] = {
       {"__tostring", guarded<dim_tostring>}, {"__gc", guarded<free_userdata<Dim, dim_metatable>>}, {nullptr, nullptr}};
   make_metatable(L, &dim_metatable, "dimension", dim);
-  static const luaL_Reg flags_type[] = {{"__tostring", guarded<flags_type_tostring>}, {nullptr, nullptr}};
-  make_metatable(L, &flags_type_metatable, "error_t", flags_type);
+  static const luaL_Reg dtypes[] = {{"__tostring", guarded<dtypes_tostring>}, {nullptr, nullptr}};
+  make_metatable(L, &dtypes_metatable, "dtypes", dtypes);
   static const luaL_Reg failure[] = {{"__tostring", guarded<failure_tostring>}, {nullptr, nullptr}};
   make_metatable(L, &failure_metatable, "ValidationError", failure);
 }
@@ -210,8 +225,10 @@ void open_typing(lua_State* L) {
   set_global_dim(L);
   push_userdata(L, Dim::broadcast(), &dim_metatable);
   lua_setglobal(L, "Broadcast");
-  push_userdata(L, char{0}, &flags_type_metatable);
-  lua_setglobal(L, "error_t");
+  for (const DTypes& several : several_dtypes) {
+    push_userdata(L, several, &dtypes_metatable);
+    lua_setglobal(L, several.name);
+  }
   static constexpr std::pair<const char*, at::ScalarType> aliases[] = {
       {"float16_t", at::kHalf}, {"bfloat16_t", at::kBFloat16}, {"float32_t", at::kFloat}, {"float64_t", at::kDouble},
       {"int8_t", at::kChar},    {"int16_t", at::kShort},       {"int32_t", at::kInt},     {"int64_t", at::kLong},

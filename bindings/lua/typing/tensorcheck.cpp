@@ -175,7 +175,9 @@ void push_detection(lua_State* L, const Plan& plan, int auto_detect) {
   lua_pushstring(L, name);
   lua_newtable(L);
   for (const Declared& result : *plan.results) {
-    const bool holds = at::isFloatingType(result.spec.dtype) || at::isComplexType(result.spec.dtype);
+    const bool holds = result.spec.kind == DTypeKind::exact
+                           ? at::isFloatingType(result.spec.dtype) || at::isComplexType(result.spec.dtype)
+                           : result.spec.kind != DTypeKind::integer;
     if (result.spec.flags || !holds || !may_share_samples(result.spec, flags[0]->spec)) continue;
     lua_pushinteger(L, result.position);
     lua_rawseti(L, -2, static_cast<lua_Integer>(lua_rawlen(L, -2)) + 1);

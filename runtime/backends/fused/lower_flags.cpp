@@ -1,6 +1,7 @@
 // Operations on flags: the record of a row is a value like any other.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <triage/layout.h>
 
 #include "runtime/backends/fused/lowering.h"
 
@@ -34,8 +35,11 @@ std::optional<std::vector<int64_t>> integers(Lowering& l, size_t first, size_t c
   return list;
 }
 
-/// Whether a record has room for so many slots: capture saw to it, a graph that was read from text may say anything.
-bool fits(const TensorForm& form, int64_t num_slots) { return num_slots >= 1 && num_slots <= slots_of(form); }
+/// Whether a record has room for so many slots, and they for the policy: capture saw to it, a graph that was read from text
+/// may say anything.
+bool fits(const TensorForm& form, int64_t num_slots, int64_t policy) {
+  return num_slots >= (policy & TRACK_OVERFLOW ? 2 : 1) && num_slots <= slots_of(form);
+}
 
 bool record_result(Lowering& l, size_t index, const TensorForm& form, std::string code, std::vector<Ref> operands) {
   return l.result(index, form, l.map_record(slots_of(form), std::move(code), std::move(operands)));
@@ -64,11 +68,11 @@ bool push_codes(Lowering& l) {  // flags, code, location, severity, num_slots, p
   const auto f = record(l, 0);
   const auto codes = l.lowered(1);
   const auto n = integers(l, 2, 4);
-  if (!f || !n || !fits(f->form, (*n)[2]) || !codes || codes->form.kind != Kind::row || codes->form.rank != 1 ||
-      !at::isIntegralType(codes->form.dtype, false))
+  if (!f || !n || !fits(f->form, (*n)[2], (*n)[3]) || !codes || codes->form.kind != Kind::row ||
+      codes->form.rank != 1 || !at::isIntegralType(codes->form.dtype, false))
     return false;
   const std::string code =
-      fmt::format("{{0}}.pushed_if({{1}} != 0, {}, {{1}}, {}, {}, recording({}))", (*n)[2], (*n)[0], (*n)[1], (*n)[3]);
+      fmt::format("{{0}}.pushed_if({{1}} != 0, {}, {{1}}, {}, {}, Recording({}))", (*n)[2], (*n)[0], (*n)[1], (*n)[3]);
   return record_result(l, 0, f->form, code, {f->value, codes->value});
 }
 
@@ -76,8 +80,8 @@ bool push_where(Lowering& l) {  // flags, code, location, severity, where, num_s
   const auto f = record(l, 0);
   const auto n = integers(l, 1, 3), how = integers(l, 5, 2);
   const auto where = mask(l, 4);
-  if (!f || !n || !how || !where || !fits(f->form, (*how)[0])) return false;
-  const std::string code = fmt::format("{{0}}.pushed_if({{1}}, {}, {}, {}, {}, recording({}))", (*how)[0], (*n)[0],
+  if (!f || !n || !how || !where || !fits(f->form, (*how)[0], (*how)[1])) return false;
+  const std::string code = fmt::format("{{0}}.pushed_if({{1}}, {}, {}, {}, {}, Recording({}))", (*how)[0], (*n)[0],
                                        (*n)[1], (*n)[2], (*how)[1]);
   return record_result(l, 0, f->form, code, {f->value, *where});
 }
@@ -85,19 +89,19 @@ bool push_where(Lowering& l) {  // flags, code, location, severity, where, num_s
 bool push_scalar(Lowering& l) {  // flags, code, location, severity, num_slots, policy
   const auto f = record(l, 0);
   const auto n = integers(l, 1, 5);
-  if (!f || !n || !fits(f->form, (*n)[3])) return false;
+  if (!f || !n || !fits(f->form, (*n)[3], (*n)[4])) return false;
   const std::string code =
-      fmt::format("{{0}}.pushed({}, {}, {}, {}, recording({}))", (*n)[3], (*n)[0], (*n)[1], (*n)[2], (*n)[4]);
+      fmt::format("{{0}}.pushed({}, {}, {}, {}, Recording({}))", (*n)[3], (*n)[0], (*n)[1], (*n)[2], (*n)[4]);
   return record_result(l, 0, f->form, code, {f->value});
 }
 
 bool merge(Lowering& l) {  // flags, other, num_slots, policy
   const auto f = record(l, 0), other = record(l, 1);
   const auto n = integers(l, 2, 2);
-  if (!f || !other || !n || !fits(f->form, (*n)[0]) || f->form.words != other->form.words ||
+  if (!f || !other || !n || !fits(f->form, (*n)[0], (*n)[1]) || f->form.words != other->form.words ||
       f->form.dtype != other->form.dtype)
     return false;
-  return record_result(l, 0, f->form, fmt::format("{{0}}.merged({{1}}, {}, recording({}))", (*n)[0], (*n)[1]),
+  return record_result(l, 0, f->form, fmt::format("{{0}}.merged({{1}}, {}, Recording({}))", (*n)[0], (*n)[1]),
                        {f->value, other->value});
 }
 
@@ -123,9 +127,9 @@ bool detect(Lowering& l, bool nan, bool inf) {
   const auto n = integers(l, 2, 4);
   if (!z || !n || (z->form.kind != Kind::element && z->form.kind != Kind::row)) return false;
   const auto f = start(l, 1, (*n)[1], static_cast<at::ScalarType>((*n)[3]));
-  if (!f || !fits(f->form, (*n)[1])) return false;
+  if (!f || !fits(f->form, (*n)[1], (*n)[2])) return false;
   const auto at_location = [&](const char* where, int64_t code) {
-    return fmt::format(".pushed_if({}, {}, {}, {}, 3, recording({}))", where, (*n)[1], code, (*n)[0], (*n)[2]);
+    return fmt::format(".pushed_if({}, {}, {}, {}, 3, Recording({}))", where, (*n)[1], code, (*n)[0], (*n)[2]);
   };
   if (!at::isFloatingType(z->form.dtype)) return l.result(0, f->form, f->value);
   if (z->form.kind == Kind::row) {
@@ -150,7 +154,7 @@ bool detect_indices(Lowering& l) {
   const auto n = integers(l, 3, 4);
   if (!ids || !limit || !n || !at::isIntegralType(ids->form.dtype, false)) return false;
   const auto f = start(l, 2, (*n)[1], static_cast<at::ScalarType>((*n)[3]));
-  if (!f || !fits(f->form, (*n)[1])) return false;
+  if (!f || !fits(f->form, (*n)[1], (*n)[2])) return false;
   const std::string outside = fmt::format("((int64_t){{0}} < 0) | ((int64_t){{0}} >= {})", *limit);
   Ref found = -1;
   if (ids->form.kind == Kind::element)
@@ -159,7 +163,7 @@ bool detect_indices(Lowering& l) {
     found = l.map(at::kBool, outside, {ids->value});
   if (found < 0) return false;
   const std::string code =
-      fmt::format("{{0}}.pushed_if({{1}} != 0, {}, 5, {}, 2, recording({}))", (*n)[1], (*n)[0], (*n)[2]);
+      fmt::format("{{0}}.pushed_if({{1}} != 0, {}, 5, {}, 2, Recording({}))", (*n)[1], (*n)[0], (*n)[2]);
   return record_result(l, 0, f->form, code, {f->value, found});
 }
 
@@ -172,13 +176,14 @@ bool replaced_rows(Lowering& l, size_t index, const Lowered& z, Ref taken, Ref v
 bool fix(Lowering& l) {
   const auto z = l.lowered(0), f = record(l, 1);
   const auto n = integers(l, 3, 5);
-  if (!z || !f || !n || !fits(f->form, (*n)[3]) || (z->form.kind != Kind::element && z->form.kind != Kind::row))
+  if (!z || !f || !n || !fits(f->form, (*n)[3], (*n)[4]) ||
+      (z->form.kind != Kind::element && z->form.kind != Kind::row))
     return false;
   const auto fallback = l.operand(2, z->form.dtype, z->form);
   if (!fallback) return false;
   const Ref bad = l.map(at::kBool, fmt::format("{{0}}.match({}, {})", (*n)[1], (*n)[2]), {f->value});
   const std::string code =
-      fmt::format("{{0}}.pushed_if({{1}}, {}, 13, {}, 1, recording({}))", (*n)[3], (*n)[0], (*n)[4]);
+      fmt::format("{{0}}.pushed_if({{1}}, {}, 13, {}, 1, Recording({}))", (*n)[3], (*n)[0], (*n)[4]);
   return replaced_rows(l, 0, *z, bad, *fallback) && record_result(l, 1, f->form, code, {f->value, bad});
 }
 

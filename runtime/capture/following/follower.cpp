@@ -75,7 +75,7 @@ bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::
   if (fresh)
     found->second = !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) &&
                     returns_plain_tensors(op.schema());
-  if (!found->second || refusal(op, arguments)) return false;
+  if (!found->second || refusal(op, arguments, false)) return false;
   bool with_gradients = false, odd = false;
   for (const c10::IValue& argument : arguments)
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
@@ -88,7 +88,7 @@ bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::
 void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const size_t count = op.schema().arguments().size();
   const std::vector<c10::IValue> arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
-  const auto refused = refusal(op, arguments);
+  const auto refused = refusal(op, arguments, false);
   if (refused || full_ || protected_depth_ > 0 || !can_follow(op, arguments)) {
     for (const c10::IValue& argument : arguments)
       for_each_tensor(argument, [&](const at::Tensor& tensor) { touch(tensor); });

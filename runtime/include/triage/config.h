@@ -24,9 +24,11 @@ struct ErrorConfig {
   int64_t num_slots = 16;                              ///< errors kept a sample, 1..32768
   AccumulationConfig accumulation = {};
   int64_t default_severity = err::error;  ///< of codes given as a tensor; 1..3
-  bool strict_validation = false;         ///< a malformed flags tensor raises instead of warning
-  bool use_transposed_layout = false;     ///< TorchGuard's; changes neither results nor memory (docs/performance.md)
-  int64_t transpose_threshold = 10000;    ///< what should_transpose compares with
+  /// The last slot counts the errors that found no room (layout.h, MAX_DROPPED). Needs two slots or more. Off: they vanish.
+  bool track_overflow = false;
+  bool strict_validation = false;       ///< a malformed flags tensor raises instead of warning
+  bool use_transposed_layout = false;   ///< TorchGuard's; changes neither results nor memory (docs/performance.md)
+  int64_t transpose_threshold = 10000;  ///< what should_transpose compares with
   friend bool operator==(const ErrorConfig&, const ErrorConfig&) = default;
 
   int64_t slots_per_word() const noexcept { return word_bits() / SLOT_BITS; }
@@ -34,6 +36,8 @@ struct ErrorConfig {
   int64_t word_bits() const noexcept {
     return flag_dtype == c10::ScalarType::Int || flag_dtype == c10::ScalarType::Float ? 32 : 64;
   }
+  /// What operators take as their `policy`: how errors accumulate, and whether dropped ones are counted.
+  int64_t policy() const noexcept { return accumulation.packed() | (track_overflow ? TRACK_OVERFLOW : 0); }
   bool should_transpose(int64_t samples) const noexcept {
     return use_transposed_layout && samples > transpose_threshold;
   }

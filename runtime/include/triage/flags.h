@@ -162,16 +162,21 @@ at::Tensor flag_nan_and_inf(const at::Tensor& z, Location location, const at::Te
 at::Tensor flag_oob_indices(const at::Tensor& ids, int64_t num_embeddings, Location location, const at::Tensor& f = {},
                             const ConfigOptions& options = {});
 
-/// At the boundary: what happened, as plain C++ values. Copies the flags to the CPU where they are not.
+/// At the boundary: what happened, as plain C++ values. Copies the flags to the CPU where they are not. The configuration, the
+/// global one where none is given, only tells whether the last slot is an overflow record (track_overflow, layout.h); that
+/// of flags of another width is none.
 namespace flags {
+
+/// Where `summary` counts dropped errors, as {"UNKNOWN": how many}.
+inline constexpr const char* DROPPED = "(dropped)";
 
 struct UnpackedError {
   int64_t severity;
   int64_t code;
-  int64_t location;
+  int64_t location;  ///< of an overflow record: how many errors were dropped
   std::string severity_name;
   std::string code_name;
-  std::string location_name;
+  std::string location_name;  ///< of an overflow record: `(3 dropped)`, `(at least 1023 dropped)`
   friend bool operator==(const UnpackedError&, const UnpackedError&) = default;
 };
 
@@ -186,17 +191,18 @@ struct TableRow {
 using Summary = std::map<std::string, std::map<std::string, int64_t>>;
 
 /// The errors of one sample, slot 0 first. `sample` counts from the end where negative.
-std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample);
+std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
 /// The errors of every sample. Costs one look at each word, and memory only for samples and errors.
-std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f);
-Summary summary(const at::Tensor& f);
+std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f, const ConfigOptions& options = {});
+Summary summary(const at::Tensor& f, const ConfigOptions& options = {});
 /// `ErrorFlags(32 samples, no errors)` or `ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)`: codes by
-/// falling count, of equals the one met first; at most three locations in order of their names, then ` +K more`.
-std::string repr(const at::Tensor& f);
+/// falling count, of equals the one met first; at most three locations in order of their names, then ` +K more`. Where errors
+/// were dropped, `; 7 dropped` follows.
+std::string repr(const at::Tensor& f, const ConfigOptions& options = {});
 /// One sample in lines for people: `[OK] No errors`, or a line an error.
-std::string pretty_print(const at::Tensor& f, int64_t sample);
+std::string pretty_print(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
 /// Every error of the batch, samples in order, slot 0 first.
-std::vector<TableRow> to_table(const at::Tensor& f);
+std::vector<TableRow> to_table(const at::Tensor& f, const ConfigOptions& options = {});
 
 }  // namespace flags
 }  // namespace triage

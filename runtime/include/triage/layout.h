@@ -30,6 +30,23 @@ inline constexpr int64_t LOCATION_MASK = 0x3FF << LOCATION_SHIFT;
 
 inline constexpr int64_t MAX_SLOTS = 32768;
 
+/// The overflow record, where ErrorConfig::track_overflow is on. The last of a record's `num_slots` slots then holds no error
+/// but says how many the record had no room for; errors go into the slots before it, under the accumulation policy as ever:
+///
+///  - Dropped is what finds no place or loses it because those slots are full: a newcomer that is not taken, an entry that
+///    a stronger one replaces (by rank) or that falls out at the end (newest first). A duplicate is not dropped: it is known.
+///  - While nothing was dropped the last slot is empty. Then it is code UNKNOWN; its location bits are the number of errors
+///    dropped, 1..MAX_DROPPED, where it stops; its severity is that of the worst of them.
+///  - merge(a, b) pushes b's entries, slot 0 first, and then adds b's number (if its last slot is UNKNOWN; any other entry
+///    there is pushed) to a's.
+///  - An entry that is in the last slot because the flags were made without tracking stays until something is dropped, and
+///    then counts as dropped itself.
+///
+/// All questions see the overflow record as one entry: `max_severity` and `has_critical` hold for the dropped errors too.
+inline constexpr int64_t MAX_DROPPED = 1023;
+/// The bit of an operator's `policy` that asks for it.
+inline constexpr int64_t TRACK_OVERFLOW = 1 << 5;
+
 /// The codes and severities. Lower case, because `NAN` and `OVERFLOW` are macros of C headers; in Lua they are
 /// `err.NAN`, `err.CRITICAL` and so on. Codes 4, 8 and 12 have no meaning of their own and print as `CODE_4` ....
 namespace err {
@@ -75,7 +92,7 @@ struct AccumulationConfig {
   Dedupe dedupe = Dedupe::unique;
   friend bool operator==(const AccumulationConfig&, const AccumulationConfig&) = default;
 
-  /// As the operators of the dispatcher take it: priority | order << 2 | dedupe << 3.
+  /// For the operators of the dispatcher: priority | order << 2 | dedupe << 3 (ErrorConfig::policy is all of it).
   int64_t packed() const noexcept {
     return static_cast<int64_t>(priority) | static_cast<int64_t>(order) << 2 | static_cast<int64_t>(dedupe) << 3;
   }

@@ -43,9 +43,18 @@ struct Dim {
   std::string text() const;  ///< as Lua has it: `512`, `"N"`, `Dim.hidden`, `Broadcast`, `"..."`
 };
 
+/// Which dtypes fit a declaration.
+enum class DTypeKind : uint8_t {
+  exact,     ///< the one that is named
+  floating,  ///< float16, bfloat16, float32, float64 and the smaller ones LibTorch has (`floating_t`)
+  integer,   ///< int8 .. int64 and uint8 (`integer_t`)
+  any,       ///< every one (`any_t`)
+};
+
 /// A declared tensor.
 struct TensorSpec {
-  c10::ScalarType dtype = c10::ScalarType::Float;  ///< of data
+  c10::ScalarType dtype = c10::ScalarType::Float;  ///< of data, where `kind` is exact; else it says nothing
+  DTypeKind kind = DTypeKind::exact;
   /// A flags tensor (`error_t`): any carrier, (N, num_words) for the words of the configuration. `dtype` says nothing then.
   bool flags = false;
   std::vector<Dim> dims = {"..."};

@@ -57,6 +57,41 @@ test("T25: set_config for the rest of a block", function()
   fails(function() set_config({num_slots = 3}) end, "expected an ErrorConfig")
 end)
 
+test("T27: dropped errors are counted in the last slot while track_overflow is on", function()
+  local function work(z)
+    local f = flag_nan(z, "a")
+    for layer = 2, 6 do f = push(f, err.OVERFLOW, layer, {where = err.is_err(f)}) end
+    return f
+  end
+  local compiled = triage.compile(work)
+  with_saved_config(function()
+    local z = torch.tensor({{1.0}, {0 / 0}})
+    set_config(ErrorConfig{num_slots = 4})
+    local plain = work(z)
+    eq(compiled(z), plain)
+    CONFIG.track_overflow = true
+    eq(CONFIG.track_overflow, true)
+    local f = work(z)
+    eq(compiled(z), f, "the graph of the other configuration is not used")
+    eq(flags.unpack(f, 0), {})
+    local last = flags.unpack(f, 1)[4]
+    eq({last.code_name, last.location, last.severity, last.location_name}, {"UNKNOWN", 3, err.ERROR, "(3 dropped)"})
+    eq(flags.repr(f):match("; 3 dropped%)$"), "; 3 dropped)")
+    eq(flags.summary(f)["(dropped)"].UNKNOWN, 3)
+    eq(err.count_errors(f):totable(), {0, 4})
+    CONFIG.track_overflow = false
+    eq(work(z), plain)
+    local own = {config = ErrorConfig{num_slots = 4, track_overflow = true}}
+    eq(flags.unpack(f, 1, own)[4].location_name, "(3 dropped)")
+    eq(flags.unpack_all(f, own)[2][4].location_name, "(3 dropped)")
+    eq(flags.pretty_print(f, 1, own):match("@ (%(3 dropped%))"), "(3 dropped)")
+    eq(#flags.to_table(f, own), 4)
+    fails(function() flags.repr(f, {confg = own}) end, "the only option is config")
+    fails(function() CONFIG.track_overflow = 1 end, "expected true or false")
+    fails(function() return ErrorConfig{num_slots = 1, track_overflow = true} end, "2 or more with track_overflow")
+  end)
+end)
+
 test("T25: captured code is made for the configuration it saw", function()
   local z = torch.full({3, 2}, 0 / 0)
   local own = ErrorConfig{num_slots = 4}

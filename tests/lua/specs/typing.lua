@@ -31,6 +31,33 @@ test("T21: declarations read as they are written", function()
   assert(Tensor(float32_t, {"N", 3}) ~= Tensor(float32_t, {"N", 4}))
 end)
 
+test("T21: several dtypes by one name", function()
+  eq(tostring(Tensor(floating_t, {"N"})), 'Tensor(floating_t, {"N"})')
+  eq({tostring(integer_t), tostring(any_t)}, {"integer_t", "any_t"})
+  eq(Tensor(floating_t) == Tensor(floating_t), true)
+  eq(Tensor(floating_t) == Tensor(integer_t), false)
+  local function fits(kind, dtype)
+    return (pcall(tensorcheck(function(x) return x end, {args = {Tensor(kind)}}), torch.zeros({2}, {dtype = dtype})))
+  end
+  local floats = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+  local integers = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8}
+  local others = {torch.bool, torch.complex64}
+  local function check_all(dtypes, expected)
+    for _, dtype in ipairs(dtypes) do
+      eq({fits(floating_t, dtype), fits(integer_t, dtype), fits(any_t, dtype)}, expected, tostring(dtype))
+    end
+  end
+  check_all(floats, {true, false, true})
+  check_all(integers, {false, true, true})
+  check_all(others, {false, false, true})
+  local check = tensorcheck(function(x) return x end, {args = {x = Tensor(floating_t)}})
+  local ok, problem = pcall(check, torch.zeros({2}, {dtype = torch.int32}))
+  eq({ok, problem.kind, problem.expected, problem.actual}, {false, "DTypeMismatchError", "a floating dtype", "int32"})
+  local detect = tensorcheck(function(x) return x, err.new(x) end,
+    {returns = {Tensor(any_t, {"N", "..."}), Tensor(error_t)}})
+  eq(err.has_nan((select(2, detect(torch.tensor({0 / 0, 1.0}))))):totable(), {true, false})
+end)
+
 test("T21: dtype aliases are the dtypes", function()
   eq({float16_t, bfloat16_t, float32_t, float64_t}, {torch.float16, torch.bfloat16, torch.float32, torch.float64})
   eq({int8_t, int16_t, int32_t, int64_t}, {torch.int8, torch.int16, torch.int32, torch.int64})
@@ -39,7 +66,8 @@ test("T21: dtype aliases are the dtypes", function()
 end)
 
 test("T21: declarations that mean nothing are refused", function()
-  fails(function() Tensor(nil, {3}) end, "Tensor: expected a dtype such as float32_t, or error_t for flags, got nil")
+  fails(function() Tensor(nil, {3}) end,
+    "Tensor: expected a dtype such as float32_t, floating_t, integer_t or any_t, or error_t for flags, got nil")
   fails(function() Tensor(float32_t, 3) end, "expected a list of dimensions")
   fails(function() Tensor(float32_t, {"N", true}) end, "dimension 1: expected a size, a name")
   fails(function() Tensor(float32_t, {-1}) end, "a dimension cannot have -1 elements")

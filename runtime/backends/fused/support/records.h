@@ -7,11 +7,6 @@ namespace triage::fused {
 
 using namespace triage::flags;  // NOLINT: the code of this namespace is written by the emitter
 
-inline Recording recording(int64_t policy) {
-  return Recording(
-      {static_cast<Priority>(policy & 3), static_cast<Order>(policy >> 2 & 1), static_cast<Dedupe>(policy >> 3)});
-}
-
 template <int64_t width>
 struct Record {
   uint16_t slots[width];
@@ -79,8 +74,7 @@ struct Record {
   }
   Record merged(const Record& other, int64_t count, const Recording& how) const {
     Record record = *this;
-    if (other.is_err())
-      for (int64_t i = 0; i < count; ++i) push_slot(record.slots, count, other.slots[i], how);
+    merge_slots(record.slots, count, other.slots, how);
     return record;
   }
   Record cleared(int64_t code) const {

@@ -1,0 +1,71 @@
+-- Every dtype goes through repairs and branches, eager and captured (row T34).
+local floats = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+local others = {torch.complex64, torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32,
+                torch.int64}
+local batches = {0, 1, 2, 31, 32, 33}
+
+local function data(dtype, n, strided)
+  local z = (torch.arange(n * 2):reshape({n, 2}) % 2):to(torch.float64)
+  local one = torch.ones({1}, {dtype = dtype})
+  if one:is_floating_point() or one:is_complex() then
+    z = z:masked_fill((torch.arange(n) % 3 == 1):unsqueeze(-1), 0 / 0)
+  end
+  z = z:to(dtype)
+  if strided then return z:t():contiguous():t() end
+  return z
+end
+
+local programs = {
+  repair = function(z)
+    local f = flag_nan_and_inf(z, 1)
+    local one = torch.ones_like(z)
+    local y, g = fix(z, f, 2, {fallback = one})
+    return y, g, err.take_ok_p(f, z, 1), err.take_err_p(f, z, 1), err.replace(z, 1, {err.NAN, "inf"})
+  end,
+  branches = function(z)
+    local f = flag_nan(z, 1)
+    local y = IF(err.has_nan(f), function() return torch.zeros_like(z) end):ELSE(function() return z end)
+    local w = IF(HAS(f), function() return torch.ones_like(z) end):ELSE(function() return z:clone() end)
+    return y, w, err.map_err(f, z, function(x) return torch.ones_like(x) end)
+  end,
+}
+
+local function plain(t)
+  if t:is_complex() then return torch.view_as_real(t) end
+  return t
+end
+
+local function all_plain(...)
+  local list = {...}
+  for i, t in ipairs(list) do list[i] = plain(t) end
+  return list
+end
+
+for _, backend in ipairs{"eager", "fused"} do
+  test("T34: repairs and branches in every dtype, " .. backend, function()
+    for name, program in pairs(programs) do
+      for _, group in ipairs{floats, others} do
+        for _, dtype in ipairs(group) do
+          local compiled = triage.compile(program, {fullgraph = true, backend = backend})
+          for _, n in ipairs(batches) do
+            local z = data(dtype, n, n % 2 == 1)
+            local got, expected = all_plain(compiled(z)), all_plain(program(z))
+            eq(got, expected, ("%s: %s, %d samples"):format(name, tostring(dtype), n))
+          end
+        end
+      end
+    end
+  end)
+end
+
+test("T34: the Meta device foretells dtypes and shapes", function()
+  for _, group in ipairs{floats, others} do
+    for _, dtype in ipairs(group) do
+      local z = data(dtype, 4)
+      local told, real = {programs.repair(z:to("meta"))}, {programs.repair(z)}
+      for i = 1, #real do
+        eq({told[i].dtype, told[i].shape, told[i].device}, {real[i].dtype, real[i].shape, "meta"}, tostring(dtype))
+      end
+    end
+  end
+end)
