@@ -233,12 +233,13 @@ void Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Dead
 void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                           std::vector<at::Tensor>& outputs, bool follow) {
   auto inputs = without_params(all, num_params);
+  const NotCaptured anew(false);  // whatever calls this, through the host
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
   const RetireIfWritten retire(*this);
   std::optional<Follower> follower;
-  if (follow && has_breaks()) follower.emplace(options_.traces, all.slice(inputs.size()));
+  if (follow && has_breaks()) follower.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
@@ -251,7 +252,8 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   auto start = Clock::now();
   std::vector<std::string> names = input_names();
   Guards guards = Guards::of(all);
-  const OutsideBranches anew;
+  const OutsideBranches outside;
+  const NotCaptured anew(false);
   Recorder recorder(script_->name(), options_.fullgraph);
   std::vector<at::Tensor> traced;
   size_t num_inputs = all.size() - num_params;
@@ -262,7 +264,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   RetireIfWritten retire(*this);  // unless all of it is recorded
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::optional<Follower> follower;
-  if (!options_.fullgraph) follower.emplace(options_.traces, given.slice(num_inputs));
+  if (!options_.fullgraph) follower.emplace(options_.traces, given.slice(num_inputs), [this] { return script_->stores(); });
   std::vector<at::Tensor> results;
   try {
     std::optional<ProtectInputs> protect;
@@ -351,6 +353,8 @@ void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
 std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return segments_;
+}
+
 /// A backend that fails is no reason to fail the call: the interpreter can run every graph.
 std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
                                               const std::vector<at::Tensor>& examples) const {

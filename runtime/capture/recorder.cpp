@@ -112,6 +112,8 @@ void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack&
 }  // namespace
 
 void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (Follower* follower = Follower::current(); follower && !Recorder::current() && graph::writes(op))
+    follower->before_write(op, stack);  // what it writes to must be there, to be told from what it may not write to
   if (ProtectInputs::active()) ProtectInputs::check(op, stack);
   BranchGuard* branch = BranchGuard::current();
   if (branch) branch->guard_arguments(op, stack);

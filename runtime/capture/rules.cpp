@@ -63,6 +63,7 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::I
   if (always.count(name)) return true;
   if (name == "index") return arguments.size() > 1 && indexes_by_mask(arguments[1]);
   if (name == "where") return arguments.size() == 1;
+  if (name == "one_hot") return arguments.size() < 2 || !arguments[1].isInt() || arguments[1].toInt() < 0;
   if (name == "repeat_interleave") {  // the length is the sum of the repeats, a tensor
     for (const auto& argument : op.schema().arguments())
       if (argument.name() == "repeats") return argument.type()->kind() == c10::TypeKind::TensorType;

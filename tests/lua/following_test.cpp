@@ -143,3 +143,34 @@ TEST_CASE("N01: a policy with breaks is followed from C++, its params may change
   CHECK(runs > 0);
   CHECK(policy.graph_breaks().size() == 1);
 }
+
+TEST_CASE("a followed policy writes to no input of the host, through a view that comes later either") {
+  triage::Runtime runtime;
+  triage::Policy policy = runtime.load_source(R"lua(
+    return function(z)
+      triage.graph_break()
+      local v = z:t()
+      v:add_(1)
+      return z
+    end)lua",
+                                              "test.lua");
+  const at::Tensor z = at::zeros({2, 3});
+  for (int i = 0; i < 4; ++i) CHECK_THROWS_AS(policy.run({z}), triage::Error);
+  CHECK(z.equal(at::zeros({2, 3})));
+}
+
+TEST_CASE("policies that call each other through the host are each followed by themselves") {
+  triage::Policy* inner = nullptr;
+  triage::Runtime runtime;
+  runtime.define("other", [&](const std::vector<at::Tensor>& tensors) { return inner->run({tensors.at(0) + 0}); });
+  triage::Policy called = runtime.load_source(
+      "return function(z) local y = z * 3 if y:sum():item() > 0 then return y + 1 end return y - 1 end", "inner.lua");
+  inner = &called;
+  triage::Policy policy =
+      runtime.load_source("return function(z) local y = z * 2 local w = other(y + 1) return w + y end", "outer.lua");
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor z = at::full({2, 2}, i % 2 ? 1.0f : -2.0f), y = z * 2, x = (y + 1) * 3;
+    const at::Tensor expected = (x.sum().item<float>() > 0 ? x + 1 : x - 1) + y;
+    CHECK(same_bits(policy.run({z}).at(0), expected));
+  }
+}

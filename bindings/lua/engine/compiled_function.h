@@ -26,6 +26,7 @@ class FunctionScript final : public Script {
   bool fullgraph() const override { return fullgraph_; }
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override { return {}; }
+  uint64_t stores() const override { return context(L_).epoch; }  // graphs have the state of variables in their key
 
   /// The calling Lua thread, and the stack index of its arguments: tensors among them are replaced by `inputs`.
   void prepare_call(lua_State* caller, int first_argument) {

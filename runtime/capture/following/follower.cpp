@@ -31,6 +31,12 @@ bool can_be_lazy(const at::Tensor& tensor) {
                                !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
+bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
+  return std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
+    return other.has_storage() && tensor.has_storage() && other.is_alias_of(tensor);
+  });
+}
+
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
 /// A number in the place of a tensor, as graphs hold it.
@@ -43,14 +49,25 @@ c10::IValue number_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-Follower::Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params)
-    : tree_(std::move(tree)), params_(params.begin(), params.end()), previous_(current_follower) {
+Follower::Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params, std::function<uint64_t()> writes)
+    : tree_(std::move(tree)),
+      params_(params.begin(), params.end()),
+      writes_(std::move(writes)),
+      writes_before_(writes_()),
+      previous_(current_follower) {
   current_follower = this;
 }
 
 Follower::~Follower() {
   current_follower = previous_;
-  if (pending_) pending_->closed = true;  // the script failed: what it kept can still be asked for
+  if (!pending_) return;
+  try {  // the script failed: what it kept must be there, whatever happens to what it is computed of
+    fill_pending();
+    pending_->closed = true;
+    pending_closed_.push_back(pending_);
+    compute_what_may_outlive();
+  } catch (const std::exception&) {  // the tensor says so when it is read
+  }
 }
 
 Follower* Follower::current() noexcept { return current_follower; }
@@ -106,6 +123,28 @@ void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (put_off_) execute_put_off();
   op.callBoxed(&stack);
   observe(op, arguments, stack);
+}
+
+void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto& declared = op.schema().arguments();
+  const size_t first = stack.size() - declared.size();
+  for (size_t i = 0; i < declared.size(); ++i) for_each_tensor(stack[first + i], [&](const at::Tensor& t) { touch(t); });
+  end_segment();
+  for (size_t i = 0; i < declared.size(); ++i) {
+    if (!declared[i].alias_info() || !declared[i].alias_info()->isWrite()) continue;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& target) {
+      touch_slowly(target);
+      for (const auto& pending : pending_closed_)
+        if (pending->looks_at(target)) pending->compute(/*want=*/true);
+    });
+  }
+}
+
+/// What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
+/// what they are computed of; the next time the graph gives them.
+void Follower::compute_what_may_outlive() {
+  if (writes_() == writes_before_) return;
+  for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
 }
 
 void Follower::begin_segment() {
@@ -358,9 +397,13 @@ void Follower::end_segment() {
 void Follower::run_compiled(const TraceSegment& segment) {
   const c10::AutoGradMode mode(state_.grad_mode);
   std::vector<at::Tensor> outputs;
-  if (segment.executable) segment.executable->run(inputs_, outputs);
+  if (segment.executable) {
+    const NotCaptured scope(false);  // a backend may run operators of a script
+    segment.executable->run(inputs_, outputs);
+  }
   for (size_t i = 0; i < outputs.size(); ++i) {
     auto* lazy = LazyTensor::unfilled(values_[segment.outputs[i]]);
+    if (shares_memory(outputs[i], inputs_)) outputs[i] = outputs[i].clone();
     for (size_t j = 0; j < i; ++j)  // equal computations became one; the script may write to one of the two
       if (outputs[j].is_alias_of(outputs[i])) {
         outputs[i] = outputs[i].clone();
@@ -399,7 +442,9 @@ void Follower::close_segment(TraceSegment& segment, bool keep) {
     closed_.push_back({&segment, path_, inputs_, values_});
   } else {
     fill_pending();
+    pending_->note_versions();
     pending_->segment = &segment;
+    pending_closed_.push_back(pending_);
   }
   pending_->closed = true;
   reset_segment();
@@ -423,6 +468,8 @@ std::string Follower::finish(at::ArrayRef<at::Tensor> outputs) {
     if (output.defined()) touch(output);
   end_segment();
   for (const at::Tensor& output : outputs) touch_slowly(output);
+  compute_what_may_outlive();
+  const NotCaptured scope(false);
   std::string failure;
   for (Closed& closed : closed_) {
     if (closed.segment->ready || closed.segment->failed) continue;

@@ -25,7 +25,8 @@ namespace triage::capture {
 class Follower {
  public:
   /// `params`: tensors among the call's arguments that are numbers of the host.
-  Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params);
+  /// `writes` counts what the script writes to its variables and tables (Script::writes).
+  Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params, std::function<uint64_t()> writes);
   ~Follower();
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
@@ -37,6 +38,9 @@ class Follower {
 
   /// An operator that no recorder sees: like OperatorHandle::callBoxed, now or later.
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  /// An operator is about to write to its arguments: what was put off is executed, and what would be computed of their memory
+  /// later is computed now.
+  void before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   /// An operator that ran with these arguments; `stack` ends with its results.
   void observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                const torch::jit::Stack& stack);
@@ -72,6 +76,7 @@ class Follower {
   void execute_put_off();
   void run_compiled(const TraceSegment& segment);
   void fill_pending();
+  void compute_what_may_outlive();
   void close_segment(TraceSegment& segment, bool keep);
   void reset_segment();
   TraceStep* find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
@@ -86,6 +91,8 @@ class Follower {
 
   std::shared_ptr<TraceTree> tree_;
   std::vector<at::Tensor> params_;
+  std::function<uint64_t()> writes_;
+  uint64_t writes_before_;
   Follower* previous_;
 
   // The segment now being followed.
@@ -101,6 +108,7 @@ class Follower {
   bool put_off_ = false;  // the steps of path_ are not executed yet
 
   std::vector<Closed> closed_;
+  std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there
   std::unordered_map<const c10::TensorImpl*, Place> closed_values_;
   std::vector<GraphBreak> breaks_;
   int protected_depth_ = 0;

@@ -6,6 +6,8 @@
 
 #include "runtime/graph/argument_type.h"
 
+#include <algorithm>
+
 namespace triage::capture {
 namespace {
 
@@ -45,7 +47,46 @@ torch::jit::Stack arguments_of_step(const TraceStep& step, const std::vector<at:
   return stack;
 }
 
-void PendingSegment::compute() {
+namespace {
+
+uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
+
+bool is_unfilled(const WeakTensor& value) {
+  const auto known = value.lock();
+  const auto* lazy = known ? dynamic_cast<LazyTensor*>(known.get()) : nullptr;
+  return lazy && !lazy->is_filled();
+}
+
+}  // namespace
+
+void PendingSegment::note_versions() {
+  versions.clear();
+  for (const at::Tensor& input : inputs) versions.push_back(version_of(input));
+}
+
+bool PendingSegment::looks_at(const at::Tensor& tensor) const {
+  if (std::none_of(values.begin(), values.end(), is_unfilled)) return false;
+  const auto same_memory = [&](const at::Tensor& other) {
+    return other.defined() && other.has_storage() && tensor.has_storage() && other.is_alias_of(tensor);
+  };
+  if (std::any_of(inputs.begin(), inputs.end(), same_memory)) return true;
+  return std::any_of(values.begin(), values.end(), [&](const WeakTensor& value) {
+    const auto known = value.lock();
+    return known && same_memory(at::Tensor(known));
+  });
+}
+
+void PendingSegment::compute(bool want) {
+  if (std::none_of(values.begin(), values.end(), is_unfilled)) return;
+  for (size_t i = 0; i < versions.size(); ++i)
+    if (version_of(inputs[i]) != versions[i])
+      throw Error("internal error: a tensor was written to before what was put off had read it");
+  if (want && segment)
+    for (size_t i = 0; i < values.size(); ++i)
+      if (is_unfilled(values[i])) {
+        segment->wanted[i] = true;
+        segment->ready = false;
+      }
   const c10::AutoGradMode mode(state.grad_mode);
   std::vector<at::Tensor> computed;
   for (const TraceStep* step : path) {

@@ -21,10 +21,15 @@ struct PendingSegment {
   std::vector<WeakTensor> values;  // the lazy tensors that are still somebody's
   ThreadState state;
   TraceSegment* segment = nullptr;
-  bool closed = false;  // its values can be asked for
+  bool closed = false;             // its values can be asked for
+  std::vector<uint32_t> versions;  // of the inputs when it was closed
 
-  /// Runs the steps with ATen, and fills every lazy tensor that has no data yet.
-  void compute();
+  /// Runs the steps with ATen, and fills every lazy tensor that has no data yet. `want`: from now on the compiled graph gives
+  /// those. Throws where an input has been written to since.
+  void compute(bool want = false);
+  /// Whether values that are not there yet may be computed of the memory of `tensor`.
+  bool looks_at(const at::Tensor& tensor) const;
+  void note_versions();
 };
 
 class LazyTensor final : public c10::TensorImpl {

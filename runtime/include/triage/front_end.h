@@ -69,6 +69,8 @@ class Script {
   /// How often it has written to variables and tables so far (it may count too much): what was captured before a write that
   /// no recorder saw is not used again.
   virtual uint64_t writes() const { return 0; }
+  /// The same for whoever asks whether a tensor may have been stored where it outlives the call.
+  virtual uint64_t stores() const { return writes(); }
   /// Of the last call: which outputs are flags.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// The policy's own tests: each name with how it failed; empty message: passed.

@@ -402,3 +402,53 @@ test("a function that counts its calls is followed, not captured for ever", func
     error(tostring(f))
   end
 end)
+
+test("what was put off is computed before what it is computed of is written to", function()
+  local late = false
+  local function f(x)
+    local a = x * 1
+    local b = a * 2   -- nobody looks at it the first times
+    triage.graph_break("here")
+    a:add_(1)
+    if late then
+      return a, b
+    end
+    return a, a
+  end
+  local g = triage.compile(f)
+  for i = 1, 8 do
+    late = i > 4
+    local a, b = f(z)
+    local c, d = g(z)
+    eq(c, a)
+    eq(d, b)
+  end
+end)
+
+test("what outlives a call does not change when its inputs do", function()
+  local kept
+  local x = torch.ones({2})
+  local f = triage.compile(function(y)
+    local doubled = y * 2
+    triage.graph_break("here")
+    kept = doubled
+    return y + 1
+  end)
+  for i = 1, 6 do
+    f(x)
+    local expected = x * 2
+    x:add_(i)
+    eq(kept, expected)
+  end
+  local failing = triage.compile(function(y)
+    triage.graph_break("here")
+    kept = y * 3
+    error("stop")
+  end)
+  for _ = 1, 3 do
+    pcall(failing, x)
+    local expected = x * 3
+    x:add_(1)
+    eq(kept, expected)
+  end
+end)
