@@ -39,6 +39,7 @@ void run_once(const triage::Policy& repair) {
 void run_for(const triage::Policy& repair, std::chrono::milliseconds duration) {
   const auto end = std::chrono::steady_clock::now() + duration;
   int shown = 0;
+  std::string refused;
   while (std::chrono::steady_clock::now() < end) {
     auto [logits, flags] = repair.run<2>({make_logits()});
     const triage::VersionInfo version = repair.version();
@@ -46,6 +47,10 @@ void run_for(const triage::Policy& repair, std::chrono::milliseconds duration) {
       std::cout << "version " << version.number << ": " << triage::flags::repr(flags) << std::endl;
       shown = version.number;
     }
+    // A file that is no good policy changes nothing; why it was not taken stands here until a better one comes.
+    const std::string problem = version.last_error ? version.last_error->message : "";
+    if (problem != refused && !problem.empty()) std::cout << "refused: " << problem << std::endl;
+    refused = problem;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -66,7 +71,6 @@ int main(int argc, char** argv) {
     if (argc > 2) {
       triage::Watch watch = runtime.watch(std::filesystem::absolute(file).parent_path());
       run_for(repair, std::chrono::milliseconds(static_cast<int>(1000 * std::stod(argv[2]))));
-      if (const auto& refused = repair.version().last_error) std::cout << "refused: " << refused->message << "\n";
     }
   } catch (const triage::Error& error) {
     std::cerr << error.what() << "\n" << error.traceback();

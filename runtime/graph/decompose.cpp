@@ -13,7 +13,11 @@
 namespace triage::graph {
 namespace {
 
-bool is_ours(const Node& node) { return node.op.operator_name().name.rfind("triage::", 0) == 0; }
+/// An operator of ours that is replaced. `guard_grad` stays: forward it is the identity, and no ATen operator has its backward.
+bool is_ours(const Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  return name.rfind("triage::", 0) == 0 && name != "triage::guard_grad";
+}
 
 bool has_ours(const Graph& graph) {
   for (const auto& node : graph.nodes())

@@ -48,12 +48,12 @@ function globals.tensorcheck(fn, options)
     local function without_status(_, ...)
       return ...
     end
-    return function(...)
+    return core.wrapping(function(...)
       return without_status(core.checked_call(plan, self, config, fn, ...))
-    end
+    end, fn)
   end
   local detect, takes_self = detectors[detector], core.takes_self(plan)
-  return function(...)
+  return core.wrapping(function(...)
     local results = pack(core.checked_call(plan, self, config, fn, ...))
     if results[1] then
       local object = self
@@ -69,7 +69,7 @@ function globals.tensorcheck(fn, options)
       results[flags_at + 1] = flags
     end
     return unpack(results, 2, results.n)
-  end
+  end, fn)
 end
 
 -- Casts

@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -82,4 +83,23 @@ TEST_CASE("no compiler, or one that fails: the interpreter serves, and it is sai
   fs::permissions(scene.folder / "half", fs::perms::owner_all);
   const Variable chosen("TRIAGE_CXX", scene.folder / "half");
   for (int call = 0; call < 5; ++call) CHECK(scene.run().status == 0);  // it ends before it has read its input
+}
+
+TEST_CASE("a program that ends while a kernel is compiled leaves no compiler and no half-written file") {
+  const Scene scene;
+  // Says that it is at work, and then is for longer than any test.
+  write_bytes(
+      scene.folder / "slow",
+      "#!/bin/sh\ncase $1 in --version) echo slow;; *) for word; do out=$word; done; touch \"$out\"; echo $$ > " +
+          shell_quoted(scene.folder / "pid") + "; exec sleep 600;; esac\n");
+  fs::permissions(scene.folder / "slow", fs::perms::owner_all);
+  write_bytes(scene.folder / "ends.lua",
+              "local double = triage.compile(function(z) return z * 2 + 1 end, {backend = 'fused'})\n"
+              "double(torch.ones({4, 4}))\n"
+              "repeat local file = io.open('pid') until file and file:read('l')\n");
+  const Variable chosen("TRIAGE_CXX", scene.folder / "slow");
+  CHECK(triage_program(scene.folder, {"exec", "ends.lua"}).status == 0);
+  const pid_t compiler = std::stoi(read_bytes(scene.folder / "pid"));
+  CHECK(::kill(compiler, SIGKILL) != 0);  // there is none
+  CHECK((!fs::exists(scene.folder / "kernels") || fs::is_empty(scene.folder / "kernels")));
 }

@@ -104,6 +104,23 @@ TEST_CASE("T20: an input that does not fit the signature is the host's mistake, 
   CHECK(policy.graphs().size() == 1);
 }
 
+TEST_CASE("T20: a policy file may end with the function that tensorcheck gives") {
+  const std::string checked =
+      "local function repair(z, f) return fix(z, f, 'repair') end\n"
+      "local checked = tensorcheck(repair, {args = {z = Tensor(float32_t, {'N', 2})}, "
+      "returns = {Tensor(float32_t, {'N', 2}), Tensor(error_t, {'N', 'words'})}, auto_detect = ";
+  for (const std::string end : {"false})\nreturn checked", "true})\nreturn tensorcheck(checked, {})",
+                                "true})\nreturn policy {run = checked}"}) {
+    CAPTURE(end);
+    const Policy policy = load(checked + end);
+    CHECK(policy.signature().inputs == std::vector<std::string>{"z", "f"});
+    const at::Tensor z = at::ones({3, 2}), f = triage::err::new_t(3);
+    CHECK(policy.run({z, f})[0].equal(z));
+    CHECK_THROWS_AS(policy.run({at::ones({3, 5}), f}), triage::PolicyError);
+    CHECK(policy.graph_breaks().empty());
+  }
+}
+
 TEST_CASE("T20: a policy that runs as a script is held to its signature on every call") {
   Policy policy = load(
       "return policy {signature = {z = Tensor(float32_t, {\"N\", 2})}, run = function(z) return z * z:sum():item() "

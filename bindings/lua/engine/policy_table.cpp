@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/policy_table.h"
 
+#include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/userdata.h"
@@ -124,22 +125,20 @@ std::vector<std::optional<TensorSpec>> read_signature(lua_State* L, int table, c
   return types;
 }
 
-/// Names of the parameters of the function at the top of the stack.
-std::vector<std::string> parameter_names(lua_State* L) {
+/// Names of the parameters of the function at the top of the stack, or of the one that it checks. Throws `complaint` where
+/// it takes any number.
+std::vector<std::string> parameter_names(lua_State* L, const char* complaint) {
+  push_wrapped(L, -1);
+  if (!lua_isfunction(L, -1)) throw LoadError(complaint);  // a module
   lua_Debug info;
   lua_pushvalue(L, -1);
   lua_getinfo(L, ">u", &info);
+  if (info.isvararg) throw LoadError(complaint);
   std::vector<std::string> names;
   for (int i = 1; i <= info.nparams; ++i)
     if (const char* name = lua_getlocal(L, nullptr, i)) names.emplace_back(name);
+  lua_pop(L, 1);
   return names;
-}
-
-bool takes_any_number(lua_State* L) {
-  lua_Debug info;
-  lua_pushvalue(L, -1);
-  lua_getinfo(L, ">u", &info);
-  return info.isvararg;
 }
 
 /// Of a test, at the top: numbers and booleans for params that the policy has.
@@ -202,11 +201,10 @@ bool is_policy(lua_State* L, int index) { return lua_istable(L, index) && has_me
 PolicyDefinition read_function(lua_State* L, std::string name) {
   PolicyDefinition policy;
   policy.name = std::move(name);
-  if (takes_any_number(L))
-    throw LoadError(
-        "the policy's function takes `...`, so its inputs have no names. Write the parameters out, or use policy { "
-        "inputs = {...}, run = ... }.");
-  policy.signature.inputs = parameter_names(L);
+  policy.signature.inputs = parameter_names(L,
+                                            "the policy's function takes `...`, so its inputs have no names. Write the "
+                                            "parameters out, or use policy { inputs = "
+                                            "{...}, run = ... }.");
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
   return policy;
 }
@@ -228,9 +226,8 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   }
   lua_getfield(L, table, "run");
   if (policy.signature.inputs.empty()) {
-    if (takes_any_number(L))
-      throw LoadError("policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }");
-    policy.signature.inputs = parameter_names(L);
+    policy.signature.inputs =
+        parameter_names(L, "policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }");
     if (!policy.signature.params.empty() && !policy.signature.inputs.empty())
       policy.signature.inputs.pop_back();  // run(z, f, p)
   }

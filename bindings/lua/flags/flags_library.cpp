@@ -191,6 +191,14 @@ int make_forwarding(lua_State* L) {
   return 1;
 }
 
+/// core.wrapping(outer, inner) -> outer, whose parameters are those of `inner`.
+int make_wrapping(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  set_wrapped(L, 1, 2);
+  lua_settop(L, 1);
+  return 1;
+}
+
 const char views = 0;  // its address: registry key of a weak table, from each view to the table behind it
 
 bool is_view(lua_State* L, int index) {
@@ -285,6 +293,7 @@ void add_argument_checks(lua_State* L) {
                                        {"domain_name", guarded<push_name<domain_name>>},
                                        {"read_only", guarded<read_only>},
                                        {"forwarding", guarded<make_forwarding>},
+                                       {"wrapping", guarded<make_wrapping>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   push_dtype(L, at::kBool);

@@ -1,11 +1,14 @@
 #include "bindings/lua/flags/prelude.h"
 
 #include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/userdata.h"
 
 #include <string>
 
 namespace triage::lua {
 namespace {
+
+const char wrapped = 0;  // its address: registry key of a weak table, from each function to the one it stands for
 
 int finish_forwarded(lua_State* L, int, lua_KContext) { return lua_gettop(L); }
 
@@ -48,6 +51,26 @@ void open_prelude(lua_State* L) {
   lua_pushglobaltable(L);
   forward_fields(L, true);
   lua_pop(L, 1);
+}
+
+void set_wrapped(lua_State* L, int outer, int inner) {
+  outer = lua_absindex(L, outer), inner = lua_absindex(L, inner);
+  push_weak_table(L, &wrapped);
+  lua_pushvalue(L, outer);
+  lua_pushvalue(L, inner);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+void push_wrapped(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  push_weak_table(L, &wrapped);
+  for (;;) {
+    lua_pushvalue(L, -2);
+    if (lua_rawget(L, -2) == LUA_TNIL) break;
+    lua_replace(L, -3);
+  }
+  lua_pop(L, 2);
 }
 
 void push_forwarding(lua_State* L, int index) {

@@ -23,4 +23,9 @@ void open_prelude(lua_State* L);
 /// that messages and graphs name its line.
 void push_forwarding(lua_State* L, int index);
 
+/// The function at `outer` stands for the one at `inner` and takes what that takes, though its own parameters are `...`.
+void set_wrapped(lua_State* L, int outer, int inner);
+/// Pushes the function whose parameters are those of the value at `index`: the innermost that it stands for, else itself.
+void push_wrapped(lua_State* L, int index);
+
 }  // namespace triage::lua

@@ -2,12 +2,16 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <mutex>
 #include <thread>
 #include <unordered_map>
 
@@ -16,28 +20,19 @@
 
 namespace triage::fused {
 
-void Kernel::wait() const {
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return finished_; });
-}
-
-void Kernel::finish(RowsFunction function) {
-  {
-    std::lock_guard lock(mutex_);
-    finished_ = true;
-    function_.store(function, std::memory_order_release);
-  }
-  done_.notify_all();
-}
-
 /// The kernels of this process, and the thread that compiles. Lives until the process ends: kernels may run in threads that
 /// outlive everything else.
+///
+/// A forked child has the kernels, and what was still to be compiled, but not the thread: it starts one of its own when a
+/// kernel is asked for or waited for.
 class Compiler {
  public:
   static Compiler& instance() {
     static Compiler* compiler = [] {
       spdlog::default_logger();  // made before the handler is registered, so it is destroyed after it has run
-      std::atexit([] { instance().fall_silent(); });
+      std::atexit([] { instance().end(); });
+      pthread_atfork([] { instance().before_fork(); }, [] { instance().after_fork(); },
+                     [] { instance().after_fork_in_child(); });
       return new Compiler;
     }();
     return *compiler;
@@ -50,13 +45,20 @@ class Compiler {
       kernel = std::make_shared<Kernel>();
       queue_.emplace_back(source, kernel);
       start_thread();
-      wake_.notify_one();
+      work_there_is_->notify_one();
     }
     return kernel;
   }
 
+  void wait(const Kernel& kernel) {
+    std::unique_lock lock(mutex_);
+    if (!kernel.finished_) start_thread();
+    one_is_done_->wait(lock, [&] { return kernel.finished_; });
+  }
+
  private:
-  /// One for this process: after a fork the child has none.
+  using Job = std::pair<std::string, std::shared_ptr<Kernel>>;
+
   void start_thread() {
     if (thread_of_ == ::getpid()) return;
     thread_of_ = ::getpid();
@@ -70,25 +72,28 @@ class Compiler {
     pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
     std::unique_lock lock(mutex_);
     for (;;) {
-      wake_.wait(lock, [&] { return !queue_.empty(); });
-      auto [source, kernel] = queue_.front();
+      work_there_is_->wait(lock, [&] { return !queue_.empty(); });
+      running_ = std::move(queue_.front());
       queue_.pop_front();
+      const Job job = running_;
       lock.unlock();
-      make(source, *kernel);
+      const RowsFunction function = make(job.first);
       lock.lock();
+      if (!function) kernels_.erase(job.first);  // the next graph that wants it tries again
+      job.second->function_.store(function, std::memory_order_release);
+      job.second->finished_ = true;
+      running_ = {};
+      one_is_done_->notify_all();
     }
   }
 
-  void make(const std::string& source, Kernel& kernel) {
+  /// Null where there is none.
+  RowsFunction make(const std::string& source) {
     try {
-      kernel.finish(load(shared_object(source)));
+      return load(shared_object(source));
     } catch (const std::exception& error) {
       say_once(error.what());
-      {
-        std::lock_guard lock(mutex_);
-        kernels_.erase(source);  // the next graph that wants it tries again
-      }
-      kernel.finish(nullptr);
+      return nullptr;
     }
   }
 
@@ -98,24 +103,53 @@ class Compiler {
       spdlog::default_logger()->warn("no fused kernels, the interpreter serves in their place: {}", what);
   }
 
-  /// The process ends, and its loggers with it.
-  void fall_silent() {
-    std::lock_guard lock(saying_);
-    silent_ = true;
+  /// The process ends, and its loggers with it. What is being compiled is given up, so that neither the system's compiler nor
+  /// its half-written file is left behind.
+  void end() {
+    {
+      std::lock_guard lock(saying_);
+      silent_ = true;
+    }
+    ending_ = true;
+    std::unique_lock lock(mutex_);
+    queue_.clear();
+    one_is_done_->wait_for(lock, std::chrono::seconds(5), [&] { return !running_.second; });
+  }
+
+  void before_fork() {
+    whole_.lock();
+    mutex_.lock();
+    saying_.lock();
+  }
+  void after_fork() {
+    saying_.unlock();
+    mutex_.unlock();
+    whole_.unlock();
+  }
+  void after_fork_in_child() {
+    // The old ones count threads that are not there. They are left as they are: nobody may destroy them.
+    work_there_is_ = new std::condition_variable;
+    one_is_done_ = new std::condition_variable;
+    if (running_.second) queue_.push_front(std::exchange(running_, {}));
+    after_fork();
   }
 
   /// A file with the machine code: from the cache, or compiled now.
-  static KernelFile shared_object(const std::string& source) {
-    const SystemCompiler& compiler = SystemCompiler::instance();
+  KernelFile shared_object(const std::string& source) {
+    const SystemCompiler& compiler = [&]() -> const SystemCompiler& {
+      std::lock_guard lock(whole_);
+      return SystemCompiler::instance();
+    }();
     KernelFiles files;
     const std::string key = hash_of(compiler.identity() + source);
     if (auto known = files.find(key)) return std::move(*known);
     KernelFile made = files.scratch(key);
-    compiler.compile(source, made.path());
+    compiler.compile(source, made.path(), ending_);
     return files.keep(key, std::move(made));
   }
 
-  static RowsFunction load(const KernelFile& file) {
+  RowsFunction load(const KernelFile& file) {
+    std::lock_guard lock(whole_);
     void* library = ::dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) throw std::runtime_error(fmt::format("cannot load a compiled kernel: {}", ::dlerror()));
     auto* function = reinterpret_cast<RowsFunction>(::dlsym(library, "triage_rows"));
@@ -124,14 +158,20 @@ class Compiler {
     return function;
   }
 
+  std::mutex whole_;  // held while what a fork must not cut in two is done; taken before the others
   std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable* work_there_is_ = new std::condition_variable;
+  std::condition_variable* one_is_done_ = new std::condition_variable;
   std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_;
-  std::deque<std::pair<std::string, std::shared_ptr<Kernel>>> queue_;
+  std::deque<Job> queue_;
+  Job running_;  // what the thread is at
   pid_t thread_of_ = -1;
+  std::atomic<bool> ending_{false};
   std::mutex saying_;
   bool silent_ = false;
 };
+
+void Kernel::wait() const { Compiler::instance().wait(*this); }
 
 std::shared_ptr<const Kernel> kernel_of(const std::string& source) { return Compiler::instance().get(source); }
 

@@ -1,8 +1,6 @@
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "runtime/backends/fused/emit.h"
@@ -14,16 +12,13 @@ class Kernel {
  public:
   /// Null until it is compiled, or when it cannot be. Any thread.
   RowsFunction function() const noexcept { return function_.load(std::memory_order_acquire); }
-  /// Waits until it is decided whether there is one.
+  /// Waits until it is decided whether there is one. In a forked child too.
   void wait() const;
 
  private:
   friend class Compiler;
-  void finish(RowsFunction function);
   std::atomic<RowsFunction> function_{nullptr};
-  mutable std::mutex mutex_;
-  mutable std::condition_variable done_;
-  bool finished_ = false;
+  bool finished_ = false;  // the compiler's mutex guards it
 };
 
 /// The kernel of `source`: the one that this process has, the one on disk, or one that a thread in the background compiles

@@ -40,8 +40,8 @@ const std::vector<std::string> flags = {"-std=c++20",
 constexpr auto time_limit = std::chrono::seconds(60);
 
 /// Runs a program with `input` on its standard input; its output and errors together. Throws where it cannot be started, or
-/// fails, or takes too long.
-std::string run(const std::vector<std::string>& words, const std::string& input) {
+/// fails, or takes too long, or `give_up` becomes true.
+std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up) {
   int to_child[2], from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
   if (::pipe2(from_child, O_CLOEXEC) != 0) {
@@ -82,8 +82,10 @@ std::string run(const std::vector<std::string>& words, const std::string& input)
     pollfd waiting[2] = {{from_child[0], POLLIN, 0}, {to_child[1], POLLOUT, 0}};
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
-    late = left <= 0 || ::poll(waiting, 2, static_cast<int>(left)) == 0;
+    late = left <= 0 || give_up;
     if (late) break;
+    constexpr int look_up_after = 20;  // ms
+    if (::poll(waiting, 2, look_up_after) <= 0) continue;
     if (waiting[1].revents) {
       const ssize_t count = ::write(to_child[1], input.data() + written, input.size() - written);
       written = count < 0 ? input.size() : written + static_cast<size_t>(count);  // gone: its exit status will tell
@@ -101,6 +103,7 @@ std::string run(const std::vector<std::string>& words, const std::string& input)
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (late && give_up) throw std::runtime_error("the process ends");
   if (late) throw std::runtime_error(fmt::format("`{}` took longer than {} s", words[0], time_limit.count()));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw std::runtime_error(fmt::format("`{}` failed: {}", words[0], output.substr(0, 2000)));
@@ -120,22 +123,24 @@ std::string processor() {
 }  // namespace
 
 const SystemCompiler& SystemCompiler::instance() {
-  static const SystemCompiler compiler;
-  return compiler;
+  static const SystemCompiler* const compiler =
+      new SystemCompiler;  // a thread may be at work while statics are destroyed
+  return *compiler;
 }
 
 SystemCompiler::SystemCompiler() {
   const char* chosen = std::getenv("TRIAGE_CXX");
   program_ = chosen && *chosen ? chosen : "c++";
-  identity_ = run({program_, "--version"}, "") + processor();
+  identity_ = run({program_, "--version"}, "", false) + processor();
   for (const auto& flag : flags) identity_ += flag + "\n";
 }
 
-void SystemCompiler::compile(const std::string& source, const std::string& output) const {
+void SystemCompiler::compile(const std::string& source, const std::string& output,
+                             const std::atomic<bool>& give_up) const {
   std::vector<std::string> words{program_};
   words.insert(words.end(), flags.begin(), flags.end());
   words.insert(words.end(), {"-x", "c++", "-", "-o", output});
-  run(words, source);
+  run(words, source, give_up);
 }
 
 }  // namespace triage::fused

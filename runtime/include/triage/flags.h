@@ -115,7 +115,9 @@ std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const
 at::Tensor take_ok_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = 0.0);
 at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = 0.0);
 
-/// --- combinators: `fn` runs on all rows; what it made of the other rows is dropped, and their gradient with it ---
+/// --- combinators: `fn` runs on all rows; what it made of the other rows is dropped, and their gradient with it. That holds
+/// for its argument. Data of the samples that `fn` captures besides is not guarded (as it is in Lua): where gradients matter,
+/// pass it in with `z`, or repair it first. ---
 using Transform = std::function<at::Tensor(const at::Tensor&)>;
 using Step = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&)>;  // z -> z, f
 at::Tensor map_ok(const at::Tensor& f, const at::Tensor& z, const Transform& fn);

@@ -139,7 +139,8 @@ void eliminate_dead(Graph& graph);    // calls nobody uses (never random operato
 void clean(Graph& graph);             // the three above, to a fixed point; then verify
 
 /// The same computation in plain ATen: every `triage::` call is replaced by what its decomposition does (`where`, shifts,
-/// masks). Works for every batch size the graph works for. Needs `meta` of the inputs.
+/// masks). Works for every batch size the graph works for. Needs `meta` of the inputs. Only `triage::guard_grad` stays, which
+/// graphs of inputs that require grad hold: it computes nothing, and its backward is what keeps repaired rows out of gradients.
 Graph decompose(const Graph& graph);
 
 /// Records what `fn` does with `inputs` (any C++ code that calls dispatcher operators at the top level) as a graph.

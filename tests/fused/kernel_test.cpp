@@ -1,0 +1,54 @@
+// The thread that compiles kernels, where processes fork and end.
+#include <doctest/doctest.h>
+#include <runtime/backends/fused/kernel.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <string>
+
+namespace triage::fused {
+namespace {
+
+/// One that no process has compiled before.
+std::string new_source() {
+  static int count = 0;
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return "// " + std::to_string(::getpid()) + " " + std::to_string(now) + " " + std::to_string(count++) +
+         "\nextern \"C\" __attribute__((visibility(\"default\"))) void triage_rows() {}\n";
+}
+
+/// Runs `work` in a forked child; its result, or -1 where it did not come back.
+template <typename Work>
+int in_a_child(const Work& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // ends the child where it waits for ever
+    ::_exit(work());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("a kernel that is being compiled during a fork is there for parent and child, threads or none") {
+  const auto running = kernel_of(new_source()), queued = kernel_of(new_source());
+  const auto both_are_there = [&] {
+    running->wait();
+    queued->wait();
+    return running->function() && queued->function() ? 7 : 1;
+  };
+  CHECK(in_a_child(both_are_there) == 7);
+  CHECK(both_are_there() == 7);
+  const std::string later = new_source();
+  CHECK(in_a_child([&] {
+          const auto kernel = kernel_of(later);
+          kernel->wait();
+          return kernel->function() ? 7 : 1;
+        }) == 7);
+}
+
+}  // namespace triage::fused
