@@ -57,7 +57,9 @@ void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>&
 }  // namespace
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
-    : script_(std::move(script)), options_(std::move(options)), backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {}
+    : script_(std::move(script)),
+      options_(std::move(options)),
+      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {}
 
 Compiled::~Compiled() = default;
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "runtime/graph/dynamic_shape.h"
+
 namespace triage::capture {
 namespace {
 
@@ -29,31 +31,6 @@ bool has_out_argument(const c10::FunctionSchema& schema) {
   return false;
 }
 
-bool indexes_by_mask(const c10::IValue& indices) {
-  if (!indices.isList()) return false;
-  for (const c10::IValue& index : indices.toListRef())
-    if (index.isTensor() && index.toTensor().defined() &&
-        (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
-      return true;
-  return false;
-}
-
-bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  static const Names always = {
-      "nonzero",   "nonzero_numpy", "argwhere",           "masked_select", "bincount",
-      "_unique",   "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
-      "histogram", "histogramdd",   "histc_auto",         "combinations"};
-  const std::string name = base_name(op);
-  if (always.count(name)) return true;
-  if (name == "index") return arguments.size() > 1 && indexes_by_mask(arguments[1]);
-  if (name == "where") return arguments.size() == 1;
-  if (name == "repeat_interleave") {  // the length is the sum of the repeats, a tensor
-    for (const auto& argument : op.schema().arguments())
-      if (argument.name() == "repeats") return argument.type()->kind() == c10::TypeKind::TensorType;
-  }
-  return false;
-}
-
 /// Sizes decide how many tensors come out, so a replay at another size would come out with another number of them.
 bool gives_list(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns())
@@ -72,7 +49,7 @@ std::string base_name(const c10::OperatorHandle& op) {
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   const auto& schema = op.schema();
   const std::string name = base_name(op);
-  if (gives_dynamic_shape(op, arguments))
+  if (graph::gives_dynamic_shape(op, at::ArrayRef<const c10::IValue>(arguments.data(), arguments.size())))
     return Refusal{"`" + name + "` gives a result whose shape depends on values",
                    "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok."};
   if (has_out_argument(schema))

@@ -13,6 +13,7 @@
 #include "runtime/flags/operators.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/functional.h"
 #include "runtime/graph/trace.h"
 #include "runtime/graph/uses.h"
@@ -233,6 +234,8 @@ class Tracer {
         throw GraphError(fmt::format("`{}` reads a value of a tensor, which a graph cannot hold", op_name(op)));
     if (arguments.size() != schema.arguments().size())
       throw GraphError(fmt::format("LibTorch did not show the arguments of `{}`", op_name(op)));
+    if (primitives_ && gives_dynamic_shape(op, arguments))
+      throw GraphError(fmt::format("`{}` gives a result whose shape depends on values", op_name(op)));
     std::vector<Operand> operands;
     for (size_t i = 0; i < arguments.size(); ++i)
       operands.push_back(operand_of(arguments[i], type_of(schema.arguments()[i])));

@@ -46,6 +46,9 @@ class JointBackward final : public torch::autograd::Node {
       program_->hand_over("its gradient is differentiated again; that gradient is ATen's own");
       return program_->differentiate(unpacked_primals(), tangents, true);
     }
+    const auto odd = [](const at::Tensor& tangent) { return tangent.defined() && !is_ordinary(tangent); };
+    if (std::any_of(tangents.begin(), tangents.end(), odd))
+      return program_->differentiate(unpacked_primals(), tangents, false);
     const Variant* variant = layout_.find(tangents_key(tangents));
     if (!variant && !layout_.is_plain()) variant = program_->record(layout_, unpacked_primals(), tangents);
     if (!variant) return program_->differentiate(unpacked_primals(), tangents, false);
@@ -126,7 +129,8 @@ torch::autograd::edge_list edges_of(const Tensors& primals) {
 
 }  // namespace
 
-void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs) {
+void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals,
+               Tensors& outputs) {
   const Variant* variant = layout.last();
   Tensors made;
   {
@@ -137,7 +141,7 @@ void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, co
   auto* node = new JointBackward(edges_of(primals), program, layout, variant);
   const compat::NodePtr owner = compat::own_node(node);
   for (size_t i = 0; i < count; ++i) {
-    outputs.push_back(layout.differentiable[i] ? own(made[i]) : made[i]);
+    outputs.push_back(own(made[i]));
     if (layout.differentiable[i]) torch::autograd::set_history(outputs.back(), owner);
   }
   node->save(primals, outputs, at::ArrayRef<at::Tensor>(made).slice(count));

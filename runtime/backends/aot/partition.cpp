@@ -92,9 +92,9 @@ class Partitioner {
           saved_in_order_.push_back(result);
           results.push_back(copies.at(result));
           const auto output = std::find(outputs.begin(), outputs.end(), result);
-          halves_.output_of_saved.push_back(
-              output == outputs.end() ? std::nullopt
-                                      : std::optional<size_t>(static_cast<size_t>(output - outputs.begin())));
+          halves_.output_of_saved.push_back(output == outputs.end()
+                                                ? std::nullopt
+                                                : std::optional<size_t>(static_cast<size_t>(output - outputs.begin())));
         }
     halves_.num_saved = saved_in_order_.size();
     halves_.forward.set_outputs(std::move(results));

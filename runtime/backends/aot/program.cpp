@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 
@@ -42,6 +43,11 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
+
+bool is_ordinary(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+         !tensor.is_conj() && !tensor.is_neg() && !tensor.is_inference() && !torch::autograd::isFwGradDefined(tensor);
+}
 
 std::vector<int64_t> tangents_key(const Tensors& tangents) {
   std::vector<int64_t> key;
@@ -89,13 +95,16 @@ const Layout* Program::layout_of(const Tensors& primals) {
     return nullptr;
   };
   if (const Layout* layout = known()) return layout;
+  if (full_.load(std::memory_order_relaxed)) return nullptr;
   std::unique_ptr<Layout> fresh = probe(primals, key);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const Layout* layout = known()) return layout;
   if (layouts_.size() >= most_layouts) {
-    hand_over(fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers); calls with "
-                          "further ones are not recorded",
-                          most_layouts));
+    full_.store(true, std::memory_order_relaxed);
+    hand_over(
+        fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers); calls with "
+                    "further ones are not recorded",
+                    most_layouts));
     return nullptr;
   }
   fresh->next = newest_.load(std::memory_order_relaxed);

@@ -77,10 +77,14 @@ class Program {
   std::vector<bool> read_as_number_;
   std::unique_ptr<Executable> plain_;
   std::atomic<const Layout*> newest_{nullptr};
+  std::atomic<bool> full_{false};
   std::mutex mutex_;  // of what follows
   std::vector<std::unique_ptr<Layout>> layouts_;
   mutable std::atomic<bool> said_{false};
 };
+
+/// What joint graphs are recorded for: dense, on the CPU, without forward-mode gradients. All else is left to `eager`.
+bool is_ordinary(const at::Tensor& tensor);
 
 /// The layout of gradients that come in, one for each output.
 std::vector<int64_t> tangents_key(const Tensors& tangents);
