@@ -53,7 +53,6 @@ class FunctionMaker {
 
  private:
   void add(const graph::Node& node) {
-    if (graph::is_random(node.op)) refuse(fmt::format("{} draws random numbers", graph::describe(node)));
     if (graph::is_effect(node.op)) refuse(fmt::format("{} checks or prints at run time", graph::describe(node)));
     const graph::Node* twin = graph::copy_node(function_.graph, node, copies_);
     const auto& arguments = node.op.schema().arguments();
@@ -116,7 +115,8 @@ class AotExecutable final : public Executable {
     if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside, as it is";
     if (made.empty() && !not_joint_) not_joint_ = "it computes nothing";
     program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number));
-    answers_capture_ = !not_joint_ && wants_gradients(examples);
+    // The script has drawn its numbers already: a graph that draws does not answer for it.
+    answers_capture_ = !not_joint_ && !program_->draws() && wants_gradients(examples);
   }
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {

@@ -39,8 +39,16 @@ class Partitioner {
   Halves run() {
     const auto& outputs = joint_.graph.outputs();
     const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(joint_.num_outputs);
-    forward_ = ancestors(joint_.graph, Values(outputs.begin(), middle));
     find_tangent_part();
+    Values kept(outputs.begin(), middle);  // and what draws, in its order, whoever uses it
+    for (const auto& node : joint_.graph.nodes())
+      if (graph::is_random(node->op)) {
+        for (const Value* result : node->results)
+          if (of_tangents_.count(result))
+            throw GraphError("the backward run of the graph draws random numbers", node->source);
+        kept.insert(node->results.begin(), node->results.end());
+      }
+    forward_ = ancestors(joint_.graph, std::move(kept));
     for (auto gradient = middle; gradient != outputs.end(); ++gradient) want(*gradient);
     build_forward({outputs.begin(), middle});
     build_backward({middle, outputs.end()});

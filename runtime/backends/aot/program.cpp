@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "runtime/backends/aot/joint.h"
+#include "runtime/backends/aot/random_state.h"
 #include "runtime/backends/eager.h"
 #include "runtime/graph/evaluate.h"
 
@@ -72,7 +73,9 @@ const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
 }
 
 Program::Program(graph::Graph graph, std::vector<bool> read_as_number)
-    : graph_(std::move(graph)), read_as_number_(std::move(read_as_number)), plain_(compile_eager(graph_, {})) {}
+    : graph_(std::move(graph)), read_as_number_(std::move(read_as_number)), plain_(compile_eager(graph_, {})) {
+  for (const auto& node : graph_.nodes()) draws_ = draws_ || graph::is_random(node->op);
+}
 
 Program::~Program() = default;
 
@@ -116,6 +119,7 @@ const Layout* Program::layout_of(const Tensors& primals) {
 /// Which outputs have gradients shows when autograd records the graph.
 std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
   const c10::AutoGradMode record(true);
+  const ReplayRandom draws_again(draws_);
   Tensors outputs;
   plain_->run(primals, outputs);
   auto layout = std::make_unique<Layout>();

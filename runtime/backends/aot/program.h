@@ -55,6 +55,9 @@ class Program {
   ~Program();
 
   const graph::Graph& graph() const { return graph_; }
+  /// Whether it draws random numbers. Whoever runs it again for one call must do so from the state of the generator at
+  /// that call.
+  bool draws() const { return draws_; }
   /// The graph by itself: with grad mode on, autograd records it.
   const Executable& plain() const { return *plain_; }
 
@@ -75,6 +78,7 @@ class Program {
 
   graph::Graph graph_;
   std::vector<bool> read_as_number_;
+  bool draws_ = false;
   std::unique_ptr<Executable> plain_;
   std::atomic<const Layout*> newest_{nullptr};
   std::atomic<bool> full_{false};

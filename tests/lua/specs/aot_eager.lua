@@ -188,7 +188,6 @@ end)
 
 test("D04: what has no joint graph is left to the eager backend", function()
   local refused = {
-    random = function(x) return torch.dropout(x, 0.5, true) end,
     views = function(x) local y = x * 2 return y, y:t() end,
     values = function(x) return x:prod(1) end,
   }
@@ -202,6 +201,36 @@ test("D04: what has no joint graph is left to the eager backend", function()
       torch.manual_seed(3)
       compiled(x):sum():backward()
       eq(x.grad, twin.grad, name)
+    end
+  end
+end)
+
+test("D04: random numbers are ATen's, in the script's order, whoever asks for which gradient", function()
+  local fn = function(x, w)
+    local hidden = torch.dropout(torch.linear(x, w):relu(), 0.5, true)
+    return torch.dropout(hidden * 2, 0.25, true), hidden, torch.randn_like(x)
+  end
+  local compiled = triage.compile(fn, {backend = "aot_eager", fullgraph = true})
+  local losses = {
+    function(y) return y:sum() end, function(y) return (y * y):sum() end, function(_, h) return h:pow(3):sum() end,
+    function(y, h) return (y * h):sum() end, function(y) return y:sum() end,
+  }
+  for round = 1, 3 do
+    for i, loss in ipairs(losses) do
+      local x, w = leaf({6, 3}), leaf({4, 3})
+      if round == 3 then x = torch.randn({3, 6}):t():requires_grad_() end
+      local x2, w2 = x:detach():clone():requires_grad_(), w:detach():clone():requires_grad_()
+      torch.manual_seed(round * 10 + i)
+      local expected = {fn(x2, w2)}
+      loss(table.unpack(expected)):backward()
+      local after = torch.rand({3})
+      torch.manual_seed(round * 10 + i)
+      local got = {compiled(x, w)}
+      loss(table.unpack(got)):backward()
+      eq(torch.rand({3}), after, "the generator goes on in the same way")
+      for k = 1, 3 do eq(got[k]:detach(), expected[k]:detach(), ("output %d, round %d, loss %d"):format(k, round, i)) end
+      eq(x.grad, x2.grad, ("round %d, loss %d"):format(round, i))
+      eq(w.grad, w2.grad)
     end
   end
 end)
