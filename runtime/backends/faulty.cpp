@@ -35,9 +35,9 @@ const Node* find(const Graph& graph, const std::string& op) {
 std::unique_ptr<Executable> fail_to_compile(const std::string& op, const Graph& graph,
                                             const std::vector<at::Tensor>& examples) {
   if (const Node* node = find(graph, op))
-    throw GraphError(fmt::format("{}faulty_compile: {} cannot be compiled, on purpose", place(node->source),
-                                 graph::describe(*node)),
-                     node->source);
+    throw GraphError(
+        fmt::format("{}faulty_compile: {} cannot be compiled, on purpose", place(node->source), graph::describe(*node)),
+        node->source);
   return compile_eager(graph, examples);
 }
 

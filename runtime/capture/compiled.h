@@ -97,8 +97,9 @@ class Compiled {
  public:
   struct Options {
     std::string backend = "eager";
-    Backend compile_with;                // where set, in place of the backend of that name
-    bool fail_on_backend_error = false;  // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
+    Backend compile_with;  // where set, in place of the backend of that name
+    bool fail_on_backend_error =
+        false;                   // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
     bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
     bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
     /// Beyond it the script runs instead, and entries that match are still used; nothing: what the CompilerConfig says.

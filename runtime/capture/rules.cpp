@@ -7,6 +7,8 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "runtime/graph/dynamic_shape.h"
+
 namespace triage::capture {
 namespace {
 
@@ -30,15 +32,6 @@ bool has_out_argument(const c10::FunctionSchema& schema) {
   return false;
 }
 
-bool indexes_by_mask(const c10::IValue& indices) {
-  if (!indices.isList()) return false;
-  for (const c10::IValue& index : indices.toListRef())
-    if (index.isTensor() && index.toTensor().defined() &&
-        (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
-      return true;
-  return false;
-}
-
 /// Sizes decide how many tensors come out, so a replay at another size would come out with another number of them.
 bool gives_list(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns())
@@ -55,20 +48,7 @@ std::string base_name(const c10::OperatorHandle& op) {
 }
 
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  static const Names always = {
-      "nonzero",   "nonzero_numpy", "argwhere",           "masked_select", "bincount",
-      "_unique",   "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
-      "histogram", "histogramdd",   "histc_auto",         "combinations"};
-  const std::string name = base_name(op);
-  if (always.count(name)) return true;
-  if (name == "index") return arguments.size() > 1 && indexes_by_mask(arguments[1]);
-  if (name == "where") return arguments.size() == 1;
-  if (name == "one_hot") return arguments.size() < 2 || !arguments[1].isInt() || arguments[1].toInt() < 0;
-  if (name == "repeat_interleave") {  // the length is the sum of the repeats, a tensor
-    for (const auto& argument : op.schema().arguments())
-      if (argument.name() == "repeats") return argument.type()->kind() == c10::TypeKind::TensorType;
-  }
-  return false;
+  return graph::gives_dynamic_shape(op, at::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
 }
 
 bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {

@@ -11,8 +11,7 @@ std::optional<c10::OperatorHandle> functional_twin(const c10::OperatorHandle& op
   if (!twin) return std::nullopt;
   const auto& wanted = op.schema().arguments();
   const auto& given = twin->schema().arguments();
-  if (wanted.size() != given.size() || twin->schema().returns().size() != 1 || writes(*twin))
-    return std::nullopt;
+  if (wanted.size() != given.size() || twin->schema().returns().size() != 1 || writes(*twin)) return std::nullopt;
   for (size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i].name() != given[i].name() || *wanted[i].type() != *given[i].type()) return std::nullopt;
   return *twin;

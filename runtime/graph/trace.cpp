@@ -13,6 +13,7 @@
 #include "runtime/flags/operators.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/functional.h"
 #include "runtime/graph/trace.h"
 #include "runtime/graph/uses.h"
@@ -69,6 +70,14 @@ bool answers_from_metadata(const c10::OperatorHandle& op) {
       "aten::is_signed",    "aten::is_inference",  "aten::is_neg",  "aten::is_conj",  "aten::_is_zerotensor",
       "aten::is_coalesced", "aten::is_contiguous", "aten::is_leaf", "aten::_version", "aten::_fw_primal"};
   return names.count(op.operator_name().name) != 0;
+}
+
+/// What stands in the graph for an in-place operator. `bernoulli_` has a form that makes a contiguous tensor, and draws the same
+/// numbers for one that is contiguous.
+std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op) {
+  if (op.operator_name() == c10::OperatorName{"aten::bernoulli_", "float"})
+    return c10::Dispatcher::singleton().findSchemaOrThrow("aten::bernoulli", "p");
+  return functional_twin(op);
 }
 
 class Tracer {
@@ -138,7 +147,8 @@ class Tracer {
     std::unordered_set<const Value*> unknown;
     for (auto& node : graph_.nodes()) {
       const std::string& name = node->op.operator_name().name;
-      const bool fills = name == "aten::fill" || name == "aten::copy" || name == "aten::zero";
+      const bool fills =
+          name == "aten::fill" || name == "aten::copy" || name == "aten::zero" || name == "aten::bernoulli";
       for_each_use(*node, [&](Value*& value) {
         if (unknown.count(value) && !fills) throw GraphError("memory is used that no recorded operator filled");
       });
@@ -226,13 +236,15 @@ class Tracer {
 
   std::vector<Operand> operands_of(const c10::OperatorHandle& op, at::ArrayRef<const c10::IValue> arguments) {
     const auto& schema = op.schema();
-    if (writes(op) && !(primitives_ && functional_twin(op)))
+    if (writes(op) && !(primitives_ && functional_form(op)))
       throw GraphError(fmt::format("`{}` writes to an argument; use the form that returns a new tensor", op_name(op)));
     for (const auto& result : schema.returns())
       if (type_of(result).kind != Kind::tensor)
         throw GraphError(fmt::format("`{}` reads a value of a tensor, which a graph cannot hold", op_name(op)));
     if (arguments.size() != schema.arguments().size())
       throw GraphError(fmt::format("LibTorch did not show the arguments of `{}`", op_name(op)));
+    if (primitives_ && gives_dynamic_shape(op, arguments))
+      throw GraphError(fmt::format("`{}` gives a result whose shape depends on values", op_name(op)));
     std::vector<Operand> operands;
     for (size_t i = 0; i < arguments.size(); ++i)
       operands.push_back(operand_of(arguments[i], type_of(schema.arguments()[i])));
@@ -248,8 +260,10 @@ class Tracer {
     }
     if (outputs.size() != call.op->schema().returns().size()) return;  // the operator threw
     const bool written = writes(*call.op);
-    if (written) check_alone(*call.operands.at(0).value(), results.at(0));
-    Node* node = graph_.append(written ? *functional_twin(*call.op) : *call.op, std::move(call.operands),
+    if (written) check_alone(call.operands.at(0).value(), results.at(0));
+    if (written && is_random(*call.op) && !results.at(0).is_contiguous())
+      throw GraphError(fmt::format("`{}` draws numbers for a tensor that is not contiguous", op_name(*call.op)));
+    Node* node = graph_.append(written ? *functional_form(*call.op) : *call.op, std::move(call.operands),
                                results.size(), source_);
     for (size_t i = 0; i < results.size(); ++i) {
       if (!results[i].defined()) continue;
@@ -260,10 +274,10 @@ class Tracer {
   }
 
   /// Memory that is written to must belong to one value alone; then the tensor stands for the new value from here on.
-  void check_alone(const Value& value, const at::Tensor& tensor) const {
+  void check_alone(const Value* value, const at::Tensor& tensor) const {
     const auto found = storages_.find(storage_of(tensor));
-    const bool alone = found != storages_.end() && found->second.size() == 1 && *found->second.begin() == &value;
-    if (!alone || !value.producer)
+    const bool alone = found != storages_.end() && found->second.size() == 1 && *found->second.begin() == value;
+    if (!alone || !value->producer)
       throw GraphError("an operator writes in place to memory that several values of the graph share");
   }
 

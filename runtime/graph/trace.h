@@ -14,7 +14,8 @@ namespace triage::graph {
 /// `constants` may be used as constants of the graph; a tensor that comes from anywhere else is an error, since it may be
 /// another one on the next call. Throws GraphError where what was done cannot stand in a graph.
 Graph trace_primitives(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
-                       const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& constants, std::string name);
+                       const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& constants,
+                       std::string name);
 
 /// The script line that calls recorded from now on come from, for the trace that runs on this thread.
 void set_trace_source(const Source& source);

@@ -51,6 +51,7 @@ TEST_CASE("T31 T33: train through a batch with bad samples") { check_pattern("tr
 TEST_CASE("T27 T33: keep the first, the last or the worst errors of a full record") {
   check_pattern("keep_what_matters");
 }
+TEST_CASE("D20: a backend of one's own, given the graph") { check_pattern("toy_backend"); }
 
 TEST_CASE("T33: every program of examples/patterns has its test here, and stands in docs/policy-library.md") {
   const std::string tests = read_bytes(TRIAGE_SOURCE_DIR "/tests/cli/patterns_test.cpp");

@@ -147,12 +147,17 @@ TEST_CASE("scripts in the docs run and print what the docs say") {
   CHECK(ran >= 2);
 }
 
-TEST_CASE("C++ in docs/embedding.md is taken from the example program") {
+TEST_CASE("C++ in the docs is taken from programs that run") {
   fs::path root = TRIAGE_SOURCE_DIR;
-  std::string program = without_indent(read(root / "examples/embed/main.cpp"));
-  for (const Example& example : examples_of(root / "docs/embedding.md")) {
-    if (example.language != "cpp") continue;
-    CAPTURE(example.line);
-    CHECK(program.find(without_indent(example.text)) != std::string::npos);
+  const std::pair<const char*, const char*> pages[] = {{"docs/embedding.md", "examples/embed/main.cpp"},
+                                                       {"docs/backends.md", "tests/docs/own_backend.cpp"}};
+  for (const auto& [page, source] : pages) {
+    CAPTURE(page);
+    std::string program = without_indent(read(root / source));
+    for (const Example& example : examples_of(root / page)) {
+      if (example.language != "cpp") continue;
+      CAPTURE(example.line);
+      CHECK(program.find(without_indent(example.text)) != std::string::npos);
+    }
   }
 }

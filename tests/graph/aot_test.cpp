@@ -40,18 +40,19 @@ const std::vector<Model>& models() {
        {{3, 4}, {4}},
        "  %1 = aten::addmm(%v, %x, %w)\n  %2 = aten::logical_not(%keep)\n"
        "  %out = aten::masked_fill.Scalar(%1, %2, 0)\n"},
-      {"samples as columns",
-       {3},
-       {{4, 3}},
-       "  %1 = aten::t(%x)\n  %2 = aten::mm(%w, %1)\n  %9 = aten::t(%2)\n" + keep},
+      {"samples as columns", {3}, {{4, 3}}, "  %1 = aten::t(%x)\n  %2 = aten::mm(%w, %1)\n  %9 = aten::t(%2)\n" + keep},
       {"linear in 3-D", {2, 3}, {{4, 3}, {4}}, "  %9 = aten::linear(%x, %w, %v)\n" + keep},
       {"matmul in 3-D", {2, 3}, {{3, 4}}, "  %9 = aten::matmul(%x, %w)\n" + keep},
       {"two layers",
        {3},
        {{4, 3}, {2, 4}},
        "  %1 = aten::linear(%x, %w)\n  %2 = aten::relu(%1)\n  %9 = aten::linear(%2, %v)\n" + keep},
-      {"products", {3}, {{3}, {3}}, "  %1 = aten::mul.Tensor(%x, %w)\n  %2 = aten::mul.Tensor(%1, %1)\n"
-                                    "  %9 = aten::sub.Tensor(%2, %v)\n" + keep},
+      {"products",
+       {3},
+       {{3}, {3}},
+       "  %1 = aten::mul.Tensor(%x, %w)\n  %2 = aten::mul.Tensor(%1, %1)\n"
+       "  %9 = aten::sub.Tensor(%2, %v)\n" +
+           keep},
       {"convolution", {2, 3, 3}, {{4, 2, 3, 3}, {4}}, "  %9 = aten::conv2d(%x, %w, %v, padding=[1, 1])\n" + keep},
       {"gelu between layers",
        {3},
@@ -63,7 +64,8 @@ const std::vector<Model>& models() {
        {3},
        {{4, 3}},
        "  %1 = aten::linear(%x, %w)\n  %2 = aten::abs(%1)\n  %3 = aten::add.Scalar(%2, 1)\n"
-       "  %9 = aten::log(%3)\n" + keep},
+       "  %9 = aten::log(%3)\n" +
+           keep},
   };
   return list;
 }
@@ -99,7 +101,8 @@ Tensors primals_of(const Model& model, int64_t samples, const std::vector<int64_
   x.insert(x.begin(), samples);
   rows[0] = samples;
   Tensors primals = {whole(x, 1)};
-  for (size_t i = 0; i < model.weights.size(); ++i) primals.push_back(whole(model.weights[i], 3 + static_cast<int64_t>(i)));
+  for (size_t i = 0; i < model.weights.size(); ++i)
+    primals.push_back(whole(model.weights[i], 3 + static_cast<int64_t>(i)));
   at::Tensor kept = at::ones(rows, at::kBool);
   if (!exact)
     for (auto& primal : primals) primal = (primal * 0.37).sin();
@@ -201,14 +204,16 @@ TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves
   %18: "f32[4, 3]" = aten::t(%15)
   return out0=%8, grad_x=%20, grad_w=%18, grad_v=%17
 )");
-  CHECK(graph::print(halves.forward) == R"(graph model(%x: "f32[5, 3]", %w: "f32[4, 3]", %v: "f32[4]", %keep: "b8[5, 1]"):
+  CHECK(graph::print(halves.forward) ==
+        R"(graph model(%x: "f32[5, 3]", %w: "f32[4, 3]", %v: "f32[4]", %keep: "b8[5, 1]"):
   %c0: "f32[]" = constant 0.0
   %5: "f32[3, 4]" = aten::t(%w)
   %6: "f32[5, 4]" = aten::addmm(%v, %x, %5)
   %7: "f32[5, 4]" = aten::where.self(%keep, %6, %c0)
   return %7
 )");
-  CHECK(graph::print(halves.backward) == R"(graph model_backward(%x: "f32[5, 3]", %w: "f32[4, 3]", %keep: "b8[5, 1]", %grad_out0: "f32[5, 4]"):
+  CHECK(graph::print(halves.backward) ==
+        R"(graph model_backward(%x: "f32[5, 3]", %w: "f32[4, 3]", %keep: "b8[5, 1]", %grad_out0: "f32[5, 4]"):
   %c1: "f32[]" = constant 0.0
   %5: "f32[3, 4]" = aten::t(%w)
   %7: "f32[5, 4]" = aten::where.self(%keep, %grad_out0, %c1)
@@ -240,9 +245,22 @@ TEST_CASE("D04: dead rows leave the gradients that they leave with any finite va
         for (size_t i = 0; i < got.size(); ++i)
           CHECK_MESSAGE(at::equal(got[i], expected[i]), model.name << ", " << samples << " samples of which some are "
                                                                    << bad << ", gradient " << i << ":\n"
-                                                                   << got[i] << "\nexpected\n" << expected[i]);
+                                                                   << got[i] << "\nexpected\n"
+                                                                   << expected[i]);
       }
     }
+  }
+}
+
+TEST_CASE("D04: where only weights have gradients, dead rows stay out of them all the same") {
+  for (const Model& model : models()) {
+    const graph::Graph graph = graph_of(model, 5);
+    const Tensors expected = eager_gradients(graph, primals_of(model, 5, {1, 3}, 0.5, false));
+    Tensors primals = primals_of(model, 5, {1, 3}, nan, false);
+    primals[0] = primals[0].detach();
+    const Tensors got = joint_gradients(graph, primals);
+    REQUIRE(got.size() + 1 == expected.size());
+    for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(at::equal(got[i], expected[i + 1]), model.name << " " << i);
   }
 }
 
@@ -281,8 +299,12 @@ TEST_CASE("D04: where no row is dead, the pass changes no bit") {
 }
 
 TEST_CASE("D04: what goes across rows keeps the gradients it has, and a mask of elements is none of rows") {
-  const Model across{"centred", {3}, {{3}}, "  %1 = aten::mean.dim(%x, [0], True)\n  %2 = aten::sub.Tensor(%x, %1)\n"
-                                            "  %9 = aten::mul.Tensor(%2, %w)\n" + keep};
+  const Model across{"centred",
+                     {3},
+                     {{3}},
+                     "  %1 = aten::mean.dim(%x, [0], True)\n  %2 = aten::sub.Tensor(%x, %1)\n"
+                     "  %9 = aten::mul.Tensor(%2, %w)\n" +
+                         keep};
   const graph::Graph graph = graph_of(across, 5);
   const Tensors primals = primals_of(across, 5, {1, 3}, 0.5, false);
   const Tensors expected = eager_gradients(graph, primals), got = joint_gradients(graph, primals);
@@ -303,7 +325,8 @@ TEST_CASE("D04: what goes across rows keeps the gradients it has, and a mask of 
 TEST_CASE("D04: what cannot stand in a joint graph is told") {
   const auto refusal = [](const std::string& text, const Tensors& primals) {
     const graph::Graph graph = graph::parse(text);
-    return test::message_of<GraphError>([&] { record_joint(graph, primals, {test::run(graph, primals).at(0).detach()}); });
+    return test::message_of<GraphError>(
+        [&] { record_joint(graph, primals, {test::run(graph, primals).at(0).detach()}); });
   };
   CHECK(refusal("graph g(%x: \"f32[2, 3]\"):\n  %1 = aten::prod.dim_int(%x, 1)\n  return %1\n",
                 {at::ones({2, 3}).requires_grad_()})
@@ -319,7 +342,8 @@ TEST_CASE("D04: many threads run one aot_eager graph forward and backward") {
   for (int thread = 0; thread < 4; ++thread)
     threads.emplace_back([&, thread] {
       for (int round = 0; round < 20; ++round) {
-        const Tensors primals = primals_of(model, 5, thread % 2 ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{}, 0.5, true);
+        const Tensors primals =
+            primals_of(model, 5, thread % 2 ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{}, 0.5, true);
         Tensors outputs;
         executable->run(primals, outputs);
         const Tensors ends(primals.begin(), primals.end() - 1);

@@ -270,13 +270,14 @@ TEST_CASE("several threads run one executable at once") {
 }
 
 TEST_CASE("the registry of backends") {
-  CHECK(list_backends() == std::vector<std::string>{"eager", "fused"});
+  CHECK(list_backends() == std::vector<std::string>{"aot_eager", "eager", "fused"});
   register_backend("mine", [](const Graph& graph, const std::vector<at::Tensor>& examples) {
     return find_backend("eager")(graph, examples);
   });
-  CHECK(list_backends() == std::vector<std::string>{"eager", "fused", "mine"});
+  CHECK(list_backends() == std::vector<std::string>{"aot_eager", "eager", "fused", "mine"});
   CHECK(find_backend("mine") != nullptr);
-  CHECK_ERROR(InputError, find_backend("their"), "there is no backend `their`; there are: eager, fused, mine");
+  CHECK_ERROR(InputError, find_backend("their"),
+              "there is no backend `their`; there are: aot_eager, eager, fused, mine");
   CHECK_ERROR(InputError, register_backend("", find_backend("eager")), "a backend needs a name");
   CHECK_ERROR(InputError, register_backend("empty", {}), "`empty` is an empty function");
 }

@@ -70,7 +70,7 @@ TEST_CASE("writing to an output changes neither the graph nor the script's state
 
 TEST_CASE("outputs that were computed twice do not share their memory") {
   const Policy policy = load("return function(z) return z:nan_to_num(), z:nan_to_num() end");
-  for (const char* backend : {"eager", "fused"}) {
+  for (const char* backend : {"eager", "fused", "aot_eager"}) {
     triage::RuntimeOptions options;
     options.backend = backend;
     const Policy one = load("return function(z) return z:nan_to_num(), z:nan_to_num() end", options);
@@ -90,6 +90,40 @@ TEST_CASE("a size that a param decides is never frozen") {
   CHECK(first(policy.run({z})[0]) == 2);
   policy.set_param("k", 3);
   CHECK(first(policy.run({z})[0]) == 3);
+}
+
+TEST_CASE("D04: a param that is read as a number is never frozen in a joint graph") {
+  triage::RuntimeOptions options;
+  options.backend = "aot_eager";
+  const Policy policy = load(
+      "return policy{inputs = {'z'}, params = {k = 2.0}, fullgraph = true, run = function(z, p)\n"
+      "  return z:leaky_relu(p.k) * p.k end}",
+      options);
+  for (const double k : {2.0, 3.0, 2.0, -0.5, 3.0, 3.0, -0.5}) {
+    policy.set_param("k", k);
+    const at::Tensor z = (-at::ones({3})).requires_grad_();
+    policy.run({z})[0].sum().backward();
+    CHECK(z.grad().eq(k * k).all().item<bool>());
+  }
+}
+
+TEST_CASE("D20: policies choose backends, and bring none") {
+  const Policy policy = load("return function(z) return z + (triage.register_backend == nil and 1 or 2) end");
+  CHECK(first(policy.run({at::zeros({2})})[0]) == 1);
+  const std::string own =
+      "local f = triage.compile(function(z) return z end, {backend = function(graph) return graph end})\n"
+      "return function(z) return f(z) end";
+  CHECK(says(message_of([&] { load(own).run({at::zeros({2})}); }), "a policy names its backend"));
+}
+
+TEST_CASE("D04: a policy whose backend cannot compile runs with eager, or fails under fullgraph") {
+  triage::RuntimeOptions options;
+  options.backend = "faulty_compile";
+  const Policy policy = load("return function(z) return z:relu() end", options);
+  for (int call = 0; call < 3; ++call) CHECK(first(policy.run({at::ones({2})})[0]) == 1);
+  options.fullgraph = true;
+  const Policy strict = load("return function(z) return z:relu() end", options);
+  CHECK(says(message_of([&] { strict.run({at::ones({2})}); }), "cannot be compiled, on purpose"));
 }
 
 TEST_CASE("params look the same on every call") {

@@ -16,8 +16,9 @@ namespace {
 Tensors requiring_grad(const Tensors& given) {
   Tensors all;
   for (const at::Tensor& tensor : given)
-    all.push_back(at::isFloatingType(tensor.scalar_type()) ? tensor.detach().clone(at::MemoryFormat::Preserve).requires_grad_()
-                                                           : tensor);
+    all.push_back(at::isFloatingType(tensor.scalar_type())
+                      ? tensor.detach().clone(at::MemoryFormat::Preserve).requires_grad_()
+                      : tensor);
   return all;
 }
 
@@ -68,8 +69,8 @@ TEST_CASE("D04: gradients of every program with every backend") {
         const Tensors expected = gradients(eager, given), got = gradients(policy, given);
         CHECK_MESSAGE(expected.size() == got.size(), program.name << " with " << backend);
         for (size_t i = 0; i < got.size() && i < expected.size(); ++i, ++compared)
-          CHECK_MESSAGE(agree(got[i], expected[i]), program.name << " with " << backend << ", " << n << " samples, gradient "
-                                                                 << i);
+          CHECK_MESSAGE(agree(got[i], expected[i]),
+                        program.name << " with " << backend << ", " << n << " samples, gradient " << i);
       }
     }
   }

@@ -190,8 +190,7 @@ int graph_run(lua_State* L) {
   for (lua_Integer i = 1; i <= count; ++i) {
     lua_rawgeti(L, 2, i);
     if (!test_tensor(L, -1))
-      throw InputError(
-          fmt::format("graph:run: input {} is a {}; expected a list of tensors", i, luaL_typename(L, -1)));
+      throw InputError(fmt::format("graph:run: input {} is a {}; expected a list of tensors", i, luaL_typename(L, -1)));
     inputs.push_back(*test_tensor(L, -1));
     lua_pop(L, 1);
   }
@@ -221,8 +220,8 @@ int graph_index(lua_State* L) {
   } else if (field == "run") {
     lua_pushcfunction(L, guarded<graph_run>);
   } else {
-    throw InputError(fmt::format(
-        "a graph has no field `{}`; it has name, text, inputs, constants, nodes, outputs and run", field));
+    throw InputError(
+        fmt::format("a graph has no field `{}`; it has name, text, inputs, constants, nodes, outputs and run", field));
   }
   return 1;
 }

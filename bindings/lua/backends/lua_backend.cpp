@@ -108,9 +108,10 @@ std::unique_ptr<Executable> compile(const std::string& name, const Reference& fu
     }
     lua_call(L, 2, 1);
     if (!is_callable(L, -1))
-      throw InputError(fmt::format("backend `{}` returned a {} for graph `{}`; expected what can be called with the "
-                                   "graph's inputs, such as a function or the graph itself",
-                                   name, luaL_typename(L, -1), graph.name()));
+      throw InputError(
+          fmt::format("backend `{}` returned a {} for graph `{}`; expected what can be called with the "
+                      "graph's inputs, such as a function or the graph itself",
+                      name, luaL_typename(L, -1), graph.name()));
     callable = std::make_unique<Reference>(L);
   });
   return std::make_unique<LuaExecutable>(name, graph, caller, std::move(callable));
@@ -138,16 +139,19 @@ bool push_own(lua_State* L, const char* name) {
 int register_backend_(lua_State* L) {
   const std::string name = luaL_checkstring(L, 1);
   if (name.empty() || name.find(':') != std::string::npos)
-    throw InputError(fmt::format("triage.register_backend: the name '{}' cannot be used; a name is not empty and has no "
-                                 "colon",
-                                 name));
+    throw InputError(
+        fmt::format("triage.register_backend: the name '{}' cannot be used; a name is not empty and has no "
+                    "colon",
+                    name));
   if (!is_callable(L, 2))
-    throw InputError(fmt::format("triage.register_backend: backend '{}' is a {}; expected a function of a graph and its "
-                                 "example inputs",
-                                 name, luaL_typename(L, 2)));
+    throw InputError(
+        fmt::format("triage.register_backend: backend '{}' is a {}; expected a function of a graph and its "
+                    "example inputs",
+                    name, luaL_typename(L, 2)));
   const auto others = list_backends();
   if (std::find(others.begin(), others.end(), name) != others.end())
-    throw InputError(fmt::format("triage.register_backend: there is a backend '{}' already; choose another name", name));
+    throw InputError(
+        fmt::format("triage.register_backend: there is a backend '{}' already; choose another name", name));
   push_registered(L);
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, name.c_str());

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/functions/utils.h>
 
 #include "runtime/backends/aot/program.h"
 #include "runtime/backends/eager.h"
@@ -53,7 +53,6 @@ class FunctionMaker {
 
  private:
   void add(const graph::Node& node) {
-    if (graph::is_random(node.op)) refuse(fmt::format("{} draws random numbers", graph::describe(node)));
     if (graph::is_effect(node.op)) refuse(fmt::format("{} checks or prints at run time", graph::describe(node)));
     const graph::Node* twin = graph::copy_node(function_.graph, node, copies_);
     const auto& arguments = node.op.schema().arguments();
@@ -92,11 +91,6 @@ class FunctionMaker {
   graph::Copies copies_;
 };
 
-bool fits(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
-         !tensor.is_conj() && !tensor.is_neg() && !tensor.is_inference() && !torch::autograd::isFwGradDefined(tensor);
-}
-
 class AotExecutable final : public Executable {
  public:
   AotExecutable(const Graph& graph, const std::vector<at::Tensor>& examples)
@@ -121,7 +115,8 @@ class AotExecutable final : public Executable {
     if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside, as it is";
     if (made.empty() && !not_joint_) not_joint_ = "it computes nothing";
     program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number));
-    answers_capture_ = !not_joint_ && wants_gradients(examples);
+    // The script has drawn its numbers already: a graph that draws does not answer for it.
+    answers_capture_ = !not_joint_ && !program_->draws() && wants_gradients(examples);
   }
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
@@ -140,7 +135,8 @@ class AotExecutable final : public Executable {
 
  private:
   bool wants_gradients(at::ArrayRef<at::Tensor> inputs) const {
-    if (!c10::GradMode::is_enabled()) return false;
+    const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+    if (!c10::GradMode::is_enabled() || excluded.has(c10::DispatchKey::AutogradFunctionality)) return false;
     const auto wants = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
     return std::any_of(inputs.begin(), inputs.end(), wants) || std::any_of(variables_.begin(), variables_.end(), wants);
   }
@@ -149,7 +145,7 @@ class AotExecutable final : public Executable {
   const aot::Layout* layout_of(const Tensors& primals) const {
     std::optional<std::string> reason = not_joint_;
     if (!reason && compat::autocast_state()) reason = "autocast is on";
-    if (!reason && !std::all_of(primals.begin(), primals.end(), fits))
+    if (!reason && !std::all_of(primals.begin(), primals.end(), aot::is_ordinary))
       reason = "it is for ordinary dense tensors on the CPU, without forward-mode gradients";
     if (!reason) return program_->layout_of(primals);
     program_->hand_over(*reason);
@@ -159,8 +155,8 @@ class AotExecutable final : public Executable {
   std::unique_ptr<Executable> eager_;
   std::shared_ptr<aot::Program> program_;
   std::vector<at::Tensor> variables_;
-  std::vector<std::optional<size_t>> outputs_;         // index among what the program computes
-  std::vector<std::pair<size_t, size_t>> passed_;      // output, and the input that it is
+  std::vector<std::optional<size_t>> outputs_;     // index among what the program computes
+  std::vector<std::pair<size_t, size_t>> passed_;  // output, and the input that it is
   std::optional<std::string> not_joint_;
   size_t num_inputs_;
   bool has_loose_ = false, answers_capture_ = false;

@@ -36,23 +36,23 @@ std::string name_of(const Node& node) { return node.op.operator_name().name; }
 /// Row by row and element by element: gradient in, other tensors of the same rows, gradient out.
 bool is_elementwise_backward(const std::string& name) {
   static const std::unordered_set<std::string> names = {
-      "aten::tanh_backward",       "aten::sigmoid_backward",  "aten::threshold_backward",   "aten::gelu_backward",
-      "aten::silu_backward",       "aten::mish_backward",     "aten::elu_backward",         "aten::leaky_relu_backward",
-      "aten::hardtanh_backward",   "aten::logit_backward",    "aten::log_sigmoid_backward", "aten::hardsigmoid_backward",
-      "aten::hardswish_backward",  "aten::softplus_backward", "aten::softshrink_backward",  "aten::hardshrink_backward"};
+      "aten::tanh_backward",      "aten::sigmoid_backward",  "aten::threshold_backward",   "aten::gelu_backward",
+      "aten::silu_backward",      "aten::mish_backward",     "aten::elu_backward",         "aten::leaky_relu_backward",
+      "aten::hardtanh_backward",  "aten::logit_backward",    "aten::log_sigmoid_backward", "aten::hardsigmoid_backward",
+      "aten::hardswish_backward", "aten::softplus_backward", "aten::softshrink_backward",  "aten::hardshrink_backward"};
   return names.count(name) != 0;
 }
 
 /// What gives 0 for 0, element by element or by moving elements, when the mask goes the same way.
 bool keeps_elements(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::neg",   "aten::clone",  "aten::alias",
-                                                        "aten::detach", "aten::_to_copy"};
+  static const std::unordered_set<std::string> names = {"aten::neg", "aten::clone", "aten::alias", "aten::detach",
+                                                        "aten::_to_copy"};
   return names.count(name) != 0;
 }
 
 bool moves_dimensions(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::t", "aten::transpose", "aten::permute", "aten::unsqueeze",
-                                                        "aten::squeeze"};
+  static const std::unordered_set<std::string> names = {"aten::t", "aten::transpose", "aten::permute",
+                                                        "aten::unsqueeze", "aten::squeeze"};
   return names.count(name) != 0;
 }
 
@@ -106,7 +106,6 @@ class DeadRows {
     node->results[0]->meta = TensorMeta{result.scalar_type(), result.sizes().vec(), result.device()};
     return node->results[0];
   }
-
 
   Value* reshaped(Value* mask, const Sizes& sizes) {
     return sizes_of(mask) == sizes ? mask : emit("aten::reshape", "", {mask, Operand(c10::IValue(sizes))});
@@ -166,14 +165,15 @@ class DeadRows {
     source_ = call.source;
     const std::string name = name_of(call);
     bool empty = false;
-    for (const Value* result : call.results) empty |= !result->meta || product(sizes_of(result), sizes_of(result).size()) == 0;
+    for (const Value* result : call.results)  // one without meta is undefined: nobody asked for it
+      empty |= result->meta && product(sizes_of(result), sizes_of(result).size()) == 0;
     if (empty) return keep(std::move(node));
     if (name == "aten::mm" || name == "aten::bmm") return visit_product(std::move(node));
     if (name == "aten::convolution_backward") return visit_convolution(std::move(node));
     if (name == "aten::native_layer_norm_backward") return visit_layer_norm(std::move(node));
     keep(std::move(node));
     Value* result = call.results.size() == 1 ? call.results[0] : nullptr;
-    if (!result) return;
+    if (!result || !result->meta || call.operands.empty()) return;
     if (name == "aten::where" && call.operands.size() == 3) return note(result, dead_of_where(call));
     if (name == "aten::masked_fill") return note(result, dead_of_masked_fill(call));
     if (name == "aten::add" || name == "aten::sub") return note(result, dead_of_sum(call));
@@ -183,7 +183,7 @@ class DeadRows {
     if (keeps_elements(name)) return note(result, mask);
     if (moves_dimensions(name)) return note(result, moved(call, mask));
     if (is_reshape(name)) return note(result, dead_of_reshape(call.operands[0].value(), mask, sizes_of(result)));
-    if (name == "aten::expand") return note(result, aligned(mask, sizes_of(result).size()));
+    if (name == "aten::expand") return note(result, mask);
     if (name == "aten::sum") return note(result, dead_of_reduction(call, mask));
     if (is_elementwise_backward(name)) return clear(result, mask);
     if (name == "aten::_softmax_backward_data" || name == "aten::_log_softmax_backward_data")
@@ -192,12 +192,21 @@ class DeadRows {
 
   void keep(std::unique_ptr<Node> node) { graph_.nodes().push_back(std::move(node)); }
 
+  /// A mask that does not broadcast to the value is not used: the value is then left alone.
+  Value* fitted(const Value* value, Value* mask) {
+    if (!mask || !value->meta || !(mask = aligned(mask, sizes_of(value).size()))) return nullptr;
+    for (size_t i = 0; i < sizes_of(mask).size(); ++i)
+      if (sizes_of(mask)[i] != 1 && sizes_of(mask)[i] != sizes_of(value)[i]) return nullptr;
+    return mask;
+  }
+
   void note(Value* value, Value* mask) {
-    if (mask) dead_[value] = mask;
+    if ((mask = fitted(value, mask))) dead_[value] = mask;
   }
 
   /// From here on everybody uses `value` with its dead elements made 0.
   void clear(Value* value, Value* mask) {
+    if (!(mask = fitted(value, mask))) return;
     Value* clean = cleared(value, mask);
     replacements_[value] = clean;
     dead_[clean] = mask;
@@ -245,7 +254,7 @@ class DeadRows {
 
   Value* dead_of_sum(const Node& call) {
     Value *a = dead(call.operands[0]), *b = dead(call.operands[1]);
-    if (a && b) return both(aligned(a, sizes_of(call.results[0]).size()), aligned(b, sizes_of(call.results[0]).size()));
+    if (a && b) return both(a, b);
     if (a && is_zero(call.operands[1])) return a;
     return b && is_zero(call.operands[0]) ? b : nullptr;
   }
@@ -256,7 +265,6 @@ class DeadRows {
     const bool first = mask != nullptr;
     if (!first && name_of(call) == "aten::mul") mask = dead(call.operands[1]);
     if (!mask) return;
-    mask = aligned(mask, sizes_of(result).size());
     call.operands[first ? 1 : 0].value() ? clear(result, mask) : note(result, mask);
   }
 
@@ -278,8 +286,9 @@ class DeadRows {
         Sizes rows(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(first)), merged(to.size(), 1);
         rows.resize(from.size(), 1);
         std::copy_n(to.begin(), count, merged.begin());
-        Value* full = sizes_of(mask) == rows ? mask
-                                             : emit("aten::expand", "", {mask, Operand(c10::IValue(rows)), c10::IValue(false)});
+        Value* full = sizes_of(mask) == rows
+                          ? mask
+                          : emit("aten::expand", "", {mask, Operand(c10::IValue(rows)), c10::IValue(false)});
         return reshaped(full, merged);
       }
     }
@@ -291,6 +300,7 @@ class DeadRows {
     if (call.op.operator_name().overload_name != "dim_IntList") return nullptr;
     Sizes sizes = sizes_of(mask), rest;
     std::vector<bool> reduced(sizes.size());
+    if (!call.operands[1].constant()->isList() || call.operands[1].constant()->toListRef().empty()) return nullptr;
     for (const c10::IValue& item : call.operands[1].constant()->toListRef()) {
       const int64_t dim = item.toInt() < 0 ? item.toInt() + static_cast<int64_t>(sizes.size()) : item.toInt();
       if (sizes[static_cast<size_t>(dim)] != 1) return nullptr;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "runtime/backends/aot/program.h"
+#include "runtime/backends/aot/random_state.h"
 #include "runtime/compat/autograd_node.h"
 
 namespace triage::aot {
@@ -20,8 +21,12 @@ using torch::autograd::variable_list;
 class JointBackward final : public torch::autograd::Node {
  public:
   JointBackward(torch::autograd::edge_list edges, std::shared_ptr<Program> program, const Layout& layout,
-                const Variant* variant)
-      : Node(std::move(edges)), program_(std::move(program)), layout_(layout), variant_(variant) {}
+                const Variant* variant, at::Tensor random)
+      : Node(std::move(edges)),
+        program_(std::move(program)),
+        layout_(layout),
+        variant_(variant),
+        random_(std::move(random)) {}
 
   std::string name() const override { return "TriageJointBackward"; }
 
@@ -44,11 +49,13 @@ class JointBackward final : public torch::autograd::Node {
       return variable_list(primals_.size());
     if (c10::GradMode::is_enabled()) {
       program_->hand_over("its gradient is differentiated again; that gradient is ATen's own");
-      return program_->differentiate(unpacked_primals(), tangents, true);
+      return differentiate(tangents, true);
     }
+    const auto odd = [](const at::Tensor& tangent) { return tangent.defined() && !is_ordinary(tangent); };
+    if (std::any_of(tangents.begin(), tangents.end(), odd)) return differentiate(tangents, false);
     const Variant* variant = layout_.find(tangents_key(tangents));
-    if (!variant && !layout_.is_plain()) variant = program_->record(layout_, unpacked_primals(), tangents);
-    if (!variant) return program_->differentiate(unpacked_primals(), tangents, false);
+    if (!variant && !layout_.is_plain()) variant = record(tangents);
+    if (!variant) return differentiate(tangents, false);
     layout_.set_last(variant);
     return run_backward(*variant, tangents);
   }
@@ -61,6 +68,16 @@ class JointBackward final : public torch::autograd::Node {
   }
 
  private:
+  const Variant* record(const Tensors& tangents) {
+    const ReplayRandom same_numbers(program_->draws(), random_);
+    return program_->record(layout_, unpacked_primals(), tangents);
+  }
+
+  Tensors differentiate(const Tensors& tangents, bool create_graph) {
+    const ReplayRandom same_numbers(program_->draws(), random_);
+    return program_->differentiate(unpacked_primals(), tangents, create_graph);
+  }
+
   Tensors one_for_each_output(const variable_list& gradients) const {
     Tensors tangents(layout_.differentiable.size());
     size_t next = 0;
@@ -84,7 +101,10 @@ class JointBackward final : public torch::autograd::Node {
     }
     const Tensors primals = unpacked_primals();
     Tensors made;
-    variant.forward->run(primals, made);
+    {
+      const ReplayRandom same_numbers(program_->draws(), random_);
+      variant.forward->run(primals, made);
+    }
     for (const size_t index : variant.saved_primals) inputs.push_back(primals[index]);
     inputs.insert(inputs.end(), made.begin() + static_cast<std::ptrdiff_t>(layout_.differentiable.size()), made.end());
   }
@@ -106,6 +126,7 @@ class JointBackward final : public torch::autograd::Node {
   std::shared_ptr<Program> program_;
   const Layout& layout_;    // of the program
   const Variant* variant_;  // whose forward half ran; null where none was known
+  at::Tensor random_;       // the state of the generator at the call, where the graph draws
   std::vector<SavedVariable> primals_, saved_;
   bool released_ = false;
 };
@@ -126,18 +147,20 @@ torch::autograd::edge_list edges_of(const Tensors& primals) {
 
 }  // namespace
 
-void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs) {
+void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals,
+               Tensors& outputs) {
   const Variant* variant = layout.last();
+  at::Tensor random = program->draws() ? random_state() : at::Tensor();
   Tensors made;
   {
     const at::NoGradGuard no_grad;
     (variant ? *variant->forward : program->plain()).run(primals, made);
   }
   const size_t count = layout.differentiable.size();
-  auto* node = new JointBackward(edges_of(primals), program, layout, variant);
+  auto* node = new JointBackward(edges_of(primals), program, layout, variant, std::move(random));
   const compat::NodePtr owner = compat::own_node(node);
   for (size_t i = 0; i < count; ++i) {
-    outputs.push_back(layout.differentiable[i] ? own(made[i]) : made[i]);
+    outputs.push_back(own(made[i]));
     if (layout.differentiable[i]) torch::autograd::set_history(outputs.back(), owner);
   }
   node->save(primals, outputs, at::ArrayRef<at::Tensor>(made).slice(count));

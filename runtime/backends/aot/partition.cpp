@@ -39,8 +39,16 @@ class Partitioner {
   Halves run() {
     const auto& outputs = joint_.graph.outputs();
     const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(joint_.num_outputs);
-    forward_ = ancestors(joint_.graph, Values(outputs.begin(), middle));
     find_tangent_part();
+    Values kept(outputs.begin(), middle);  // and what draws, in its order, whoever uses it
+    for (const auto& node : joint_.graph.nodes())
+      if (graph::is_random(node->op)) {
+        for (const Value* result : node->results)
+          if (of_tangents_.count(result))
+            throw GraphError("the backward run of the graph draws random numbers", node->source);
+        kept.insert(node->results.begin(), node->results.end());
+      }
+    forward_ = ancestors(joint_.graph, std::move(kept));
     for (auto gradient = middle; gradient != outputs.end(); ++gradient) want(*gradient);
     build_forward({outputs.begin(), middle});
     build_backward({middle, outputs.end()});
@@ -92,9 +100,9 @@ class Partitioner {
           saved_in_order_.push_back(result);
           results.push_back(copies.at(result));
           const auto output = std::find(outputs.begin(), outputs.end(), result);
-          halves_.output_of_saved.push_back(
-              output == outputs.end() ? std::nullopt
-                                      : std::optional<size_t>(static_cast<size_t>(output - outputs.begin())));
+          halves_.output_of_saved.push_back(output == outputs.end()
+                                                ? std::nullopt
+                                                : std::optional<size_t>(static_cast<size_t>(output - outputs.begin())));
         }
     halves_.num_saved = saved_in_order_.size();
     halves_.forward.set_outputs(std::move(results));

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 
 #include "runtime/backends/aot/joint.h"
+#include "runtime/backends/aot/random_state.h"
 #include "runtime/backends/eager.h"
 #include "runtime/graph/evaluate.h"
 
@@ -43,6 +45,11 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
+bool is_ordinary(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+         !tensor.is_conj() && !tensor.is_neg() && !tensor.is_inference() && !torch::autograd::isFwGradDefined(tensor);
+}
+
 std::vector<int64_t> tangents_key(const Tensors& tangents) {
   std::vector<int64_t> key;
   for (const at::Tensor& tangent : tangents) tangent.defined() ? append(key, tangent) : key.push_back(-1);
@@ -66,7 +73,9 @@ const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
 }
 
 Program::Program(graph::Graph graph, std::vector<bool> read_as_number)
-    : graph_(std::move(graph)), read_as_number_(std::move(read_as_number)), plain_(compile_eager(graph_, {})) {}
+    : graph_(std::move(graph)), read_as_number_(std::move(read_as_number)), plain_(compile_eager(graph_, {})) {
+  for (const auto& node : graph_.nodes()) draws_ = draws_ || graph::is_random(node->op);
+}
 
 Program::~Program() = default;
 
@@ -89,13 +98,16 @@ const Layout* Program::layout_of(const Tensors& primals) {
     return nullptr;
   };
   if (const Layout* layout = known()) return layout;
+  if (full_.load(std::memory_order_relaxed)) return nullptr;
   std::unique_ptr<Layout> fresh = probe(primals, key);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const Layout* layout = known()) return layout;
   if (layouts_.size() >= most_layouts) {
-    hand_over(fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers); calls with "
-                          "further ones are not recorded",
-                          most_layouts));
+    full_.store(true, std::memory_order_relaxed);
+    hand_over(
+        fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers); calls with "
+                    "further ones are not recorded",
+                    most_layouts));
     return nullptr;
   }
   fresh->next = newest_.load(std::memory_order_relaxed);
@@ -107,6 +119,7 @@ const Layout* Program::layout_of(const Tensors& primals) {
 /// Which outputs have gradients shows when autograd records the graph.
 std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
   const c10::AutoGradMode record(true);
+  const ReplayRandom draws_again(draws_);
   Tensors outputs;
   plain_->run(primals, outputs);
   auto layout = std::make_unique<Layout>();

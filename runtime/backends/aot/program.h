@@ -55,6 +55,9 @@ class Program {
   ~Program();
 
   const graph::Graph& graph() const { return graph_; }
+  /// Whether it draws random numbers. Whoever runs it again for one call must do so from the state of the generator at
+  /// that call.
+  bool draws() const { return draws_; }
   /// The graph by itself: with grad mode on, autograd records it.
   const Executable& plain() const { return *plain_; }
 
@@ -75,12 +78,17 @@ class Program {
 
   graph::Graph graph_;
   std::vector<bool> read_as_number_;
+  bool draws_ = false;
   std::unique_ptr<Executable> plain_;
   std::atomic<const Layout*> newest_{nullptr};
+  std::atomic<bool> full_{false};
   std::mutex mutex_;  // of what follows
   std::vector<std::unique_ptr<Layout>> layouts_;
   mutable std::atomic<bool> said_{false};
 };
+
+/// What joint graphs are recorded for: dense, on the CPU, without forward-mode gradients. All else is left to `eager`.
+bool is_ordinary(const at::Tensor& tensor);
 
 /// The layout of gradients that come in, one for each output.
 std::vector<int64_t> tangents_key(const Tensors& tangents);

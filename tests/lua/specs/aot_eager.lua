@@ -1,8 +1,8 @@
 -- aot_eager: gradients from a joint graph, recorded once, are those that ATen gives call by call.
 local function leaf(shape, dtype) return torch.randn(shape, {dtype = dtype or torch.float32}):requires_grad_() end
 
---- Runs fn(x, ...) backward several times with both backends, on leaves of the same values: outputs and gradients must agree
---- in every bit. `make()` gives the arguments.
+--- Runs fn(x, ...) backward several times with both backends, on leaves of the same values: outputs and gradients must
+--- agree in every bit. `make()` gives the arguments.
 local function agrees(name, fn, make, loss)
   loss = loss or function(y) return (y * y):sum() end
   local compiled = triage.compile(fn, {backend = "aot_eager", fullgraph = true, name = name})
@@ -31,12 +31,16 @@ end
 local functions = {
   linear = {function(x, w, b) return torch.linear(x, w, b) end, {{5, 3}, {4, 3}, {4}}},
   ["linear in 3-D"] = {function(x, w, b) return torch.linear(x, w, b) end, {{2, 5, 3}, {4, 3}, {4}}},
-  ["two layers"] = {function(x, w, v) return torch.linear(torch.gelu(torch.linear(x, w)), v) end, {{5, 3}, {4, 3}, {2, 4}}},
+  ["two layers"] = {function(x, w, v)
+    return torch.linear(torch.gelu(torch.linear(x, w)), v)
+  end, {{5, 3}, {4, 3}, {2, 4}}},
   ["used twice"] = {function(x, w) return x * w + x:exp() * x:tanh() - w end, {{5, 3}, {3}}},
   ["three uses"] = {function(x) return x:sin() + x:cos() * x + x:mul(0.3) end, {{7, 3}}},
   softmax = {function(x) return x:softmax(-1):log() + x:log_softmax(0) end, {{5, 3}}},
   ["layer norm"] = {function(x, w, b) return torch.layer_norm(x, {3}, w, b) end, {{5, 3}, {3}, {3}}},
-  convolution = {function(x, w, b) return torch.conv2d(x, w, b, {padding = {1, 1}}):relu() end, {{2, 3, 5, 5}, {4, 3, 3, 3}, {4}}},
+  convolution = {function(x, w, b)
+    return torch.conv2d(x, w, b, {padding = {1, 1}}):relu()
+  end, {{2, 3, 5, 5}, {4, 3, 3, 3}, {4}}},
   views = {function(x) return x:t():reshape({-1, 5}):unsqueeze(0):expand({2, 3, 5}) * 2 end, {{5, 3}}},
   reductions = {function(x) return x:std(-1, {keepdim = true}) + x:mean(0) + x:amax(-1):unsqueeze(1) end, {{5, 3}}},
   cat = {function(x, w) return torch.cat({x, w, x * 2}, 1):cumsum(1) end, {{5, 3}, {5, 2}}},
@@ -45,7 +49,9 @@ local functions = {
   norms = {function(x) return x / x:norm(2, {-1}, true) + x:silu() end, {{5, 3}}},
   attention = {function(q, k, v) return torch.matmul((torch.matmul(q, k:transpose(-1, -2)) / 2.0):softmax(-1), v) end,
     {{2, 4, 3}, {2, 4, 3}, {2, 4, 3}}},
-  indexing = {function(x) return x[{{1, 4}}]:select(1, 0) + x:index_select(0, torch.tensor({1, 1, 2})):sum(1) end, {{5, 3}}},
+  indexing = {function(x)
+    return x[{{1, 4}}]:select(1, 0) + x:index_select(0, torch.tensor({1, 1, 2})):sum(1)
+  end, {{5, 3}}},
   loss = {function(x, t) return (torch.log_softmax(x, 1) * t):mean():neg():reshape({1}) end, {{5, 3}, {5, 3}}},
   fix = {function(x, w) return (fix(x * w, flag_nan_and_inf(x, "x"), "x", {fallback = 0.5})) end, {{5, 3}, {3}}},
   branch = {function(x)
@@ -148,8 +154,8 @@ test("D04: without gradients, and where only some arguments have one", function(
 end)
 
 test("D04: parameters that change between calls, as an optimizer changes them", function()
-  local w, v = leaf({4, 3}), nil
-  v = w:detach():clone():requires_grad_()
+  local w = leaf({4, 3})
+  local v = w:detach():clone():requires_grad_()
   local fn = function(x, p) return torch.linear(x, p):gelu() end
   local compiled = triage.compile(function(x) return fn(x, w) end, {backend = "aot_eager", fullgraph = true})
   for _ = 1, 5 do
@@ -182,7 +188,6 @@ end)
 
 test("D04: what has no joint graph is left to the eager backend", function()
   local refused = {
-    random = function(x) return torch.dropout(x, 0.5, true) end,
     views = function(x) local y = x * 2 return y, y:t() end,
     values = function(x) return x:prod(1) end,
   }
@@ -196,6 +201,36 @@ test("D04: what has no joint graph is left to the eager backend", function()
       torch.manual_seed(3)
       compiled(x):sum():backward()
       eq(x.grad, twin.grad, name)
+    end
+  end
+end)
+
+test("D04: random numbers are ATen's, in the script's order, whoever asks for which gradient", function()
+  local fn = function(x, w)
+    local hidden = torch.dropout(torch.linear(x, w):relu(), 0.5, true)
+    return torch.dropout(hidden * 2, 0.25, true), hidden, torch.randn_like(x)
+  end
+  local compiled = triage.compile(fn, {backend = "aot_eager", fullgraph = true})
+  local losses = {
+    function(y) return y:sum() end, function(y) return (y * y):sum() end, function(_, h) return h:pow(3):sum() end,
+    function(y, h) return (y * h):sum() end, function(y) return y:sum() end,
+  }
+  for round = 1, 3 do
+    for i, loss in ipairs(losses) do
+      local x, w = leaf({6, 3}), leaf({4, 3})
+      if round == 3 then x = torch.randn({3, 6}):t():requires_grad_() end
+      local x2, w2 = x:detach():clone():requires_grad_(), w:detach():clone():requires_grad_()
+      torch.manual_seed(round * 10 + i)
+      local expected = {fn(x2, w2)}
+      loss(table.unpack(expected)):backward()
+      local after = torch.rand({3})
+      torch.manual_seed(round * 10 + i)
+      local got = {compiled(x, w)}
+      loss(table.unpack(got)):backward()
+      eq(torch.rand({3}), after, "the generator goes on in the same way")
+      for k = 1, 3 do eq(got[k]:detach(), expected[k]:detach(), ("output %d, round %d, loss %d"):format(k, round, i)) end
+      eq(x.grad, x2.grad, ("round %d, loss %d"):format(round, i))
+      eq(w.grad, w2.grad)
     end
   end
 end)

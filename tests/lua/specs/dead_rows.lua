@@ -31,7 +31,7 @@ local function gradients(f, x, ok, weights)
 end
 
 for name, repair in pairs(repairs) do
-  test("D04: a bad row that " .. name .. " masks after two layers leaves the weights the gradients of the others", function()
+  test("D04: a bad row that " .. name .. " masks behind layers leaves weights the gradients of the others", function()
     local function model(x, ok, w, b, v)
       return repair(torch.linear(torch.relu(torch.linear(x, w, b)), v), ok)
     end
