@@ -7,6 +7,7 @@
 #include "runtime/flags/composite.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/number_ops.h"
 #include "runtime/graph/uses.h"
 
 namespace triage::graph {
@@ -14,9 +15,13 @@ namespace {
 
 bool is_ours(const Node& node) { return node.op.operator_name().name.rfind("triage::", 0) == 0; }
 
-bool has_ours(const Graph& graph) {
+bool goes(const Node& node, Numbers numbers) {
+  return is_ours(node) && (numbers == Numbers::in_aten || !is_number_op(node.op));
+}
+
+bool any_goes(const Graph& graph, Numbers numbers) {
   for (const auto& node : graph.nodes())
-    if (is_ours(*node)) return true;
+    if (goes(*node, numbers)) return true;
   return false;
 }
 
@@ -70,7 +75,8 @@ constexpr int64_t kIntStandIn = 0x5eed'0f7a'1a6e'c0de;
 
 class Decomposer {
  public:
-  explicit Decomposer(const Graph& graph) : graph_(graph), examples_(graph), out_(graph.name()) {}
+  Decomposer(const Graph& graph, Numbers numbers)
+      : graph_(graph), numbers_(numbers), examples_(graph), out_(graph.name()) {}
 
   Graph run() {
     for (const auto& input : graph_.inputs()) {
@@ -84,7 +90,14 @@ class Decomposer {
       copy->is_flags = constant.value->is_flags;
       map_[constant.value] = copy;
     }
-    for (const auto& node : graph_.nodes()) is_ours(*node) ? inline_call(*node) : copy(*node);
+    for (const auto& node : graph_.nodes()) {
+      if (!goes(*node, numbers_))
+        copy(*node);
+      else if (is_number_op(node->op))
+        spell_out(*node);
+      else
+        inline_call(*node);
+    }
     std::vector<Value*> outputs;
     for (const Value* output : graph_.outputs()) outputs.push_back(map_.at(output));
     out_.set_outputs(std::move(outputs), graph_.output_names());
@@ -97,10 +110,19 @@ class Decomposer {
     to.is_flags = from.is_flags;
   }
 
-  void copy(const Node& node) {
+  std::vector<Operand> mapped_operands(const Node& node) {
     std::vector<Operand> operands = node.operands;
     for (auto& operand : operands) for_each_use(operand, [&](Value*& value) { value = map_.at(value); });
-    Node* twin = out_.append(node.op, std::move(operands), node.results.size(), node.source);
+    return operands;
+  }
+
+  void spell_out(const Node& node) {
+    Value* result = append_in_aten(out_, node, mapped_operands(node));
+    if (result) map_[node.results.front()] = result;
+  }
+
+  void copy(const Node& node) {
+    Node* twin = out_.append(node.op, mapped_operands(node), node.results.size(), node.source);
     for (size_t i = 0; i < node.results.size(); ++i) {
       copy_facts(*node.results[i], *twin->results[i]);
       map_[node.results[i]] = twin->results[i];
@@ -205,6 +227,7 @@ class Decomposer {
   }
 
   const Graph& graph_;
+  Numbers numbers_;
   Examples examples_;
   Graph out_;
   std::unordered_map<const Value*, Value*> map_;
@@ -212,17 +235,19 @@ class Decomposer {
 
 }  // namespace
 
-Graph decompose(const Graph& graph) {
+Graph decompose(const Graph& graph) { return decompose(graph, Numbers::in_aten); }
+
+Graph decompose(const Graph& graph, Numbers numbers) {
   // Where autograd or inference mode are on, the composites would record what belongs to them.
   at::NoGradGuard no_grad;
   verify(graph);
   Graph result = graph.clone();
   constexpr int kMaxDepth = 8;  // composites that call operators of ours
-  for (int depth = 0; has_ours(result); ++depth) {
+  for (int depth = 0; any_goes(result, numbers); ++depth) {
     if (depth == kMaxDepth)
       throw GraphError(
           fmt::format("cannot decompose graph `{}`: its decompositions lead back to themselves", graph.name()));
-    result = Decomposer(result).run();
+    result = Decomposer(result, numbers).run();
   }
   clean(result);
   return result;

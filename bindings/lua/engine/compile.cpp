@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/export/export.h"
 #include "bindings/lua/tensors/torch.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
@@ -437,6 +438,7 @@ void push_triage(lua_State* L) {
   luaL_newlib(L, functions);
   lua_pushliteral(L, TRIAGE_VERSION);
   lua_setfield(L, -2, "version");
+  add_export(L);
   push_core(L);
   lua_getfield(L, -1, "instrument");
   lua_setfield(L, -3, "instrument");
