@@ -20,6 +20,7 @@ struct UsageError : std::runtime_error {
 void add_run(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
 void add_watch(CLI::App& app, Action& action);
 void add_test(CLI::App& app, Action& action);
 void add_repl(CLI::App& app, Action& action);

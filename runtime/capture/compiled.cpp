@@ -76,7 +76,17 @@ void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>&
       }
 }
 
+/// The settings that decide what breaks a graph.
+int settings_of(const CompilerConfig& config) {
+  return (config.capture_dynamic_output_shape_ops ? 1 : 0) | (config.capture_scalar_outputs ? 2 : 0);
+}
+
 }  // namespace
+
+void Compiled::follow_always() noexcept {
+  broken_.store(true, std::memory_order_relaxed);
+  broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
+}
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)),
@@ -173,8 +183,8 @@ void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> par
 }
 
 bool Compiled::gave_up() const {
-  return broken_.load(std::memory_order_relaxed) && broken_with_dynamic_shapes_.load(std::memory_order_relaxed) ==
-                                                        get_compiler_config().capture_dynamic_output_shape_ops;
+  return broken_.load(std::memory_order_relaxed) &&
+         broken_under_.load(std::memory_order_relaxed) == settings_of(get_compiler_config());
 }
 
 void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
@@ -281,7 +291,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   recorder.check_caught_errors();
   if (recorder.broken()) {
     if (options_.fullgraph) throw recorder.broken()->error();
-    broken_with_dynamic_shapes_.store(guards.dynamic_output_shapes, std::memory_order_relaxed);
+    broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
     broken_.store(true, std::memory_order_relaxed);
     note_breaks({*recorder.broken()});
     finish_following(*follower, results);

@@ -135,7 +135,7 @@ class Compiled {
   /// Of a function with graph breaks: the graphs between them.
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
   /// From now on calls are followed, without an attempt to hold them in one graph.
-  void follow_always() noexcept { broken_.store(true, std::memory_order_relaxed); }
+  void follow_always() noexcept;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
   std::vector<std::vector<InputShape>> shapes_in_use() const;
   /// Of the newest call form: which outputs are flags.
@@ -172,7 +172,7 @@ class Compiled {
   std::atomic<const Entry*> newest_{nullptr};
   bool gave_up() const;
   std::atomic<bool> broken_{false};  // a graph break was met: calls that have no entry are followed
-  std::atomic<bool> broken_with_dynamic_shapes_{false};  // ... under this setting; under another it is tried again
+  std::atomic<int> broken_under_{0};  // ... under these settings; under others it is tried again
   std::timed_mutex mutex_;                               // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;

@@ -7,7 +7,7 @@
 namespace triage {
 namespace {
 
-std::atomic<bool> dynamic_output_shapes{false}, fail_on_limit{false};
+std::atomic<bool> dynamic_output_shapes{false}, scalar_outputs{false}, fail_on_limit{false};
 std::atomic<int64_t> limit{CompilerConfig{}.recompile_limit}, accumulated{CompilerConfig{}.accumulated_recompile_limit};
 std::atomic<Stance> stance{Stance::default_stance};
 
@@ -19,6 +19,7 @@ constexpr std::array names = {"default", "force_eager", "eager_on_recompile", "f
 CompilerConfig get_compiler_config() noexcept {
   CompilerConfig config;
   config.capture_dynamic_output_shape_ops = dynamic_output_shapes.load(std::memory_order_relaxed);
+  config.capture_scalar_outputs = scalar_outputs.load(std::memory_order_relaxed);
   config.fail_on_recompile_limit_hit = fail_on_limit.load(std::memory_order_relaxed);
   config.recompile_limit = limit.load(std::memory_order_relaxed);
   config.accumulated_recompile_limit = accumulated.load(std::memory_order_relaxed);
@@ -27,6 +28,7 @@ CompilerConfig get_compiler_config() noexcept {
 
 void set_compiler_config(const CompilerConfig& config) noexcept {
   dynamic_output_shapes.store(config.capture_dynamic_output_shape_ops, std::memory_order_relaxed);
+  scalar_outputs.store(config.capture_scalar_outputs, std::memory_order_relaxed);
   fail_on_limit.store(config.fail_on_recompile_limit_hit, std::memory_order_relaxed);
   limit.store(config.recompile_limit, std::memory_order_relaxed);
   accumulated.store(config.accumulated_recompile_limit, std::memory_order_relaxed);

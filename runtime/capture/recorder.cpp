@@ -5,6 +5,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
+#include "runtime/graph/argument_type.h"
 
 #include <ATen/ops/alias.h>
 #include <c10/core/GradMode.h>
@@ -28,6 +29,18 @@ std::vector<c10::IValue> arguments_of(const c10::OperatorHandle& op, const torch
   return {stack.end() - static_cast<std::ptrdiff_t>(count), stack.end()};
 }
 
+/// A list of integers in which some are tensors, as plain integers. False where it is none.
+bool read_integers(c10::IValue& value, const c10::Argument& argument) {
+  if (!value.isList() || value.isIntList() || value.isDoubleList() || value.isBoolList() || value.isTensorList())
+    return false;
+  if (graph::type_of(argument).kind != graph::Kind::integer) return false;
+  c10::List<int64_t> numbers;
+  for (const c10::IValue& item : value.toListRef())
+    numbers.push_back(item.isTensor() ? item.toTensor().item().toLong() : item.toInt());
+  value = numbers;
+  return true;
+}
+
 /// Front ends put a param where the schema wants a number: the call gets its value, the graph keeps the param. Says whether
 /// there was any.
 bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -36,6 +49,7 @@ bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   bool any = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = stack[first + i];
+    any |= read_integers(value, arguments[i]);
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     c10::TypePtr type = arguments[i].real_type();
     if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
@@ -194,6 +208,7 @@ Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
     : graph_(std::move(name)),
       where_(std::move(where)),
       dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
+      numbers_([this](const graph::Value* value, int64_t dim) { return size_name(value, dim); }),
       strict_(strict),
       grad_mode_(c10::GradMode::is_enabled()),
       previous_(current_recorder) {
@@ -313,6 +328,42 @@ bool Recorder::is_param(const at::Tensor& tensor) const {
   return found != traced_.end() && found->second.is_param;
 }
 
+const graph::Value* Recorder::find(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found == traced_.end() ? nullptr : found->second.value;
+}
+
+bool Recorder::has_fixed_size(const at::Tensor& tensor, int64_t dim) const {
+  return !knows(tensor) || origins_.extent(tensor, dim).from == Extent::From::constant;
+}
+
+/// One name for sizes that are the same in every replay, by the input's dimension they come from.
+std::string Recorder::size_name(const graph::Value* value, int64_t dim) const {
+  for (const auto& [impl, entry] : traced_) {
+    if (entry.value != value) continue;
+    const int64_t wrapped = dim < 0 ? dim + entry.tensor.dim() : dim;
+    const Extent extent = origins_.extent(entry.tensor, wrapped);
+    if (extent.from == Extent::From::constant) return std::to_string(extent.size);
+    if (extent.from == Extent::From::input)
+      return "s" + std::to_string(extent.input) + "_" + std::to_string(extent.dim);
+  }
+  return "?";
+}
+
+/// Is there a number among the arguments, lists included, that follows from more than sizes?
+bool Recorder::varies(const std::vector<c10::IValue>& arguments) const {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      const graph::Value* value = find(argument.toTensor());
+      if (value && argument.toTensor().dim() == 0 && !numbers_.sizes_behind(value)) return true;
+    } else if (argument.isList() && !argument.isIntList() && !argument.isDoubleList() && !argument.isBoolList()) {
+      const auto items = argument.toListRef();
+      if (varies(std::vector<c10::IValue>(items.begin(), items.end()))) return true;
+    }
+  }
+  return false;
+}
+
 bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tensor.unsafeGetTensorImpl()) != 0; }
 
 bool Recorder::is_captured(const at::Tensor& tensor) const {
@@ -337,7 +388,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
   refuse_flags_arithmetic(op, arguments);
   bool with_params = read_params(op, stack);
-  shaped_by_params_ |= with_params;
+  shaped_by_params_ |= with_params && varies(arguments);
   protected_calls_ |= protected_depth_ > 0;
   if (with_params && graph::writes(op)) {
     capture::graph_break(Break::unsupported, "`" + base_name(op) + "` takes a param as a number and writes in place",
@@ -432,6 +483,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     if (tensor.defined()) bind(tensor, value);
   }
   origins_.add_results(op, arguments, produced);
+  numbers_.table.visit(*node);
   for (size_t i = first; i < results.size(); ++i)
     if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
 }
@@ -490,7 +542,7 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
       for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim) sizes_.push_back({i, dim, inputs_[i].size(dim)});
   }
   current_recorder = previous_;
-  return {std::move(graph_), std::move(sizes_), std::move(same_sizes_)};
+  return {std::move(graph_), std::move(sizes_), std::move(same_sizes_), std::move(notes_)};
 }
 
 }  // namespace triage::capture

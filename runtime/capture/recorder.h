@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <runtime/capture/graph_break.h>
+#include <runtime/capture/numbers.h>
 #include <runtime/capture/size_origins.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
@@ -89,6 +90,7 @@ class Recorder {
   void enter_protected() { ++protected_depth_; }
   void leave_protected() { --protected_depth_; }
   bool has_protected_calls() const noexcept { return protected_calls_; }
+  void note(std::string line) { notes_.push_back(std::move(line)); }
   void enter_branch();
   void leave_branch();
   int branch_depth() const noexcept { return branch_depth_; }
@@ -103,6 +105,11 @@ class Recorder {
   /// The script made a tensor of numbers that stand in it: nobody else can change it. Any other tensor that no operator of
   /// the capture gave is a variable of the graph.
   void add_literal(const at::Tensor& tensor);
+  /// Numbers that only a replay knows (numbers.h), and which value a tensor is in the graph; null where it is none yet.
+  Numbers& numbers() { return numbers_; }
+  const graph::Value* find(const at::Tensor& tensor) const;
+  /// The size is the same in every replay.
+  bool has_fixed_size(const at::Tensor& tensor, int64_t dim) const;
   /// Whether `tensor` shares memory with another tensor of this capture, so that a write to it cannot be captured.
   bool shares_memory(const at::Tensor& tensor) const;
 
@@ -122,6 +129,7 @@ class Recorder {
     graph::Graph graph;
     std::vector<SizeGuard> sizes;           // specialised sizes of inputs
     std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
+    std::vector<std::string> notes;         // what a reader of the graph should know, one line each
   };
   /// What broke the capture, if anything did.
   const std::optional<GraphBreak>& broken() const { return broken_; }
@@ -138,6 +146,8 @@ class Recorder {
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
   void bind(at::Tensor& tensor, graph::Value* value);
+  std::string size_name(const graph::Value* value, int64_t dim) const;
+  bool varies(const std::vector<c10::IValue>& arguments) const;
   graph::Value* value_of(const at::Tensor& tensor);
   graph::Operand operand_of(const c10::IValue& value);
   void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
@@ -156,8 +166,10 @@ class Recorder {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> literals_;
   std::vector<at::Tensor> inputs_;
   SizeOrigins origins_;
+  Numbers numbers_;
   std::vector<SizeGuard> sizes_;
   std::vector<SameSizeGuard> same_sizes_;
+  std::vector<std::string> notes_;
   bool all_sizes_ = false;
   std::optional<std::pair<std::string, Source>> noted_error_;
   int branch_depth_ = 0;

@@ -8,6 +8,7 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/number_ops.h"
 #include "runtime/graph/uses.h"
 
 namespace triage::graph {
@@ -19,9 +20,13 @@ bool is_ours(const Node& node) {
   return name.rfind("triage::", 0) == 0 && name != "triage::guard_grad";
 }
 
-bool has_ours(const Graph& graph) {
+bool goes(const Node& node, Numbers numbers) {
+  return is_ours(node) && (numbers == Numbers::in_aten || !is_number_op(node.op));
+}
+
+bool any_goes(const Graph& graph, Numbers numbers) {
   for (const auto& node : graph.nodes())
-    if (is_ours(*node)) return true;
+    if (goes(*node, numbers)) return true;
   return false;
 }
 
@@ -75,12 +80,20 @@ constexpr int64_t kIntStandIn = 0x5eed'0f7a'1a6e'c0de;
 
 class Decomposer {
  public:
-  explicit Decomposer(const Graph& graph) : graph_(graph), examples_(graph), out_(graph.name()) {}
+  Decomposer(const Graph& graph, Numbers numbers)
+      : graph_(graph), numbers_(numbers), examples_(graph), out_(graph.name()) {}
 
   Graph run() {
     for (const auto& input : graph_.inputs()) copy_input(out_, input, map_);
     for (const auto& constant : graph_.constants()) copy_constant(out_, constant, map_);
-    for (const auto& node : graph_.nodes()) is_ours(*node) ? inline_call(*node) : void(copy_node(out_, *node, map_));
+    for (const auto& node : graph_.nodes()) {
+      if (!goes(*node, numbers_))
+        copy_node(out_, *node, map_);
+      else if (is_number_op(node->op))
+        spell_out(*node);
+      else
+        inline_call(*node);
+    }
     std::vector<Value*> outputs;
     for (const Value* output : graph_.outputs()) outputs.push_back(map_.at(output));
     out_.set_outputs(std::move(outputs), graph_.output_names());
@@ -88,6 +101,13 @@ class Decomposer {
   }
 
  private:
+  void spell_out(const Node& node) {
+    std::vector<Operand> operands = node.operands;
+    for (auto& operand : operands) for_each_use(operand, [&](Value*& value) { value = map_.at(value); });
+    Value* result = append_in_aten(out_, node, std::move(operands));
+    if (result) map_[node.results.front()] = result;
+  }
+
   /// One call of ours being replaced.
   struct Site {
     const Node& node;
@@ -186,6 +206,7 @@ class Decomposer {
   }
 
   const Graph& graph_;
+  Numbers numbers_;
   Examples examples_;
   Graph out_;
   Copies map_;
@@ -193,17 +214,19 @@ class Decomposer {
 
 }  // namespace
 
-Graph decompose(const Graph& graph) {
+Graph decompose(const Graph& graph) { return decompose(graph, Numbers::in_aten); }
+
+Graph decompose(const Graph& graph, Numbers numbers) {
   // Where autograd or inference mode are on, the composites would record what belongs to them.
   at::NoGradGuard no_grad;
   verify(graph);
   Graph result = graph.clone();
   constexpr int kMaxDepth = 8;  // composites that call operators of ours
-  for (int depth = 0; has_ours(result); ++depth) {
+  for (int depth = 0; any_goes(result, numbers); ++depth) {
     if (depth == kMaxDepth)
       throw GraphError(
           fmt::format("cannot decompose graph `{}`: its decompositions lead back to themselves", graph.name()));
-    result = Decomposer(result).run();
+    result = Decomposer(result, numbers).run();
   }
   clean(result);
   return result;

@@ -15,6 +15,10 @@ std::string describe(const Value& value);
 std::string describe(const Node& node);
 /// "aten::add.Tensor".
 std::string op_name(const c10::OperatorHandle& op);
+/// "aten::add.Tensor(%z, %3, alpha=2)", each value by what `name` calls it: tensors first by position, then all else by name;
+/// what equals the schema's default is left out.
+using Namer = std::function<std::string(const Value&)>;
+std::string call_text(const Node& node, const Namer& name);
 
 /// A constant operand as text; dtypes, layouts and memory formats by name. Exact: reading it back gives the same bits.
 std::string literal(const c10::IValue& value, const ArgumentType& type);

@@ -22,11 +22,11 @@ std::string declaration(const Value& value) {
   return value.is_flags ? text + " flags" : text;
 }
 
-std::string operand_text(const Operand& operand, const ArgumentType& type) {
-  if (const Value* value = operand.value()) return describe(*value);
+std::string operand_text(const Operand& operand, const ArgumentType& type, const Namer& name) {
+  if (const Value* value = operand.value()) return name(*value);
   if (const auto* items = operand.list()) {
     std::string text;
-    for (const auto& item : *items) text += (text.empty() ? "" : ", ") + operand_text(item, type);
+    for (const auto& item : *items) text += (text.empty() ? "" : ", ") + operand_text(item, type, name);
     return "[" + text + "]";
   }
   return literal(*operand.constant(), type);
@@ -37,8 +37,7 @@ bool is_default(const c10::Argument& argument, const Operand& operand) {
          same_constant(*argument.default_value(), *operand.constant());
 }
 
-/// Tensors first by position, then all else by name; what equals the schema's default is left out.
-std::string arguments_text(const Node& node) {
+std::string arguments_text(const Node& node, const Namer& name) {
   std::string text;
   bool positional = true;
   const auto& arguments = node.op.schema().arguments();
@@ -50,7 +49,7 @@ std::string arguments_text(const Node& node) {
     if (is_default(argument, node.operands[i])) continue;
     if (!text.empty()) text += ", ";
     if (!positional) text += argument.name() + "=";
-    text += operand_text(node.operands[i], type);
+    text += operand_text(node.operands[i], type, name);
   }
   return text;
 }
@@ -65,8 +64,8 @@ std::string source_text(const Source& source) {
 Line node_line(const Node& node) {
   std::string results;
   for (const Value* result : node.results) results += (results.empty() ? "" : ", ") + declaration(*result);
-  return {fmt::format("  {}{}{}({})", results, results.empty() ? "" : " = ", op_name(node.op), arguments_text(node)),
-          source_text(node.source)};
+  const std::string call = call_text(node, [](const Value& value) { return describe(value); });
+  return {fmt::format("  {}{}{}", results, results.empty() ? "" : " = ", call), source_text(node.source)};
 }
 
 std::string attributes_text(const Constant& constant) {
@@ -109,6 +108,10 @@ Line outputs_line(const Graph& graph) {
 }
 
 }  // namespace
+
+std::string call_text(const Node& node, const Namer& name) {
+  return fmt::format("{}({})", op_name(node.op), arguments_text(node, name));
+}
 
 std::string print(const Graph& graph) {
   std::vector<Line> lines;

@@ -19,6 +19,8 @@ void charge_bytes(lua_State* L, size_t bytes) {
 
 // There are no tensors here.
 bool is_tensor(lua_State*, int) { return false; }
+const char* symbolic_kind(lua_State*, int) { return nullptr; }
+void settle(lua_State*, int) {}
 void compare_tensors(lua_State* L, const char* method) { luaL_error(L, "no tensor to compare by '%s'", method); }
 void push_truth(lua_State* L, int, const char*) { luaL_error(L, "no tensor to test"); }
 int iterate_rows(lua_State* L) { return luaL_error(L, "no tensor to iterate"); }

@@ -3,6 +3,7 @@
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/engine/compiled_function.h"
 #include "bindings/lua/engine/compiler_config.h"
+#include "bindings/lua/export/export.h"
 #include "bindings/lua/tensors/torch.h"
 
 #include <triage/version.h>
@@ -45,6 +46,7 @@ void push_triage(lua_State* L) {
     lua_pushcfunction(L, guarded<register_backend_>);
     lua_setfield(L, -2, "register_backend");
   }
+  add_export(L);
   push_core(L);
   lua_getfield(L, -1, "instrument");
   lua_setfield(L, -3, "instrument");

@@ -26,6 +26,7 @@ struct Setting {
 
 constexpr Setting settings[] = {
     {"capture_dynamic_output_shape_ops", &CompilerConfig::capture_dynamic_output_shape_ops, nullptr},
+    {"capture_scalar_outputs", &CompilerConfig::capture_scalar_outputs, nullptr},
     {"fail_on_recompile_limit_hit", &CompilerConfig::fail_on_recompile_limit_hit, nullptr},
     {"recompile_limit", nullptr, &CompilerConfig::recompile_limit},
     {"accumulated_recompile_limit", nullptr, &CompilerConfig::accumulated_recompile_limit}};

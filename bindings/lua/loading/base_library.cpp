@@ -1,6 +1,8 @@
 #include "bindings/lua/loading/base_library.h"
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
@@ -51,8 +53,37 @@ int debug_write(lua_State* L) {
 
 int base_ipairs(lua_State* L) { return is_tensor(L, 1) ? iterate_rows(L) : run_original(L); }
 
+// Functions of C see numbers, not what stands for them while a graph is captured.
+
+int with_plain_arguments(lua_State* L) {
+  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
+  return run_original(L);
+}
+
+/// The first one or two arguments only; what follows is passed on.
+template <int first, int last>
+int with_plain(lua_State* L) {
+  for (int i = first; i <= last && i <= lua_gettop(L); i++) settle(L, i);
+  return run_original(L);
+}
+
+int base_type(lua_State* L) {
+  const char* const kind = symbolic_kind(L, 1);
+  if (!kind) return run_original(L);
+  lua_pushstring(L, std::string_view(kind) == "boolean" ? kind : "number");
+  return 1;
+}
+
+int math_type(lua_State* L) {
+  const char* const kind = symbolic_kind(L, 1);
+  if (!kind || std::string_view(kind) == "boolean") return with_plain_arguments(L);
+  lua_pushstring(L, kind);
+  return 1;
+}
+
 /// For functions that write to the table that is their first argument.
 int write_first(lua_State* L) {
+  if (lua_gettop(L) > 2) settle(L, 2);
   note_write_to_argument(L, 1);
   return run_original(L);
 }
@@ -122,7 +153,30 @@ constexpr Replacement kReplacements[] = {
     {LUA_STRLIBNAME, "format", string_format},    {LUA_DBLIBNAME, "setlocal", debug_write},
     {LUA_DBLIBNAME, "setmetatable", debug_write}, {LUA_DBLIBNAME, "setupvalue", debug_write},
     {LUA_DBLIBNAME, "setuservalue", debug_write}, {LUA_DBLIBNAME, "upvaluejoin", debug_write},
+    {LUA_GNAME, "type", base_type},
+    {LUA_MATHLIBNAME, "type", math_type},         {LUA_GNAME, "tonumber", with_plain_arguments},
+    {LUA_GNAME, "rawequal", with_plain<1, 2>},    {LUA_GNAME, "rawget", with_plain<2, 2>},
+    {LUA_GNAME, "select", with_plain<1, 1>},      {LUA_TABLIBNAME, "unpack", with_plain<2, 3>},
+    {LUA_TABLIBNAME, "concat", with_plain<3, 4>},
 };
+
+/// Libraries of which every other function is given plain values.
+constexpr const char* kPlainLibraries[] = {LUA_MATHLIBNAME, LUA_STRLIBNAME, LUA_UTF8LIBNAME};
+
+bool is_replaced(std::string_view library, std::string_view name) {
+  for (const Replacement& replacement : kReplacements)
+    if (library == replacement.library && name == replacement.name) return true;
+  return false;
+}
+
+/// The library is on top of the stack.
+void give_plain_values(lua_State* L, const char* library) {
+  std::vector<std::string> names;
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
+    if (lua_type(L, -2) == LUA_TSTRING && lua_iscfunction(L, -1) && !is_replaced(library, lua_tostring(L, -2)))
+      names.emplace_back(lua_tostring(L, -2));
+  for (const std::string& name : names) wrap_library_function(L, name.c_str(), with_plain_arguments);
+}
 
 }  // namespace
 
@@ -130,6 +184,11 @@ void open_base_library(lua_State* L) {
   for (const Replacement& replacement : kReplacements) {
     lua_getglobal(L, replacement.library);
     if (lua_istable(L, -1)) wrap_library_function(L, replacement.name, replacement.function);
+    lua_pop(L, 1);
+  }
+  for (const char* library : kPlainLibraries) {
+    lua_getglobal(L, library);
+    if (lua_istable(L, -1)) give_plain_values(L, library);
     lua_pop(L, 1);
   }
   open_loading(L);

@@ -246,6 +246,13 @@ int function(lua_State* L) {
   return 1;
 }
 
+/// What Lua itself takes for a number or key: bounds of loops, indices.
+int plain(lua_State* L) {
+  lua_settop(L, 1);
+  if (lua_type(L, 1) == LUA_TUSERDATA) settle(L, 1);
+  return 1;
+}
+
 int table(lua_State* L) {
   lua_settop(L, 1);
   if (current_capture()) mark_born(L, 1);
@@ -319,7 +326,8 @@ const lua_CFunction kIntrinsics[] = {compare_order<kLess>,
                                      function,
                                      touch,
                                      write,
-                                     table};
+                                     table,
+                                     plain};
 
 }  // namespace
 

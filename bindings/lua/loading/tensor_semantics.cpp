@@ -1,6 +1,7 @@
 #include "bindings/lua/loading/tensor_semantics.h"
 
 #include "bindings/lua/loading/effects.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
@@ -45,6 +46,18 @@ int start_rows(lua_State* L) {
   return 3;
 }
 
+int settled(lua_State* L) {
+  settle_number(L, 1);
+  return 1;
+}
+
+int compare_symbols(lua_State* L) {
+  const std::string method = lua_tostring(L, 3);
+  lua_settop(L, 2);
+  compare_numbers(L, method.c_str());
+  return 1;
+}
+
 int read_truth(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   capture::graph_break(capture::Break::reads_value, "a tensor as a condition reads its value",
@@ -55,9 +68,34 @@ int read_truth(lua_State* L) {
 
 }  // namespace
 
-bool is_tensor(lua_State* L, int index) { return lua_type(L, index) == LUA_TUSERDATA && test_tensor(L, index); }
+bool is_tensor(lua_State* L, int index) {
+  return lua_type(L, index) == LUA_TUSERDATA && (test_tensor(L, index) || test_symbolic(L, index));
+}
+
+const char* symbolic_kind(lua_State* L, int index) {
+  const at::Tensor* symbolic = lua_type(L, index) == LUA_TUSERDATA ? test_symbolic(L, index) : nullptr;
+  if (!symbolic) return nullptr;
+  return symbolic->scalar_type() == at::kBool ? "boolean" : is_whole_number(*symbolic) ? "integer" : "float";
+}
+
+void settle(lua_State* L, int index) {
+  if (!symbolic_kind(L, index)) return;
+  index = lua_absindex(L, index);
+  lua_pushcfunction(L, guarded<settled>);
+  lua_pushvalue(L, index);
+  lua_call(L, 1, 1);
+  lua_replace(L, index);
+}
 
 void compare_tensors(lua_State* L, const char* method) {
+  if (!test_tensor(L, 1) && !test_tensor(L, 2)) {
+    lua_pushcfunction(L, guarded<compare_symbols>);
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, 2);
+    lua_pushstring(L, method);
+    lua_call(L, 3, 1);
+    return;
+  }
   push_method(L, method);
   lua_pushvalue(L, 1);
   lua_pushvalue(L, 2);
@@ -65,6 +103,12 @@ void compare_tensors(lua_State* L, const char* method) {
 }
 
 void push_truth(lua_State* L, int index, const char* where) {
+  if (const at::Tensor* symbolic = test_symbolic(L, index)) {
+    const bool condition = symbolic->scalar_type() == at::kBool;
+    lua_pushvalue(L, index);
+    if (condition) settle(L, -1);
+    return;
+  }
   const at::Tensor& tensor = *test_tensor(L, index);
   bool truth = true;
   if (tensor.scalar_type() == at::kBool) {
@@ -85,6 +129,7 @@ int iterate_rows(lua_State* L) { return guarded<start_rows>(L); }
 
 void replace_by_item(lua_State* L, int index) {
   index = lua_absindex(L, index);
+  if (symbolic_kind(L, index)) return settle(L, index);
   push_method(L, "item");
   lua_pushvalue(L, index);
   lua_call(L, 1, 1);

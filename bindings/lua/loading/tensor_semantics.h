@@ -6,6 +6,11 @@ namespace triage::lua {
 
 bool is_tensor(lua_State* L, int index);
 
+/// A number or truth value that a captured graph finds out anew (numbers/number.h): "integer", "float" or "boolean"; null for
+/// other values. `settle` puts the plain value in its place, which may be a graph break; other values stay.
+const char* symbolic_kind(lua_State* L, int index);
+void settle(lua_State* L, int index);
+
 /// `a op b`, the values at 1 and 2, at least one of them a tensor; `method` is one of lt le gt ge eq ne. Pushes the
 /// result: a mask, or for eq and ne with what is no number a boolean.
 void compare_tensors(lua_State* L, const char* method);

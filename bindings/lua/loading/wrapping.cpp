@@ -24,7 +24,15 @@ void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper
   }
   const int original = lua_gettop(L);
   int upvalues = 0;
-  while (lua_getupvalue(L, original, upvalues + 1)) upvalues++;
+  bool wrapped = false;
+  while (lua_getupvalue(L, original, upvalues + 1)) {
+    wrapped |= lua_touserdata(L, -1) == &kMark;
+    upvalues++;
+  }
+  if (wrapped) {  // a second mark would never be found
+    lua_settop(L, original - 1);
+    return;
+  }
   lua_pushlightuserdata(L, const_cast<char*>(&kMark));
   lua_pushvalue(L, original);
   lua_pushcclosure(L, wrapper, upvalues + 2);

@@ -116,6 +116,9 @@ class Rewriter {
       case StatementKind::Repeat:
         expression(*s.values[0], true);
         break;
+      case StatementKind::NumericFor:
+        for (const Expression* const value : s.values) plain(*value);
+        break;
       default:
         for (const Expression* const value : s.values) expression(*value, false);
         break;
@@ -142,7 +145,7 @@ class Rewriter {
     for (const Expression* const value : s.values) expression(*value, false);
     std::string announced;
     for (const Expression* const target : s.targets) {
-      if (target->kind == ExpressionKind::Index) expression(*target->right, false);
+      if (target->kind == ExpressionKind::Index) plain(*target->right);
       announce_write(s, *target, announced);
     }
     if (!announced.empty()) edits_.before(s.begin, announced);
@@ -266,7 +269,7 @@ class Rewriter {
         table(e);
         break;
       case ExpressionKind::Index:
-        expression(*e.right, false);
+        plain(*e.right);
         break;
       case ExpressionKind::Call:
       case ExpressionKind::MethodCall:
@@ -323,9 +326,41 @@ class Rewriter {
   }
 
   void table(const Expression& e) {
-    for (const Expression* const item : e.items) expression(*item, false);
+    for (const Expression* const item : e.items) is_key(*item) ? plain(*item) : expression(*item, false);
     edits_.before(e.begin, "__triage_table(");
     edits_.after(e.end, ")");
+  }
+
+  /// Does `[` stand in front of the item, as in `{[key] = value}`?
+  bool is_key(const Expression& item) const {
+    const size_t before = source_.find_last_not_of(" \t\r\n", item.begin - 1);
+    return before != std::string_view::npos && source_[before] == '[';
+  }
+
+  /// An expression whose value Lua takes itself, as a bound or a key.
+  void plain(const Expression& e) {
+    expression(e, false);
+    if (!can_be_a_number(e)) return;
+    edits_.before(e.begin, "__triage_plain(");
+    edits_.after(e.end, ")");
+  }
+
+  static bool can_be_a_number(const Expression& e) {
+    switch (e.kind) {
+      case ExpressionKind::Name:
+      case ExpressionKind::Index:
+      case ExpressionKind::Call:
+      case ExpressionKind::MethodCall:
+      case ExpressionKind::Varargs:
+      case ExpressionKind::Parenthesized:
+        return true;
+      case ExpressionKind::Unary:
+        return e.op == Operator::Negate;
+      case ExpressionKind::Binary:
+        return !is_concat(e) && !is_comparison(e);
+      default:
+        return false;
+    }
   }
 
   void function_expression(const Expression& e) {
@@ -341,9 +376,10 @@ class Rewriter {
 }  // namespace
 
 const std::vector<std::string>& intrinsics() {
-  static const std::vector<std::string> names = {"__triage_lt", "__triage_le",    "__triage_gt",    "__triage_ge",
-                                                 "__triage_eq", "__triage_ne",    "__triage_test",  "__triage_concat",
-                                                 "__triage_fn", "__triage_touch", "__triage_write", "__triage_table"};
+  static const std::vector<std::string> names = {"__triage_lt",   "__triage_le",    "__triage_gt",    "__triage_ge",
+                                                 "__triage_eq",   "__triage_ne",    "__triage_test",  "__triage_concat",
+                                                 "__triage_fn",   "__triage_touch", "__triage_write", "__triage_table",
+                                                 "__triage_plain"};
   return names;
 }
 

@@ -4,6 +4,7 @@
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/loading/base_library.h"
 #include "bindings/lua/nn/nn.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/sandbox/allowed_ops.h"
 #include "bindings/lua/sandbox/environment.h"
 #include "bindings/lua/sandbox/library.h"
@@ -131,6 +132,7 @@ int State::assemble(lua_State* L) {
   }
   open_side_effects(L);
   open_tensor(L);
+  open_numbers(L);
   open_torch(L);
   open_flags(L);
   open_typing(L);

@@ -13,6 +13,14 @@
 namespace triage::lua {
 namespace {
 
+/// A list of integers, of which some may stand in it as tensors.
+std::vector<int64_t> plain_integers(const c10::IValue& list) {
+  std::vector<int64_t> integers;
+  for (const c10::IValue& item : list.toListRef())
+    integers.push_back(item.isTensor() ? item.toTensor().item().toLong() : item.toInt());
+  return integers;
+}
+
 /// Charges what a creating operator is about to allocate, before it does.
 void charge_creation(lua_State* L, const Overload& overload, const torch::jit::Stack& stack) {
   int64_t elements = 1, width = 8;
@@ -21,7 +29,7 @@ void charge_creation(lua_State* L, const Overload& overload, const torch::jit::S
     if (param.kind == ParamKind::dtype)
       width = static_cast<int64_t>(stack[i].isNone() ? 4 : c10::elementSize(stack[i].toScalarType()));
     if (param.kind != ParamKind::integers || param.name != "size") continue;
-    for (int64_t size : stack[i].toIntVector())
+    for (int64_t size : plain_integers(stack[i]))
       if (size > 0 && __builtin_mul_overflow(elements, size, &elements)) elements = INT64_MAX;
   }
   if (elements <= 1) return;

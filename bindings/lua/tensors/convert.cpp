@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/convert.h"
 
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/following/follower.h"
@@ -25,10 +26,26 @@ bool takes_number_for_tensor(const Param& param) {
   return !param.written && names.count(param.name) != 0;
 }
 
-bool whole(lua_State* L, int index) {
-  int is_whole = 0;
-  lua_tointegerx(L, index, &is_whole);
-  return is_whole && lua_type(L, index) == LUA_TNUMBER;
+bool is_number(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TNUMBER) return true;
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic && symbolic->scalar_type() != at::kBool;
+}
+
+bool is_integer(lua_State* L, int index) {
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic ? is_whole_number(*symbolic) : static_cast<bool>(lua_isinteger(L, index));
+}
+
+/// Of a number that fits.
+int64_t integer_value(lua_State* L, int index) {
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic ? symbolic->item().toLong() : static_cast<int64_t>(lua_tointeger(L, index));
+}
+
+double real_value(lua_State* L, int index) {
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic ? symbolic->item().toDouble() : static_cast<double>(lua_tonumber(L, index));
 }
 
 bool is_reduction(const Param& param, lua_State* L, int index) {
@@ -41,11 +58,11 @@ bool zero_dim(const at::Tensor* tensor) { return tensor && tensor->dim() == 0; }
 
 int fit_number(lua_State* L, int index, const Param& param) {
   int type = lua_type(L, index);
-  if (type == LUA_TNUMBER) {
+  if (is_number(L, index)) {
     if (param.kind == ParamKind::scalar) return 0;
-    if (param.kind == ParamKind::real) return lua_isinteger(L, index) ? 1 : 0;
-    if (lua_isinteger(L, index)) return 0;
-    return whole(L, index) ? cost_of_whole_float : no_fit;
+    if (param.kind == ParamKind::real) return is_integer(L, index) ? 1 : 0;
+    if (is_integer(L, index)) return 0;
+    return is_whole(L, index) ? cost_of_whole_float : no_fit;
   }
   if (type == LUA_TBOOLEAN) return param.kind == ParamKind::scalar ? 2 : no_fit;
   if (is_reduction(param, L, index)) return 0;
@@ -62,11 +79,11 @@ bool element_fits(lua_State* L, int index, ParamKind kind) {
     case ParamKind::optional_tensors:
       return test_tensor(L, index) || is_none(L, index);
     case ParamKind::integers:
-      return whole(L, index);
+      return is_whole(L, index);
     case ParamKind::reals:
-      return lua_type(L, index) == LUA_TNUMBER;
+      return is_number(L, index);
     case ParamKind::scalars:
-      return lua_type(L, index) == LUA_TNUMBER || lua_type(L, index) == LUA_TBOOLEAN;
+      return is_number(L, index) || lua_type(L, index) == LUA_TBOOLEAN;
     case ParamKind::booleans:
       return lua_type(L, index) == LUA_TBOOLEAN;
     default:
@@ -106,9 +123,9 @@ int fit_list(lua_State* L, int index, const Param& param) {
     return param.length > 1 && count != param.length && count != 1 ? 1 : 0;  // LibTorch says more of a wrong length
   }
   if (param.length == 0) return no_fit;
-  if (param.kind == ParamKind::integers && whole(L, index))
-    return lua_isinteger(L, index) ? 1 : 1 + cost_of_whole_float;
-  if (param.kind == ParamKind::reals && lua_type(L, index) == LUA_TNUMBER) return 1;
+  if (param.kind == ParamKind::integers && is_whole(L, index))
+    return is_integer(L, index) ? 1 : 1 + cost_of_whole_float;
+  if (param.kind == ParamKind::reals && is_number(L, index)) return 1;
   return no_fit;
 }
 
@@ -179,13 +196,48 @@ c10::IValue read_scalars(lua_State* L, int index) {
   auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
   for (lua_Integer i = 1; i <= count; ++i) {
     lua_rawgeti(L, index, i);
+    settle_number(L, -1);
     list.push_back(c10::IValue(*test_scalar(L, -1)));
     lua_pop(L, 1);
   }
   return list;
 }
 
+bool holds_numbers_of_the_graph(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE) return test_number(L, index) != nullptr;
+  bool any = false;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)) && !any; ++i) {
+    lua_rawgeti(L, index, i);
+    any = test_number(L, -1) != nullptr;
+    lua_pop(L, 1);
+  }
+  return any;
+}
+
+/// Integers of which some are known only at run time: those stand in the list as tensors, which the recorder reads.
+c10::IValue read_numbers(lua_State* L, int index, const Param& param) {
+  c10::impl::GenericList list(c10::AnyType::get());
+  const auto add = [&](int at) {
+    const at::Tensor* number = test_number(L, at);
+    list.push_back(number ? c10::IValue(*number) : c10::IValue(integer_value(L, at)));
+  };
+  if (lua_type(L, index) != LUA_TTABLE) {
+    for (int i = 0; i < param.length; ++i) add(index);
+    return list;
+  }
+  const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    add(-1);
+    lua_pop(L, 1);
+  }
+  if (count == 1 && param.length > 1)
+    for (int i = 1; i < param.length; ++i) list.push_back(list.get(0));
+  return list;
+}
+
 c10::IValue read_list(lua_State* L, int index, const Param& param) {
+  if (param.kind == ParamKind::integers && holds_numbers_of_the_graph(L, index)) return read_numbers(L, index, param);
   switch (param.kind) {
     case ParamKind::tensors:
       return read_tensors(L, index);
@@ -194,9 +246,16 @@ c10::IValue read_list(lua_State* L, int index, const Param& param) {
     case ParamKind::scalars:
       return read_scalars(L, index);
     case ParamKind::integers:
-      return read_list<int64_t>(L, index, param, [L](int i) { return static_cast<int64_t>(lua_tointeger(L, i)); });
+      return read_list<int64_t>(L, index, param, [L](int i) { return integer_value(L, i); });
     case ParamKind::reals:
-      return read_list<double>(L, index, param, [L](int i) { return lua_tonumber(L, i); });
+      return read_list<double>(L, index, param, [L](int i) {
+        if (!test_number(L, i)) return real_value(L, i);
+        lua_pushvalue(L, i);
+        settle_number(L, -1);
+        const double value = lua_tonumber(L, -1);
+        lua_pop(L, 1);
+        return value;
+      });
     default:
       return read_list<bool>(L, index, param, [L](int i) { return lua_toboolean(L, i) != 0; });
   }
@@ -212,13 +271,23 @@ c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::
     if (param.kind == ParamKind::integer) return number.toLong();
     return param.kind == ParamKind::real ? c10::IValue(number.toDouble()) : c10::IValue(number);
   }
+  if (const at::Tensor* number = test_number(L, index)) return *number;  // likewise
   if (is_reduction(param, L, index)) {
     std::string_view text = lua_tostring(L, index);
     return static_cast<int64_t>(text == "none" ? 0 : text == "mean" ? 1 : 2);
   }
-  if (param.kind == ParamKind::integer) return static_cast<int64_t>(lua_tointeger(L, index));
-  if (param.kind == ParamKind::real) return static_cast<double>(lua_tonumber(L, index));
+  if (param.kind == ParamKind::integer) return integer_value(L, index);
+  if (param.kind == ParamKind::real) return real_value(L, index);
   return *test_scalar(L, index);
+}
+
+/// A number in the place of a tensor.
+at::Tensor read_wrapped(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  settle_number(L, -1);
+  at::Tensor number = wrapped_number(*test_scalar(L, -1));
+  lua_pop(L, 1);
+  return number;
 }
 
 template <typename T>
@@ -241,7 +310,7 @@ int fit(lua_State* L, int index, const Param& param) {
     case ParamKind::tensor:
       if (test_tensor(L, index)) return 0;
       if (!takes_number_for_tensor(param)) return no_fit;
-      return lua_type(L, index) == LUA_TNUMBER    ? cost_of_wrapping
+      return is_number(L, index)                  ? cost_of_wrapping
              : lua_type(L, index) == LUA_TBOOLEAN ? cost_of_wrapping + 1
                                                   : no_fit;
     case ParamKind::scalar:
@@ -296,7 +365,7 @@ c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::st
   switch (param.kind) {
     case ParamKind::tensor:
       if (const at::Tensor* tensor = test_tensor(L, index)) return check_tensor(L, index), *tensor;
-      return wrapped_number(*test_scalar(L, index));
+      return read_wrapped(L, index);
     case ParamKind::scalar:
     case ParamKind::integer:
     case ParamKind::real:
@@ -320,7 +389,16 @@ c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::st
   }
 }
 
+bool is_whole(lua_State* L, int index) {
+  if (const at::Tensor* symbolic = test_symbolic(L, index)) return is_whole_number(*symbolic);
+  int whole = 0;
+  lua_tointegerx(L, index, &whole);
+  return whole && lua_type(L, index) == LUA_TNUMBER;
+}
+
 std::optional<at::Scalar> test_scalar(lua_State* L, int index) {
+  if (const at::Tensor* symbolic = test_symbolic(L, index); symbolic && !test_number(L, index))
+    return symbolic->item();  // of a capture that is over
   if (lua_type(L, index) == LUA_TBOOLEAN) return at::Scalar(lua_toboolean(L, index) != 0);
   if (lua_type(L, index) != LUA_TNUMBER) return std::nullopt;
   if (lua_isinteger(L, index)) return at::Scalar(static_cast<int64_t>(lua_tointeger(L, index)));

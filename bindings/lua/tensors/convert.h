@@ -19,6 +19,9 @@ std::string misfit(lua_State* L, int index, at::ArrayRef<const Param*> params);
 /// The value for the dispatcher; the value fits. `what` names the argument for messages ("x:sum, argument 'dim'").
 c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::string& what);
 
+/// Whether the value is an integer, or a float that is whole.
+bool is_whole(lua_State* L, int index);
+
 /// A Lua number or boolean as a Scalar; nothing when it is neither.
 std::optional<at::Scalar> test_scalar(lua_State* L, int index);
 

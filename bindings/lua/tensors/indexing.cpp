@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/indexing.h"
 
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
@@ -97,7 +98,10 @@ class Reader {
     } else if (is_text(L_, -1, ":")) {
       next_dim();
       ++dim_;
-    } else if (lua_isinteger(L_, -1)) {
+    } else if (const at::Tensor* number = test_number(L_, -1); number && is_whole_number(*number)) {
+      next_dim();
+      index_.steps.push_back({Step::select, dim_, *number, {}});
+    } else if (settle_number(L_, -1); lua_isinteger(L_, -1)) {
       select(lua_tointeger(L_, -1));
     } else if (lua_type(L_, -1) == LUA_TTABLE) {
       slice();
@@ -130,7 +134,10 @@ class Reader {
   c10::IValue bound(int table, int i) {
     lua_rawgeti(L_, table, i);
     c10::IValue value;
-    if (!is_none(L_, -1)) {
+    const at::Tensor* number = i < 3 ? test_number(L_, -1) : nullptr;  // a stride is settled
+    if (number && is_whole_number(*number)) {
+      value = *number;
+    } else if (settle_number(L_, -1); !is_none(L_, -1)) {
       if (!lua_isinteger(L_, -1))
         throw std::invalid_argument("a slice is {from, to, step} of ints (torch.None for an open end), but element " +
                                     std::to_string(i) + " is " + describe(L_, -1));

@@ -1,13 +1,16 @@
 #include "bindings/lua/tensors/methods.h"
 
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
+#include <triage/compiler_config.h>
 
 #include <string_view>
 
@@ -42,7 +45,15 @@ int size(lua_State* L) {
     return push_integers(L, tensor.sizes());
   }
   int64_t dim = check_dim(L, 2, tensor);
-  if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, dim);
+  if (auto* recorder = capture::Recorder::current()) {
+    if (recorder->numbers().keep_items) {
+      if (auto number = capture::record_size(tensor, dim)) {
+        push_number(L, std::move(*number));
+        return 1;
+      }
+    }
+    recorder->read_size(tensor, dim);
+  }
   lua_pushinteger(L, tensor.size(dim));
   return 1;
 }
@@ -100,13 +111,23 @@ int is_signed(lua_State* L) {
   return 1;
 }
 
+bool is_real_number(at::ScalarType dtype) { return at::isIntegralType(dtype, false) || at::isFloatingType(dtype); }
+
 int item(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   if (tensor.numel() != 1)
     throw std::invalid_argument("x:item() takes a tensor of one element, got " + describe(L, 1) +
                                 "; reduce it first, or use x:totable()");
+  auto* recorder = capture::Recorder::current();
+  const bool kept = recorder && recorder->knows(tensor) && is_real_number(tensor.scalar_type()) &&
+                    (recorder->numbers().keep_items || get_compiler_config().capture_scalar_outputs);
+  if (kept) {
+    push_number(L, capture::record_item(tensor));
+    return 1;
+  }
   break_graph("`item` reads a value of a tensor",
-              "Keep it a tensor: most operations take a 0-dim tensor where they take a number.");
+              "Keep it a tensor: most operations take a 0-dim tensor where they take a number. With "
+              "triage.config.capture_scalar_outputs = true the number stays in the graph.");
   push_scalar(L, tensor.item());
   return 1;
 }

@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/operators.h"
 
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -36,7 +37,9 @@ constexpr Binary greater_equal{">=", "aten::ge", "aten::le", true};
 constexpr Binary equal{"==", "aten::eq", "aten::eq", true};
 constexpr Binary not_equal{"~=", "aten::ne", "aten::ne", true};
 
-bool is_operand(lua_State* L, int index) { return test_tensor(L, index) || test_scalar(L, index); }
+bool is_operand(lua_State* L, int index) {
+  return test_tensor(L, index) || test_symbolic(L, index) || test_scalar(L, index);
+}
 
 /// Errors unless one side is a tensor and the other a tensor, number or boolean; what metamethods called by hand hit.
 void check_operands(lua_State* L, const char* sign) {

@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/resolve.h"
 
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
 
@@ -20,12 +21,6 @@ int string_keys(lua_State* L, int index) {
     (lua_type(L, -1) == LUA_TSTRING ? strings : others) = true;
   }
   return strings ? (others ? 2 : 1) : 0;
-}
-
-bool is_whole_number(lua_State* L, int index) {
-  int whole = 0;
-  lua_tointegerx(L, index, &whole);
-  return whole && lua_type(L, index) == LUA_TNUMBER;
 }
 
 bool names_param(const std::string& option, const Param& param) {
@@ -112,17 +107,16 @@ class Binder {
       return false;  // fits as it is, or not at all
     for (int i = k; i < k + count; ++i) {
       int index = arguments_.positions[static_cast<size_t>(i)];
-      if (list.kind == ParamKind::tensors ? !test_tensor(L_, index) : !is_whole_number(L_, index)) return false;
+      if (list.kind == ParamKind::tensors ? !test_tensor(L_, index) : !is_whole(L_, index)) return false;
     }
     return true;
   }
 
   /// Of positions that begin like a list and do not go on as one (`torch.zeros(2, "x")`): the first that breaks off.
   int wrong_element(int k) const {
-    if (param_at(k) != gathering_param() || !is_whole_number(L_, arguments_.positions[static_cast<size_t>(k)]))
-      return 0;
+    if (param_at(k) != gathering_param() || !is_whole(L_, arguments_.positions[static_cast<size_t>(k)])) return 0;
     for (size_t i = static_cast<size_t>(k); i < arguments_.positions.size(); ++i)
-      if (!is_whole_number(L_, arguments_.positions[i])) return arguments_.positions[i];
+      if (!is_whole(L_, arguments_.positions[i])) return arguments_.positions[i];
     return 0;
   }
 
@@ -191,7 +185,7 @@ class Binder {
       if (overload_.params[i].kind != ParamKind::tensor || binding_.slots[i] == 0) continue;
       if (test_tensor(L_, binding_.slots[i])) return true;
       int type = lua_type(L_, binding_.slots[i]);
-      wrapped |= type == LUA_TNUMBER || type == LUA_TBOOLEAN;
+      wrapped |= type == LUA_TNUMBER || type == LUA_TBOOLEAN || test_symbolic(L_, binding_.slots[i]);
     }
     return !wrapped || fail("argument 'self': expected Tensor, got only numbers");
   }

@@ -1,0 +1,151 @@
+// dynamic_shapes = "batch", or {x = {[0] = true, [1] = "width", [2] = {name = "depth", min = 1, max = 64}}}
+#include "bindings/lua/export/dynamic_shapes.h"
+
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace triage::lua {
+namespace {
+
+class Reader {
+ public:
+  Reader(lua_State* L, const std::vector<std::string>& names, const std::vector<at::Tensor>& inputs)
+      : L_(L), names_(names), inputs_(inputs) {}
+
+  ExportOptions run(int index) {
+    index = lua_absindex(L_, index);
+    if (lua_type(L_, index) == LUA_TSTRING && std::string(lua_tostring(L_, index)) == "batch") {
+      add_batch();
+    } else if (lua_istable(L_, index)) {
+      for (lua_pushnil(L_); lua_next(L_, index); lua_pop(L_, 1)) read_input(input_index());
+    } else {
+      throw InputError("triage.export: dynamic_shapes is \"batch\" or a table from inputs to dimensions, got " +
+                       describe(L_, index));
+    }
+    const auto place = [](const DynamicDim& d) { return std::pair(d.input, d.dim); };
+    std::sort(options_.dynamic_dims.begin(), options_.dynamic_dims.end(),
+              [&](const DynamicDim& a, const DynamicDim& b) { return place(a) < place(b); });
+    name_the_nameless();
+    return std::move(options_);
+  }
+
+ private:
+  /// Dimension 0 of every input that has the size of the first one's.
+  void add_batch() {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i].dim() > 0 && inputs_[0].dim() > 0 && inputs_[i].size(0) == inputs_[0].size(0))
+        options_.dynamic_dims.push_back({i, 0, "s0"});
+  }
+
+  /// Key at -2: a name or a position from 1.
+  size_t input_index() const {
+    if (lua_type(L_, -2) == LUA_TSTRING) {
+      const auto found = std::find(names_.begin(), names_.end(), lua_tostring(L_, -2));
+      if (found != names_.end()) return static_cast<size_t>(found - names_.begin());
+      std::string known;
+      for (const std::string& name : names_) known += (known.empty() ? "" : ", ") + name;
+      throw InputError("triage.export: dynamic_shapes names '" + std::string(lua_tostring(L_, -2)) +
+                       "', and the inputs are " + (known.empty() ? "none" : known));
+    }
+    const lua_Integer position = lua_isinteger(L_, -2) ? lua_tointeger(L_, -2) : 0;
+    if (position < 1 || position > static_cast<lua_Integer>(inputs_.size()))
+      throw InputError("triage.export: dynamic_shapes has an entry for " + describe(L_, -2) +
+                       "; an entry is for an input, by name or by position from 1");
+    return static_cast<size_t>(position - 1);
+  }
+
+  void read_input(size_t input) {
+    if (!lua_istable(L_, -1))
+      throw InputError("triage.export: dynamic_shapes." + names_[input] +
+                       " is a table from dimensions to names, such as {[0] = \"batch\"}, got " + describe(L_, -1));
+    const int dims = lua_gettop(L_);
+    for (lua_pushnil(L_); lua_next(L_, dims); lua_pop(L_, 1)) read_dim(input);
+  }
+
+  void read_dim(size_t input) {
+    if (!lua_isinteger(L_, -2))
+      throw InputError("triage.export: dynamic_shapes." + names_[input] + ": a dimension is an integer from 0, got " +
+                       describe(L_, -2));
+    int64_t dim = lua_tointeger(L_, -2);
+    if (dim < 0) dim += inputs_[input].dim();
+    std::string symbol;
+    if (lua_type(L_, -1) == LUA_TSTRING)
+      symbol = lua_tostring(L_, -1);
+    else if (lua_istable(L_, -1))
+      symbol = read_bounds(input);
+    else if (!lua_isboolean(L_, -1) || !lua_toboolean(L_, -1))
+      throw InputError("triage.export: dynamic_shapes." + names_[input] +
+                       ": a size is given by true, a name, or {name = ..., min = ..., max = ...}, got " +
+                       describe(L_, -1));
+    options_.dynamic_dims.push_back({input, dim, symbol});
+  }
+
+  std::string read_bounds(size_t input) {
+    SizeBounds bounds;
+    std::string symbol;
+    const auto whole = [&](const char* key, int64_t& into) {
+      if (lua_getfield(L_, -1, key) != LUA_TNIL) {
+        if (!lua_isinteger(L_, -1))
+          throw InputError("triage.export: dynamic_shapes." + names_[input] + ": '" + key + "' is an integer, got " +
+                           describe(L_, -1));
+        into = lua_tointeger(L_, -1);
+      }
+      lua_pop(L_, 1);
+    };
+    whole("min", bounds.min);
+    whole("max", bounds.max);
+    if (lua_getfield(L_, -1, "name") == LUA_TSTRING) symbol = lua_tostring(L_, -1);
+    lua_pop(L_, 1);
+    if (symbol.empty())
+      throw InputError("triage.export: dynamic_shapes." + names_[input] + ": a size with bounds has a name");
+    options_.bounds[symbol] = bounds;
+    return symbol;
+  }
+
+  void name_the_nameless() {
+    int next = 0;
+    const auto taken = [&](const std::string& name) {
+      return std::any_of(options_.dynamic_dims.begin(), options_.dynamic_dims.end(),
+                         [&](const DynamicDim& dim) { return dim.symbol == name; });
+    };
+    for (DynamicDim& dim : options_.dynamic_dims) {
+      if (!dim.symbol.empty()) continue;
+      std::string name;
+      do name = "s" + std::to_string(next++);
+      while (taken(name));
+      dim.symbol = name;
+    }
+  }
+
+  lua_State* L_;
+  const std::vector<std::string>& names_;
+  const std::vector<at::Tensor>& inputs_;
+  ExportOptions options_;
+};
+
+}  // namespace
+
+ExportOptions read_export_options(lua_State* L, int index, const std::vector<std::string>& input_names,
+                                  const std::vector<at::Tensor>& inputs, std::string& name) {
+  ExportOptions options;
+  if (lua_isnoneornil(L, index)) return options;
+  luaL_checktype(L, index, LUA_TTABLE);
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+    if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
+      name = lua_tostring(L, -1);
+    else if (key == "dynamic_shapes")
+      options = Reader(L, input_names, inputs).run(-1);
+    else
+      throw InputError(
+          "triage.export: option '" + key +
+          "' is unknown or has the wrong type; options are dynamic_shapes (\"batch\" or a table) and name (a "
+          "string)");
+  }
+  return options;
+}
+
+}  // namespace triage::lua

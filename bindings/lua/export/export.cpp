@@ -1,0 +1,215 @@
+// triage.export: functions of a script as programs of their own.
+#include "bindings/lua/export/export.h"
+
+#include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/export/dynamic_shapes.h"
+#include "bindings/lua/export/escape_hatches.h"
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/recorder.h"
+
+#include <triage/export.h>
+
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace triage::lua {
+namespace {
+
+using capture::Recorder;
+
+const char* const program_type = "triage.exported_program";
+
+void push_program(lua_State* L, ExportedProgram program) {
+  auto** holder = static_cast<ExportedProgram**>(lua_newuserdatauv(L, sizeof(ExportedProgram*), 0));
+  *holder = nullptr;
+  luaL_setmetatable(L, program_type);
+  *holder = new ExportedProgram(std::move(program));
+}
+
+const ExportedProgram& check_program(lua_State* L, int index) {
+  auto* holder = static_cast<ExportedProgram**>(luaL_checkudata(L, index, program_type));
+  if (!*holder) luaL_error(L, "this exported program was closed");
+  return **holder;
+}
+
+int program_gc(lua_State* L) {
+  delete std::exchange(*static_cast<ExportedProgram**>(luaL_checkudata(L, 1, program_type)), nullptr);
+  return 0;
+}
+
+int program_tostring(lua_State* L) {
+  const std::string text = check_program(L, 1).text();
+  lua_pushlstring(L, text.data(), text.size());
+  return 1;
+}
+
+/// program(x, ...): what it computes is not seen by a recorder.
+int program_call(lua_State* L) {
+  const ExportedProgram program = check_program(L, 1);
+  capture::graph_break(capture::Break::unsupported, "an exported program is called", "Call the function that it was made of.");
+  std::vector<at::Tensor> inputs;
+  for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
+  std::vector<at::Tensor> outputs = program.run(inputs);
+  luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  const auto& values = program.graph().outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (auto* tracker = capture::FlagsTracker::current(); tracker && values[i]->is_flags) tracker->add(outputs[i]);
+    push_tensor(L, std::move(outputs[i]));
+  }
+  return static_cast<int>(values.size());
+}
+
+int program_decompositions(lua_State* L) {
+  push_program(L, check_program(L, 1).run_decompositions());
+  return 1;
+}
+
+int program_verify(lua_State* L) {
+  check_program(L, 1).verify();
+  lua_settop(L, 1);
+  return 1;
+}
+
+void check_files_allowed(lua_State* L, const char* what) {
+  if (context(L).sandboxed)
+    throw InputError(std::string(what) +
+                     ": a policy reaches no files; `triage exec` scripts, `triage export` and the host do");
+}
+
+int program_save(lua_State* L) {
+  const ExportedProgram program = check_program(L, 1);
+  check_files_allowed(L, "program:save");
+  program.save(luaL_checkstring(L, 2));
+  return 0;
+}
+
+int program_to_torchscript(lua_State* L) {
+  const ExportedProgram program = check_program(L, 1);
+  check_files_allowed(L, "program:to_torchscript");
+  program.save_torchscript(luaL_checkstring(L, 2));
+  return 0;
+}
+
+int load_exported(lua_State* L) {
+  check_files_allowed(L, "triage.load_exported");
+  push_program(L, ExportedProgram::load(luaL_checkstring(L, 1)));
+  return 1;
+}
+
+// --- triage.export
+
+std::vector<at::Tensor> read_inputs(lua_State* L, int index) {
+  luaL_checktype(L, index, LUA_TTABLE);
+  std::vector<at::Tensor> inputs;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
+    lua_rawgeti(L, index, i);
+    const at::Tensor* tensor = test_tensor(L, -1);
+    if (!tensor)
+      throw InputError("triage.export: input " + std::to_string(i) + ": expected a tensor, got " + describe(L, -1) +
+                       "; other values belong into the function");
+    inputs.push_back(*tensor);
+    lua_pop(L, 1);
+  }
+  return inputs;
+}
+
+/// Of the parameters at `index`, a function or a module; those without a name become x0, x1, ...
+std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) {
+  std::vector<std::string> names;
+  int skipped = 0;
+  lua_pushvalue(L, index);
+  if (!lua_isfunction(L, -1)) {  // a module: its `forward`, behind `self`
+    skipped = 1;
+    if (lua_istable(L, -1)) lua_getfield(L, -1, "forward");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    if (lua_isfunction(L, -1)) {
+      lua_pushvalue(L, -1);
+      lua_Debug info;
+      lua_getinfo(L, ">u", &info);
+      if (static_cast<int>(i) + skipped < info.nparams)
+        name = lua_getlocal(L, nullptr, static_cast<int>(i) + 1 + skipped);
+    }
+    names.push_back(name ? name : "x" + std::to_string(i));
+  }
+  lua_settop(L, 3);
+  return names;
+}
+
+std::string default_name(lua_State* L, int index) {
+  if (!lua_isfunction(L, index)) return "program";
+  lua_Debug info;
+  lua_pushvalue(L, index);
+  lua_getinfo(L, ">S", &info);
+  return "function_of_line_" + std::to_string(info.linedefined);
+}
+
+std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::Tensor> inputs) {
+  const int base = lua_gettop(L);
+  luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+  lua_pushvalue(L, index);
+  for (const auto& input : inputs) push_tensor(L, input);
+  const capture::ScriptScope script(user_code(L));
+  lua_call(L, static_cast<int>(inputs.size()), LUA_MULTRET);
+  std::vector<at::Tensor> results;
+  for (int i = base + 1; i <= lua_gettop(L); ++i) {
+    const at::Tensor* tensor = test_tensor(L, i);
+    if (!tensor)
+      throw InputError("triage.export: the function returned " + describe(L, i) + " as result " +
+                       std::to_string(i - base) + "; a program gives tensors");
+    results.push_back(*tensor);
+  }
+  lua_settop(L, base);
+  return results;
+}
+
+/// triage.export(fn, inputs, {dynamic_shapes, name})
+int export_(lua_State* L) {
+  capture::graph_break(capture::Break::unsupported, "`triage.export` captures a graph of its own", "Export outside of compiled code.");
+  lua_settop(L, 3);
+  if (!lua_isfunction(L, 1)) {
+    if (luaL_getmetafield(L, 1, "__call") == LUA_TNIL) luaL_typeerror(L, 1, "function");
+    lua_pop(L, 1);
+  }
+  const std::vector<at::Tensor> inputs = read_inputs(L, 2);
+  const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
+  std::string name = default_name(L, 1);
+  const ExportOptions options = read_export_options(L, 3, names, inputs, name);
+  push_program(L, export_function(
+                      name, names, inputs, [L](at::ArrayRef<at::Tensor> traced) { return call_function(L, 1, traced); },
+                      options));
+  return 1;
+}
+
+}  // namespace
+
+void add_export(lua_State* L) {
+  static const luaL_Reg meta[] = {{"__call", guarded<program_call>},
+                                  {"__gc", guarded<program_gc>},
+                                  {"__tostring", guarded<program_tostring>},
+                                  {nullptr, nullptr}};
+  static const luaL_Reg methods[] = {{"run_decompositions", guarded<program_decompositions>},
+                                     {"verify", guarded<program_verify>},
+                                     {"save", guarded<program_save>},
+                                     {"to_torchscript", guarded<program_to_torchscript>},
+                                     {nullptr, nullptr}};
+  luaL_newmetatable(L, program_type);
+  luaL_setfuncs(L, meta, 0);
+  luaL_newlib(L, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pushliteral(L, "ExportedProgram");
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "ExportedProgram");
+  lua_setfield(L, -2, "__metatable");
+  lua_pop(L, 1);
+  static const luaL_Reg functions[] = {
+      {"export", guarded<export_>}, {"load_exported", guarded<load_exported>}, {nullptr, nullptr}};
+  luaL_setfuncs(L, functions, 0);
+  add_escape_hatches(L);
+}
+
+}  // namespace triage::lua

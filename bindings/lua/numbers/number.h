@@ -1,0 +1,27 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <lua.hpp>
+
+/// Numbers and truth values that a captured graph finds out anew in every run (`x:item()` under capture_scalar_outputs, sizes).
+/// Scripts take them for numbers: arithmetic and comparisons give more of them and are recorded; whatever needs the value itself
+/// (a condition, a loop, a key, a string) *settles* it. When the capture is over they are the plain values they were in it.
+namespace triage::lua {
+
+void open_numbers(lua_State* L);
+
+/// Pushes what the 0-dim tensor stands for: the plain value where the capture knows it for every run.
+void push_number(lua_State* L, at::Tensor tensor);
+
+/// The tensor of a number or truth value; null where the value at `index` is no such thing.
+const at::Tensor* test_symbolic(lua_State* L, int index);
+/// The same of numbers only, and only while the capture that it belongs to runs: what may stand for a number in a recorded call.
+const at::Tensor* test_number(lua_State* L, int index);
+bool is_whole_number(const at::Tensor& number);
+
+/// Puts the plain value in the place of a number or truth value at `index`; other values stay. May raise a graph break.
+void settle_number(lua_State* L, int index);
+/// Pushes the result of comparing the values at 1 and 2, of which at least one is symbolic and none a tensor. `method`: "lt", ...
+void compare_numbers(lua_State* L, const char* method);
+
+}  // namespace triage::lua

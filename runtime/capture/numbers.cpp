@@ -1,0 +1,111 @@
+#include "runtime/capture/numbers.h"
+
+#include <ATen/core/stack.h>
+#include <fmt/format.h>
+
+#include "runtime/capture/recorder.h"
+#include "runtime/graph/number_ops.h"
+
+namespace triage::capture {
+namespace {
+
+torch::jit::Stack run(std::string_view op, torch::jit::Stack arguments) {
+  call_plainly(graph::number_op(op), arguments);
+  return arguments;
+}
+
+Recorder& recorder() { return *Recorder::current(); }
+
+/// "u0 lies in VR[0, int_oo]", for each symbol of the expression.
+std::string what_is_known(const symbols::SymbolTable& table, const symbols::Expression& expression) {
+  std::string text;
+  const auto add = [&](const symbols::Expression& side) {
+    if (side.scale == 0) return;
+    const symbols::Symbol& symbol = table.symbols()[side.symbol];
+    const std::string line = fmt::format("{} lies in {}", symbol.name, symbols::text(symbol.range, symbol.whole));
+    if (text.find(line) == std::string::npos) text += (text.empty() ? "" : ", ") + line;
+  };
+  if (expression.kind == symbols::Expression::Kind::truth)
+    for (const symbols::Expression& side : expression.sides) add(side);
+  else
+    add(expression);
+  return text;
+}
+
+}  // namespace
+
+bool Numbers::collect(const graph::Value* number, std::vector<Size>& sizes) const {
+  if (auto found = sizes_.find(number); found != sizes_.end()) {
+    sizes.push_back(found->second);
+    return true;
+  }
+  const bool reads_values = !number->producer || number->producer->op.operator_name().name == graph::kItem;
+  if (reads_values) return false;
+  for (const graph::Operand& operand : number->producer->operands)
+    if (const graph::Value* value = operand.value(); value && !collect(value, sizes)) return false;
+  return true;
+}
+
+std::optional<std::vector<Numbers::Size>> Numbers::sizes_behind(const graph::Value* number) const {
+  std::vector<Size> sizes;
+  return collect(number, sizes) ? std::optional(std::move(sizes)) : std::nullopt;
+}
+
+at::Tensor record_item(const at::Tensor& tensor) { return run(graph::kItem, {tensor}).at(0).toTensor(); }
+
+std::optional<at::Tensor> record_size(const at::Tensor& tensor, int64_t dim) {
+  if (recorder().has_fixed_size(tensor, dim)) return std::nullopt;
+  at::Tensor size = run(graph::kSize, {tensor, dim}).at(0).toTensor();
+  if (const graph::Value* value = recorder().find(size)) recorder().numbers().add_size(value, tensor, dim);
+  return size;
+}
+
+bool is_captured_number(const at::Tensor& number) { return Recorder::current() && recorder().find(number); }
+
+std::optional<bool> known_truth(const at::Tensor& condition) {
+  const graph::Value* value = recorder().find(condition);
+  return value ? recorder().numbers().table.decide(value) : std::nullopt;
+}
+
+std::string number_text(const at::Tensor& number) {
+  const graph::Value* value = recorder().find(number);
+  const symbols::Expression* expression = value ? recorder().numbers().table.find(value) : nullptr;
+  return expression ? expression->text : "";
+}
+
+void record_check(const at::Tensor& condition, const std::string& message) {
+  const std::string expression = number_text(condition);
+  const graph::Value* value = recorder().find(condition);
+  std::string text = "Runtime assertion failed";
+  if (!expression.empty()) text += " for expression " + expression;
+  text += fmt::format(" on node '{}'", value ? value->id : 0);
+  if (!message.empty()) text += ": " + message;
+  run(graph::kAssert, {condition, text});
+}
+
+void settle(const at::Tensor& number) {
+  Recorder* current = Recorder::current();
+  const graph::Value* value = current ? current->find(number) : nullptr;
+  if (!value || (number.scalar_type() == at::kBool && known_truth(number))) return;
+  if (const auto sizes = current->numbers().sizes_behind(value)) {
+    for (const Numbers::Size& size : *sizes) current->read_size(size.tensor, size.dim);
+    return;
+  }
+  const symbols::SymbolTable& table = current->numbers().table;
+  const symbols::Expression* expression = table.find(value);
+  const std::string words = expression ? "`" + expression->text + "`" : "a number read from a tensor";
+  const std::string known = expression ? what_is_known(table, *expression) : "";
+  if (number.scalar_type() == at::kBool)
+    graph_break(
+        Break::reads_value, fmt::format("the condition {} is not decided by what is known{}", words,
+                    known.empty() ? "" : " (" + known + ")"),
+        "Say what holds beforehand, with triage.check(n <= 5), triage.check_is_size(n) or "
+        "triage.constrain_as_value(n, {min = 0, max = 5}); or choose by IF or torch.where, which keep both ways");
+  else
+    graph_break(
+        Break::reads_value, fmt::format("the script goes its way by {}, a number read from a tensor{}", words,
+                    known.empty() ? "" : " (" + known + ")"),
+        "Pass it on to operations only, check it with triage.check, or let triage.assume_constant_result hold it");
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,56 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/symbols/table.h"
+
+/// Numbers of a capture that a replay finds out anew: items of tensors, sizes, and what is computed of them. A front end holds
+/// each as the 0-dim tensor (int64, float64 or bool) that stands for it in the graph, and records arithmetic as ATen calls.
+namespace triage::capture {
+
+class Recorder;
+
+class Numbers {
+ public:
+  explicit Numbers(symbols::SymbolTable::SizeName size_name) : table(std::move(size_name)) {}
+
+  struct Size {
+    at::Tensor tensor;
+    int64_t dim = 0;
+  };
+  void add_size(const graph::Value* value, const at::Tensor& tensor, int64_t dim) { sizes_[value] = {tensor, dim}; }
+  /// The sizes that the number is computed of; nothing where it also follows from an item or a param.
+  std::optional<std::vector<Size>> sizes_behind(const graph::Value* number) const;
+
+  symbols::SymbolTable table;
+  bool keep_items = false;  // `x:item()` is a number of the graph, whatever is configured
+
+ private:
+  bool collect(const graph::Value* number, std::vector<Size>& sizes) const;
+  std::unordered_map<const graph::Value*, Size> sizes_;
+};
+
+/// What follows asks the recorder of this thread, which is capturing.
+
+/// The element of `tensor`, which has one.
+at::Tensor record_item(const at::Tensor& tensor);
+/// The size of a dimension; nothing where it is the same in every replay.
+std::optional<at::Tensor> record_size(const at::Tensor& tensor, int64_t dim);
+/// Whether this is such a number of the capture that runs now.
+bool is_captured_number(const at::Tensor& number);
+/// The truth of a condition as far as it follows from what was checked before.
+std::optional<bool> known_truth(const at::Tensor& condition);
+/// Leaves an assertion in the graph: a replay raises where the condition does not hold.
+void record_check(const at::Tensor& condition, const std::string& message);
+/// The script goes its way by the number's value: the graph then holds for this value only. Sizes become guards; an item is a
+/// graph break.
+void settle(const at::Tensor& number);
+/// "u0 + 1", for messages; empty where it has no words.
+std::string number_text(const at::Tensor& number);
+
+}  // namespace triage::capture

@@ -1,0 +1,117 @@
+#include <fmt/format.h>
+#include <triage/export.h>
+
+#include "runtime/capture/branch_guard.h"
+#include "runtime/capture/recorder.h"
+#include "runtime/compat/autocast.h"
+
+namespace triage {
+namespace {
+
+using capture::Recorder;
+
+std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
+  for (const DynamicDim& dynamic : options.dynamic_dims)
+    if (dynamic.input == input && dynamic.dim == dim) return dynamic.symbol;
+  return "";
+}
+
+/// A size that the script read holds for this size only; where it was to be dynamic, that is an error.
+void check_sizes(const Recorder::Result& captured, const ExportOptions& options) {
+  const auto& inputs = captured.graph.inputs();
+  const auto name = [&](size_t input) { return inputs[input].value->name; };
+  for (const auto& size : captured.sizes)
+    if (const std::string symbol = symbol_of(options, size.input, size.dim); !symbol.empty())
+      throw InputError(fmt::format(
+          "export: dimension {} of input '{}' was to be dynamic ('{}'), and the script fixed it at {}: it decides by "
+          "this size, "
+          "counts to it or takes it as a key. Pass sizes on to operations only, or leave this dimension fixed",
+          size.dim, name(size.input), symbol, size.size));
+  for (const auto& same : captured.same_sizes) {
+    const std::string a = symbol_of(options, same.input, same.dim), b = symbol_of(options, same.other, same.other_dim);
+    if (a != b)
+      throw InputError(
+          fmt::format("export: dimension {} of input '{}' and dimension {} of input '{}' must be of one size; give "
+                      "both the same name in "
+                      "dynamic_shapes, or none",
+                      same.dim, name(same.input), same.other_dim, name(same.other)));
+  }
+}
+
+struct Given {
+  const std::string& name;
+  const std::vector<std::string>& input_names;
+  at::ArrayRef<at::Tensor> inputs, params;
+  std::vector<std::string> output_names;
+};
+
+ExportedProgram capture_program(const Given& given, const ExportOptions& options,
+                                const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn) {
+  if (compat::autocast_state())
+    throw InputError("export: autocast is on, which a program cannot carry along; export outside of it");
+  const capture::OutsideBranches anew;
+  Recorder recorder(given.name, /*strict=*/true);
+  recorder.numbers().keep_items = true;
+  std::vector<at::Tensor> traced;
+  const auto add = [&](const at::Tensor& tensor, graph::InputKind kind) {
+    const size_t i = traced.size();
+    if (!tensor.defined()) throw InputError(fmt::format("export: input {} is an undefined tensor", i));
+    traced.push_back(recorder.add_input(i < given.input_names.size() ? given.input_names[i] : "x" + std::to_string(i),
+                                        kind, tensor));
+  };
+  for (const auto& tensor : given.inputs) add(tensor, graph::InputKind::tensor);
+  for (const auto& tensor : given.params) add(tensor, graph::InputKind::param);
+  for (size_t i = 0; i < given.inputs.size(); ++i)  // a size that does not vary is a plain number
+    for (int64_t dim = 0; dim < given.inputs[i].dim(); ++dim)
+      if (symbol_of(options, i, dim).empty()) recorder.read_size(traced[i], dim);
+  std::vector<at::Tensor> results;
+  try {
+    results = fn(traced);
+  } catch (const GraphBreakError&) {
+    throw;
+  } catch (const std::exception&) {
+    if (recorder.broken()) throw recorder.broken()->error();  // the script turned the break into another error
+    throw;
+  }
+  recorder.check_caught_errors();
+  if (recorder.broken()) throw recorder.broken()->error();
+  if (recorder.has_protected_calls())
+    throw InputError(
+        "export: the function calls tensor operations inside pcall; what happens when they fail is up to the "
+        "script, which a program does without. Call them outside of pcall");
+  Recorder::Result captured = recorder.finish(results, given.output_names);
+  graph::clean(captured.graph);
+  check_sizes(captured, options);
+  std::vector<c10::IValue> defaults;
+  for (const auto& tensor : given.params) {
+    const c10::Scalar value = tensor.item();
+    defaults.push_back(value.isBoolean()         ? c10::IValue(value.toBool())
+                       : value.isFloatingPoint() ? c10::IValue(value.toDouble())
+                                                 : c10::IValue(value.toLong()));
+  }
+  return ExportedProgram(std::move(captured.graph), options, std::move(defaults), std::move(captured.notes));
+}
+
+}  // namespace
+
+ExportedProgram export_function(const std::string& name, const std::vector<std::string>& input_names,
+                                at::ArrayRef<at::Tensor> inputs,
+                                const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn,
+                                const ExportOptions& options) {
+  return capture_program({name, input_names, inputs, {}, {}}, options, fn);
+}
+
+ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
+                              const ExportOptions& options) {
+  std::vector<std::string> names = script.signature().inputs;
+  if (names.size() != inputs.size())
+    throw InputError(
+        fmt::format("export: policy '{}' takes {} inputs, got {}", script.name(), names.size(), inputs.size()));
+  for (const Param& param : script.signature().params) names.push_back(param.name);
+  const auto call = [&](at::ArrayRef<at::Tensor> traced) {
+    return script.call(traced.slice(0, inputs.size()), traced.slice(inputs.size()), std::nullopt);
+  };
+  return capture_program({script.name(), names, inputs, params, script.signature().outputs}, options, call);
+}
+
+}  // namespace triage

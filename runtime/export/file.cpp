@@ -1,0 +1,176 @@
+// The file of an exported program: a line that says so, a JSON object, and behind it the graph as it is printed. Constants that
+// the graph's text leaves out (more than 1,000 elements) stand in the object, as base64 of their bytes, and in the text as
+// inputs of their names.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "runtime/export/base64.h"
+#include "runtime/export/state.h"
+#include "runtime/graph/describe.h"
+#include "runtime/graph/tensor_text.h"
+#include "runtime/graph/uses.h"
+
+namespace triage::exporting {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using graph::Graph;
+using graph::Operand;
+using graph::Value;
+
+constexpr const char* kMagic = "triage exported program, format 1\n";
+constexpr const char* kRule = "\n---\n";
+
+bool is_large(const graph::Constant& constant) { return constant.tensor.numel() > graph::kPrintedElements; }
+
+/// A copy of `graph` in which `lifted` constants are inputs, or inputs that `held` names are constants again.
+class Copier {
+ public:
+  struct Held {
+    at::Tensor tensor;
+    bool variable = false;
+  };
+  Copier(const Graph& graph, bool lift, std::unordered_map<std::string, Held> held)
+      : graph_(graph), lift_(lift), held_(std::move(held)), copy_(graph.name()) {}
+
+  Graph run() {
+    for (const auto& input : graph_.inputs()) {
+      const auto held = held_.find(input.value->name);
+      if (held == held_.end())
+        add(*input.value, copy_.add_input(input.value->name, input.kind, input.value->meta));
+      else
+        add(*input.value, held->second.variable ? copy_.add_variable(held->second.tensor, input.value->name)
+                                                : copy_.add_constant(held->second.tensor, input.value->name));
+    }
+    for (const auto& constant : graph_.constants()) {
+      const std::string& name = constant.value->name;
+      add(*constant.value, lift_ && is_large(constant)
+                               ? copy_.add_input(name, graph::InputKind::tensor, constant.value->meta)
+                           : constant.variable ? copy_.add_variable(constant.tensor, name)
+                                               : copy_.add_constant(constant.tensor, name));
+    }
+    for (const auto& node : graph_.nodes()) add(*node);
+    std::vector<Value*> outputs;
+    for (const Value* output : graph_.outputs()) outputs.push_back(map_.at(output));
+    copy_.set_outputs(std::move(outputs), graph_.output_names());
+    return std::move(copy_);
+  }
+
+ private:
+  void add(const Value& from, Value* to) {
+    to->is_flags = from.is_flags;
+    map_[&from] = to;
+  }
+
+  void add(const graph::Node& node) {
+    std::vector<Operand> operands = node.operands;
+    for (auto& operand : operands) graph::for_each_use(operand, [&](Value*& value) { value = map_.at(value); });
+    graph::Node* twin = copy_.append(node.op, std::move(operands), node.results.size(), node.source);
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      twin->results[i]->meta = node.results[i]->meta;
+      add(*node.results[i], twin->results[i]);
+    }
+  }
+
+  const Graph& graph_;
+  bool lift_;
+  std::unordered_map<std::string, Held> held_;
+  Graph copy_;
+  std::unordered_map<const Value*, Value*> map_;
+};
+
+Json tensor_json(const graph::Constant& constant) {
+  const at::Tensor data = constant.tensor.detach().cpu().contiguous();
+  if (data.layout() != at::kStrided || data.is_quantized())
+    throw FileError(fmt::format("constant `{}` of the program is {} and cannot be saved; make it dense first",
+                                constant.value->name, c10::str(constant.tensor.layout())));
+  return {{"name", constant.value->name},
+          {"type", graph::layout_text(data)},
+          {"device", constant.tensor.device().str()},
+          {"variable", constant.variable},
+          {"requires_grad", constant.tensor.requires_grad()},
+          {"data", base64({static_cast<const char*>(data.data_ptr()), data.nbytes()})}};
+}
+
+at::Tensor tensor_of(const Json& json) {
+  const graph::Layout layout = graph::layout_of(json.at("type").get<std::string>());
+  const std::string bytes = from_base64(json.at("data").get<std::string>());
+  int64_t count = static_cast<int64_t>(c10::elementSize(layout.dtype));
+  for (const int64_t size : layout.sizes)
+    if (__builtin_mul_overflow(count, size, &count)) count = -1;
+  if (count < 0 || static_cast<size_t>(count) != bytes.size())
+    throw GraphError(fmt::format("constant `{}` holds {} bytes, and its type says otherwise",
+                                 json.at("name").get<std::string>(), bytes.size()));
+  at::Tensor tensor = at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype));
+  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  tensor = tensor.to(c10::Device(json.at("device").get<std::string>()));
+  if (json.at("requires_grad").get<bool>()) tensor.requires_grad_();
+  return tensor;
+}
+
+Json number_json(const c10::IValue& value) {
+  if (value.isBool()) return value.toBool();
+  if (value.isInt()) return value.toInt();
+  return Json{{"float", graph::float_text(value.toDouble())}};  // NaN and Inf are no JSON
+}
+
+c10::IValue number_of(const Json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  double value = 0;
+  const std::string text = json.at("float").get<std::string>();
+  if (!graph::read_element(text, false, at::kDouble, &value))
+    throw GraphError(fmt::format("\"{}\" is no number", text));
+  return value;
+}
+
+}  // namespace
+
+std::string to_text(const Graph& graph, const ExportOptions& options, const std::vector<c10::IValue>& params,
+                    const std::vector<std::string>& notes) {
+  Json dims = Json::array(), bounds = Json::object(), defaults = Json::array(), constants = Json::array();
+  for (const DynamicDim& dim : options.dynamic_dims)
+    dims.push_back({{"input", dim.input}, {"dim", dim.dim}, {"symbol", dim.symbol}});
+  for (const auto& [symbol, range] : options.bounds) bounds[symbol] = {range.min, range.max};
+  for (const c10::IValue& value : params) defaults.push_back(number_json(value));
+  for (const graph::Constant& constant : graph.constants())
+    if (is_large(constant)) constants.push_back(tensor_json(constant));
+  const Json json = {
+      {"dynamic_dims", dims}, {"bounds", bounds}, {"params", defaults}, {"notes", notes}, {"constants", constants}};
+  return kMagic + json.dump(1, ' ', false, Json::error_handler_t::replace) + kRule +
+         graph::print(Copier(graph, true, {}).run());
+}
+
+ExportedProgram from_text(const std::string& text) {
+  const std::string magic = kMagic;
+  if (text.rfind(magic, 0) != 0)
+    throw GraphError("it does not begin with \"" + magic.substr(0, magic.size() - 1) +
+                     "\"; program:save(path) writes such files");
+  const size_t rule = text.find(kRule);
+  if (rule == std::string::npos) throw GraphError("it ends before its graph begins");
+  const Json json = Json::parse(text.substr(magic.size(), rule - magic.size()));
+  ExportOptions options;
+  for (const Json& dim : json.at("dynamic_dims"))
+    options.dynamic_dims.push_back(
+        {dim.at("input").get<size_t>(), dim.at("dim").get<int64_t>(), dim.at("symbol").get<std::string>()});
+  for (const auto& [symbol, range] : json.at("bounds").items())
+    options.bounds[symbol] = {range.at(0).get<int64_t>(), range.at(1).get<int64_t>()};
+  std::vector<c10::IValue> params;
+  for (const Json& value : json.at("params")) params.push_back(number_of(value));
+  std::unordered_map<std::string, Copier::Held> held;
+  for (const Json& constant : json.at("constants"))
+    held[constant.at("name").get<std::string>()] = {tensor_of(constant), constant.at("variable").get<bool>()};
+  const Graph lifted = graph::parse(text.substr(rule + std::strlen(kRule)));
+  for (const auto& [name, tensor] : held)
+    if (!lifted.has_name(name)) throw GraphError("it holds values for `" + name + "`, which its graph lacks");
+  return ExportedProgram(Copier(lifted, false, std::move(held)).run(), std::move(options), std::move(params),
+                         json.at("notes").get<std::vector<std::string>>());
+}
+
+}  // namespace triage::exporting

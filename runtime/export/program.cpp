@@ -1,0 +1,182 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <triage/backend.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "runtime/export/state.h"
+#include "runtime/files/disk.h"
+#include "runtime/graph/describe.h"
+#include "runtime/graph/number_ops.h"
+
+namespace triage {
+namespace {
+
+using graph::Input;
+using graph::InputKind;
+
+/// Messages of assertions name node and expression as the program is printed.
+void name_assertions(graph::Graph& graph, const exporting::Names& names, const symbols::SymbolTable& numbers) {
+  static const std::string start = "Runtime assertion failed", before = " on node '";
+  for (auto& node : graph.nodes()) {
+    if (node->op.operator_name().name != graph::kAssert) continue;
+    const graph::Value* condition = node->operands[0].value();
+    const c10::IValue* message = node->operands[1].constant();
+    if (!condition || !message || !message->isString()) continue;
+    std::string text = message->toStringRef();
+    const size_t from = text.find(before);
+    const size_t to = from == std::string::npos ? from : text.find('\'', from + before.size());
+    if (to == std::string::npos) continue;
+    const symbols::Expression* truth = numbers.find(condition);
+    node->operands[1] = c10::IValue(start + (truth ? " for expression " + truth->text : "") + before +
+                                    names.at(condition) + text.substr(to));
+  }
+}
+
+void require_types(const graph::Graph& graph) {
+  for (const Input& input : graph.inputs())
+    if (!input.value->meta)
+      throw GraphError(
+          fmt::format("export: input {} of graph `{}` has no type; capture it, or write one such as %z: "
+                      "\"f32[32, 512]\"",
+                      graph::describe(*input.value), graph.name()));
+}
+
+at::Tensor param_tensor(const c10::IValue& value) {
+  at::Tensor tensor = c10::scalar_to_tensor(value.toScalar());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+std::string sizes_text(at::IntArrayRef sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
+
+/// One tensor against the type of its input; sizes of symbols are collected in `known`.
+class InputCheck {
+ public:
+  explicit InputCheck(const ExportedProgram::State& program) : program_(program) {}
+
+  void check(const graph::Value& input, const at::Tensor& tensor) {
+    const std::string wanted = graph::short_dtype(input.meta->dtype) + "[" +
+                               fmt::format("{}", fmt::join(program_.shapes.dims.at(&input), ", ")) + "]";
+    if (!tensor.defined()) throw InputError(start(input) + fmt::format("expected {}, got an undefined tensor", wanted));
+    const bool fits = tensor.scalar_type() == input.meta->dtype &&
+                      tensor.device().type() == input.meta->device.type() &&
+                      tensor.sizes().size() == input.meta->sizes.size();
+    if (!fits)
+      throw InputError(start(input) + fmt::format("expected {}{}, got {}{} on {}", wanted,
+                                                  input.meta->device.is_cpu() ? "" : " on " + input.meta->device.str(),
+                                                  graph::short_dtype(tensor.scalar_type()), sizes_text(tensor.sizes()),
+                                                  tensor.device().str()));
+    for (size_t dim = 0; dim < input.meta->sizes.size(); ++dim) check_size(input, dim, tensor, wanted);
+  }
+
+ private:
+  std::string start(const graph::Value& input) const {
+    return fmt::format("exported program '{}', input '{}': ", program_.graph.name(), input.name);
+  }
+
+  void check_size(const graph::Value& input, size_t dim, const at::Tensor& tensor, const std::string& wanted) {
+    const int64_t size = tensor.size(static_cast<int64_t>(dim));
+    const std::string& symbol = program_.shapes.dims.at(&input)[dim];
+    if (!graph::is_identifier(symbol)) {
+      if (size == input.meta->sizes[dim]) return;
+      throw InputError(start(input) +
+                       fmt::format("expected {}, got {}; a size that may vary is exported with dynamic_shapes", wanted,
+                                   sizes_text(tensor.sizes())));
+    }
+    const auto [known, fresh] = sizes_.emplace(symbol, size);
+    if (!fresh && known->second != size)
+      throw InputError(start(input) + fmt::format("its dimension {} is {} = {} in the input before it, and {} here",
+                                                  dim, symbol, known->second, size));
+    const auto bounds = program_.options.bounds.find(symbol);
+    if (bounds != program_.options.bounds.end() && (size < bounds->second.min || size > bounds->second.max))
+      throw InputError(start(input) + fmt::format("{} = {} does not lie in [{}, {}]", symbol, size, bounds->second.min,
+                                                  bounds->second.max));
+  }
+
+  const ExportedProgram::State& program_;
+  std::map<std::string, int64_t> sizes_;
+};
+
+}  // namespace
+
+ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::vector<c10::IValue> params_,
+                              std::vector<std::string> notes_)
+    : graph(std::move(graph_)), options(std::move(options_)), params(std::move(params_)), notes(std::move(notes_)) {
+  graph::verify(graph);
+  require_types(graph);
+  size_t count = 0;
+  for (const Input& input : graph.inputs()) count += input.kind == InputKind::param;
+  if (count != params.size())
+    throw InputError(
+        fmt::format("export: graph `{}` has {} params, and {} defaults are given", graph.name(), count, params.size()));
+  exporting::check_options(graph, options);
+  names = exporting::names_of(graph);
+  shapes = exporting::shapes_of(graph, options);
+  name_assertions(graph, names, shapes.table);
+  executable = find_backend("eager")(graph, {});
+}
+
+ExportedProgram::ExportedProgram(graph::Graph graph, ExportOptions options, std::vector<c10::IValue> params,
+                                 std::vector<std::string> notes)
+    : state_(std::make_shared<State>(std::move(graph), std::move(options), std::move(params), std::move(notes))) {}
+
+std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) const {
+  const auto& declared = state_->graph.inputs();
+  const size_t tensors = declared.size() - state_->params.size();
+  if (inputs.size() < tensors || inputs.size() > declared.size())
+    throw InputError(fmt::format(
+        "exported program '{}' takes {} inputs{}, got {}", state_->graph.name(), tensors,
+        state_->params.empty() ? "" : fmt::format(" and up to {} params", state_->params.size()), inputs.size()));
+  std::vector<at::Tensor> all(inputs.begin(), inputs.end());
+  for (size_t i = all.size(); i < declared.size(); ++i) all.push_back(param_tensor(state_->params[i - tensors]));
+  InputCheck check(*state_);
+  for (size_t i = 0; i < declared.size(); ++i) check.check(*declared[i].value, all[i]);
+  std::vector<at::Tensor> outputs;
+  state_->executable->run(all, outputs);
+  return outputs;
+}
+
+std::string ExportedProgram::text() const { return exporting::print(*state_); }
+const graph::Graph& ExportedProgram::graph() const { return state_->graph; }
+const ExportOptions& ExportedProgram::options() const { return state_->options; }
+
+ExportedProgram ExportedProgram::run_decompositions() const {
+  return ExportedProgram(graph::decompose(state_->graph), state_->options, state_->params, state_->notes);
+}
+
+void ExportedProgram::verify() const {
+  graph::verify(state_->graph);
+  exporting::check_options(state_->graph, state_->options);
+}
+
+void ExportedProgram::save(const std::string& path) const {
+  const std::string text = exporting::to_text(state_->graph, state_->options, state_->params, state_->notes);
+  files::OutputFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+ExportedProgram ExportedProgram::load(const std::string& path) {
+  const files::InputFile file(path);
+  std::string text(file.size(), '\0');
+  try {
+    file.read(0, text.data(), text.size());
+    return exporting::from_text(text);
+  } catch (const FileError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw FileError(fmt::format("cannot load \"{}\" as an exported program: {}", path, error.what()));
+  }
+}
+
+void ExportedProgram::save_torchscript(const std::string& path) const {
+  const std::string archive =
+      exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are), state_->params);
+  files::OutputFile file(path);
+  file.write(archive.data(), archive.size());
+  file.commit();
+}
+
+}  // namespace triage

@@ -1,0 +1,285 @@
+#include "runtime/export/shapes.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "runtime/graph/describe.h"
+#include "runtime/graph/evaluate.h"
+#include "runtime/graph/number_ops.h"
+
+namespace triage::exporting {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+// Three to find a law, and two at sizes where laws often end.
+constexpr size_t kProbes = 5, kEnds = 2;
+using Probes = std::array<int64_t, kProbes>;
+/// Sizes in the probes, as far as they are known.
+using Sizes = std::array<std::optional<int64_t>, kProbes>;
+
+/// Different for each symbol and probe where the range lets them be; 0 and 1 at last.
+Probes probes_of(size_t index, int64_t min, int64_t max) {
+  static constexpr int64_t starts[kProbes] = {3, 4, 7, 0, 1};
+  Probes probes{};
+  for (size_t i = 0; i < kProbes; ++i) {
+    const size_t shift = i < kProbes - kEnds ? index * (5 + 2 * i) : 0;
+    probes[i] = std::clamp(starts[i] + static_cast<int64_t>(shift), min, max);
+  }
+  // At the end of a small range they would coincide.
+  if (probes[0] == probes[1] && min < max) probes[0] = probes[1] == min ? min + 1 : probes[1] - 1;
+  if (probes[1] == probes[2] && max - min >= 2) probes[2] = probes[0] - 1 >= min ? probes[0] - 1 : probes[0] + 2;
+  return probes;
+}
+
+int64_t whole_end(symbols::Number number) {
+  constexpr symbols::Number largest = 1e15L;
+  return static_cast<int64_t>(std::clamp(number, -largest, largest));
+}
+
+/// One run of the graph on made-up values, keeping the sizes of everything.
+class Probe {
+ public:
+  Probe(const Graph& graph, std::function<std::vector<int64_t>(size_t)> sizes_of,
+        std::function<std::optional<int64_t>(const Value*)> number_of)
+      : graph_(graph), sizes_of_(std::move(sizes_of)), number_of_(std::move(number_of)) {}
+
+  void run() {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+      const Value* value = graph_.inputs()[i].value;
+      // Zeros are indices into anything, ones divide.
+      const auto options = at::TensorOptions().dtype(value->meta->dtype).device(value->meta->device);
+      const bool whole = at::isIntegralType(value->meta->dtype, true);
+      tensors_[value] = whole ? at::zeros(sizes_of_(i), options) : at::ones(sizes_of_(i), options);
+    }
+    for (const auto& constant : graph_.constants()) tensors_[constant.value] = constant.tensor;
+    for (const auto& node : graph_.nodes()) run(*node);
+  }
+
+  std::optional<std::vector<int64_t>> sizes(const Value* value) const {
+    auto found = tensors_.find(value);
+    return found == tensors_.end() || !found->second.defined() ? std::nullopt
+                                                               : std::optional(found->second.sizes().vec());
+  }
+
+ private:
+  struct Missing {};
+
+  void run(const Node& node) {
+    if (node.op.operator_name().name == graph::kAssert) return;
+    if (node.op.operator_name().name == graph::kItem) {
+      if (const auto number = number_of_(node.results.front())) {
+        tensors_[node.results.front()] = at::scalar_tensor(*number, at::TensorOptions(at::kLong));
+        return;
+      }
+    }
+    try {
+      const std::vector<at::Tensor> results = graph::evaluate(node, [this](const Value* value) {
+        auto found = tensors_.find(value);
+        if (found == tensors_.end()) throw Missing();
+        return found->second;
+      });
+      for (size_t i = 0; i < results.size() && i < node.results.size(); ++i) tensors_[node.results[i]] = results[i];
+    } catch (const Missing&) {  // what it takes could not be made up
+    } catch (const std::exception&) {
+    }
+  }
+
+  const Graph& graph_;
+  std::function<std::vector<int64_t>(size_t)> sizes_of_;
+  std::function<std::optional<int64_t>(const Value*)> number_of_;
+  std::unordered_map<const Value*, at::Tensor> tensors_;
+};
+
+struct Named {
+  std::string name;
+  Probes values;
+};
+
+std::string linear_text(int64_t scale, const std::string& symbol, int64_t offset) {
+  std::string text = scale == 1 ? symbol : scale == -1 ? "-" + symbol : fmt::format("{}*{}", scale, symbol);
+  if (offset > 0) text += fmt::format(" + {}", offset);
+  if (offset < 0) text += fmt::format(" - {}", -offset);
+  return text;
+}
+
+template <typename Law>
+bool follows(const Sizes& sizes, const Law& law) {
+  for (size_t i = 0; i < kProbes; ++i)
+    if (sizes[i] && *sizes[i] != law(i)) return false;
+  return true;
+}
+
+std::string linear_law(const Sizes& sizes, const Named& symbol) {
+  const Probes& at = symbol.values;
+  const int64_t step = at[1] - at[0], grown = *sizes[1] - *sizes[0];
+  const bool three = step != 0 && at[2] != at[0] && at[2] != at[1];
+  if (!three || grown == 0 || grown % step != 0) return "";
+  const int64_t scale = grown / step, offset = *sizes[0] - scale * at[0];
+  const bool holds = follows(sizes, [&](size_t i) { return scale * at[i] + offset; });
+  return holds ? linear_text(scale, symbol.name, offset) : "";
+}
+
+/// The law that a size follows over the probes, of which the first three are known.
+std::string law_of(const Sizes& sizes, const std::vector<Named>& symbols) {
+  if (follows(sizes, [&](size_t) { return *sizes[0]; })) return std::to_string(*sizes[0]);
+  for (const Named& symbol : symbols)
+    if (follows(sizes, [&](size_t i) { return symbol.values[i]; })) return symbol.name;
+  for (const Named& symbol : symbols)
+    if (std::string law = linear_law(sizes, symbol); !law.empty()) return law;
+  for (size_t a = 0; a < symbols.size(); ++a)
+    for (size_t b = a; b < symbols.size(); ++b) {
+      const Probes &x = symbols[a].values, &y = symbols[b].values;
+      if (follows(sizes, [&](size_t i) { return x[i] * y[i]; })) return symbols[a].name + "*" + symbols[b].name;
+      if (follows(sizes, [&](size_t i) { return x[i] + y[i]; })) return symbols[a].name + " + " + symbols[b].name;
+    }
+  return "?";
+}
+
+/// The symbol of a dimension of an input; empty where its size is fixed.
+std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
+  for (const DynamicDim& dynamic : options.dynamic_dims)
+    if (dynamic.input == input && dynamic.dim == dim) return dynamic.symbol;
+  return "";
+}
+
+SizeBounds bounds_of(const ExportOptions& options, const std::string& symbol) {
+  const auto found = options.bounds.find(symbol);
+  return found == options.bounds.end() ? SizeBounds{} : found->second;
+}
+
+std::vector<std::string> dims_text(const std::array<std::unique_ptr<Probe>, kProbes>& probes, const Value* value,
+                                   const std::vector<Named>& symbols) {
+  const size_t rank = value->meta ? value->meta->sizes.size() : 0;
+  std::vector<Sizes> sizes(rank);
+  std::vector<std::string> dims(rank, "?");
+  for (size_t i = 0; i < kProbes; ++i) {
+    const auto known = probes[i]->sizes(value);
+    if (!known && i >= kProbes - kEnds) continue;  // not all can be done with no samples
+    if (!known || known->size() != rank) return dims;
+    for (size_t dim = 0; dim < rank; ++dim) sizes[dim][i] = (*known)[dim];
+  }
+  for (size_t dim = 0; dim < rank; ++dim) dims[dim] = law_of(sizes[dim], symbols);
+  return dims;
+}
+
+/// Every symbol with its values in the probes: sizes of inputs, then integers read from tensors.
+std::vector<Named> probed_symbols(const ExportOptions& options, const symbols::SymbolTable& numbers) {
+  std::vector<Named> named;
+  std::set<std::string> seen;
+  for (const DynamicDim& dynamic : options.dynamic_dims) {
+    if (!seen.insert(dynamic.symbol).second) continue;
+    const SizeBounds bounds = bounds_of(options, dynamic.symbol);
+    named.push_back({dynamic.symbol, probes_of(named.size(), bounds.min, bounds.max)});
+  }
+  for (const symbols::Symbol& symbol : numbers.symbols())
+    if (symbol.value && symbol.whole)
+      named.push_back({symbol.name, probes_of(named.size(), whole_end(symbol.range.min), whole_end(symbol.range.max))});
+  return named;
+}
+
+symbols::SymbolTable numbers_of(const Graph& graph, const ExportOptions& options,
+                                const std::unordered_map<const Value*, std::vector<std::string>>& dims) {
+  symbols::SymbolTable table([&](const Value* value, int64_t dim) -> std::string {
+    const auto found = dims.find(value);
+    if (found == dims.end()) return "?";
+    const auto rank = static_cast<int64_t>(found->second.size());
+    const int64_t wrapped = dim < 0 ? dim + rank : dim;
+    return wrapped >= 0 && wrapped < rank ? found->second[static_cast<size_t>(wrapped)] : "?";
+  });
+  for (const DynamicDim& dynamic : options.dynamic_dims) {
+    const SizeBounds bounds = bounds_of(options, dynamic.symbol);
+    const bool open = bounds.max == std::numeric_limits<int64_t>::max();
+    table.add_size(dynamic.symbol, {static_cast<symbols::Number>(bounds.min),
+                                    open ? symbols::kLargestSize : static_cast<symbols::Number>(bounds.max)});
+  }
+  for (const auto& node : graph.nodes()) table.visit(*node);
+  return table;
+}
+
+}  // namespace
+
+Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
+  std::unordered_map<const Value*, std::vector<std::string>> dims;
+  const std::vector<Named> named = probed_symbols(options, numbers_of(graph, options, dims));
+  const auto values_at = [&](const std::string& name, size_t probe) -> std::optional<int64_t> {
+    for (const Named& symbol : named)
+      if (symbol.name == name) return symbol.values[probe];
+    return std::nullopt;
+  };
+  const symbols::SymbolTable first = numbers_of(graph, options, dims);
+  std::array<std::unique_ptr<Probe>, kProbes> probes;
+  for (size_t i = 0; i < kProbes; ++i) {
+    probes[i] = std::make_unique<Probe>(
+        graph,
+        [&, i](size_t input) {
+          std::vector<int64_t> sizes = graph.inputs()[input].value->meta->sizes;
+          for (size_t dim = 0; dim < sizes.size(); ++dim)
+            if (auto value = values_at(symbol_of(options, input, static_cast<int64_t>(dim)), i)) sizes[dim] = *value;
+          return sizes;
+        },
+        [&, i](const Value* value) -> std::optional<int64_t> {
+          const symbols::Expression* number = first.find(value);
+          return number && number->whole ? values_at(number->text, i) : std::nullopt;
+        });
+  }
+  const auto fixed = [&](const Value* value) {
+    std::vector<std::string> text;
+    for (const int64_t size : value->meta->sizes) text.push_back(std::to_string(size));
+    return text;
+  };
+  if (!named.empty())
+    for (auto& probe : probes) probe->run();
+  for (const auto& constant : graph.constants()) dims[constant.value] = fixed(constant.value);
+  for (const auto& input : graph.inputs())
+    dims[input.value] = named.empty() ? fixed(input.value) : dims_text(probes, input.value, named);
+  for (const auto& node : graph.nodes())
+    for (const Value* result : node->results)
+      if (result->meta) dims[result] = named.empty() ? fixed(result) : dims_text(probes, result, named);
+  for (size_t i = 0; i < graph.inputs().size(); ++i)  // a range of one size would be taken for a number
+    for (size_t dim = 0; dim < dims[graph.inputs()[i].value].size(); ++dim)
+      if (auto name = symbol_of(options, i, static_cast<int64_t>(dim)); !name.empty())
+        dims[graph.inputs()[i].value][dim] = name;
+  Shapes shapes{numbers_of(graph, options, dims), std::move(dims)};
+  return shapes;
+}
+
+void check_options(const Graph& graph, const ExportOptions& options) {
+  std::map<std::string, int64_t> sizes;
+  for (const DynamicDim& dynamic : options.dynamic_dims) {
+    if (!graph::is_identifier(dynamic.symbol))
+      throw InputError(
+          fmt::format("export: \"{}\" cannot name a size; write a letter, then letters and digits", dynamic.symbol));
+    if (dynamic.input >= graph.inputs().size())
+      throw InputError(fmt::format("export: a dynamic size is named for input {}, and there are {} inputs",
+                                   dynamic.input, graph.inputs().size()));
+    const Value* input = graph.inputs()[dynamic.input].value;
+    const auto rank = static_cast<int64_t>(input->meta->sizes.size());
+    if (dynamic.dim < 0 || dynamic.dim >= rank)
+      throw InputError(fmt::format("export: input '{}' has {} dimensions, and dimension {} was to be dynamic",
+                                   input->name, rank, dynamic.dim));
+    const int64_t size = input->meta->sizes[static_cast<size_t>(dynamic.dim)];
+    const auto [known, fresh] = sizes.emplace(dynamic.symbol, size);
+    if (!fresh && known->second != size)
+      throw InputError(fmt::format("export: dimension {} of input '{}' is of size {}, and '{}' is {} elsewhere",
+                                   dynamic.dim, input->name, size, dynamic.symbol, known->second));
+    const SizeBounds bounds = bounds_of(options, dynamic.symbol);
+    if (bounds.min < 0 || bounds.min > bounds.max || size < bounds.min || size > bounds.max)
+      throw InputError(fmt::format("export: '{}' was to lie in [{}, {}], and is {} in the example", dynamic.symbol,
+                                   bounds.min, bounds.max, size));
+  }
+  for (const auto& [symbol, bounds] : options.bounds)
+    if (!sizes.count(symbol))
+      throw InputError(fmt::format("export: bounds are given for '{}', which names no size", symbol));
+}
+
+}  // namespace triage::exporting

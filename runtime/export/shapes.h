@@ -1,0 +1,27 @@
+#pragma once
+#include <triage/export.h>
+#include <triage/graph.h>
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/symbols/table.h"
+
+/// Sizes as they are printed: a number where every call has the same, else a symbol or an expression of one.
+namespace triage::exporting {
+
+struct Shapes {
+  symbols::SymbolTable table;  // of the numbers in the graph
+  std::unordered_map<const graph::Value*, std::vector<std::string>> dims;
+};
+
+/// Symbols of inputs and numbers are known; sizes of results are found by running the graph, on made-up values, with the symbols
+/// at several values each, 0 and 1 among them, and comparing. A size that follows no simple law is printed as `?`.
+Shapes shapes_of(const graph::Graph& graph, const ExportOptions& options);
+
+/// Checks what `options` name against the inputs of the graph; throws InputError.
+void check_options(const graph::Graph& graph, const ExportOptions& options);
+
+}  // namespace triage::exporting

@@ -1,0 +1,284 @@
+// A graph as a TorchScript module. Nodes become nodes of TorchScript's own IR; numbers, which are tensors in a graph, become
+// numbers there. TorchScript keeps no overload names and chooses overloads anew by the types of arguments: what it chooses is
+// compared with what was captured, here and again in the archive as it will be loaded.
+#include <ATen/ATen.h>
+#include <ATen/native/TypeProperties.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <sstream>
+#include <unordered_map>
+
+#include "runtime/export/state.h"
+#include "runtime/graph/argument_type.h"
+#include "runtime/graph/describe.h"
+#include "runtime/graph/number_ops.h"
+
+namespace triage::exporting {
+namespace {
+
+namespace jit = torch::jit;
+using graph::ArgumentType;
+using graph::Kind;
+using graph::Node;
+using graph::Operand;
+using graph::Value;
+
+class Emitter {
+ public:
+  Emitter(const graph::Graph& graph, const std::vector<c10::IValue>& params)
+      : graph_(graph), params_(params), names_(names_of(graph)), module_(class_name(graph)) {}
+
+  jit::Module run() {
+    self_ = out_->addInput("self");
+    self_->setType(module_._ivalue()->type());
+    add_inputs();
+    add_constants();
+    for (const auto& node : graph_.nodes()) add(*node);
+    add_outputs();
+    out_->lint();
+    auto* forward = module_._ivalue()->compilation_unit()->create_function(
+        c10::QualifiedName(*module_.type()->name(), "forward"), out_);
+    module_.type()->addMethod(forward);
+    forward->setSchema(schema());
+    return module_;
+  }
+
+ private:
+  static c10::QualifiedName class_name(const graph::Graph& graph) {
+    std::string name = graph::is_identifier(graph.name()) ? graph.name() : "Program";
+    return c10::QualifiedName("__torch__.triage." + name);
+  }
+
+  [[noreturn]] static void fail(const Node& node, const std::string& why) {
+    throw GraphError(fmt::format("cannot convert {} to TorchScript: {}", graph::describe(node), why), node.source);
+  }
+
+  // --- inputs, constants, outputs
+
+  void add_inputs() {
+    size_t param = 0;
+    for (const auto& input : graph_.inputs()) {
+      jit::Value* value = out_->addInput(names_.at(input.value));
+      const bool is_param = input.kind == graph::InputKind::param;
+      value->setType(is_param ? params_.at(param++).type() : c10::TypePtr(c10::TensorType::get()));
+      map_[input.value] = value;
+    }
+  }
+
+  c10::FunctionSchema schema() const {
+    std::vector<c10::Argument> arguments = {c10::Argument("self", self_->type())}, returns;
+    size_t param = 0;
+    for (const auto& input : graph_.inputs()) {
+      const bool is_param = input.kind == graph::InputKind::param;
+      auto standard = is_param ? c10::optional<c10::IValue>(params_.at(param++)) : c10::optional<c10::IValue>();
+      arguments.emplace_back(names_.at(input.value), map_.at(input.value)->type(), c10::nullopt, std::move(standard));
+    }
+    returns.emplace_back("", out_->outputs().at(0)->type());
+    return c10::FunctionSchema("forward", "", std::move(arguments), std::move(returns));
+  }
+
+  void add_constants() {
+    for (const auto& constant : graph_.constants()) {
+      const std::string& name = names_.at(constant.value);
+      if (constant.tensor.requires_grad())
+        module_.register_parameter(name, constant.tensor.detach().clone().set_requires_grad(true), false);
+      else
+        module_.register_buffer(name, constant.tensor.detach().clone());
+      map_[constant.value] = out_->insertGetAttr(self_, name)->setType(c10::TensorType::get());
+    }
+  }
+
+  void add_outputs() {
+    std::vector<jit::Value*> outputs;
+    for (const Value* output : graph_.outputs()) outputs.push_back(as_tensor(map_.at(output), dtype_of(output)));
+    out_->registerOutput(outputs.size() == 1 ? outputs[0] : out_->insertNode(out_->createTuple(outputs))->output());
+  }
+
+  // --- nodes
+
+  void add(const Node& node) {
+    const std::string& name = node.op.operator_name().name;
+    if (name == graph::kItem) return add_item(node);
+    if (name == graph::kSize) return add_size(node);
+    if (name == graph::kAssert) return add_assertion(node);
+    std::vector<jit::Value*> arguments;
+    const auto& schema = node.op.schema().arguments();
+    for (size_t i = 0; i < schema.size(); ++i)
+      arguments.push_back(argument(node, node.operands[i], graph::type_of(schema[i])));
+    const auto& returns = node.op.schema().returns();
+    jit::Node* call = out_->insertNode(out_->create(c10::Symbol::fromQualString(name), arguments, returns.size()));
+    for (size_t i = 0; i < returns.size(); ++i) call->output(i)->setType(returns[i].type());
+    check_overload(node, *call);
+    take_results(node, *call);
+  }
+
+  void take_results(const Node& node, jit::Node& call) {
+    size_t next = 0;
+    const auto& returns = node.op.schema().returns();
+    for (size_t i = 0; i < returns.size(); ++i) {
+      if (!graph::type_of(returns[i]).list) {
+        map_[node.results.at(next++)] = call.output(i);
+        continue;
+      }
+      const size_t count = node.results.size() - (returns.size() - 1);  // captured graphs have one list at most
+      jit::Node* unpacked = out_->insertNode(out_->createListUnpack(call.output(i), count));
+      for (size_t k = 0; k < count; ++k) map_[node.results.at(next++)] = unpacked->output(k);
+    }
+  }
+
+  static void check_overload(const Node& node, const jit::Node& call) {
+    const c10::FunctionSchema* chosen = call.maybeSchema();
+    if (!chosen) fail(node, "TorchScript has no overload for these arguments");
+    if (chosen->operator_name() != node.op.operator_name())
+      fail(node, fmt::format("TorchScript takes it for {}.{}", chosen->name(), chosen->overload_name()));
+  }
+
+  void add_item(const Node& node) {
+    jit::Value* tensor = map_.at(node.operands[0].value());
+    const bool whole = dtype_of(node.results.front()) == at::kLong;
+    map_[node.results.front()] = out_->insert(whole ? c10::aten::Int : c10::aten::Float, {tensor});
+  }
+
+  void add_size(const Node& node) {
+    jit::Value* dim = out_->insertConstant(*node.operands[1].constant());
+    map_[node.results.front()] = out_->insert(c10::aten::size, {map_.at(node.operands[0].value()), dim});
+  }
+
+  void add_assertion(const Node& node) {
+    jit::Value* condition = out_->insert(c10::aten::Bool, {map_.at(node.operands[0].value())});
+    jit::Value* message = out_->insertConstant(*node.operands[1].constant());
+    jit::Node* check = out_->insertNode(out_->create(jit::prim::If, {condition}, 0));
+    check->addBlock();
+    const jit::WithInsertPoint otherwise(check->addBlock());
+    out_->insert(jit::prim::RaiseException, {message});
+  }
+
+  // --- arguments
+
+  static at::ScalarType dtype_of(const Value* value) { return value->meta ? value->meta->dtype : at::kLong; }
+
+  static bool is_tensor(const jit::Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
+  jit::Value* as_tensor(jit::Value* value, at::ScalarType dtype) {
+    if (is_tensor(value)) return value;
+    return out_->insert(c10::aten::scalar_tensor, {value}, {{"dtype", static_cast<int64_t>(dtype)}});
+  }
+
+  jit::Value* as_number(jit::Value* value, Kind kind) {
+    const bool tensor = is_tensor(value);
+    const auto type = value->type()->kind();
+    switch (kind) {
+      case Kind::integer:
+        return type == c10::TypeKind::IntType ? value : out_->insert(c10::aten::Int, {value});
+      case Kind::real:
+        return type == c10::TypeKind::FloatType ? value : out_->insert(c10::aten::Float, {value});
+      case Kind::boolean:
+        return type == c10::TypeKind::BoolType ? value : out_->insert(c10::aten::Bool, {value});
+      default:
+        return tensor ? out_->insert(c10::aten::item, {value}) : value;
+    }
+  }
+
+  jit::Value* argument(const Node& node, const Operand& operand, const ArgumentType& type) {
+    if (type.list) return list(node, operand, type);
+    return item(node, operand, type);
+  }
+
+  jit::Value* list(const Node& node, const Operand& operand, const ArgumentType& type) {
+    if (operand.constant() && operand.constant()->isNone()) return out_->insertConstant(c10::IValue());
+    std::vector<Operand> items;
+    if (operand.list()) items = *operand.list();
+    if (operand.constant())
+      for (const c10::IValue& value : operand.constant()->toListRef()) items.emplace_back(value);
+    std::vector<jit::Value*> values;
+    for (const Operand& each : items) values.push_back(item(node, each, type));
+    return out_->insertNode(out_->createList(type.element, values))->output();
+  }
+
+  jit::Value* item(const Node& node, const Operand& operand, const ArgumentType& type) {
+    if (const Value* value = operand.value()) {
+      jit::Value* known = map_.at(value);
+      if (type.kind != Kind::tensor) return as_number(known, type.kind);
+      return is_tensor(known) ? known : as_tensor(known, number_dtype(node, value));
+    }
+    const c10::IValue& constant = *operand.constant();
+    const bool number = constant.isInt() || constant.isDouble() || constant.isBool();
+    if (type.kind == Kind::tensor && number)
+      return out_->insertConstant(at::scalar_tensor(constant.toScalar(), promoted(node)));
+    if (constant.isNone() && type.kind == Kind::tensor && !type.optional && !type.optional_items)
+      fail(node, "TorchScript has no undefined tensors");
+    return out_->insertConstant(constant);
+  }
+
+  /// A size or an item is a tensor of its own dtype, a param a wrapped number.
+  at::ScalarType number_dtype(const Node& node, const Value* value) {
+    return value->producer ? dtype_of(value) : promoted(node).dtype().toScalarType();
+  }
+
+  /// What the tensors and numbers of a call are computed in. TorchScript has no wrapped numbers: a 0-dim tensor of this dtype
+  /// promotes nothing.
+  at::TensorOptions promoted(const Node& node) const {
+    at::native::ResultTypeState state{};
+    const auto note = [&](const Operand& operand) {
+      if (const Value* value = operand.value()) {
+        const auto found = map_.find(value);
+        const bool is_number = found != map_.end() && !is_tensor(found->second) && !value->producer;
+        if (value->meta) {
+          at::Tensor like = at::empty(std::vector<int64_t>(value->meta->sizes.size(), 1), value->meta->dtype);
+          if (is_number) like.unsafeGetTensorImpl()->set_wrapped_number(true);
+          state = at::native::update_result_type_state(like, state);
+        }
+      } else if (const c10::IValue* constant = operand.constant(); constant && constant->isScalar()) {
+        at::Tensor like = c10::scalar_to_tensor(constant->toScalar());
+        like.unsafeGetTensorImpl()->set_wrapped_number(true);
+        state = at::native::update_result_type_state(like, state);
+      }
+    };
+    const auto& schema = node.op.schema().arguments();
+    for (size_t i = 0; i < schema.size(); ++i)
+      if (graph::type_of(schema[i]).kind == Kind::tensor && !graph::type_of(schema[i]).list) note(node.operands[i]);
+    return at::TensorOptions(at::native::result_type(state));
+  }
+
+  const graph::Graph& graph_;
+  const std::vector<c10::IValue>& params_;
+  Names names_;
+  jit::Module module_;
+  std::shared_ptr<jit::Graph> out_ = std::make_shared<jit::Graph>();
+  jit::Value* self_ = nullptr;
+  std::unordered_map<const Value*, jit::Value*> map_;
+};
+
+/// The ATen operators of a module's forward, in their order.
+std::vector<std::string> operators_of(const jit::Module& module) {
+  std::vector<std::string> names;
+  for (const jit::Node* node : module.get_method("forward").graph()->nodes())
+    if (node->kind().is_aten())
+      if (const c10::FunctionSchema* schema = node->maybeSchema())
+        names.push_back(schema->name() + "." + schema->overload_name());
+  return names;
+}
+
+}  // namespace
+
+std::string to_torchscript(const graph::Graph& graph, const std::vector<c10::IValue>& params) {
+  const jit::Module module = Emitter(graph, params).run();
+  std::stringstream archive;
+  module.save(archive);
+  std::istringstream in(archive.str());
+  const std::vector<std::string> wanted = operators_of(module), loaded = operators_of(jit::load(in));
+  if (wanted != loaded) {
+    size_t at = 0;
+    while (at < wanted.size() && at < loaded.size() && wanted[at] == loaded[at]) ++at;
+    throw GraphError(fmt::format("cannot convert graph `{}` to TorchScript: its text means {} where the graph has {}",
+                                 graph.name(), at < loaded.size() ? loaded[at] : "nothing",
+                                 at < wanted.size() ? wanted[at] : "nothing"));
+  }
+  return archive.str();
+}
+
+}  // namespace triage::exporting

@@ -1,0 +1,29 @@
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <triage/graph.h>
+
+#include <string_view>
+
+/// Numbers of a graph that are known only when it runs. They are values like all others, 0-dim tensors on the CPU of int64 or
+/// float64; where an operator wants a number the interpreter reads them.
+///
+///     triage::item(Tensor self) -> Tensor                          the only element of `self`
+///     triage::size(Tensor self, int dim) -> Tensor                 the size of one dimension
+///     triage::assert_scalar(Tensor condition, str message) -> ()   raises `message` where `condition` is false
+namespace triage::graph {
+
+inline constexpr std::string_view kItem = "triage::item", kSize = "triage::size", kAssert = "triage::assert_scalar";
+
+bool is_number_op(const c10::OperatorHandle& op);
+c10::OperatorHandle number_op(std::string_view name);
+
+/// `triage::decompose`, which puts plain ATen in the place of these operators too, or leaves them to who has better words for
+/// them.
+enum class Numbers : uint8_t { in_aten, as_they_are };
+Graph decompose(const Graph& graph, Numbers numbers);
+
+/// Appends to `graph` the same as `node` in plain ATen, `operands` taking the place of the node's own. Returns the result;
+/// null for an assertion, which has none (its message is kept where this LibTorch has `_assert_async.msg`).
+Value* append_in_aten(Graph& graph, const Node& node, const std::vector<Operand>& operands);
+
+}  // namespace triage::graph

@@ -1,0 +1,273 @@
+#include "runtime/symbols/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "runtime/graph/describe.h"
+#include "runtime/graph/number_ops.h"
+
+namespace triage::symbols {
+namespace {
+
+constexpr Number kWrapsAt = 9223372036854775808.0L;  // where int64 arithmetic wraps around
+constexpr Number kExactInDouble = 9007199254740992.0L;
+
+std::string base_name(const graph::Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  return name.rfind("aten::", 0) == 0 ? name.substr(6) : "";
+}
+
+std::optional<Relation> relation_of(const std::string& name) {
+  static const std::unordered_map<std::string, Relation> relations = {
+      {"lt", Relation::less},          {"le", Relation::less_equal}, {"gt", Relation::greater},
+      {"ge", Relation::greater_equal}, {"eq", Relation::equal},      {"ne", Relation::not_equal}};
+  auto found = relations.find(name);
+  return found == relations.end() ? std::nullopt : std::optional(found->second);
+}
+
+const char* sign_of(const std::string& op) {
+  if (op == "add") return "+";
+  if (op == "sub") return "-";
+  if (op == "mul") return "*";
+  if (op == "div") return "/";
+  if (op == "floor_divide") return "//";
+  if (op == "remainder") return "%";
+  return op == "pow" ? "^" : nullptr;
+}
+
+Expression constant(Number value, bool whole) {
+  Expression result;
+  result.whole = whole;
+  result.offset = value;
+  result.text = whole ? fmt::format("{}", static_cast<int64_t>(value)) : graph::float_text(static_cast<double>(value));
+  return result;
+}
+
+bool is_constant(const Expression& e) { return e.kind == Expression::Kind::number && e.scale == 0; }
+bool is_symbol(const Expression& e) { return e.scale == 1 && e.offset == 0; }
+
+std::string factor(const Expression& e) { return e.is_sum ? "(" + e.text + ")" : e.text; }
+
+std::string text_of(const std::string& op, const Expression& a, const Expression& b) {
+  const bool sum = op == "add" || op == "sub";
+  if (op == "mul" && is_constant(b) && !is_constant(a)) return text_of(op, b, a);
+  if (op == "add" && is_constant(b) && b.offset < 0)
+    return fmt::format("{} - {}", a.text, constant(-b.offset, b.whole).text);
+  return fmt::format("{}{}{}", sum ? a.text : factor(a),
+                     sum           ? fmt::format(" {} ", sign_of(op))
+                     : op == "mul" ? "*"
+                                   : fmt::format(" {} ", sign_of(op)),
+                     op == "add" ? b.text : factor(b));
+}
+
+/// Integers do not wrap around anywhere in the range.
+bool fits_int64(const Range& range) { return range.min >= -kWrapsAt && range.max < kWrapsAt; }
+
+Range product(const Range& a, const Range& b) {
+  const Number corners[] = {a.min * b.min, a.min * b.max, a.max * b.min, a.max * b.max};
+  for (const Number corner : corners)
+    if (!std::isfinite(corner)) return {};
+  return {*std::min_element(corners, corners + 4), *std::max_element(corners, corners + 4)};
+}
+
+/// Of an operation on integers that is not linear.
+Range whole_range(const std::string& op, const Range& a, const Range& b) {
+  Range result;
+  const bool by_positive = b.min == b.max && b.min > 0;
+  if (op == "add") result = {a.min + b.min, a.max + b.max};
+  if (op == "sub") result = {a.min - b.max, a.max - b.min};
+  if (op == "mul") result = product(a, b);
+  if (op == "floor_divide" && by_positive) result = {std::floor(a.min / b.min), std::floor(a.max / b.min)};
+  if (op == "remainder" && by_positive) result = {0, b.min - 1};
+  return fits_int64(result) ? result : Range{};
+}
+
+}  // namespace
+
+SymbolTable::SymbolTable(SizeName size_of) : size_of_(std::move(size_of)) {}
+
+size_t SymbolTable::symbol(const std::string& name, bool whole, const Range& range, const graph::Value* value) {
+  for (size_t i = 0; i < symbols_.size(); ++i)
+    if (symbols_[i].name == name && !symbols_[i].hidden) return i;
+  symbols_.push_back({name, whole, range, value, false});
+  return symbols_.size() - 1;
+}
+
+Expression SymbolTable::of_symbol(size_t index) const {
+  Expression result;
+  result.whole = symbols_[index].whole;
+  result.text = symbols_[index].name;
+  result.symbol = index;
+  result.scale = 1;
+  return result;
+}
+
+Expression SymbolTable::opaque(std::string text, bool whole, bool is_sum, const Range& range) {
+  symbols_.push_back({text, whole, range, nullptr, true});
+  Expression result = of_symbol(symbols_.size() - 1);
+  result.is_sum = is_sum;
+  return result;
+}
+
+void SymbolTable::add_size(const std::string& name, const Range& range) { symbol(name, true, range, nullptr); }
+
+Range SymbolTable::range(const Expression& e) const {
+  if (e.scale == 0) return {e.offset, e.offset};
+  const Range& own = symbols_[e.symbol].range;
+  const Range scaled =
+      e.scale > 0 ? Range{own.min * e.scale, own.max * e.scale} : Range{own.max * e.scale, own.min * e.scale};
+  return {scaled.min + e.offset, scaled.max + e.offset};
+}
+
+const Expression* SymbolTable::find(const graph::Value* value) const {
+  auto found = expressions_.find(value);
+  return found == expressions_.end() ? nullptr : &found->second;
+}
+
+std::optional<Expression> SymbolTable::read(const graph::Operand& operand) const {
+  if (const graph::Value* value = operand.value()) {
+    const Expression* known = find(value);
+    return known ? std::optional(*known) : std::nullopt;
+  }
+  const c10::IValue* number = operand.constant();
+  if (number && number->isInt()) return constant(static_cast<Number>(number->toInt()), true);
+  if (number && number->isDouble()) return constant(static_cast<Number>(number->toDouble()), false);
+  return std::nullopt;
+}
+
+void SymbolTable::add_item(const graph::Node& node) {
+  const graph::Value* value = node.results.front();
+  const bool whole = value->meta && value->meta->dtype == at::kLong;
+  expressions_[value] = of_symbol(symbol("u" + std::to_string(items_++), whole, {}, value));
+}
+
+void SymbolTable::add_size_of(const graph::Node& node) {
+  const graph::Value* of = node.operands[0].value();
+  const c10::IValue* dim = node.operands[1].constant();
+  if (!size_of_ || !of || !dim || !dim->isInt()) return;
+  const std::string name = size_of_(of, dim->toInt());
+  int64_t number = 0;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool known = error == std::errc() && end == name.data() + name.size();
+  const Range sizes{0, kLargestSize};
+  Expression& size = expressions_[node.results.front()];
+  if (known)
+    size = constant(static_cast<Number>(number), true);
+  else if (graph::is_identifier(name))
+    size = of_symbol(symbol(name, true, sizes, nullptr));
+  else
+    size =
+        opaque(name == "?" ? graph::describe(*of) + fmt::format(".size({})", dim->toInt()) : name, true, true, sizes);
+}
+
+void SymbolTable::visit(const graph::Node& node) {
+  const std::string& full = node.op.operator_name().name;
+  if (full == graph::kItem) return add_item(node);
+  if (full == graph::kSize) return add_size_of(node);
+  if (full == graph::kAssert) {
+    if (const graph::Value* condition = node.operands[0].value()) assume(condition);
+    return;
+  }
+  const std::string name = base_name(node);
+  if (node.results.size() != 1 || node.operands.empty()) return;
+  const std::optional<Expression> a = read(node.operands[0]);
+  if (!a || !node.operands[0].value() || a->kind != Expression::Kind::number) return;
+  const graph::Value* result = node.results.front();
+  if (name == "neg") {
+    expressions_[result] = arithmetic("mul", constant(-1, a->whole), *a);
+    expressions_[result].text = "-" + factor(*a);
+  } else if (name == "to" && result->meta && result->meta->dtype == at::kDouble && a->whole) {
+    const Range had = range(*a);
+    const bool exact = had.min >= -kExactInDouble && had.max <= kExactInDouble;
+    expressions_[result] = opaque(a->text, false, a->is_sum, exact ? had : Range{});
+  } else if (node.operands.size() > 1) {
+    const std::optional<Expression> b = read(node.operands[1]);
+    if (!b || b->kind != Expression::Kind::number) return;
+    if (const auto relation = relation_of(name)) {
+      Expression truth;
+      truth.kind = Expression::Kind::truth;
+      truth.text = fmt::format("{} {} {}", a->text, sign(*relation), b->text);
+      truth.relation = *relation;
+      truth.sides = {*a, *b};
+      expressions_[result] = std::move(truth);
+    } else if (name == "rsub") {
+      expressions_[result] = arithmetic("sub", *b, *a);
+    } else if (sign_of(name)) {
+      expressions_[result] = arithmetic(name, *a, *b);
+    }
+  }
+}
+
+/// scale * symbol + offset, where it is that and no integer wraps around on the way. Floats round: of them only what is exact.
+std::optional<Expression> SymbolTable::linear(const std::string& op, const Expression& a, const Expression& b) const {
+  if (!a.whole || !b.whole) return std::nullopt;
+  Expression result;
+  const bool same = a.scale == 0 || b.scale == 0 || a.symbol == b.symbol;
+  result.symbol = a.scale != 0 ? a.symbol : b.symbol;
+  if (op == "mul" && (is_constant(a) || is_constant(b))) {
+    const Number by = is_constant(a) ? a.offset : b.offset;
+    const Expression& of = is_constant(a) ? b : a;
+    result.scale = of.scale * by;
+    result.offset = of.offset * by;
+  } else if ((op == "add" || op == "sub") && same) {
+    const Number turn = op == "add" ? 1 : -1;
+    result.scale = a.scale + turn * b.scale;
+    result.offset = a.offset + turn * b.offset;
+  } else {
+    return std::nullopt;
+  }
+  return fits_int64(range(result)) ? std::optional(result) : std::nullopt;
+}
+
+Expression SymbolTable::arithmetic(const std::string& op, const Expression& a, const Expression& b) {
+  const bool whole = a.whole && b.whole && op != "div" && op != "pow";
+  const std::string text = text_of(op, a, b);
+  const bool is_sum = op == "add" || op == "sub";
+  if (auto known = linear(op, a, b)) {
+    known->whole = whole;
+    known->text = is_symbol(*known)   ? symbols_[known->symbol].name
+                  : known->scale == 0 ? constant(known->offset, true).text
+                                      : text;
+    known->is_sum = is_sum && !is_symbol(*known) && known->scale != 0;
+    return *known;
+  }
+  return opaque(text, whole, is_sum, whole ? whole_range(op, range(a), range(b)) : Range{});
+}
+
+std::optional<bool> SymbolTable::decide(const graph::Value* condition) const {
+  const Expression* truth = find(condition);
+  if (!truth || truth->kind != Expression::Kind::truth) return std::nullopt;
+  const Expression &a = truth->sides[0], &b = truth->sides[1];
+  if (a.scale == b.scale && a.symbol == b.symbol && a.whole && b.whole)  // the symbol cancels out
+    return symbols::decide(truth->relation, {a.offset, a.offset}, {b.offset, b.offset});
+  return symbols::decide(truth->relation, range(a), range(b));
+}
+
+void SymbolTable::assume(const graph::Value* condition) {
+  const Expression* truth = find(condition);
+  if (!truth || truth->kind != Expression::Kind::truth) return;
+  refine(truth->sides[0], truth->relation, truth->sides[1]);
+  refine(truth->sides[1], swapped(truth->relation), truth->sides[0]);
+}
+
+/// scale * symbol + offset `relation` other, solved for the symbol.
+void SymbolTable::refine(const Expression& side, Relation relation, const Expression& other) {
+  if (side.scale == 0 || (other.scale != 0 && other.symbol == side.symbol)) return;
+  Range bound = range(other);
+  bound = {(bound.min - side.offset) / side.scale, (bound.max - side.offset) / side.scale};
+  if (side.scale < 0) {
+    std::swap(bound.min, bound.max);
+    relation = swapped(relation);
+  }
+  Symbol& symbol = symbols_[side.symbol];
+  const bool exact = side.scale == 1 || side.scale == -1;
+  if (!exact && (relation == Relation::equal || relation == Relation::not_equal)) return;
+  Range found = refined(symbol.range, relation, bound, symbol.whole && exact);
+  if (symbol.whole) found = {std::ceil(found.min), std::floor(found.max)};
+  symbol.range = found;
+}
+
+}  // namespace triage::symbols
