@@ -4,6 +4,7 @@
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
+#include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ops/eye.h>
@@ -74,6 +75,34 @@ void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>&
         output = output.clone();
         break;
       }
+}
+
+/// Sizes that are marked static are held fast; the ranges of the dynamic ones are guards.
+std::vector<Guards::Range> apply_marks(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> traced,
+                                       Recorder& recorder) {
+  std::vector<Guards::Range> ranges;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (const Mark& mark : marks_of(inputs[i])) {
+      if (mark.dynamic)
+        ranges.push_back({i, mark.dim, mark.min, mark.max});
+      else
+        recorder.read_size(traced[i], mark.dim);
+    }
+  return ranges;
+}
+
+/// A size that is marked dynamic may not have been held fast.
+void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captured,
+                 const std::vector<std::string>& names) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (const Mark& mark : marks_of(inputs[i]))
+      for (const auto& size : captured.sizes)
+        if (mark.dynamic && size.input == i && size.dim == mark.dim)
+          throw Error("dimension " + std::to_string(mark.dim) + " of tensor '" +
+                      (i < names.size() ? names[i] : "#" + std::to_string(i)) +
+                      "' is marked dynamic, and the script goes its way by its size, " + std::to_string(size.size) +
+                      " in this call (a loop bound, a condition, a key, a string); a graph would hold for that size only. "
+                      "Leave the size to operations, or do not mark it.");
 }
 
 /// The settings that decide what breaks a graph.
@@ -271,6 +300,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
                                         i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
   at::ArrayRef<at::Tensor> given(traced);
+  guards.ranges = apply_marks(without_params(all, num_params), given, recorder);
   RetireIfWritten retire(*this);  // unless all of it is recorded
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::optional<Follower> follower;
@@ -308,6 +338,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   auto entry = std::make_unique<Entry>();
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
   if (options_.protect_inputs) separate_from_constants(captured.graph, outputs);
+  check_marks(without_params(all, num_params), captured, names);
   graph::clean(captured.graph);
   entry->capture_seconds = seconds_since(start);
   start = Clock::now();

@@ -44,6 +44,11 @@ struct Guards {
     size_t other;
     int64_t other_dim;
   };
+  /// What the user allows a size to be (mark_dynamic).
+  struct Range {
+    size_t input;
+    int64_t dim, min, max;
+  };
   /// A tensor that the graph holds and others may write to: its values are read anew on every run, all else is fixed.
   struct Variable {
     at::Tensor tensor;
@@ -53,6 +58,7 @@ struct Guards {
   std::vector<Input> inputs;
   std::vector<Size> sizes;           // sizes that the script read
   std::vector<SameSize> same_sizes;  // sizes that must be equal, whatever they are
+  std::vector<Range> ranges;
   std::vector<Variable> variables;
   uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
   bool grad_mode;

@@ -76,6 +76,10 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
     if (tensors[same.input].unsafeGetTensorImpl()->size(same.dim) !=
         tensors[same.other].unsafeGetTensorImpl()->size(same.other_dim))
       return false;
+  for (const Range& range : ranges) {
+    const int64_t size = tensors[range.input].unsafeGetTensorImpl()->size(range.dim);
+    if (size < range.min || size > range.max) return false;
+  }
   for (const Variable& variable : variables)
     if (!holds(variable)) return false;
   return true;
@@ -119,6 +123,13 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
         << " was that of tensor '" << name_of(same.other, names) << "' at index " << same.other_dim << ", now " << b;
     return out.str();
   }
+  for (const Range& range : ranges) {
+    const int64_t size = tensors[range.input].size(range.dim);
+    if (size >= range.min && size <= range.max) continue;
+    out << "tensor '" << name_of(range.input, names) << "' size " << size << " at index " << range.dim
+        << " is outside of the range that it was marked with, " << range.min << " to " << range.max;
+    return out.str();
+  }
   for (const Variable& variable : variables)
     if (!holds(variable))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
@@ -142,6 +153,9 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   for (const SameSize& same : same_sizes)
     out << name_of(same.input, names) << ": size(" << same.dim << ") == " << name_of(same.other, names) << ": size("
         << same.other_dim << ")\n";
+  for (const Range& range : ranges)
+    out << name_of(range.input, names) << ": " << range.min << " <= size(" << range.dim << ") <= " << range.max
+        << " (mark_dynamic)\n";
   if (!variables.empty())
     out << variables.size()
         << " tensors from before the capture: dtype, device, shape, requires_grad (not their values)\n";

@@ -207,8 +207,8 @@ Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::e
 Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
     : graph_(std::move(name)),
       where_(std::move(where)),
-      dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
       numbers_([this](const graph::Value* value, int64_t dim) { return size_name(value, dim); }),
+      dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
       strict_(strict),
       grad_mode_(c10::GradMode::is_enabled()),
       previous_(current_recorder) {

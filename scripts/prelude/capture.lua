@@ -71,3 +71,18 @@ function capture.substitute_in_graph(original, fn)
   end
   return substitute
 end
+
+local range_options = {min = true, max = true}
+
+--- Graphs are to hold for every size of this dimension, or for those of a range: one that would not is an error.
+function capture.mark_dynamic(x, dim, range)
+  arguments.tensor("triage.mark_dynamic", "x", x)
+  range = arguments.options("triage.mark_dynamic", range, range_options)
+  core.mark_size(x, dim, true, range.min, range.max)
+end
+
+--- Graphs hold for this size of this dimension only.
+function capture.mark_static(x, dim)
+  arguments.tensor("triage.mark_static", "x", x)
+  core.mark_size(x, dim, false)
+end

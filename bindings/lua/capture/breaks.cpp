@@ -3,6 +3,7 @@
 #include "bindings/lua/state.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/graph_break.h"
+#include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 
 #include <string>
@@ -88,6 +89,24 @@ int is_compiling(lua_State* L) {
   return 1;
 }
 
+/// core.mark_size(x, dim, dynamic, min, max)
+int mark_size(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  int64_t dim = luaL_checkinteger(L, 2);
+  if (dim < -tensor.dim() || dim >= tensor.dim())
+    throw InputError("there is no dimension " + std::to_string(dim) + " in a tensor of rank " +
+                     std::to_string(tensor.dim()));
+  capture::Mark mark{dim < 0 ? dim + tensor.dim() : dim, lua_toboolean(L, 3) != 0};
+  mark.min = luaL_optinteger(L, 4, mark.min);
+  mark.max = luaL_optinteger(L, 5, mark.max);
+  if (mark.dynamic && (tensor.size(mark.dim) < mark.min || tensor.size(mark.dim) > mark.max))
+    throw InputError("the size is " + std::to_string(tensor.size(mark.dim)) + ", which is not in the range from " +
+                     std::to_string(mark.min) + " to " + std::to_string(mark.max));
+  capture::graph_break(Break::registry, "a tensor is marked dynamic or static", "Mark it before the compiled code.");
+  capture::set_mark(tensor, mark);
+  return 0;
+}
+
 int is_sandboxed(lua_State* L) {
   lua_pushboolean(L, context(L).sandboxed);
   return 1;
@@ -102,6 +121,7 @@ void add_break_control(lua_State* L) {
                                        {"run_allowed", guarded<run_allowed>},
                                        {"graph_break", guarded<graph_break>},
                                        {"is_compiling", guarded<is_compiling>},
+                                       {"mark_size", guarded<mark_size>},
                                        {"is_sandboxed", guarded<is_sandboxed>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);

@@ -124,3 +124,40 @@ test("settings of capture are named, typed and guarded", function()
   fails(function() triage.set_logs({everything = true}) end, "there is no log 'everything'")
   eq(triage.config.recompile_limit, 8)
 end)
+
+test("D19: mark_static holds a size fast, mark_dynamic refuses graphs that do", function()
+  local f = triage.compile(function(x) return x * 2 end)
+  local a, b = torch.ones({2, 3}), torch.ones({4, 3})
+  triage.mark_static(a, 0)
+  triage.mark_static(b, 0)
+  eq(f(a), a * 2)
+  eq(f(b), b * 2)
+  eq(graphs(f), 2)
+  local g = triage.compile(function(x) return x * 2 end)
+  triage.mark_dynamic(a, 0, {min = 1, max = 16})
+  eq(g(a), a * 2)
+  eq(g(torch.ones({9, 3})), torch.ones({9, 3}) * 2)
+  eq(graphs(g), 1)
+  eq(g(torch.ones({17, 3})), torch.ones({17, 3}) * 2)
+  eq(graphs(g), 2)
+  local looping = triage.compile(function(x)
+    local sum = torch.zeros({3})
+    for i = 1, x:size(0) do
+      sum = sum + x[i - 1]
+    end
+    return sum
+  end)
+  fails(function() looping(a) end, "is marked dynamic")
+  eq(looping(torch.ones({2, 3})), torch.ones({3}) * 2)
+  fails(function() triage.mark_dynamic(a, 0, {min = 5}) end, "the size is 2")
+  fails(function() triage.mark_static(a, 7) end, "no dimension 7")
+end)
+
+test("D19: a size that is passed on to operations specialises nothing", function()
+  local f = triage.compile(function(x) return x:view({x:size(0), -1}) * 2 end)
+  for _, rows in ipairs({2, 1, 31, 32, 33}) do
+    local x = torch.randn({rows, 4})
+    eq(f(x), x:reshape({rows, 4}) * 2)
+  end
+  eq(graphs(f), 1)
+end)
