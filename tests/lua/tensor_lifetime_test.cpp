@@ -87,15 +87,20 @@ TEST_CASE("an assignment is captured as a value of the graph") {
   CHECK_GT(captured.graph.nodes().size(), 5);
 }
 
-TEST_CASE("sizes that a script reads become guards") {
+TEST_CASE("D19: sizes that a script goes by become guards, sizes that it passes on do not") {
   Fixture fixture;
-  capture::Recorder recorder("test", true);
-  at::Tensor traced = recorder.add_input("x", graph::InputKind::tensor, at::ones({4, 3}));
-  at::Tensor result = fixture.run1("local x = ... return x / x:size(-1)", {traced});
-  auto captured = recorder.finish({result});
-  REQUIRE_EQ(captured.sizes.size(), 1);
-  CHECK_EQ(captured.sizes[0].dim, 1);
-  CHECK_EQ(captured.sizes[0].size, 3);
+  for (const bool goes_by_it : {true, false}) {
+    capture::Recorder recorder("test", true);
+    at::Tensor traced = recorder.add_input("x", graph::InputKind::tensor, at::ones({4, 3}));
+    at::Tensor result = fixture.run1(goes_by_it ? "local x = ... return x / ({7, 8, 9})[x:size(-1)]"
+                                                : "local x = ... return x / x:size(-1)",
+                                     {traced});
+    auto captured = recorder.finish({result});
+    REQUIRE_EQ(captured.sizes.size(), goes_by_it ? 1 : 0);
+    if (!goes_by_it) continue;
+    CHECK_EQ(captured.sizes[0].dim, 1);
+    CHECK_EQ(captured.sizes[0].size, 3);
+  }
 }
 
 TEST_CASE("a policy's param stays a value of the graph where an operator takes a number") {

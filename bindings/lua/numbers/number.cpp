@@ -202,8 +202,15 @@ int concat(lua_State* L) {
   return 1;
 }
 
+/// Of code that is not rewritten: a boolean must come out.
 template <int lua_op>
 int compare(lua_State* L) {
+  lua_settop(L, 2);
+  if (can_be_recorded(L)) {
+    compare_numbers(L, lua_op == LUA_OPLT ? "lt" : lua_op == LUA_OPLE ? "le" : "eq");
+    settle_number(L, -1);
+    return 1;
+  }
   settle_number(L, 1);
   settle_number(L, 2);
   lua_pushboolean(L, lua_compare(L, 1, 2, lua_op));

@@ -4,6 +4,7 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/following/follower.h"
+#include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ScalarOps.h>
@@ -397,8 +398,11 @@ bool is_whole(lua_State* L, int index) {
 }
 
 std::optional<at::Scalar> test_scalar(lua_State* L, int index) {
-  if (const at::Tensor* symbolic = test_symbolic(L, index); symbolic && !test_number(L, index))
-    return symbolic->item();  // of a capture that is over
+  if (const at::Tensor* symbolic = test_symbolic(L, index)) {  // whoever asks for the value goes by it
+    const at::Tensor number = *symbolic;
+    capture::settle(number);
+    return number.item();
+  }
   if (lua_type(L, index) == LUA_TBOOLEAN) return at::Scalar(lua_toboolean(L, index) != 0);
   if (lua_type(L, index) != LUA_TNUMBER) return std::nullopt;
   if (lua_isinteger(L, index)) return at::Scalar(static_cast<int64_t>(lua_tointeger(L, index)));

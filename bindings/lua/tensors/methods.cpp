@@ -46,11 +46,9 @@ int size(lua_State* L) {
   }
   int64_t dim = check_dim(L, 2, tensor);
   if (auto* recorder = capture::Recorder::current()) {
-    if (recorder->numbers().keep_items) {
-      if (auto number = capture::record_size(tensor, dim)) {
-        push_number(L, std::move(*number));
-        return 1;
-      }
+    if (auto number = capture::record_size(tensor, dim)) {
+      push_number(L, std::move(*number));
+      return 1;
     }
     recorder->read_size(tensor, dim);
   }

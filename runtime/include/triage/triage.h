@@ -3,6 +3,7 @@
 #include <triage/backend.h>
 #include <triage/config.h>
 #include <triage/error.h>
+#include <triage/export.h>
 #include <triage/flags.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>

@@ -231,3 +231,56 @@ test("Lua's own uses of a number give it up, and say so", function()
     return y + a
   end, {torch.tensor(4), torch.ones({2})})
 end)
+
+local function graphs_of(compiled) return tonumber(tostring(compiled):match("%((%d+) graph")) end
+
+test("D19, T32: a size that is only passed on leaves the batch open in compiled code", function()
+  local function fn(z)
+    local n, d = z:size(0), z:size(1)
+    local rows = torch.arange(n):unsqueeze(-1)
+    return z * d + rows, torch.zeros({n // 2, n + 1}), err.new_t(n), z:sum() / d, z:reshape({n, d, 1})
+  end
+  local f = triage.compile(fn, {fullgraph = true})
+  for _, rows in ipairs({2, 0, 1, 31, 32, 33}) do
+    for _, width in ipairs({3, 1}) do
+      local z = torch.randn({rows, width})
+      eq({f(z)}, {fn(z)}, "rows " .. rows)
+    end
+  end
+  eq(graphs_of(f), 1)
+end)
+
+test("D19, D17: a size that the script goes by is a guard, and another size another graph", function()
+  local function fn(z)
+    local n = z:size(0)
+    if n > 3 then return z + n end
+    return z - n
+  end
+  local f = triage.compile(fn, {fullgraph = true})
+  for _, rows in ipairs({2, 4, 2, 4}) do eq(f(torch.ones({rows, 2})), fn(torch.ones({rows, 2}))) end
+  eq(graphs_of(f), 2)
+  for _, use in ipairs({
+    function(z) local y = z for _ = 1, z:size(0) do y = y + 1 end return y end,
+    function(z) return z * ({1, 2, 3, 4, 5})[z:size(0)] end,
+    function(z) return z * #("x"):rep(z:size(0)) end,
+    function(z) return z * #tostring(z:size(0) * 5) end,
+    function(z) return z * math.max(z:size(0), 3) end,
+    function(z) return z * torch.tensor({z:size(0), 1.0}) end,
+    function(z) local y = z:clone() y[{0, 0}] = z:size(0) return y end,
+    function(z) return z + (z:size(0) & 1) end,
+    function(z) if z:size(0) == z:size(1) then return z end return -z end,
+  }) do
+    local compiled = triage.compile(use, {fullgraph = true})
+    for _, rows in ipairs({2, 4, 2, 5}) do eq(compiled(torch.ones({rows, 2})), use(torch.ones({rows, 2}))) end
+  end
+  local checked = triage.compile(function(z)
+    local n = z:size(0)
+    triage.check(n <= 32)
+    if n < 40 then return z + 1 end
+    return z
+  end, {fullgraph = true})
+  eq(checked(torch.ones({2, 2})), torch.full({2, 2}, 2.0))
+  eq(checked(torch.ones({32, 2})), torch.full({32, 2}, 2.0))
+  fails(function() checked(torch.ones({33, 2})) end, "Runtime assertion failed")
+  eq(graphs_of(checked), 1)
+end)
