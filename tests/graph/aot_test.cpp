@@ -234,6 +234,18 @@ TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves
 #endif
 }
 
+TEST_CASE("D04: what the forward half computes anyway is saved, not computed again") {
+  for (const Model& model : models()) {
+    if (model.name != "layer norm") continue;
+    const graph::Graph graph = graph_of(model, 5);
+    const Tensors primals = primals_of(model, 5, {}, 0, false);
+    const Joint joint = record_joint(graph, primals, tangents_of(graph, primals));
+    const Halves halves = partition(joint);
+    CHECK(halves.num_saved == 2);  // mean and 1/std
+    CHECK(graph::print(halves.backward).find("aten::native_layer_norm(") == std::string::npos);
+  }
+}
+
 TEST_CASE("D04: dead rows leave the gradients that they leave with any finite values in them") {
   for (const Model& model : models()) {
     for (const int64_t samples : {2, 5, 31, 32, 33}) {
