@@ -103,8 +103,12 @@ at::Tensor read_input(const std::string& source, c10::Device device) {
 }
 
 void check_backend(const std::string& name) {
+  try {
+    find_backend(name);
+    return;
+  } catch (const InputError&) {  // told below in the words of the command line
+  }
   std::vector<std::string> backends = list_backends();
-  if (std::find(backends.begin(), backends.end(), name) != backends.end()) return;
   throw UsageError(
       fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
 }

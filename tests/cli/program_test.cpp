@@ -56,6 +56,23 @@ std::string without_numbers_that_vary(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("D04: run with a backend that fails on purpose") {
+  Scene triage;
+  const auto run = [&](const std::string& backend, bool fullgraph) {
+    std::vector<std::string> call = {"run", "repair.lua", "--input", "z=ones:2x2", "--backend", backend};
+    if (fullgraph) call.emplace_back("--fullgraph");
+    return triage(call);
+  };
+  for (const char* backend : {"faulty_compile:fix", "faulty_run:fix"}) {
+    const Ran ran = run(backend, true);
+    CAPTURE(ran.err);
+    CHECK(ran.status == 1);
+    CHECK(ran.err.find("on purpose") != std::string::npos);
+  }
+  CHECK(run("faulty_compile:fix", false).status == 0);  // the interpreter serves
+  CHECK(run("faulty_run:relu", true).status == 0);
+}
+
 TEST_CASE("run prints what was flagged and repaired") {
   Scene triage;
   Ran ran = triage(

@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <doctest/doctest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/version.h>
 #include <triage/backend.h>
 #include <triage/error.h>
@@ -233,6 +234,18 @@ TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves
 #endif
 }
 
+TEST_CASE("D04: what the forward half computes anyway is saved, not computed again") {
+  for (const Model& model : models()) {
+    if (model.name != "layer norm") continue;
+    const graph::Graph graph = graph_of(model, 5);
+    const Tensors primals = primals_of(model, 5, {}, 0, false);
+    const Joint joint = record_joint(graph, primals, tangents_of(graph, primals));
+    const Halves halves = partition(joint);
+    CHECK(halves.num_saved == 2);  // mean and 1/std
+    CHECK(graph::print(halves.backward).find("aten::native_layer_norm(") == std::string::npos);
+  }
+}
+
 TEST_CASE("D04: dead rows leave the gradients that they leave with any finite values in them") {
   for (const Model& model : models()) {
     for (const int64_t samples : {2, 5, 31, 32, 33}) {
@@ -331,6 +344,23 @@ TEST_CASE("D04: what cannot stand in a joint graph is told") {
   CHECK(refusal("graph g(%x: \"f32[2, 3]\"):\n  %1 = aten::prod.dim_int(%x, 1)\n  return %1\n",
                 {at::ones({2, 3}).requires_grad_()})
             .find("reads a value of a tensor") != std::string::npos);
+}
+
+TEST_CASE("D04: a call with gradients is one node for autograd, before and after its joint graph is recorded") {
+  for (const Model& model : models()) {
+    const graph::Graph graph = graph_of(model, 5);
+    const auto executable = find_backend("aot_eager")(graph, {});
+    for (int round = 0; round < 3;
+         ++round) {  // after a joint graph that could not be recorded, ATen's nodes would show
+      const Tensors primals = primals_of(model, 5, {1, 3}, nan, false);
+      Tensors outputs;
+      executable->run(primals, outputs);
+      CHECK_MESSAGE(outputs[0].grad_fn()->name() == "TriageJointBackward", model.name);
+      const Tensors ends(primals.begin(), primals.end() - 1);
+      for (const at::Tensor& gradient : torch::autograd::grad(outputs, ends, tangents_of(graph, primals)))
+        CHECK_MESSAGE(at::isfinite(gradient).all().item<bool>(), model.name);
+    }
+  }
 }
 
 TEST_CASE("D04: many threads run one aot_eager graph forward and backward") {

@@ -14,13 +14,15 @@ using graph::Value;
 
 using Values = std::unordered_set<const Value*>;
 
-/// What `values` are computed from, themselves included.
+/// What `values` are computed from, themselves included, with all that the same calls give.
 Values ancestors(const Graph& graph, Values values) {
   const auto& nodes = graph.nodes();
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     bool needed = false;
     for (const Value* result : (*node)->results) needed |= values.count(result) != 0;
-    if (needed) graph::for_each_use(**node, [&](Value*& value) { values.insert(value); });
+    if (!needed) continue;
+    values.insert((*node)->results.begin(), (*node)->results.end());
+    graph::for_each_use(**node, [&](Value*& value) { values.insert(value); });
   }
   return values;
 }
@@ -124,18 +126,10 @@ class Partitioner {
     for (size_t i = joint_.num_primals; i < inputs.size(); ++i) graph::copy_input(backward, inputs[i], copies);
     for (const auto& constant : joint_.graph.constants()) graph::copy_constant(backward, constant, copies);
     for (const auto& node : joint_.graph.nodes())
-      if (inside_.count(node.get())) copy_unless_saved(*node, copies);
+      if (inside_.count(node.get())) graph::copy_node(backward, *node, copies);
     std::vector<Value*> results;
     for (const Value* gradient : gradients) results.push_back(copies.at(gradient));
     backward.set_outputs(std::move(results));
-  }
-
-  /// Of a node with several results, some may be saved and others wanted from here: those saved keep their copy.
-  void copy_unless_saved(const Node& node, Copies& copies) {
-    Copies before = copies;
-    graph::copy_node(halves_.backward, node, copies);
-    for (const Value* result : node.results)
-      if (auto saved = before.find(result); saved != before.end()) copies[result] = saved->second;
   }
 
   const Joint& joint_;

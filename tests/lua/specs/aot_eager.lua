@@ -228,7 +228,9 @@ test("D04: random numbers are ATen's, in the script's order, whoever asks for wh
       local got = {compiled(x, w)}
       loss(table.unpack(got)):backward()
       eq(torch.rand({3}), after, "the generator goes on in the same way")
-      for k = 1, 3 do eq(got[k]:detach(), expected[k]:detach(), ("output %d, round %d, loss %d"):format(k, round, i)) end
+      for k = 1, 3 do
+        eq(got[k]:detach(), expected[k]:detach(), ("output %d, round %d, loss %d"):format(k, round, i))
+      end
       eq(x.grad, x2.grad, ("round %d, loss %d"):format(round, i))
       eq(w.grad, w2.grad)
     end
