@@ -1,12 +1,14 @@
 -- triage.instrument on modules written in Lua: flags through a model that knows nothing of them.
 
---- A module with this forward and these children, a list of {name, module}, and the parameter `weight` where it is given.
+--- A module with this forward, these children (a list of {name, module}), and the parameter `weight` where it is given.
 local function module(forward, children, weight)
   local made = nn.Module()
   made.forward, made.weight = forward, weight
   for _, child in ipairs(children or {}) do made[child[1]] = child[2] end
   return made
 end
+
+local function ones() return torch.ones({1}, {requires_grad = true}) end
 
 local function scaled(factor)
   return module(function(self, x) return x * self.weight end, {}, torch.tensor({factor}, {requires_grad = true}))
@@ -47,7 +49,7 @@ end)
 test("instrument leaves the model as it was, after an error too", function()
   ErrorLocation.reset()
   local before = debug.getmetatable(nn.Module()).__call
-  local broken = module(function() error("no weather today") end, {{"a", scaled(1.0)}}, torch.ones({1}, {requires_grad = true}))
+  local broken = module(function() error("no weather today") end, {{"a", scaled(1.0)}}, ones())
   local looked_at = triage.instrument(broken)
   fails(function() looked_at(batch(2)) end, "no weather today")
   eq(rawequal(debug.getmetatable(nn.Module()).__call, before), true)
@@ -87,7 +89,7 @@ end)
 
 test("instrument says what it did not look at", function()
   ErrorLocation.reset()
-  local unused, summing = scaled(1.0), module(function(_, x) return x:sum() end, {}, torch.ones({1}, {requires_grad = true}))
+  local unused, summing = scaled(1.0), module(function(_, x) return x:sum() end, {}, ones())
   local model = module(function(_, x) return {loss = summing(x), hidden = {x:log()}}, "plain" end,
     {{"unused", unused}, {"summing", summing}})
   local looked_at = triage.instrument(model, {prefix = "net"})
