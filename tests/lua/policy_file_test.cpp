@@ -218,3 +218,28 @@ TEST_CASE("T11: a policy cannot write to its input") {
   check_says<triage::Error>([&] { policy.run({z}); }, "would write to an input");
   CHECK(z.equal(at::ones({2})));
 }
+
+TEST_CASE("T08: a host may have filters captured that change the number of rows; a policy may not set that") {
+  const Policy policy = load(R"lua(
+    return policy {outputs = {"good", "f"}, run = function(z)
+      local f = flag_nan(z, "z")
+      return err.take_ok(f, z), f
+    end})lua");
+  triage::set_compiler_config({.capture_dynamic_output_shape_ops = true});
+  for (const int64_t n : {0, 1, 2, 31, 32, 33}) {
+    at::Tensor z = at::ones({n, 2});
+    for (int64_t row = 0; row < n; row += 3) z[row][1] = nan_value;
+    CHECK(policy.run({z})[0].size(0) == n - (n + 2) / 3);
+  }
+  CHECK(policy.graphs().size() == 1);
+  CHECK(policy.graph_breaks().empty());
+  triage::set_compiler_config({});
+  CHECK(policy.run({batch()})[0].size(0) == 1);
+  CHECK_FALSE(policy.graph_breaks().empty());
+  check_says<triage::PolicyError>(
+      [&] {
+        load("return function(z) triage.config.capture_dynamic_output_shape_ops = true return z + 1 end")
+            .run({batch()});
+      },
+      "a policy may not change");
+}
