@@ -317,10 +317,10 @@ void open_numbers(lua_State* L) {
                                        {"__eq", guarded<compare<LUA_OPEQ>>},
                                        {nullptr, nullptr}};
   luaL_newlib(L, functions);
-  for (const char* key : {"__name", "__metatable"}) {
-    lua_pushliteral(L, "number");
-    lua_setfield(L, -2, key);
-  }
+  lua_pushliteral(L, "symbolic number");
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "number");
+  lua_setfield(L, -2, "__metatable");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &number_metatable);
 }
 
