@@ -98,11 +98,12 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
     for (const Mark& mark : marks_of(inputs[i]))
       for (const auto& size : captured.sizes)
         if (mark.dynamic && size.input == i && size.dim == mark.dim)
-          throw Error("dimension " + std::to_string(mark.dim) + " of tensor '" +
-                      (i < names.size() ? names[i] : "#" + std::to_string(i)) +
-                      "' is marked dynamic, and the script goes its way by its size, " + std::to_string(size.size) +
-                      " in this call (a loop bound, a condition, a key, a string); a graph would hold for that size only. "
-                      "Leave the size to operations, or do not mark it.");
+          throw Error(
+              "dimension " + std::to_string(mark.dim) + " of tensor '" +
+              (i < names.size() ? names[i] : "#" + std::to_string(i)) +
+              "' is marked dynamic, and the script goes its way by its size, " + std::to_string(size.size) +
+              " in this call (a loop bound, a condition, a key, a string); a graph would hold for that size only. "
+              "Leave the size to operations, or do not mark it.");
 }
 
 /// The settings that decide what breaks a graph.
@@ -278,7 +279,8 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   if (options_.protect_inputs) protect.emplace(inputs);
   const RetireIfWritten retire(*this);
   std::optional<Follower> follower;
-  if (follow && has_breaks()) follower.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
+  if (follow && has_breaks())
+    follower.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
@@ -304,7 +306,8 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   RetireIfWritten retire(*this);  // unless all of it is recorded
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::optional<Follower> follower;
-  if (!options_.fullgraph) follower.emplace(options_.traces, given.slice(num_inputs), [this] { return script_->stores(); });
+  if (!options_.fullgraph)
+    follower.emplace(options_.traces, given.slice(num_inputs), [this] { return script_->stores(); });
   std::vector<at::Tensor> results;
   try {
     std::optional<ProtectInputs> protect;
@@ -321,6 +324,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   recorder.check_caught_errors();
   if (recorder.broken()) {
     if (options_.fullgraph) throw recorder.broken()->error();
+    if (follower->raised()) throw follower->raised()->error();
     broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
     broken_.store(true, std::memory_order_relaxed);
     note_breaks({*recorder.broken()});
@@ -366,13 +370,14 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 
 /// After a call that was followed.
 void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs) {
-  const std::string failure = follower.finish(outputs);
+  if (follower.raised()) throw follower.raised()->error();
+  const std::string failure = follower.finish(outputs, options_.fail_on_backend_error);
   note_breaks(follower.breaks());
   if (!failure.empty() && options_.warn)
-    options_.warn("'" + script_->name() + "': the backend cannot compile a graph between two breaks, ATen runs its operators: " +
-                  failure);
+    options_.warn("'" + script_->name() +
+                  "': the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
   std::lock_guard<std::mutex> lock(notes_mutex_);
-  segments_ = options_.traces->graphs;
+  if (segments_ != options_.traces->graphs) segments_ = options_.traces->graphs;
 }
 
 /// Each is said once in full.
@@ -386,8 +391,8 @@ void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
       breaks_.push_back(graph_break);
     }
     if (options_.warn && get_logs().graph_breaks)
-      options_.warn("'" + script_->name() + "' is several graphs, and its script runs on every call: " +
-                    graph_break.text());
+      options_.warn("'" + script_->name() +
+                    "' is several graphs, and its script runs on every call: " + graph_break.text());
   }
 }
 

@@ -155,7 +155,8 @@ class Compiled {
   std::optional<std::string> limit_reached() const;
   void run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                       std::vector<at::Tensor>& outputs);
-  void run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                   std::vector<at::Tensor>& outputs);
   void miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
@@ -177,9 +178,9 @@ class Compiled {
   Backend backend_;
   std::atomic<const Entry*> newest_{nullptr};
   bool gave_up() const;
-  std::atomic<bool> broken_{false};  // a graph break was met: calls that have no entry are followed
+  std::atomic<bool> broken_{false};   // a graph break was met: calls that have no entry are followed
   std::atomic<int> broken_under_{0};  // ... under these settings; under others it is tried again
-  std::timed_mutex mutex_;                               // the script, and what follows
+  std::timed_mutex mutex_;            // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   bool limit_reported_ = false;
   bool was_called_ = false;

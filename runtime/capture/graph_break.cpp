@@ -62,7 +62,9 @@ void graph_break(Break kind, const std::string& what, const std::string& hint) {
   const GraphBreak graph_break = describe(kind, what, hint);
   if (follower) follower->graph_break(graph_break);
   if (recorder) recorder->graph_break(graph_break);
-  if (OnGraphBreak::raises()) throw graph_break.error();
+  if (!OnGraphBreak::raises()) return;
+  if (follower) follower->note_raised(graph_break);
+  throw graph_break.error();
 }
 
 OnGraphBreak::OnGraphBreak(Then then) : previous_(on_break) { set(then); }

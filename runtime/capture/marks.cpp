@@ -32,7 +32,8 @@ void set_mark(const at::Tensor& tensor, Mark mark) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.marked, [](const auto& entry) { return entry.second.tensor.expired(); });
-  auto [found, fresh] = all.marked.try_emplace(tensor.unsafeGetTensorImpl(), Marked{Weak(tensor.getIntrusivePtr()), {}});
+  auto [found, fresh] =
+      all.marked.try_emplace(tensor.unsafeGetTensorImpl(), Marked{Weak(tensor.getIntrusivePtr()), {}});
   std::erase_if(found->second.marks, [&](const Mark& known) { return known.dim == mark.dim; });
   found->second.marks.push_back(mark);
   all.any.store(true, std::memory_order_release);

@@ -10,7 +10,7 @@ namespace triage::capture {
 /// What the user said of one dimension of a tensor: after torch._dynamo.mark_dynamic and mark_static.
 struct Mark {
   int64_t dim;
-  bool dynamic;  // else static: graphs hold for this size only
+  bool dynamic;                                                // else static: graphs hold for this size only
   int64_t min = 0, max = std::numeric_limits<int64_t>::max();  // of a dynamic one: graphs hold within
 };
 

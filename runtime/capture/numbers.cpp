@@ -97,13 +97,15 @@ void settle(const at::Tensor& number) {
   const std::string known = expression ? what_is_known(table, *expression) : "";
   if (number.scalar_type() == at::kBool)
     graph_break(
-        Break::reads_value, fmt::format("the condition {} is not decided by what is known{}", words,
+        Break::reads_value,
+        fmt::format("the condition {} is not decided by what is known{}", words,
                     known.empty() ? "" : " (" + known + ")"),
         "Say what holds beforehand, with triage.check(n <= 5), triage.check_is_size(n) or "
         "triage.constrain_as_value(n, {min = 0, max = 5}); or choose by IF or torch.where, which keep both ways");
   else
     graph_break(
-        Break::reads_value, fmt::format("the script goes its way by {}, a number read from a tensor{}", words,
+        Break::reads_value,
+        fmt::format("the script goes its way by {}, a number read from a tensor{}", words,
                     known.empty() ? "" : " (" + known + ")"),
         "Pass it on to operations only, check it with triage.check, or let triage.assume_constant_result hold it");
 }

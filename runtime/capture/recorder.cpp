@@ -262,8 +262,9 @@ void Recorder::read_rank(const at::Tensor& tensor) {
 void Recorder::hold_all_sizes() {
   all_sizes_ = true;
   if (shaped_by_values_)
-    capture::graph_break(Break::dynamic_shape, "a size is read that may depend on values",
-                         "Leave the size to tensor operations (x:sum(0), err.count_errors), or read it after the policy ran.");
+    capture::graph_break(
+        Break::dynamic_shape, "a size is read that may depend on values",
+        "Leave the size to tensor operations (x:sum(0), err.count_errors), or read it after the policy ran.");
   if (shaped_by_params_)
     capture::graph_break(Break::size_of_param, "a size is read that may depend on a param",
                          "Pass the param as a plain number, or do not read the size.");
@@ -300,7 +301,9 @@ void Recorder::check_caught_errors() {
   if (!noted_error_ || broken_) return;
   broken_ = GraphBreak{Break::caught_error,
                        "an error was caught, which other inputs may not raise: " + noted_error_->first,
-                       "Ask beforehand, with tensorcheck, a mask or a flag.", noted_error_->second, {}};
+                       "Ask beforehand, with tensorcheck, a mask or a flag.",
+                       noted_error_->second,
+                       {}};
 }
 
 void Recorder::graph_break(const GraphBreak& graph_break) {
@@ -392,7 +395,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   protected_calls_ |= protected_depth_ > 0;
   if (with_params && graph::writes(op)) {
     capture::graph_break(Break::unsupported, "`" + base_name(op) + "` takes a param as a number and writes in place",
-                "Use the form without the underscore.");
+                         "Use the form without the underscore.");
     op.callBoxed(&stack);
     return;
   }
@@ -416,16 +419,18 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
     return false;
   }
   if (branch_depth_ > 0 && graph::is_random(op)) {
-    capture::graph_break(Break::random_in_branch, "`" + base_name(op) + "` draws random numbers inside a branch of IF, whose branches all run",
-                "Draw before the IF, and use the tensor inside.");
+    capture::graph_break(Break::random_in_branch,
+                         "`" + base_name(op) + "` draws random numbers inside a branch of IF, whose branches all run",
+                         "Draw before the IF, and use the tensor inside.");
     return false;
   }
   if (c10::GradMode::is_enabled() != grad_mode_) {
     bool matters = false;
     for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= tensor.requires_grad(); });
     if (matters) {
-      capture::graph_break(Break::mode, "`" + base_name(op) + "` runs in another grad mode than the policy was called in",
-                  "Use x:detach() in place of torch.no_grad inside a policy.");
+      capture::graph_break(Break::mode,
+                           "`" + base_name(op) + "` runs in another grad mode than the policy was called in",
+                           "Use x:detach() in place of torch.no_grad inside a policy.");
       return false;
     }
   }
@@ -471,8 +476,9 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       for (auto& tensor : list) produced.push_back(&tensor);
       all_sizes_ = true;  // how many tensors came out may depend on sizes
       if (shaped_by_values_)
-        capture::graph_break(Break::dynamic_shape, "how many tensors `" + base_name(op) + "` gives may depend on values",
-                    "Take the parts with x:narrow or by index.");
+        capture::graph_break(Break::dynamic_shape,
+                             "how many tensors `" + base_name(op) + "` gives may depend on values",
+                             "Take the parts with x:narrow or by index.");
     }
   }
   graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());

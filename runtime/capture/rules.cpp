@@ -104,12 +104,14 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
                    "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok; or set "
                    "triage.config.capture_dynamic_output_shape_ops."};
   if (has_out_argument(schema))
-    return Refusal{Break::unsupported, "`" + name + "` writes its result into `out`", "Use the form without `out`: it returns the result."};
+    return Refusal{Break::unsupported, "`" + name + "` writes its result into `out`",
+                   "Use the form without `out`: it returns the result."};
   if (!gives_only_tensors(schema))
     return Refusal{Break::reads_value, "`" + name + "` reads a value of a tensor",
                    "Keep it a tensor: compare and select with torch.where or IF, or read it after the policy ran."};
   if (gives_list(schema))
-    return Refusal{Break::unsupported, "`" + name + "` gives lists among several results", "Call the single operators it is made of."};
+    return Refusal{Break::unsupported, "`" + name + "` gives lists among several results",
+                   "Call the single operators it is made of."};
   return std::nullopt;
 }
 

@@ -24,7 +24,7 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, at::ArrayRef<const c10::
   static const std::unordered_set<std::string_view> always = {
       "nonzero",   "nonzero_numpy", "argwhere",           "masked_select", "bincount",
       "_unique",   "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
-      "histogram", "histogramdd",   "histc_auto",         "combinations"};
+      "linalg_lstsq", "histogram", "histogramdd",   "histc_auto",         "combinations"};
   const std::string& full = op.operator_name().name;
   const std::string name = full.substr(full.rfind(':') + 1);  // without its namespace
   if (always.count(name)) return true;

@@ -13,7 +13,8 @@ local function check_flag(who, flag)
   end
 end
 
---- With a function: what calls it while the setting holds. Without: a value for `local _ <close> =`, until the block ends.
+--- With a function: what calls it while the setting holds. Without: a value for `local _ <close> =`, for the rest of a
+--- block.
 function capture.error_on_graph_break(flag, fn)
   check_flag("triage.error_on_graph_break", flag)
   if fn == nil then

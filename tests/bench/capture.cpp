@@ -61,17 +61,19 @@ void print_capture() {
   const triage::CompilerConfig before = config;
   config.recompile_limit = config.accumulated_recompile_limit = 1'000'000;
   triage::set_compiler_config(config);
-  triage::Policy sized = runtime.load_source("return function(z) return z:reshape({z:numel()}):relu() * 2 end", "sized.lua");
+  triage::Policy sized =
+      runtime.load_source("return function(z) return z:reshape({z:numel()}):relu() * 2 end", "sized.lua");
   std::vector<double> recompiles;
   for (int64_t i = 1; i <= 1000; ++i) recompiles.push_back(milliseconds([&] { sized.run({at::ones({i})}); }));
   triage::set_compiler_config(before);
   const auto around = [&](size_t from) {
-    std::vector<double> some(recompiles.begin() + static_cast<std::ptrdiff_t>(from), recompiles.begin() + static_cast<std::ptrdiff_t>(from) + 10);
+    std::vector<double> some(recompiles.begin() + static_cast<std::ptrdiff_t>(from),
+                             recompiles.begin() + static_cast<std::ptrdiff_t>(from) + 10);
     std::sort(some.begin(), some.end());
     return some[5];
   };
-  fmt::print("recompiles {:4} to {:4}         {:8.3f} ms\nrecompiles {:4} to {:4}         {:8.3f} ms\n", 10, 19, around(9),
-             991, 1000, around(990));
+  fmt::print("recompiles {:4} to {:4}         {:8.3f} ms\nrecompiles {:4} to {:4}         {:8.3f} ms\n", 10, 19,
+             around(9), 991, 1000, around(990));
 }
 
 constexpr const char* whole = R"(
@@ -105,8 +107,9 @@ void print_followed() {
       scripted = measure({[&] { two.run(inputs); }});
       triage::set_stance(triage::Stance::default_stance);
       const auto timing = measure({[&] { one.run(inputs); }, [&] { two.run(inputs); }});
-      fmt::print("  {:5}  {:4}x{:<5} one graph {:9.2f} us   two graphs and the script {:9.2f} us   script alone {:9.2f} us\n",
-                 backend, rows, columns, timing.micros[0], timing.micros[1], scripted.micros[0]);
+      fmt::print(
+          "  {:5}  {:4}x{:<5} one graph {:9.2f} us   two graphs and the script {:9.2f} us   script alone {:9.2f} us\n",
+          backend, rows, columns, timing.micros[0], timing.micros[1], scripted.micros[0]);
     }
   }
 }

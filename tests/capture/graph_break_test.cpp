@@ -50,9 +50,11 @@ TEST_CASE("docs/graph-breaks.md lists every kind of graph break (TRIAGE_UPDATE_D
 }
 
 TEST_CASE("D16: the text of a graph break says what, why, what to do, its id, and where in the script") {
-  const triage::capture::GraphBreak graph_break{
-      Break::reads_value, "`item` reads a value of a tensor", "Keep it a tensor.", {"repair.lua", 7},
-      "  repair.lua:7: in function 'limit'\n    if z:max():item() > 3 then"};
+  const triage::capture::GraphBreak graph_break{Break::reads_value,
+                                                "`item` reads a value of a tensor",
+                                                "Keep it a tensor.",
+                                                {"repair.lua", 7},
+                                                "  repair.lua:7: in function 'limit'\n    if z:max():item() > 3 then"};
   CHECK(graph_break.text() ==
         "repair.lua:7: graph break: `item` reads a value of a tensor\n"
         "  Explanation: A graph is captured once and then runs on other data; a value that the script takes out of a "

@@ -1,4 +1,5 @@
 // Functions with graph breaks, from the second call on: their operators run in compiled segments, one run each.
+#include "runtime/capture/following/lazy_tensor.h"
 #include "tests/lua/lua_fixture.h"
 
 #include <ATen/ATen.h>
@@ -107,7 +108,8 @@ TEST_CASE("G06: an error of the backend is one of the call where error_on_graph_
   CHECK(lua.error_of("triage.error_on_graph_break(true, f)(torch.ones({2}))").find("compiles nothing") !=
         std::string::npos);
   for (int i = 0; i < 3; ++i) CHECK(same_bits(lua.run1("return f(...)", {x}), x * 2));
-  CHECK(lua.error_of("triage.compile(function(x) return x end, {backend = 'refusing', fullgraph = true})(torch.ones({2}))")
+  CHECK(lua.error_of(
+               "triage.compile(function(x) return x end, {backend = 'refusing', fullgraph = true})(torch.ones({2}))")
             .find("compiles nothing") != std::string::npos);
   lua.run("g = triage.compile(function(x) x = x * 2 triage.graph_break() return x + 1 end, {backend = 'refusing'})");
   for (int i = 0; i < 3; ++i) CHECK(same_bits(lua.run1("return g(...)", {x}), x * 2 + 1));
@@ -173,4 +175,28 @@ TEST_CASE("policies that call each other through the host are each followed by t
     const at::Tensor expected = (x.sum().item<float>() > 0 ? x + 1 : x - 1) + y;
     CHECK(same_bits(policy.run({z}).at(0), expected));
   }
+}
+
+TEST_CASE("what a followed call put off and nobody read is gone when the call is") {
+  Fixture lua;
+  lua.run("f = triage.compile(function(x) local y = (x * 2 + 1):relu() triage.graph_break() return y + 1 end)");
+  const at::Tensor x = at::randn({4, 3});
+  for (int i = 0; i < 3; ++i) lua.run("return f(...)", {x});
+  lua_gc(lua.lua(), LUA_GCCOLLECT);
+  const auto users = x.use_count();
+  const size_t unfilled = triage::capture::LazyTensor::count();
+  for (int i = 0; i < 100; ++i) lua.run("return f(...)", {x});
+  lua_gc(lua.lua(), LUA_GCCOLLECT);
+  CHECK(x.use_count() == users);
+  CHECK(triage::capture::LazyTensor::count() == unfilled);
+  CHECK(unfilled == 0);
+}
+
+TEST_CASE("G06: fail_on_backend_error holds for the graphs between breaks") {
+  register_counted();
+  Fixture lua;
+  const std::string said = lua.error_of(
+      "triage.compile(function(x) x = x * 2 triage.graph_break() return x + 1 end, "
+      "{backend = 'refusing', fail_on_backend_error = true})(torch.ones({2}))");
+  CHECK(said.find("compiles nothing") != std::string::npos);
 }

@@ -92,9 +92,9 @@ TEST_CASE("D19: sizes that a script goes by become guards, sizes that it passes 
   for (const bool goes_by_it : {true, false}) {
     capture::Recorder recorder("test", true);
     at::Tensor traced = recorder.add_input("x", graph::InputKind::tensor, at::ones({4, 3}));
-    at::Tensor result = fixture.run1(goes_by_it ? "local x = ... return x / ({7, 8, 9})[x:size(-1)]"
-                                                : "local x = ... return x / x:size(-1)",
-                                     {traced});
+    at::Tensor result = fixture.run1(
+        goes_by_it ? "local x = ... return x / ({7, 8, 9})[x:size(-1)]" : "local x = ... return x / x:size(-1)",
+        {traced});
     auto captured = recorder.finish({result});
     REQUIRE_EQ(captured.sizes.size(), goes_by_it ? 1 : 0);
     if (!goes_by_it) continue;

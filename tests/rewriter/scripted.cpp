@@ -9,7 +9,9 @@ namespace triage::lua {
 
 uint64_t current_capture() noexcept { return testing::effects().capture; }
 int current_branch() noexcept { return testing::effects().branch; }
-void break_graph(lua_State*, capture::Break, const std::string& what, const std::string&) { testing::effects().breaks.push_back(what); }
+void break_graph(lua_State*, capture::Break, const std::string& what, const std::string&) {
+  testing::effects().breaks.push_back(what);
+}
 void bump_epoch(lua_State*) { testing::effects().epoch++; }
 bool is_policy(lua_State*) { return testing::effects().policy; }
 void charge_bytes(lua_State* L, size_t bytes) {

@@ -69,7 +69,8 @@ struct CompiledFunction {
   std::string name;
   capture::Compiled::Options options;
   std::map<std::string, std::shared_ptr<Bucket>> buckets;  // a call keeps its own alive
-  std::shared_ptr<Bucket> followed;  // for all worlds: the function broke in several, and is not tried in one graph again
+  std::shared_ptr<Bucket>
+      followed;                  // for all worlds: the function broke in several, and is not tried in one graph again
   std::shared_ptr<Bucket> last;  // of the last call, still right while the epoch has not moved
   int broken_buckets = 0;
   uint64_t generation = 0;

@@ -20,8 +20,8 @@ namespace {
 
 struct Setting {
   const char* name;
-  bool CompilerConfig::* flag;
-  int64_t CompilerConfig::* limit;
+  bool CompilerConfig::*flag;
+  int64_t CompilerConfig::*limit;
 };
 
 constexpr Setting settings[] = {
@@ -103,8 +103,7 @@ int set_logs(lua_State* L) {
   for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
     const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
     bool* log = logs.find(name);
-    if (!log)
-      throw InputError("triage.set_logs: there is no log '" + name + "'; there are " + capture::Logs::names());
+    if (!log) throw InputError("triage.set_logs: there is no log '" + name + "'; there are " + capture::Logs::names());
     if (!lua_isboolean(L, -1))
       throw InputError("triage.set_logs: " + name + ": expected true or false, got " + describe(L, -1));
     *log = lua_toboolean(L, -1) != 0;

@@ -51,12 +51,15 @@ std::string operators_of(const graph::Graph& graph) {
 std::string text_of(const Explanation& all) {
   std::string text = fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\nBreak Reasons:\n",
                                  all.graphs.size(), all.breaks.size(), all.num_ops());
-  for (size_t i = 0; i < all.breaks.size(); ++i) text += fmt::format("  Break Reason {}: {}\n", i + 1, all.breaks[i].text());
+  for (size_t i = 0; i < all.breaks.size(); ++i)
+    text += fmt::format("  Break Reason {}: {}\n", i + 1, all.breaks[i].text());
   text += "Ops per Graph:\n";
-  for (size_t i = 0; i < all.graphs.size(); ++i) text += fmt::format("  Ops {}:{}\n", i + 1, operators_of(*all.graphs[i]));
+  for (size_t i = 0; i < all.graphs.size(); ++i)
+    text += fmt::format("  Ops {}:{}\n", i + 1, operators_of(*all.graphs[i]));
   text += "Out Guards:\n";
   for (size_t i = 0; i < all.guards.size(); ++i) text += fmt::format("  Graph {}:\n{}", i + 1, all.guards[i]);
-  text += fmt::format("Compile Times:\n  capture {:.3f} s\n  backend {:.3f} s\n", all.capture_seconds, all.compile_seconds);
+  text +=
+      fmt::format("Compile Times:\n  capture {:.3f} s\n  backend {:.3f} s\n", all.capture_seconds, all.compile_seconds);
   for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
   return text;
 }

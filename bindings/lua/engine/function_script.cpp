@@ -45,6 +45,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
     flags_outputs_.push_back(tracker.is_flags(*tensor));
   }
   if (!tensors_only) {
+    if (auto* follower = capture::Follower::current()) follower->note_escape();
     capture::graph_break(capture::Break::other_result, "the function returns a value that is no tensor",
                          "Return tensors only, or do not compile this function.");
     lua_createtable(L, lua_gettop(L) - base, 1);

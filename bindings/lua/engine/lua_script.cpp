@@ -1,9 +1,9 @@
 #include "bindings/lua/engine/lua_script.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/library_check.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
-#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"

@@ -26,7 +26,8 @@ int call_host(lua_State* L) {
   const auto& function = *static_cast<const HostFunction*>(lua_touserdata(L, lua_upvalueindex(1)));
   std::vector<at::Tensor> arguments;
   for (int i = 1; i <= lua_gettop(L); ++i) arguments.push_back(check_tensor(L, i));
-  capture::graph_break(capture::Break::host_function, "`" + function.name + "` is a function of the host", "Call it before or after the policy.");
+  capture::graph_break(capture::Break::host_function, "`" + function.name + "` is a function of the host",
+                       "Call it before or after the policy.");
   if (auto* made_up = capture::MadeUpInputs::current()) {
     made_up->stop();
     throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");

@@ -49,7 +49,8 @@ int program_tostring(lua_State* L) {
 /// program(x, ...): what it computes is not seen by a recorder.
 int program_call(lua_State* L) {
   const ExportedProgram program = check_program(L, 1);
-  capture::graph_break(capture::Break::unsupported, "an exported program is called", "Call the function that it was made of.");
+  capture::graph_break(capture::Break::unsupported, "an exported program is called",
+                       "Call the function that it was made of.");
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
   std::vector<at::Tensor> outputs = program.run(inputs);
@@ -169,7 +170,8 @@ std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::
 
 /// triage.export(fn, inputs, {dynamic_shapes, name})
 int export_(lua_State* L) {
-  capture::graph_break(capture::Break::unsupported, "`triage.export` captures a graph of its own", "Export outside of compiled code.");
+  capture::graph_break(capture::Break::unsupported, "`triage.export` captures a graph of its own",
+                       "Export outside of compiled code.");
   lua_settop(L, 3);
   if (!lua_isfunction(L, 1)) {
     if (luaL_getmetafield(L, 1, "__call") == LUA_TNIL) luaL_typeerror(L, 1, "function");

@@ -14,7 +14,8 @@ namespace triage::lua {
 namespace {
 
 void break_graph(const char* operation, const char* hint) {
-  capture::graph_break(capture::Break::reads_value, "`" + std::string(operation) + "` reads the values of a tensor", hint);
+  capture::graph_break(capture::Break::reads_value, "`" + std::string(operation) + "` reads the values of a tensor",
+                       hint);
 }
 
 const at::Tensor& flags_argument(lua_State* L, const char* operation) {

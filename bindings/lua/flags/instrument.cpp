@@ -82,7 +82,7 @@ int instrument_script(lua_State* L) {
 int call_instrumented_script(lua_State* L) {
   const Instrumented& instrumented = check_instrumented(L);
   capture::graph_break(capture::Break::opaque_module, "a TorchScript module runs operators that capture does not see",
-                          "Call it before or after the compiled code.");
+                       "Call it before or after the compiled code.");
   const Instrumented::Result result = instrumented(read_script_arguments(L, 2));
   lua_pushboolean(L, result.checked);
   push_paths(L, result.unlooked);

@@ -47,7 +47,8 @@ int debug_write(lua_State* L) {
   bump_epoch(L);
   note_hidden_write(L);
   if (current_capture())
-    break_graph(L, capture::Break::outside_write, "`debug` changes what functions and values are", "Do it before the compiled code runs.");
+    break_graph(L, capture::Break::outside_write, "`debug` changes what functions and values are",
+                "Do it before the compiled code runs.");
   return run_original(L);
 }
 
@@ -145,18 +146,29 @@ struct Replacement {
   lua_CFunction function;
 };
 constexpr Replacement kReplacements[] = {
-    {LUA_GNAME, "assert", base_assert},           {LUA_GNAME, "error", base_error},
-    {LUA_GNAME, "ipairs", base_ipairs},           {LUA_GNAME, "rawset", write_first},
-    {LUA_GNAME, "setmetatable", write_first},     {LUA_TABLIBNAME, "insert", write_first},
-    {LUA_TABLIBNAME, "remove", write_first},      {LUA_TABLIBNAME, "move", table_move},
-    {LUA_TABLIBNAME, "pack", table_pack},         {LUA_TABLIBNAME, "sort", table_sort},
-    {LUA_STRLIBNAME, "format", string_format},    {LUA_DBLIBNAME, "setlocal", debug_write},
-    {LUA_DBLIBNAME, "setmetatable", debug_write}, {LUA_DBLIBNAME, "setupvalue", debug_write},
-    {LUA_DBLIBNAME, "setuservalue", debug_write}, {LUA_DBLIBNAME, "upvaluejoin", debug_write},
+    {LUA_GNAME, "assert", base_assert},
+    {LUA_GNAME, "error", base_error},
+    {LUA_GNAME, "ipairs", base_ipairs},
+    {LUA_GNAME, "rawset", write_first},
+    {LUA_GNAME, "setmetatable", write_first},
+    {LUA_TABLIBNAME, "insert", write_first},
+    {LUA_TABLIBNAME, "remove", write_first},
+    {LUA_TABLIBNAME, "move", table_move},
+    {LUA_TABLIBNAME, "pack", table_pack},
+    {LUA_TABLIBNAME, "sort", table_sort},
+    {LUA_STRLIBNAME, "format", string_format},
+    {LUA_DBLIBNAME, "setlocal", debug_write},
+    {LUA_DBLIBNAME, "setmetatable", debug_write},
+    {LUA_DBLIBNAME, "setupvalue", debug_write},
+    {LUA_DBLIBNAME, "setuservalue", debug_write},
+    {LUA_DBLIBNAME, "upvaluejoin", debug_write},
     {LUA_GNAME, "type", base_type},
-    {LUA_MATHLIBNAME, "type", math_type},         {LUA_GNAME, "tonumber", with_plain_arguments},
-    {LUA_GNAME, "rawequal", with_plain<1, 2>},    {LUA_GNAME, "rawget", with_plain<2, 2>},
-    {LUA_GNAME, "select", with_plain<1, 1>},      {LUA_TABLIBNAME, "unpack", with_plain<2, 3>},
+    {LUA_MATHLIBNAME, "type", math_type},
+    {LUA_GNAME, "tonumber", with_plain_arguments},
+    {LUA_GNAME, "rawequal", with_plain<1, 2>},
+    {LUA_GNAME, "rawget", with_plain<2, 2>},
+    {LUA_GNAME, "select", with_plain<1, 1>},
+    {LUA_TABLIBNAME, "unpack", with_plain<2, 3>},
     {LUA_TABLIBNAME, "concat", with_plain<3, 4>},
 };
 

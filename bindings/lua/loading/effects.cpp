@@ -31,9 +31,7 @@ int current_branch() noexcept {
 }
 
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {
-  raise_as_lua_error(L, [&] {
-    capture::graph_break(kind, what, hint);
-  });
+  raise_as_lua_error(L, [&] { capture::graph_break(kind, what, hint); });
 }
 
 void bump_epoch(lua_State* L) { context(L).epoch++; }

@@ -1,6 +1,6 @@
 #pragma once
-#include <lua.hpp>
 #include <runtime/capture/break_kind.h>
+#include <lua.hpp>
 
 #include <cstddef>
 #include <cstdint>

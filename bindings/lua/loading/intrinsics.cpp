@@ -268,7 +268,8 @@ int touch(lua_State* L) {
   if (levels_out > 0 && owns_upvalue(L, levels_out)) return 0;
   const std::string name = std::string("'") + lua_tostring(L, 1) + "'";
   const std::string what = levels_out > 0 ? "a write to upvalue " + name : "a write to global " + name;
-  break_graph(L, capture::Break::outside_write, what + " outlives the call", "Return the value instead, or keep it in a local of the function.");
+  break_graph(L, capture::Break::outside_write, what + " outlives the call",
+              "Return the value instead, or keep it in a local of the function.");
   return 0;
 }
 

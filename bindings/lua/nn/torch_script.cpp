@@ -89,7 +89,7 @@ int load_script(lua_State* L) {
 int call_script(lua_State* L) {
   Module& module = check_script(L, 1);
   capture::graph_break(capture::Break::opaque_module, "a TorchScript module runs operators that capture does not see",
-        "Call it before or after the compiled code, or build its layers with nn and load_state_dict.");
+                       "Call it before or after the compiled code, or build its layers with nn and load_state_dict.");
   const auto method = module.find_method("forward");
   if (!method) throw std::invalid_argument("this TorchScript module has no `forward`; call the module that holds it");
   c10::IValue result;

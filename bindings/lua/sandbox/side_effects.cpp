@@ -50,7 +50,8 @@ int io_write(lua_State* L) {
 
 /// Whatever else reaches outside: what it reads is another thing the next time, what it does is to be done every time.
 int reach_outside(lua_State* L) {
-  break_graph(L, capture::Break::output, "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
+  break_graph(L, capture::Break::output,
+              "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
               "Call it before or after the compiled code.");
   return run_original(L);
 }

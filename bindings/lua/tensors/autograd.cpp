@@ -128,7 +128,7 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
 /// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a guard for a block.
 int autocast(lua_State* L) {
   capture::graph_break(capture::Break::mode, "`torch.autocast` changes what operators compute in",
-                          "Enter it around the call of the compiled code, which is then captured for it.");
+                       "Enter it around the call of the compiled code, which is then captured for it.");
   int next = 1;
   c10::DeviceType device = c10::kCPU;
   if (lua_type(L, next) == LUA_TSTRING) device = parse_device(lua_tostring(L, next++)).type();
@@ -204,7 +204,8 @@ void touch_autograd(const std::string& what) {
 }
 
 void break_for_autograd(const std::string& what) {
-  capture::graph_break(capture::Break::autograd, what + " changes what autograd keeps", "Do it outside of the compiled code.");
+  capture::graph_break(capture::Break::autograd, what + " changes what autograd keeps",
+                       "Do it outside of the compiled code.");
 }
 
 void add_autograd(lua_State* L) {

@@ -144,7 +144,7 @@ std::string expected(const Param& param) {
 /// The number in a 0-dim tensor: what no graph can hold, since the next call's value will differ.
 at::Scalar read_number(const at::Tensor& tensor, const std::string& what) {
   capture::graph_break(capture::Break::reads_value, what + " takes a number, and reads it from a tensor",
-        "Use an operation that takes a tensor there, or pass the number as one of the policy's params.");
+                       "Use an operation that takes a tensor there, or pass the number as one of the policy's params.");
   return tensor.item();
 }
 
@@ -268,7 +268,8 @@ c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::
     if (recorder && recorder->is_param(*tensor))
       return *tensor;  // the recorder reads it, and the graph keeps the param
     const auto* follower = capture::Follower::current();
-    at::Scalar number = !recorder && follower && follower->is_param(*tensor) ? tensor->item() : read_number(*tensor, what);
+    at::Scalar number =
+        !recorder && follower && follower->is_param(*tensor) ? tensor->item() : read_number(*tensor, what);
     if (param.kind == ParamKind::integer) return number.toLong();
     return param.kind == ParamKind::real ? c10::IValue(number.toDouble()) : c10::IValue(number);
   }

@@ -90,7 +90,8 @@ class NestedReader {
     if (tensor.numel() != 1)
       throw std::invalid_argument("torch.tensor: " + where() + " is " + describe(L_, -1) +
                                   "; join tensors with torch.stack or torch.cat");
-    capture::graph_break(capture::Break::reads_value, "`torch.tensor` reads a value of a tensor", "Join tensors with torch.stack.");
+    capture::graph_break(capture::Break::reads_value, "`torch.tensor` reads a value of a tensor",
+                         "Join tensors with torch.stack.");
     append(tensor.item());
   }
 

@@ -5,6 +5,7 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
@@ -271,6 +272,8 @@ void assign_captured(const at::Tensor& tensor, const Index& index, const at::Ten
 }
 
 void assign_eager(const at::Tensor& tensor, const Index& index, const at::Tensor& value) {
+  capture::touch(value);  // what follows reads it without an operator that a follower sees
+  capture::end_segment();
   at::Tensor view = tensor;
   for (const Step& step : index.steps) view = apply(view, step, false);
   if (index.gathers())
@@ -302,7 +305,7 @@ void assign(lua_State* L, const at::Tensor& tensor, int position, int value_posi
   if (index.by_mask && !is_fill(index, value) && (!recorder || !recorder->takes_dynamic_shapes()))
     capture::graph_break(capture::Break::dynamic_shape,
                          "assigning a tensor through a mask needs as many values as the mask has true elements",
-                          "Use torch.where(mask, values, x) with values of x's shape.");
+                         "Use torch.where(mask, values, x) with values of x's shape.");
   recorder = capture::Recorder::current();
   if (recorder && recorder->knows(tensor) && !recorder->shares_memory(tensor))
     return assign_captured(tensor, index, value);

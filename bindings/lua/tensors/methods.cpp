@@ -17,9 +17,7 @@
 namespace triage::lua {
 namespace {
 
-void break_graph(const char* what, const char* hint) {
-  capture::graph_break(capture::Break::reads_value, what, hint);
-}
+void break_graph(const char* what, const char* hint) { capture::graph_break(capture::Break::reads_value, what, hint); }
 
 void read_shape(const at::Tensor& tensor) {
   if (auto* recorder = capture::Recorder::current()) recorder->read_shape(tensor);

@@ -107,7 +107,8 @@ const Field fields[] = {
     {"is_leaf", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.is_leaf()); }},
     {"grad",
      [](lua_State* L, const at::Tensor& x) {
-       capture::graph_break(capture::Break::autograd, "`grad` reads what autograd keeps", "Read it outside, and pass it as an argument.");
+       capture::graph_break(capture::Break::autograd, "`grad` reads what autograd keeps",
+                            "Read it outside, and pass it as an argument.");
        push_optional_tensor(L, x.is_leaf() || x.retains_grad() ? x.grad() : at::Tensor());
      }},
     {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
@@ -180,7 +181,7 @@ int tensor_len(lua_State* L) {
 int tensor_tostring(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
   capture::graph_break(capture::Break::reads_value, "`tostring` reads the values of a tensor",
-                          "Print outside of the policy, or return the tensor.");
+                       "Print outside of the policy, or return the tensor.");
   std::string text = to_text(tensor);
   lua_pushlstring(L, text.data(), text.size());
   return 1;

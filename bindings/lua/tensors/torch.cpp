@@ -74,7 +74,8 @@ int namespaces_index(lua_State* L) {
 }
 
 int manual_seed(lua_State* L) {
-  capture::graph_break(capture::Break::seed, "`torch.manual_seed` sets the seed of the process", "Seed before the compiled code.");
+  capture::graph_break(capture::Break::seed, "`torch.manual_seed` sets the seed of the process",
+                       "Seed before the compiled code.");
   at::manual_seed(static_cast<uint64_t>(luaL_checkinteger(L, 1)));
   return 0;
 }

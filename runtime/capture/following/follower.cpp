@@ -1,12 +1,16 @@
 #include "runtime/capture/following/follower.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <triage/compiler_config.h>
 #include <triage/error.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
+#include "runtime/compat/autocast.h"
 
 namespace triage::capture {
 namespace {
@@ -28,13 +32,38 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
 
 bool can_be_lazy(const at::Tensor& tensor) {
   return !tensor.defined() || (tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
-                               !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
+                               !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
 bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
   return std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
     return other.has_storage() && tensor.has_storage() && other.is_alias_of(tensor);
   });
+}
+
+/// Normalisation that trains also writes to its running statistics, which its schema does not say.
+bool updates_statistics(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  if (base_name(op).find("_norm") == std::string::npos) return false;
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < declared.size(); ++i)
+    if ((declared[i].name() == "training" || declared[i].name() == "train" || declared[i].name() == "use_input_stats") &&
+        arguments[i].isBool() && arguments[i].toBool())
+      return true;
+  return false;
+}
+
+/// Operators that were seen to give an alias though their schema does not say so.
+std::unordered_set<const c10::FunctionSchema*>& seen_aliasing() {
+  static thread_local std::unordered_set<const c10::FunctionSchema*> seen;
+  return seen;
+}
+
+/// Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are made at
+/// once.
+bool may_alias(const c10::OperatorHandle& op) {
+  for (const auto& result : op.schema().returns())
+    if (result.alias_info()) return true;
+  return seen_aliasing().count(&op.schema()) != 0;
 }
 
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
@@ -60,12 +89,10 @@ Follower::Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> par
 
 Follower::~Follower() {
   current_follower = previous_;
-  if (!pending_) return;
-  try {  // the script failed: what it kept must be there, whatever happens to what it is computed of
-    fill_pending();
-    pending_->closed = true;
-    pending_closed_.push_back(pending_);
-    compute_what_may_outlive();
+  if (finished_) return;
+  try {  // the script failed: what it kept, or its error holds, must be there whatever happens to what it is computed of
+    abandon_segment();
+    for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
   } catch (const std::exception&) {  // the tensor says so when it is read
   }
 }
@@ -75,9 +102,19 @@ Follower* Follower::replace_current(Follower* follower) noexcept { return std::e
 
 void Follower::graph_break(const GraphBreak& graph_break) {
   end_segment();
+  switch (graph_break.kind) {  // code that writes unseen
+    case Break::disabled:
+    case Break::host_function:
+    case Break::opaque_module:
+    case Break::training_step:
+      for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
+      break;
+    default:
+      break;
+  }
   const bool known = std::any_of(breaks_.begin(), breaks_.end(), [&](const GraphBreak& other) {
-    return other.kind == graph_break.kind && other.what == graph_break.what && other.where.file == graph_break.where.file &&
-           other.where.line == graph_break.where.line;
+    return other.kind == graph_break.kind && other.what == graph_break.what &&
+           other.where.file == graph_break.where.file && other.where.line == graph_break.where.line;
   });
   if (!known) breaks_.push_back(graph_break);
 }
@@ -90,9 +127,11 @@ bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::
   static thread_local std::unordered_map<const c10::FunctionSchema*, bool> known;
   auto [found, fresh] = known.try_emplace(&op.schema(), false);
   if (fresh)
-    found->second = !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) &&
-                    returns_plain_tensors(op.schema());
+    found->second =
+        !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) && returns_plain_tensors(op.schema());
   if (!found->second || refusal(op, arguments, false)) return false;
+  if (compat::autocast_state() != 0 || updates_statistics(op, arguments)) return false;
+  if (may_alias(op) && c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled()) return false;
   bool with_gradients = false, odd = false;
   for (const c10::IValue& argument : arguments)
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
@@ -120,7 +159,14 @@ void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     put_off_ = !node_->next.empty();
   }
   if (put_off_ && follow(op, arguments, stack)) return;
-  if (put_off_) execute_put_off();
+  if (put_off_) {
+    try {
+      execute_put_off();
+    } catch (const std::exception&) {
+      abandon_segment();
+      throw;
+    }
+  }
   op.callBoxed(&stack);
   observe(op, arguments, stack);
 }
@@ -128,7 +174,8 @@ void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const auto& declared = op.schema().arguments();
   const size_t first = stack.size() - declared.size();
-  for (size_t i = 0; i < declared.size(); ++i) for_each_tensor(stack[first + i], [&](const at::Tensor& t) { touch(t); });
+  for (size_t i = 0; i < declared.size(); ++i)
+    for_each_tensor(stack[first + i], [&](const at::Tensor& t) { touch(t); });
   end_segment();
   for (size_t i = 0; i < declared.size(); ++i) {
     if (!declared[i].alias_info() || !declared[i].alias_info()->isWrite()) continue;
@@ -143,7 +190,7 @@ void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Sta
 /// What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
 /// what they are computed of; the next time the graph gives them.
 void Follower::compute_what_may_outlive() {
-  if (writes_() == writes_before_) return;
+  if (writes_() == writes_before_ && !escaped_) return;
   for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
 }
 
@@ -183,10 +230,9 @@ bool Follower::follow(const c10::OperatorHandle& op, const std::vector<c10::IVal
 void Follower::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                        const torch::jit::Stack& stack) {
   const size_t num_results = op.schema().returns().size();
-  const bool lazy_results = std::all_of(stack.end() - static_cast<std::ptrdiff_t>(std::min(num_results, stack.size())),
-                                        stack.end(), [](const c10::IValue& result) {
-                                          return result.isTensor() && can_be_lazy(result.toTensor());
-                                        });
+  const bool lazy_results =
+      std::all_of(stack.end() - static_cast<std::ptrdiff_t>(std::min(num_results, stack.size())), stack.end(),
+                  [](const c10::IValue& result) { return result.isTensor() && can_be_lazy(result.toTensor()); });
   if (full_ || protected_depth_ > 0 || !lazy_results || !can_follow(op, arguments)) return end_segment();
   if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(ThreadState::now() == state_))) end_segment();
   if (path_.empty()) begin_segment();
@@ -210,8 +256,10 @@ void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arg
       for_each_tensor(argument, [&](const at::Tensor& tensor) {
         aliases |= result.defined() && tensor.has_storage() && tensor.is_alias_of(result);
       });
+    if (aliases) layouts.back().storage_bytes = 0;  // counted with what it looks at
     if (aliases && !step.aliases) {
       step.aliases = true;
+      seen_aliasing().insert(&step.op.schema());
       tree_->forget_compiled();
     }
     const auto value = static_cast<uint32_t>(values_.size());
@@ -251,7 +299,8 @@ TraceStep* Follower::find_step(const c10::OperatorHandle& op, const std::vector<
 bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step) {
   using From = TraceArgument::From;
   if (!value.isTensor() || !value.toTensor().defined()) {
-    if (argument.from != From::list) return argument.from == From::constant && same_constant(argument.constant, value);
+    if (argument.from != From::list)
+      return argument.from == From::constant && same_constant(argument.constant, value.isTensor() ? c10::IValue() : value);
     if (!value.isList()) return false;
     const auto items = value.toListRef();
     if (items.size() != argument.items.size()) return false;
@@ -276,7 +325,8 @@ bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, 
 }
 
 TraceStep* Follower::add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  if (tree_->num_steps >= TraceTree::max_steps) {
+  if (tree_->num_steps >= TraceTree::max_steps ||
+      node_->next.size() >= static_cast<size_t>(get_compiler_config().recompile_limit)) {
     full_ = true;
     return nullptr;
   }
@@ -386,11 +436,25 @@ void Follower::end_segment() {
       segment.ready = false;
     }
   const bool compiled = put_off_ && segment.ready;
-  if (compiled)
-    run_compiled(segment);
-  else if (put_off_)
-    execute_put_off();
+  try {
+    if (compiled)
+      run_compiled(segment);
+    else if (put_off_)
+      execute_put_off();
+  } catch (const std::exception&) {
+    abandon_segment();  // who reads one of its values gets the error again
+    throw;
+  }
   close_segment(segment, !compiled);
+}
+
+void Follower::abandon_segment() {
+  if (!pending_) return;
+  fill_pending();
+  pending_->note_versions();
+  pending_->closed = true;
+  pending_closed_.push_back(pending_);
+  reset_segment();
 }
 
 /// Runs the compiled graph, and gives its results to the lazy tensors that stand for them.
@@ -439,7 +503,7 @@ void Follower::fill_pending() {
 void Follower::close_segment(TraceSegment& segment, bool keep) {
   if (keep) {
     for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
-    closed_.push_back({&segment, path_, inputs_, values_});
+    closed_.push_back({&segment, path_, inputs_, values_, state_.grad_mode});
   } else {
     fill_pending();
     pending_->note_versions();
@@ -463,20 +527,28 @@ void Follower::reset_segment() {
   put_off_ = false;
 }
 
-std::string Follower::finish(at::ArrayRef<at::Tensor> outputs) {
+std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error) {
   for (const at::Tensor& output : outputs)
     if (output.defined()) touch(output);
   end_segment();
   for (const at::Tensor& output : outputs) touch_slowly(output);
   compute_what_may_outlive();
+  finished_ = true;
   const NotCaptured scope(false);
   std::string failure;
   for (Closed& closed : closed_) {
     if (closed.segment->ready || closed.segment->failed) continue;
+    if (tree_->graphs.size() >= static_cast<size_t>(get_compiler_config().accumulated_recompile_limit)) {
+      closed.segment->failed = true;
+      continue;
+    }
     try {
+      const c10::AutoGradMode mode(closed.grad_mode);
       compile_segment(*tree_, *closed.segment, closed.path, closed.inputs);
+    } catch (const LimitError&) {
+      throw;
     } catch (const std::exception& error) {
-      if (OnGraphBreak::raises()) throw;
+      if (fail_on_error || OnGraphBreak::raises()) throw;
       closed.segment->failed = true;  // ATen runs its operators
       failure = error.what();
     }

@@ -57,13 +57,20 @@ class Follower {
   void leave_protected() { --protected_depth_; }
 
   /// After the script returned `outputs`: executes what is left, and compiles the segments that were new. Says why a segment could not be compiled; such a one is run by ATen.
-  std::string finish(at::ArrayRef<at::Tensor> outputs);
+  /// `fail_on_error`: that is thrown instead.
+  std::string finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error);
+  /// The script hands tensors out in another way than as results: in a table, in a closure.
+  void note_escape() noexcept { escaped_ = true; }
+  /// A graph break that was an error. The script may have caught it; the call fails all the same.
+  void note_raised(const GraphBreak& graph_break) { raised_ = graph_break; }
+  const std::optional<GraphBreak>& raised() const { return raised_; }
 
  private:
   struct Closed {  // a segment of this call, kept until the end to learn which of its values are used
     TraceSegment* segment;
     std::vector<TraceStep*> path;
     std::vector<at::Tensor> inputs, values;
+    bool grad_mode;
   };
   struct Place {
     size_t closed;
@@ -77,6 +84,7 @@ class Follower {
   void run_compiled(const TraceSegment& segment);
   void fill_pending();
   void compute_what_may_outlive();
+  void abandon_segment();
   void close_segment(TraceSegment& segment, bool keep);
   void reset_segment();
   TraceStep* find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
@@ -102,8 +110,8 @@ class Follower {
   std::vector<TraceStep*> path_;
   std::vector<at::Tensor> inputs_, values_;
   std::unordered_map<const c10::TensorImpl*, uint32_t> input_ids_, value_ids_;
-  std::vector<size_t> touched_;          // by value: how many steps there were when it was last handed to something
-  std::vector<at::Tensor> new_inputs_;   // of the step being matched
+  std::vector<size_t> touched_;         // by value: how many steps there were when it was last handed to something
+  std::vector<at::Tensor> new_inputs_;  // of the step being matched
   uint32_t arrival_ = 0;
   bool put_off_ = false;  // the steps of path_ are not executed yet
 
@@ -112,6 +120,8 @@ class Follower {
   std::unordered_map<const c10::TensorImpl*, Place> closed_values_;
   std::vector<GraphBreak> breaks_;
   int protected_depth_ = 0;
+  std::optional<GraphBreak> raised_;
+  bool escaped_ = false, finished_ = false;
   bool full_ = false;  // the tree takes no more
 };
 

@@ -19,8 +19,8 @@ c10::Storage empty_storage(const ResultLayout& layout) {
 
 void release_tensor(void* tensor) { delete static_cast<at::Tensor*>(tensor); }
 
-c10::IValue value_of(const TraceArgument& argument, const c10::Argument& declared, const std::vector<at::Tensor>& inputs,
-                     const std::vector<at::Tensor>& values) {
+c10::IValue value_of(const TraceArgument& argument, const c10::Argument& declared,
+                     const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values) {
   switch (argument.from) {
     case TraceArgument::From::value:
       return values[argument.index];
@@ -62,6 +62,10 @@ bool is_unfilled(const WeakTensor& value) {
 void PendingSegment::note_versions() {
   versions.clear();
   for (const at::Tensor& input : inputs) versions.push_back(version_of(input));
+  value_versions.assign(values.size(), std::nullopt);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (const auto known = values[i].lock(); known && !is_unfilled(values[i]))
+      value_versions[i] = version_of(at::Tensor(known));
 }
 
 bool PendingSegment::looks_at(const at::Tensor& tensor) const {
@@ -78,9 +82,12 @@ bool PendingSegment::looks_at(const at::Tensor& tensor) const {
 
 void PendingSegment::compute(bool want) {
   if (std::none_of(values.begin(), values.end(), is_unfilled)) return;
-  for (size_t i = 0; i < versions.size(); ++i)
-    if (version_of(inputs[i]) != versions[i])
-      throw Error("internal error: a tensor was written to before what was put off had read it");
+  bool written = false;
+  for (size_t i = 0; i < versions.size(); ++i) written |= version_of(inputs[i]) != versions[i];
+  for (size_t i = 0; i < value_versions.size(); ++i)
+    if (const auto known = values[i].lock(); known && value_versions[i])
+      written |= version_of(at::Tensor(known)) != *value_versions[i];
+  if (written) throw Error("internal error: a tensor was written to before what was put off had read it");
   if (want && segment)
     for (size_t i = 0; i < values.size(); ++i)
       if (is_unfilled(values[i])) {
@@ -117,6 +124,12 @@ LazyTensor::~LazyTensor() {
   if (pending_) set_filled();
 }
 
+void LazyTensor::release_resources() {
+  if (pending_) set_filled();
+  storage_until_filled_ = {};
+  TensorImpl::release_resources();
+}
+
 void LazyTensor::set_filled() {
   pending_.reset();
   unfilled_.fetch_sub(1, std::memory_order_relaxed);
@@ -135,7 +148,9 @@ void LazyTensor::fill(const at::Tensor& result, bool alias) {
   } else {
     auto* keep = new at::Tensor(result);
     c10::StorageImpl* own = storage_until_filled_.unsafeGetStorageImpl();
-    void* data = const_cast<void*>(static_cast<const void*>(result.storage().data()));
+    // Not the storage's own pointer: what is copied on write has to be copied now.
+    auto* data = static_cast<char*>(result.data_ptr());
+    if (data) data -= static_cast<size_t>(result.storage_offset()) * result.element_size();
     own->set_data_ptr(c10::DataPtr(data, keep, &release_tensor, result.device()));
     own->set_nbytes(result.storage().nbytes());
     set_sizes_and_strides(result.sizes(), result.strides());

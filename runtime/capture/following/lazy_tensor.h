@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "runtime/capture/following/trace_tree.h"
 
@@ -23,6 +25,7 @@ struct PendingSegment {
   TraceSegment* segment = nullptr;
   bool closed = false;             // its values can be asked for
   std::vector<uint32_t> versions;  // of the inputs when it was closed
+  std::vector<std::optional<uint32_t>> value_versions;  // of the values that had their data then
 
   /// Runs the steps with ATen, and fills every lazy tensor that has no data yet. `want`: from now on the compiled graph gives
   /// those. Throws where an input has been written to since.
@@ -36,6 +39,8 @@ class LazyTensor final : public c10::TensorImpl {
  public:
   LazyTensor(const ResultLayout& layout, std::shared_ptr<PendingSegment> pending, uint32_t value);
   ~LazyTensor() override;
+  /// What only weak references keep must keep nothing itself: the segment, which refers to its values, would live for ever.
+  void release_resources() override;
   LazyTensor(const LazyTensor&) = delete;
   LazyTensor& operator=(const LazyTensor&) = delete;
 

@@ -92,9 +92,9 @@ class SegmentGraph {
   void append(const TraceStep& step) {
     for (const bool param : step.new_params) {
       const at::Tensor& example = examples_[inputs_.size()];
-      inputs_.push_back(graph_.add_input("in" + std::to_string(inputs_.size()),
-                                         param ? graph::InputKind::param : graph::InputKind::tensor,
-                                         graph::TensorMeta{example.scalar_type(), example.sizes().vec(), example.device()}));
+      inputs_.push_back(graph_.add_input(
+          "in" + std::to_string(inputs_.size()), param ? graph::InputKind::param : graph::InputKind::tensor,
+          graph::TensorMeta{example.scalar_type(), example.sizes().vec(), example.device()}));
     }
     std::vector<graph::Operand> operands;
     for (const TraceArgument& argument : step.arguments) operands.push_back(operand(argument));

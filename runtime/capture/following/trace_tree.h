@@ -97,7 +97,7 @@ class TraceTree {
   TraceTree& operator=(const TraceTree&) = delete;
 
   static constexpr size_t max_steps = 20'000;
-  static constexpr size_t max_path = 1'000;     // of one segment
+  static constexpr size_t max_path = 1'000;   // of one segment
   static constexpr size_t max_arrivals = 64;  // of one step
   static constexpr uint32_t no_arrival = UINT32_MAX;
 

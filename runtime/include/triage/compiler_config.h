@@ -27,11 +27,11 @@ void set_compiler_config(const CompilerConfig& config) noexcept;
 
 /// What a call does that finds no graph, or one. After torch.compiler.set_stance.
 enum class Stance : uint8_t {
-  default_stance,       ///< captures where no graph fits
-  force_eager,          ///< the script runs on every call
-  eager_on_recompile,   ///< graphs that fit are used, else the script runs
-  fail_on_recompile,    ///< graphs that fit are used, another one is an error
-  eager_then_compile,   ///< the script runs on the first call of each function, later ones capture
+  default_stance,      ///< captures where no graph fits
+  force_eager,         ///< the script runs on every call
+  eager_on_recompile,  ///< graphs that fit are used, else the script runs
+  fail_on_recompile,   ///< graphs that fit are used, another one is an error
+  eager_then_compile,  ///< the script runs on the first call of each function, later ones capture
 };
 Stance get_stance() noexcept;
 void set_stance(Stance stance) noexcept;

@@ -1,6 +1,6 @@
--- Random programs, run as scripts and compiled, several calls each with changing shapes, dtypes, numbers and upvalues: the same
--- bits, the same side effects, an error where there was one. TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED
--- begins elsewhere; a program that differs is in the message.
+-- Random programs, run as scripts and compiled, several calls each with changing shapes, dtypes, numbers and
+-- upvalues: the same bits, the same side effects, an error where there was one. TRIAGE_DIFFERENTIAL=N makes N programs,
+-- TRIAGE_DIFFERENTIAL_SEED begins elsewhere; a program that differs is in the message.
 local count = tonumber(os.getenv("TRIAGE_DIFFERENTIAL") or "") or 120
 local first = tonumber(os.getenv("TRIAGE_DIFFERENTIAL_SEED") or "") or 1
 
