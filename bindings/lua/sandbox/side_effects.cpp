@@ -122,11 +122,11 @@ void wrap_outside(lua_State* L) {
 }  // namespace
 
 void open_side_effects(lua_State* L) {
+  wrap(L, "io", "write", guarded<io_write>);  // before all the others of io: what is wrapped is not wrapped again
+  wrap(L, "math", "random", guarded<math_random>);
   wrap_outside(L);
   lua_pushcfunction(L, guarded<print>);
   lua_setglobal(L, "print");
-  wrap(L, "io", "write", guarded<io_write>);
-  wrap(L, "math", "random", guarded<math_random>);
 }
 
 }  // namespace triage::lua
