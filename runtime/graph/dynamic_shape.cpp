@@ -22,9 +22,9 @@ bool indexes_by_mask(const c10::IValue& indices) {
 
 bool gives_dynamic_shape(const c10::OperatorHandle& op, at::ArrayRef<const c10::IValue> arguments) {
   static const std::unordered_set<std::string_view> always = {
-      "nonzero",   "nonzero_numpy", "argwhere",           "masked_select", "bincount",
-      "_unique",   "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
-      "linalg_lstsq", "histogram", "histogramdd",   "histc_auto",         "combinations"};
+      "nonzero",      "nonzero_numpy", "argwhere",           "masked_select", "bincount",
+      "_unique",      "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
+      "linalg_lstsq", "histogram",     "histogramdd",        "histc_auto",    "combinations"};
   const std::string& full = op.operator_name().name;
   const std::string name = full.substr(full.rfind(':') + 1);  // without its namespace
   if (always.count(name)) return true;

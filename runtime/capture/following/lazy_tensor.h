@@ -23,8 +23,8 @@ struct PendingSegment {
   std::vector<WeakTensor> values;  // the lazy tensors that are still somebody's
   ThreadState state;
   TraceSegment* segment = nullptr;
-  bool closed = false;             // its values can be asked for
-  std::vector<uint32_t> versions;  // of the inputs when it was closed
+  bool closed = false;                                  // its values can be asked for
+  std::vector<uint32_t> versions;                       // of the inputs when it was closed
   std::vector<std::optional<uint32_t>> value_versions;  // of the values that had their data then
 
   /// Runs the steps with ATen, and fills every lazy tensor that has no data yet. `want`: from now on the compiled graph gives
