@@ -32,7 +32,8 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
 
 bool can_be_lazy(const at::Tensor& tensor) {
   return !tensor.defined() || (tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
-                               !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
+                               !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() &&
+                               !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
 bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
@@ -46,7 +47,8 @@ bool updates_statistics(const c10::OperatorHandle& op, const std::vector<c10::IV
   if (base_name(op).find("_norm") == std::string::npos) return false;
   const auto& declared = op.schema().arguments();
   for (size_t i = 0; i < declared.size(); ++i)
-    if ((declared[i].name() == "training" || declared[i].name() == "train" || declared[i].name() == "use_input_stats") &&
+    if ((declared[i].name() == "training" || declared[i].name() == "train" ||
+         declared[i].name() == "use_input_stats") &&
         arguments[i].isBool() && arguments[i].toBool())
       return true;
   return false;
@@ -300,7 +302,8 @@ bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, 
   using From = TraceArgument::From;
   if (!value.isTensor() || !value.toTensor().defined()) {
     if (argument.from != From::list)
-      return argument.from == From::constant && same_constant(argument.constant, value.isTensor() ? c10::IValue() : value);
+      return argument.from == From::constant &&
+             same_constant(argument.constant, value.isTensor() ? c10::IValue() : value);
     if (!value.isList()) return false;
     const auto items = value.toListRef();
     if (items.size() != argument.items.size()) return false;
