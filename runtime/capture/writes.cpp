@@ -58,18 +58,36 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (graph::is_random(op))
     return stop("fills a tensor with random numbers in place",
                 "Use torch.rand_like, torch.randn_like or torch.bernoulli.");
-  auto twin = functional_twin(op);
-  if (!twin)
+  const auto apply = [&](const char* name, const char* overload, torch::jit::Stack given) {
+    const auto operation = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+    torch::jit::Stack made = given;
+    operation.callBoxed(&made);
+    append(operation, given, made);
+    return made.back().toTensor();
+  };
+  const bool copies = base_name(op) == "copy_";  // its own twin has no derivative
+  auto twin = copies ? std::nullopt : functional_twin(op);
+  if (!twin && !copies)
     return stop("writes in place and has no form that returns its result", "Build the new tensor with torch.where.");
 
   std::vector<c10::IValue> operands(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
   torch::jit::Stack results = operands;
-  twin->callBoxed(&results);
-  at::Tensor fresh = results.back().toTensor();
-  if (fresh.sizes() != target.sizes())
-    return stop("would change the shape of what it writes to", "Use the form without the underscore.");
-  append(*twin, operands, results);
-  if (broadcasts(operands)) {  // in place, the target's sizes stay: where they would not, the graph must raise too
+  if (copies) {
+    const at::Tensor source =
+        apply("aten::to", "dtype", {operands[1], target.scalar_type(), false, false, c10::IValue()});
+    const at::Tensor whole = apply("aten::expand_as", "", {source, target});
+    results = {apply("aten::clone", "", {whole, c10::IValue()})};
+    for (const at::Tensor& view : {source, whole})  // of this write alone: no later one need mind them
+      traced_.erase(view.unsafeGetTensorImpl());
+  } else {
+    twin->callBoxed(&results);
+    if (results.back().toTensor().sizes() != target.sizes())
+      return stop("would change the shape of what it writes to", "Use the form without the underscore.");
+    append(*twin, operands, results);
+  }
+  const at::Tensor fresh = results.back().toTensor();
+  if (!copies &&
+      broadcasts(operands)) {  // in place, the target's sizes stay: where they would not, the graph must raise too
     static const auto expand_as = c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand_as", "");
     operands = {results.back(), target};
     results = operands;
