@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "runtime/compat/unique_owner.h"
+
 namespace triage::fused {
 namespace {
 
@@ -28,7 +30,7 @@ void OutputPool::let_go() {
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
     if (!taken) continue;
     StoragePointer storage = StoragePointer::reclaim(taken);
-    if (storage.use_count() == 1) continue;
+    if (compat::is_unique(storage)) continue;
     c10::StorageImpl* expected = nullptr;
     c10::StorageImpl* back = storage.release();
     if (!slot.compare_exchange_strong(expected, back, std::memory_order_release)) StoragePointer::reclaim(back);
@@ -46,11 +48,11 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
     if (!taken) continue;
     StoragePointer storage = StoragePointer::reclaim(taken);
-    const bool free = storage.use_count() == 1 && storage->nbytes() == bytes;
-    std::atomic_thread_fence(std::memory_order_acquire);  // whoever let it go is done with it
+    const bool unused = compat::is_unique(storage), fits = storage->nbytes() == bytes;
+    const bool free = unused && fits;
     at::Tensor result;
     if (free) result = tensor_on(storage, sizes, dtype);
-    if (storage.use_count() > 1 || free) {
+    if (!unused || free) {
       c10::StorageImpl* expected = nullptr;
       c10::StorageImpl* back = storage.release();
       if (!slot.compare_exchange_strong(expected, back, std::memory_order_release)) StoragePointer::reclaim(back);
