@@ -87,17 +87,18 @@ class Inliner {
   /// `path`: of the submodule, where it is one that is called. Nodes of its own code carry the path as their scope.
   void replace(Node* call, GraphFunction& callee, at::ArrayRef<Value*> arguments,
                const std::optional<std::string>& path) {
-    Graph& graph = *graph_.graph;
     callee.ensure_defined();
-    torch::jit::WithInsertPoint here(call);
     Node* before = call->prev();
-    const std::vector<Value*> results = torch::jit::insertGraph(graph, *callee.graph(), arguments);
     std::vector<Node*> inserted;
-    for (Node* node = before->next(); node != call; node = node->next()) inserted.push_back(node);
-    const torch::jit::ScopePtr scope = path ? scope_of(*path) : call->scope();
-    for (Node* node : inserted) set_scope(node, scope);
-    if (path && on_return_) on_return_(graph_, *path, results);
-    for (size_t i = 0; i < results.size(); ++i) call->output(i)->replaceAllUsesWith(results[i]);
+    {
+      torch::jit::WithInsertPoint here(call);  // looks at `call` once more where it ends
+      const std::vector<Value*> results = torch::jit::insertGraph(*graph_.graph, *callee.graph(), arguments);
+      for (Node* node = before->next(); node != call; node = node->next()) inserted.push_back(node);
+      const torch::jit::ScopePtr scope = path ? scope_of(*path) : call->scope();
+      for (Node* node : inserted) set_scope(node, scope);
+      if (path && on_return_) on_return_(graph_, *path, results);
+      for (size_t i = 0; i < results.size(); ++i) call->output(i)->replaceAllUsesWith(results[i]);
+    }
     call->destroy();
     for (Node* node : inserted) inline_node(node);
   }

@@ -79,6 +79,7 @@ struct Matches : AnyBits {
 /// of them is looked at as a whole first.
 template <class Question, class Answer>
 struct AskRecords {
+  // Never as `auto`, which forgets how they are aligned.
   typedef uint64_t FourSlots __attribute__((may_alias, aligned(2)));
   typedef uint32_t TwoSlots __attribute__((may_alias, aligned(2)));
 
@@ -118,7 +119,7 @@ struct AskRecords {
   // own, for else as many rows would be done at once as a vector has narrow ones.
   template <int words>
   TRIAGE_INLINE void narrow(const uint16_t* slots, int64_t begin, int64_t end, Answer* out) const {
-    const auto* from = reinterpret_cast<const FourSlots*>(slots) + begin * words;
+    const FourSlots* from = reinterpret_cast<const FourSlots*>(slots) + begin * words;
     int64_t answers[STRETCH_SLOTS / 4];
     const int64_t rows = end - begin;
 #pragma omp simd
@@ -135,7 +136,7 @@ struct AskRecords {
   // Several words at once.
   TRIAGE_INLINE Answer wide(const uint16_t* slots, int64_t width) const {
     constexpr int64_t lanes = 8;
-    const auto* from = reinterpret_cast<const FourSlots*>(slots);
+    const FourSlots* from = reinterpret_cast<const FourSlots*>(slots);
     const int64_t words = width / 4;
     uint64_t a = 0, b = 0;
     int64_t i = 0;
