@@ -108,7 +108,7 @@ at::Tensor tensor_of(const Json& json) {
     throw GraphError(fmt::format("constant `{}` holds {} bytes, and its type says otherwise",
                                  json.at("name").get<std::string>(), bytes.size()));
   at::Tensor tensor = at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype));
-  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   tensor = tensor.to(c10::Device(json.at("device").get<std::string>()));
   if (json.at("requires_grad").get<bool>()) tensor.requires_grad_();
   return tensor;

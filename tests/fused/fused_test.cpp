@@ -58,7 +58,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.contiguous(), y = b.contiguous();
-  return a.sizes() == b.sizes() && std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
+  return a.sizes() == b.sizes() && (x.nbytes() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0);
 }
 
 /// Runs `program` fused, captured on `examples`, on `inputs`, and compares with the program itself.
