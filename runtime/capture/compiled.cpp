@@ -360,6 +360,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   for (const auto& same : captured.same_sizes)
     guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
+  guards.conditions = std::move(captured.conditions);
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));
   entry->next = newest_.load(std::memory_order_relaxed);

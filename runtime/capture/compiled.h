@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <runtime/capture/graph_break.h>
+#include <runtime/capture/size_condition.h>
 #include <triage/backend.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -58,6 +59,7 @@ struct Guards {
   std::vector<Input> inputs;
   std::vector<Size> sizes;           // sizes that the script read
   std::vector<SameSize> same_sizes;  // sizes that must be equal, whatever they are
+  std::vector<SizeCondition> conditions;  // by which the script went its way
   std::vector<Range> ranges;
   std::vector<Variable> variables;
   uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
