@@ -77,10 +77,26 @@ void add_anchors(lua_State* L, CompiledFunction& function) {
   lua_pop(L, 1);
 }
 
+constexpr const char* tensor_text = "a tensor";
+
+/// Of the tensors among the arguments: the names that the function gives them, "arg1" where it has none or one twice.
+std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function,
+                                     const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  for (size_t i = 0; i < arguments.size() && i < 64; ++i) {
+    if (arguments[i] != tensor_text) continue;
+    const char* name = lua_isfunction(L, -1) ? lua_getlocal(L, nullptr, static_cast<int>(i) + 1) : nullptr;
+    const bool known = name && std::find(names.begin(), names.end(), name) == names.end();
+    names.push_back(known ? name : "arg" + std::to_string(i + 1));
+  }
+  lua_pop(L, 1);
+  return names;
+}
+
 std::shared_ptr<CompiledFunction::Bucket> make_bucket(lua_State* L, CompiledFunction& function,
                                                       CompiledFunction::World world) {
-  std::vector<std::string> inputs;
-  for (size_t i = 0; i < world.arguments.size() && i < 64; ++i) inputs.push_back("arg" + std::to_string(i));
+  const std::vector<std::string> inputs = input_names(L, function, world.arguments);
   auto bucket = std::make_shared<CompiledFunction::Bucket>();
   bucket->script =
       std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
@@ -95,7 +111,7 @@ std::vector<std::string> argument_texts(lua_State* L, int last) {
   for (int i = 2; i <= last; ++i) {
     const bool quoted = lua_type(L, i) == LUA_TSTRING;
     if (test_tensor(L, i)) {
-      texts.emplace_back("a tensor");
+      texts.emplace_back(tensor_text);
       continue;
     }
     luaL_tolstring(L, i, nullptr);
@@ -264,6 +280,11 @@ void check_callable(lua_State* L, int index) {
     luaL_checktype(L, index, LUA_TFUNCTION);
   else
     lua_pop(L, 1);
+}
+
+const CompiledFunction* test_compiled(lua_State* L, int index) {
+  auto** holder = static_cast<CompiledFunction**>(luaL_testudata(L, index, compiled_type));
+  return holder ? *holder : nullptr;
 }
 
 int call_compiled(lua_State* L) {

@@ -84,6 +84,9 @@ struct CompiledFunction {
 /// Pushes a new compiled function for the function at stack index 1 with options at index 2.
 CompiledFunction& push_compiled(lua_State* L);
 
+/// Null where the value at `index` is none.
+const CompiledFunction* test_compiled(lua_State* L, int index);
+
 /// What a compiled function does when it is called; it stands at stack index 1.
 int call_compiled(lua_State* L);
 
