@@ -212,9 +212,14 @@ end
 
 -- Filters that keep the shape
 
+local padded_options = {fill = true}
+
 local function padded(name)
   local operator, operation = core.op("triage::" .. name, ""), "err." .. name
   return function(flags, z, fill)
+    if type(fill) == "table" then
+      fill = arguments.options(operation, fill, padded_options).fill
+    end
     if fill == nil then
       fill = 0
     end

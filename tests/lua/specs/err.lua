@@ -118,6 +118,8 @@ test("T09: filters that keep the shape", function()
   local f = flag_nan(z, 1)
   eq(err.take_ok_p(f, z), torch.tensor({{1.0}, {0.0}, {3.0}}))
   eq(err.take_ok_p(f, z, -1), torch.tensor({{1.0}, {-1.0}, {3.0}}))
+  eq(err.take_ok_p(f, z, {fill = -1}), torch.tensor({{1.0}, {-1.0}, {3.0}}))
+  fails(function() err.take_ok_p(f, z, {filling = 1}) end, "there is no option 'filling' (options: fill)")
   eq(err.take_err_p(f, z, 9), torch.tensor({{9.0}, {nan}, {9.0}}))
 end)
 

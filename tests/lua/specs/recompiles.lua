@@ -252,3 +252,16 @@ test("D19: what counts to a size is held fast, and too many conditions", functio
   eq(counting(torch.ones({2, 2})), torch.full({2, 2}, 3.0))
   eq(key(torch.ones({3, 2})), torch.full({3, 2}, 30.0))
 end)
+
+test("D19: dynamic = false makes a graph for each size", function()
+  local f = triage.compile(function(z) return z * 2 end, {dynamic = false})
+  local g = triage.compile(function(z) return z * 2 end, {dynamic = true})
+  for _, rows in ipairs({2, 3, 2, 4}) do
+    local z = torch.ones({rows})
+    eq(f(z), z * 2)
+    eq(g(z), z * 2)
+  end
+  eq(graphs(f), 3)
+  eq(graphs(g), 1)
+  fails(function() triage.compile(print, {dynamic = 1}) end, "dynamic (boolean)")
+end)
