@@ -245,6 +245,10 @@ local function fitting(operation, z, value)
       :format(operation, core.describe(value), core.describe(z)))
   end
   if not core.same_shape(z, value) then
+    if not core.is_expandable(value, z) then
+      core.fail(("%s: `fn` returned %s for %s; expected the same shape, or one that broadcasts to it (x:sum(-1, true))")
+        :format(operation, core.describe(value), core.describe(z)))
+    end
     value = expand_as(value, z)
   end
   return value

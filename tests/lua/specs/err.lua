@@ -144,6 +144,7 @@ test("T11: map_ok, map_err and map_err_flags", function()
   eq(err.map_err_flags(f, torch.zeros_like), torch.zeros(2, 4, {dtype = torch.int64}))
   fails(function() err.map_ok(f, z, function() end) end, "err.map_ok: `fn` must return a tensor")
   fails(function() err.map_ok(f, z, function(x) return x > 0 end) end, "convert its result")
+  fails(function() err.map_ok(f, z, function(x) return x:expand({2, 3}):sum(0) end) end, "err.map_ok: `fn` returned")
 end)
 
 test("T11: and_then freezes, bind goes on to record", function()
