@@ -19,10 +19,10 @@ local fast = triage.compile(toy_example, {backend = "toy", name = "toy_example"}
 local a, b = torch.tensor({1.0, -3.0}), torch.tensor({2.0, 4.0})
 fast(a, b)
 --> graph toy_example, captured on 2 tensors:
--->   %2 = aten::abs(%arg0)
+-->   %2 = aten::abs(%a)
 -->   %3 = aten::add.Scalar(%2)
--->   %4 = aten::div.Tensor(%arg0, %3)
--->   %5 = aten::mul.Tensor(%4, %arg1)
+-->   %4 = aten::div.Tensor(%a, %3)
+-->   %5 = aten::mul.Tensor(%4, %b)
 print(fast(a, b))                                    --> tensor([ 1., -3.])
 
 -- One that cannot compile every graph says so with an error: the call is then run by the interpreter, or, with

@@ -303,6 +303,9 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
                                         i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
   at::ArrayRef<at::Tensor> given(traced);
   guards.ranges = apply_marks(without_params(all, num_params), given, recorder);
+  if (!options_.dynamic)
+    for (size_t i = 0; i < num_inputs; ++i)
+      for (int64_t dim = 0; dim < traced[i].dim(); ++dim) recorder.read_size(traced[i], dim);
   RetireIfWritten retire(*this);  // unless all of it is recorded
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::optional<Follower> follower;
@@ -360,6 +363,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   for (const auto& same : captured.same_sizes)
     guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
+  guards.conditions = std::move(captured.conditions);
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));
   entry->next = newest_.load(std::memory_order_relaxed);

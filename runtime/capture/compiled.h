@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <runtime/capture/graph_break.h>
+#include <runtime/capture/size_condition.h>
 #include <triage/backend.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -56,8 +57,9 @@ struct Guards {
     std::vector<int64_t> sizes;
   };
   std::vector<Input> inputs;
-  std::vector<Size> sizes;           // sizes that the script read
-  std::vector<SameSize> same_sizes;  // sizes that must be equal, whatever they are
+  std::vector<Size> sizes;                // sizes that the script read
+  std::vector<SameSize> same_sizes;       // sizes that must be equal, whatever they are
+  std::vector<SizeCondition> conditions;  // by which the script went its way
   std::vector<Range> ranges;
   std::vector<Variable> variables;
   uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
@@ -107,6 +109,7 @@ class Compiled {
     bool fail_on_backend_error =
         false;                   // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
     bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
+    bool dynamic = true;         // false: a graph holds for the sizes of its inputs alone
     bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
     /// Beyond it the script runs instead, and entries that match are still used; nothing: what the CompilerConfig says.
     std::optional<size_t> recompile_limit;

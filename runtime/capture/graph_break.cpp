@@ -77,6 +77,7 @@ void OnGraphBreak::set(Then then) noexcept {
 
 EffectsAllowed::EffectsAllowed() { ++effects_allowed; }
 EffectsAllowed::~EffectsAllowed() { --effects_allowed; }
+bool EffectsAllowed::active() noexcept { return effects_allowed > 0; }
 
 NotCaptured::NotCaptured(bool nested)
     : recorder_(Recorder::replace_current(nullptr)),

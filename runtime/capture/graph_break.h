@@ -78,6 +78,7 @@ class EffectsAllowed {
   ~EffectsAllowed();
   EffectsAllowed(const EffectsAllowed&) = delete;
   EffectsAllowed& operator=(const EffectsAllowed&) = delete;
+  static bool active() noexcept;
 };
 
 /// While alive, nothing on this thread is captured: neither recorded nor followed.

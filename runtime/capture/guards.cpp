@@ -76,6 +76,8 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
     if (tensors[same.input].unsafeGetTensorImpl()->size(same.dim) !=
         tensors[same.other].unsafeGetTensorImpl()->size(same.other_dim))
       return false;
+  for (const SizeCondition& condition : conditions)
+    if (!condition.holds(tensors)) return false;
   for (const Range& range : ranges) {
     const int64_t size = tensors[range.input].unsafeGetTensorImpl()->size(range.dim);
     if (size < range.min || size > range.max) return false;
@@ -123,6 +125,10 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
         << " was that of tensor '" << name_of(same.other, names) << "' at index " << same.other_dim << ", now " << b;
     return out.str();
   }
+  const auto input_name = [&](size_t input) { return name_of(input, names); };
+  for (const SizeCondition& condition : conditions)
+    if (!condition.holds(tensors))
+      return "`" + condition.text(input_name) + "` was " + (condition.truth() ? "true, is false" : "false, is true");
   for (const Range& range : ranges) {
     const int64_t size = tensors[range.input].size(range.dim);
     if (size >= range.min && size <= range.max) continue;
@@ -153,6 +159,9 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   for (const SameSize& same : same_sizes)
     out << name_of(same.input, names) << ": size(" << same.dim << ") == " << name_of(same.other, names) << ": size("
         << same.other_dim << ")\n";
+  for (const SizeCondition& condition : conditions)
+    out << (condition.truth() ? "" : "not ") << condition.text([&](size_t input) { return name_of(input, names); })
+        << " (the script went its way by it)\n";
   for (const Range& range : ranges)
     out << name_of(range.input, names) << ": " << range.min << " <= size(" << range.dim << ") <= " << range.max
         << " (mark_dynamic)\n";

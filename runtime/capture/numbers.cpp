@@ -34,11 +34,17 @@ std::string what_is_known(const symbols::SymbolTable& table, const symbols::Expr
 
 }  // namespace
 
+const Numbers::Size* Numbers::find_size(const graph::Value* number) const {
+  const auto found = sizes_.find(number);
+  return found == sizes_.end() ? nullptr : &found->second;
+}
+
 bool Numbers::collect(const graph::Value* number, std::vector<Size>& sizes) const {
-  if (auto found = sizes_.find(number); found != sizes_.end()) {
-    sizes.push_back(found->second);
+  if (const Size* size = find_size(number)) {
+    sizes.push_back(*size);
     return true;
   }
+  if (is_literal_(number)) return true;
   const bool reads_values = !number->producer || number->producer->op.operator_name().name == graph::kItem;
   if (reads_values) return false;
   for (const graph::Operand& operand : number->producer->operands)
@@ -87,6 +93,8 @@ void settle(const at::Tensor& number) {
   Recorder* current = Recorder::current();
   const graph::Value* value = current ? current->find(number) : nullptr;
   if (!value || (number.scalar_type() == at::kBool && known_truth(number))) return;
+  const bool is_condition = number.scalar_type() == at::kBool;
+  if (is_condition && current->hold_condition(value, number.item().toBool())) return;
   if (const auto sizes = current->numbers().sizes_behind(value)) {
     for (const Numbers::Size& size : *sizes) current->read_size(size.tensor, size.dim);
     return;
@@ -95,7 +103,7 @@ void settle(const at::Tensor& number) {
   const symbols::Expression* expression = table.find(value);
   const std::string words = expression ? "`" + expression->text + "`" : "a number read from a tensor";
   const std::string known = expression ? what_is_known(table, *expression) : "";
-  if (number.scalar_type() == at::kBool)
+  if (is_condition)
     graph_break(
         Break::reads_value,
         fmt::format("the condition {} is not decided by what is known{}", words,

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -17,7 +18,9 @@ class Recorder;
 
 class Numbers {
  public:
-  explicit Numbers(symbols::SymbolTable::SizeName size_name) : table(std::move(size_name)) {}
+  /// `is_literal`: whether a value is a number that stands in the script.
+  Numbers(symbols::SymbolTable::SizeName size_name, std::function<bool(const graph::Value*)> is_literal)
+      : table(std::move(size_name)), is_literal_(std::move(is_literal)) {}
 
   struct Size {
     at::Tensor tensor;
@@ -26,6 +29,8 @@ class Numbers {
   void add_size(const graph::Value* value, const at::Tensor& tensor, int64_t dim) { sizes_[value] = {tensor, dim}; }
   /// The sizes that the number is computed of; nothing where it also follows from an item or a param.
   std::optional<std::vector<Size>> sizes_behind(const graph::Value* number) const;
+  /// Null where the value is not itself a size.
+  const Size* find_size(const graph::Value* number) const;
 
   symbols::SymbolTable table;
   bool keep_items = false;  // `x:item()` is a number of the graph, whatever is configured
@@ -33,6 +38,7 @@ class Numbers {
  private:
   bool collect(const graph::Value* number, std::vector<Size>& sizes) const;
   std::unordered_map<const graph::Value*, Size> sizes_;
+  std::function<bool(const graph::Value*)> is_literal_;
 };
 
 /// What follows asks the recorder of this thread, which is capturing.
@@ -47,8 +53,8 @@ bool is_captured_number(const at::Tensor& number);
 std::optional<bool> known_truth(const at::Tensor& condition);
 /// Leaves an assertion in the graph: a replay raises where the condition does not hold.
 void record_check(const at::Tensor& condition, const std::string& message);
-/// The script goes its way by the number's value: the graph then holds for this value only. Sizes become guards; an item is a
-/// graph break.
+/// The script goes its way by the number's value. A condition on sizes becomes a guard: the graph holds for all sizes that take
+/// the same way. Any other number of sizes: it holds for these sizes only. An item is a graph break.
 void settle(const at::Tensor& number);
 /// "u0 + 1", for messages; empty where it has no words.
 std::string number_text(const at::Tensor& number);

@@ -96,6 +96,11 @@ void for_each_tensor(const std::vector<c10::IValue>& arguments, const Visit& vis
   }
 }
 
+Extent input_extent(const SizeCondition::Size& size) { return {Extent::From::input, 0, size.input, size.dim}; }
+
+/// More conditions than these cost more than a graph of its own for each size.
+constexpr size_t kMostConditions = 16;
+
 }  // namespace
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -207,7 +212,8 @@ Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::e
 Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
     : graph_(std::move(name)),
       where_(std::move(where)),
-      numbers_([this](const graph::Value* value, int64_t dim) { return size_name(value, dim); }),
+      numbers_([this](const graph::Value* value, int64_t dim) { return size_name(value, dim); },
+               [this](const graph::Value* value) { return literal(value).has_value(); }),
       dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
       strict_(strict),
       grad_mode_(c10::GradMode::is_enabled()),
@@ -248,11 +254,6 @@ void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
   origins_.unite(extent, Extent::constant(tensor.size(wrapped)));
 }
 
-void Recorder::read_shape(const at::Tensor& tensor) {
-  read_rank(tensor);
-  for (int64_t dim = 0; dim < tensor.dim(); ++dim) read_size(tensor, dim);
-}
-
 /// The rank of an input is always guarded; that of anything else may depend on sizes (squeeze).
 void Recorder::read_rank(const at::Tensor& tensor) {
   if (knows(tensor) && !origins_.shape(tensor)) hold_all_sizes();
@@ -291,6 +292,42 @@ void Recorder::require_same_size(const SizeFact& fact) {
   }
   read_size(fact.tensor, fact.dim);
   read_size(fact.other, fact.other_dim);
+}
+
+std::optional<at::Tensor> Recorder::literal(const graph::Value* value) const {
+  for (const graph::Constant& constant : graph_.constants())
+    if (constant.value == value && !constant.variable) return constant.tensor;
+  return std::nullopt;
+}
+
+SizeCondition::Origin Recorder::size_origin(const graph::Value* number) const {
+  if (const Numbers::Size* size = numbers_.find_size(number)) {
+    const Extent extent = origins_.extent(size->tensor, size->dim);
+    if (extent.from == Extent::From::input) return {SizeCondition::Size{extent.input, extent.dim}, std::nullopt};
+    if (extent.from == Extent::From::constant) return {std::nullopt, extent.size};
+    return {};
+  }
+  const auto number_in_script = literal(number);
+  const bool whole = number_in_script && number_in_script->scalar_type() == at::kLong && number_in_script->numel() == 1;
+  return {std::nullopt, whole ? std::optional(number_in_script->item<int64_t>()) : std::nullopt};
+}
+
+bool Recorder::hold_condition(const graph::Value* condition, bool truth) {
+  if (numbers_.keep_items) return false;  // export: what is dynamic may not decide
+  auto held = SizeCondition::of(condition, truth, [this](const graph::Value* value) { return size_origin(value); });
+  if (!held) return false;
+  if (const auto equality = held->equality()) {  // which tells of the shapes of other tensors too
+    if (!equality->other) return false;
+    const auto [size, other] = std::pair(equality->size, *equality->other);
+    same_sizes_.push_back({size.input, size.dim, other.input, other.dim});
+    origins_.unite(input_extent(size), input_extent(other));
+    return true;
+  }
+  if (std::find(conditions_.begin(), conditions_.end(), *held) != conditions_.end()) return true;
+  if (conditions_.size() == kMostConditions) return false;
+  conditions_.push_back(std::move(*held));
+  numbers_.table.assume(condition, truth);
+  return true;
 }
 
 void Recorder::note_error(const std::string& message) {
@@ -544,11 +581,12 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
   graph_.set_outputs(std::move(values), names);
   if (all_sizes_) {
     sizes_.clear();
+    conditions_.clear();  // they hold where all sizes are these
     for (size_t i = 0; i < inputs_.size(); ++i)
       for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim) sizes_.push_back({i, dim, inputs_[i].size(dim)});
   }
   current_recorder = previous_;
-  return {std::move(graph_), std::move(sizes_), std::move(same_sizes_), std::move(notes_)};
+  return {std::move(graph_), std::move(sizes_), std::move(same_sizes_), std::move(conditions_), std::move(notes_)};
 }
 
 }  // namespace triage::capture

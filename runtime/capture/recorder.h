@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/numbers.h>
+#include <runtime/capture/size_condition.h>
 #include <runtime/capture/size_origins.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
@@ -69,13 +70,15 @@ class Recorder {
   at::Tensor add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor);
 
   /// --- what front ends report while the script runs ---
-  /// The script reads one size, or all sizes (rank, numel, #x): the graph then holds for these sizes only. A size of
-  /// something computed is traced back to the inputs (SizeOrigins); where that cannot be done, every size is held fast.
+  /// The script goes its way by a size or the rank: the graph then holds for these sizes only. A size of something computed is
+  /// traced back to the inputs (SizeOrigins); where that cannot be done, every size is held fast.
   void read_size(const at::Tensor& tensor, int64_t dim);
   void read_rank(const at::Tensor& tensor);
-  void read_shape(const at::Tensor& tensor);
   /// What comes next follows from these facts (TensorMatcher): the graph then holds wherever they do.
   void rely_on(const std::vector<SizeFact>& facts);
+  /// The script goes its way by a comparison of sizes, which is `truth` here. False where it cannot be a guard, because it is
+  /// not computed of sizes of inputs alone.
+  bool hold_condition(const graph::Value* condition, bool truth);
   /// An error was raised to the script that may not come again on other inputs. If the script catches it, and so goes its
   /// own way, `check_caught_errors` at its end makes that a graph break.
   void note_error(const std::string& message);
@@ -129,6 +132,7 @@ class Recorder {
     graph::Graph graph;
     std::vector<SizeGuard> sizes;           // specialised sizes of inputs
     std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
+    std::vector<SizeCondition> conditions;  // on sizes of inputs, by which the script went its way
     std::vector<std::string> notes;         // what a reader of the graph should know, one line each
   };
   /// What broke the capture, if anything did.
@@ -145,6 +149,8 @@ class Recorder {
   Source line() const;
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
+  SizeCondition::Origin size_origin(const graph::Value* number) const;
+  std::optional<at::Tensor> literal(const graph::Value* value) const;
   void bind(at::Tensor& tensor, graph::Value* value);
   std::string size_name(const graph::Value* value, int64_t dim) const;
   bool varies(const std::vector<c10::IValue>& arguments) const;
@@ -169,6 +175,7 @@ class Recorder {
   Numbers numbers_;
   std::vector<SizeGuard> sizes_;
   std::vector<SameSizeGuard> same_sizes_;
+  std::vector<SizeCondition> conditions_;
   std::vector<std::string> notes_;
   bool all_sizes_ = false;
   std::optional<std::pair<std::string, Source>> noted_error_;

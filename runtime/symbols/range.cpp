@@ -87,6 +87,23 @@ Relation swapped(Relation relation) {
   }
 }
 
+Relation contrary(Relation relation) {
+  switch (relation) {
+    case Relation::less:
+      return Relation::greater_equal;
+    case Relation::less_equal:
+      return Relation::greater;
+    case Relation::greater:
+      return Relation::less_equal;
+    case Relation::greater_equal:
+      return Relation::less;
+    case Relation::equal:
+      return Relation::not_equal;
+    default:
+      return Relation::equal;
+  }
+}
+
 const char* sign(Relation relation) {
   static constexpr const char* signs[] = {"<", "<=", ">", ">=", "==", "!="};
   return signs[static_cast<size_t>(relation)];

@@ -35,6 +35,8 @@ Range refined(const Range& a, Relation relation, const Range& b, bool whole);
 
 /// `b relation' a` for `a relation b`.
 Relation swapped(Relation relation);
+/// What holds between two numbers, neither NaN, where `relation` does not.
+Relation contrary(Relation relation);
 const char* sign(Relation relation);
 
 /// "VR[0, 5]", "VR[0, int_oo]", "VR[-oo, 0.5]".

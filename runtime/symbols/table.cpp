@@ -246,11 +246,14 @@ std::optional<bool> SymbolTable::decide(const graph::Value* condition) const {
   return symbols::decide(truth->relation, range(a), range(b));
 }
 
-void SymbolTable::assume(const graph::Value* condition) {
-  const Expression* truth = find(condition);
-  if (!truth || truth->kind != Expression::Kind::truth) return;
-  refine(truth->sides[0], truth->relation, truth->sides[1]);
-  refine(truth->sides[1], swapped(truth->relation), truth->sides[0]);
+void SymbolTable::assume(const graph::Value* condition, bool truth) {
+  const Expression* comparison = find(condition);
+  if (!comparison || comparison->kind != Expression::Kind::truth) return;
+  const Expression &a = comparison->sides[0], &b = comparison->sides[1];
+  if (!truth && !(a.whole && b.whole)) return;  // NaN is neither less nor not less
+  const Relation relation = truth ? comparison->relation : contrary(comparison->relation);
+  refine(a, relation, b);
+  refine(b, swapped(relation), a);
 }
 
 /// scale * symbol + offset `relation` other, solved for the symbol.

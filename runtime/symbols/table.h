@@ -54,8 +54,8 @@ class SymbolTable {
   const Expression* find(const graph::Value* value) const;
   /// The truth of a condition as far as ranges tell it.
   std::optional<bool> decide(const graph::Value* condition) const;
-  /// From here on the condition holds.
-  void assume(const graph::Value* condition);
+  /// From here on the condition holds, or its contrary.
+  void assume(const graph::Value* condition, bool truth = true);
   const std::vector<Symbol>& symbols() const { return symbols_; }
   Range range(const Expression& expression) const;
 

@@ -212,9 +212,14 @@ end
 
 -- Filters that keep the shape
 
+local padded_options = {fill = true}
+
 local function padded(name)
   local operator, operation = core.op("triage::" .. name, ""), "err." .. name
   return function(flags, z, fill)
+    if type(fill) == "table" then
+      fill = arguments.options(operation, fill, padded_options).fill
+    end
     if fill == nil then
       fill = 0
     end
@@ -240,6 +245,10 @@ local function fitting(operation, z, value)
       :format(operation, core.describe(value), core.describe(z)))
   end
   if not core.same_shape(z, value) then
+    if not core.is_expandable(value, z) then
+      core.fail(("%s: `fn` returned %s for %s; expected the same shape, or one that broadcasts to it (x:sum(-1, true))")
+        :format(operation, core.describe(value), core.describe(z)))
+    end
     value = expand_as(value, z)
   end
   return value

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
@@ -93,7 +94,7 @@ class Reader {
   void table(int index, int depth) {
     const LibraryKind kind = library_kind(L_, index);
     if (kind == LibraryKind::environment) return globals(index, depth);
-    if (!first_visit(index) || kind == LibraryKind::library) return;
+    if (!first_visit(index) || kind == LibraryKind::library || is_allowed_write(L_, index)) return;
     contents(index, depth);
     metatable(index, depth);
     text_ += '}';
@@ -119,7 +120,8 @@ class Reader {
     if (!first_visit(index)) return;
     lua_pushnil(L_);
     while (lua_next(L_, index)) {
-      if (!lua_istable(L_, -1) || library_kind(L_, -1) == LibraryKind::none) {
+      const bool is_library = lua_istable(L_, -1) && library_kind(L_, -1) != LibraryKind::none;
+      if (!is_library && !is_allowed_write(L_, -2)) {
         value(-2, depth + 1);
         value(-1, depth + 1);
       }
@@ -149,7 +151,7 @@ class Reader {
     for (int i = 1; const char* name = lua_getupvalue(L_, index, i); ++i) {
       if (std::string_view(name) == "_ENV" && lua_istable(L_, -1))
         globals(lua_gettop(L_), depth);
-      else
+      else if (!is_allowed_upvalue(L_, index, i))
         value(-1, depth + 1);
       lua_pop(L_, 1);
       if (depth == 0 && parts_) parts_->emplace_back(name, text_.size());

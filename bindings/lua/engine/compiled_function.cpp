@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/compiled_function.h"
 
 #include "bindings/lua/engine/compile.h"
+#include "bindings/lua/loading/allowed_writes.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <string_view>
 
 namespace triage::lua {
@@ -77,10 +79,23 @@ void add_anchors(lua_State* L, CompiledFunction& function) {
   lua_pop(L, 1);
 }
 
+constexpr const char* tensor_text = "a tensor";
+
+/// Of the tensors among the arguments.
+std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function,
+                                     const std::vector<std::string>& arguments) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  const std::vector<std::string> all = parameter_names(L, -1, std::min<size_t>(arguments.size(), 64));
+  lua_pop(L, 1);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (arguments[i] == tensor_text) names.push_back(all[i]);
+  return names;
+}
+
 std::shared_ptr<CompiledFunction::Bucket> make_bucket(lua_State* L, CompiledFunction& function,
                                                       CompiledFunction::World world) {
-  std::vector<std::string> inputs;
-  for (size_t i = 0; i < world.arguments.size() && i < 64; ++i) inputs.push_back("arg" + std::to_string(i));
+  const std::vector<std::string> inputs = input_names(L, function, world.arguments);
   auto bucket = std::make_shared<CompiledFunction::Bucket>();
   bucket->script =
       std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
@@ -95,7 +110,7 @@ std::vector<std::string> argument_texts(lua_State* L, int last) {
   for (int i = 2; i <= last; ++i) {
     const bool quoted = lua_type(L, i) == LUA_TSTRING;
     if (test_tensor(L, i)) {
-      texts.emplace_back("a tensor");
+      texts.emplace_back(tensor_text);
       continue;
     }
     luaL_tolstring(L, i, nullptr);
@@ -185,6 +200,20 @@ std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunct
   return bucket;
 }
 
+/// What a function under allow_in_graph wrote in the call that captured is no part of the key any more: the graphs of that call
+/// are found under what is left.
+void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
+                                 const std::shared_ptr<CompiledFunction::Bucket>& bucket) {
+  lua_newtable(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  bucket->world.parts.clear();
+  bucket->world.state = closure_state(L, -1, lua_gettop(L) - 1, &bucket->world.parts);
+  lua_pop(L, 1);
+  add_anchors(L, function);
+  std::erase_if(function.buckets, [&](const auto& known) { return known.second == bucket; });
+  function.buckets[arguments + '|' + bucket->world.state] = bucket;
+}
+
 struct Running {
   explicit Running(CompiledFunction& function) : function(function) { function.running = true; }
   ~Running() { function.running = false; }
@@ -246,15 +275,25 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       function.options.compile_with = backend_at(L, lua_gettop(L), function.caller);
     else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
+    else if (key == "dynamic" && lua_isboolean(L, -1))
+      function.options.dynamic = lua_toboolean(L, -1);
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
       function.name = lua_tostring(L, -1);
     else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
-          "fail_on_backend_error (boolean), name (string).");
+          "fail_on_backend_error (boolean), dynamic (boolean), name (string).");
     lua_pop(L, 1);
   }
+}
+
+/// To the log of a policy; a script of `triage exec` and the prompt have standard error.
+void tell(const Context& context, const std::string& text) {
+  if (context.print)
+    context.print("triage: " + text);
+  else
+    std::fprintf(stderr, "triage: %s\n", text.c_str());
 }
 
 }  // namespace
@@ -264,6 +303,30 @@ void check_callable(lua_State* L, int index) {
     luaL_checktype(L, index, LUA_TFUNCTION);
   else
     lua_pop(L, 1);
+}
+
+const CompiledFunction* test_compiled(lua_State* L, int index) {
+  auto** holder = static_cast<CompiledFunction**>(luaL_testudata(L, index, compiled_type));
+  return holder ? *holder : nullptr;
+}
+
+std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) {
+  const int base = lua_gettop(L);
+  luaL_checkstack(L, 4, "parameters");
+  lua_pushvalue(L, index);
+  int skipped = 0;
+  if (!lua_isfunction(L, -1)) {
+    skipped = 1;  // self
+    if (lua_istable(L, -1)) lua_getfield(L, -1, "forward");
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) {
+    const char* name = lua_isfunction(L, -1) ? lua_getlocal(L, nullptr, static_cast<int>(i) + 1 + skipped) : nullptr;
+    const bool known = name && std::find(names.begin(), names.end(), name) == names.end();
+    names.push_back(known ? name : "x" + std::to_string(i));
+  }
+  lua_settop(L, base);
+  return names;
 }
 
 int call_compiled(lua_State* L) {
@@ -282,7 +345,9 @@ int call_compiled(lua_State* L) {
     bucket->script->prepare_call(L, 2);
     function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();
+    const lua_Integer allowed_writes = count_allowed_writes(L);
     bucket->compiled->run(inputs, {}, std::nullopt, outputs);
+    if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
   }
   int other = bucket->script->take_results();
@@ -311,11 +376,9 @@ CompiledFunction& push_compiled(lua_State* L) {
   auto function = std::make_unique<CompiledFunction>();
   function->name = function_name(L, 1);
   function->options.protect_inputs = false;
-  function->options.warn = [&context = context(L)](const std::string& text) {
-    if (context.print) context.print("triage: " + text);
-  };
+  function->options.warn = [&context = context(L)](const std::string& text) { tell(context, text); };
   function->options.inform = [&context = context(L)](const std::string& text) {
-    if (context.print && capture::get_logs().recompiles) context.print("triage: " + text);
+    if (capture::get_logs().recompiles) tell(context, text);
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   read_compile_options(L, 2, *function);

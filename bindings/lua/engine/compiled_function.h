@@ -84,11 +84,18 @@ struct CompiledFunction {
 /// Pushes a new compiled function for the function at stack index 1 with options at index 2.
 CompiledFunction& push_compiled(lua_State* L);
 
+/// Null where the value at `index` is none.
+const CompiledFunction* test_compiled(lua_State* L, int index);
+
 /// What a compiled function does when it is called; it stands at stack index 1.
 int call_compiled(lua_State* L);
 
 /// A function, or what can be called like one, such as a module; else raises.
 void check_callable(lua_State* L, int index);
+
+/// The names that the function (or module: its `forward`) at `index` gives its first `count` arguments; "x0", "x1", ... where
+/// it has none, or one twice.
+std::vector<std::string> parameter_names(lua_State* L, int index, size_t count);
 
 /// Every compiled function of the process forgets its graphs before its next call.
 void forget_all_graphs() noexcept;

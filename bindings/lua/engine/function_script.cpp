@@ -1,5 +1,6 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compiled_function.h"
+#include "bindings/lua/flags/flags_library.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
@@ -32,8 +33,10 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   for (int i = first_argument_; i <= last; ++i)
     test_tensor(L, i) ? push_tensor(L, inputs[next++]) : lua_pushvalue(L, i);
   const bool grad_mode = c10::GradMode::is_enabled();
+  forget_chains(L);
   lua_call(L, last - first_argument_ + 1, LUA_MULTRET);  // errors pass through to the script that called
   refuse_another_mode(grad_mode);
+  check_finished_chains(L);
   std::vector<at::Tensor> results;
   flags_outputs_.clear();
   bool tensors_only = true;

@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/engine/policy_table.h"
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/engine/torch_files.h"
 #include "bindings/lua/loading/chunk.h"
 #include "runtime/capture/recorder.h"
 
@@ -63,6 +64,7 @@ std::unique_ptr<State> make_script_state(StateOptions options, const std::vector
     state->define("policy");
     push_triage(L);
     state->define("triage");
+    if (!state->context().sandboxed) add_torch_files(L);
     for (const auto& function : host_functions) {
       push_host_function(L, function);
       state->define(function.name.c_str());

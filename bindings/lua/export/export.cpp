@@ -1,5 +1,7 @@
 // triage.export: functions of a script as programs of their own.
 #include "bindings/lua/export/export.h"
+#include "bindings/lua/engine/compiled_function.h"
+#include "bindings/lua/flags/flags_library.h"
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/export/dynamic_shapes.h"
@@ -117,30 +119,6 @@ std::vector<at::Tensor> read_inputs(lua_State* L, int index) {
   return inputs;
 }
 
-/// Of the parameters at `index`, a function or a module; those without a name become x0, x1, ...
-std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) {
-  std::vector<std::string> names;
-  int skipped = 0;
-  lua_pushvalue(L, index);
-  if (!lua_isfunction(L, -1)) {  // a module: its `forward`, behind `self`
-    skipped = 1;
-    if (lua_istable(L, -1)) lua_getfield(L, -1, "forward");
-  }
-  for (size_t i = 0; i < count; ++i) {
-    const char* name = nullptr;
-    if (lua_isfunction(L, -1)) {
-      lua_pushvalue(L, -1);
-      lua_Debug info;
-      lua_getinfo(L, ">u", &info);
-      if (static_cast<int>(i) + skipped < info.nparams)
-        name = lua_getlocal(L, nullptr, static_cast<int>(i) + 1 + skipped);
-    }
-    names.push_back(name ? name : "x" + std::to_string(i));
-  }
-  lua_settop(L, 3);
-  return names;
-}
-
 std::string default_name(lua_State* L, int index) {
   if (!lua_isfunction(L, index)) return "program";
   lua_Debug info;
@@ -152,10 +130,12 @@ std::string default_name(lua_State* L, int index) {
 std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::Tensor> inputs) {
   const int base = lua_gettop(L);
   luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+  forget_chains(L);
   lua_pushvalue(L, index);
   for (const auto& input : inputs) push_tensor(L, input);
   const capture::ScriptScope script(user_code(L));
   lua_call(L, static_cast<int>(inputs.size()), LUA_MULTRET);
+  check_finished_chains(L);
   std::vector<at::Tensor> results;
   for (int i = base + 1; i <= lua_gettop(L); ++i) {
     const at::Tensor* tensor = test_tensor(L, i);

@@ -87,6 +87,12 @@ int same_shape(lua_State* L) {
   return 1;
 }
 
+/// core.is_expandable(x, z) -> whether x broadcasts to the shape of z
+int is_expandable(lua_State* L) {
+  lua_pushboolean(L, at::is_expandable_to(check_tensor(L, 1).sizes(), check_tensor(L, 2).sizes()));
+  return 1;
+}
+
 /// core.check_data(operation, z, f), core.check_mask(operation, name, mask, f): what C++ hosts are refused too. For operations
 /// made of several operators, whose own errors speak of something else; those check again at run time.
 int check_data(lua_State* L) {
@@ -282,6 +288,7 @@ void add_argument_checks(lua_State* L) {
                                        {"describe_key", guarded<describe_key>},
                                        {"same_dtype", guarded<same_dtype>},
                                        {"same_shape", guarded<same_shape>},
+                                       {"is_expandable", guarded<is_expandable>},
                                        {"check_data", guarded<check_data>},
                                        {"check_mask", guarded<check_mask>},
                                        {"code", guarded<check_code>},

@@ -2,6 +2,7 @@
 // that made it. The latter two are made anew for every capture.
 #include "bindings/lua/loading/births.h"
 
+#include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/libraries.h"
@@ -106,6 +107,7 @@ void note_table_write(lua_State* L, int index) {
   if (!current_capture()) return;
   lua_pushvalue(L, index);
   if (pop_is_born(L)) return;
+  if (effects_allowed()) return note_allowed_table(L, index);
   const bool in_branch = current_branch() > 0;
   break_graph(
       L, capture::Break::outside_write,

@@ -30,6 +30,8 @@ int current_branch() noexcept {
   return recorder ? recorder->branch_depth() : 0;
 }
 
+bool effects_allowed() noexcept { return capture::EffectsAllowed::active(); }
+
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {
   raise_as_lua_error(L, [&] { capture::graph_break(kind, what, hint); });
 }

@@ -18,6 +18,9 @@ int current_branch() noexcept;
 /// capture::graph_break: raises a Lua error where it throws.
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint);
 
+/// Does what runs now belong to a function under `triage.allow_in_graph`, which is captured?
+bool effects_allowed() noexcept;
+
 /// A variable or table that guards may have looked at was written.
 void bump_epoch(lua_State* L);
 

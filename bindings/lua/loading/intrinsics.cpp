@@ -1,4 +1,5 @@
 #include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/allowed_writes.h"
 
 #include <string>
 #include <string_view>
@@ -266,6 +267,10 @@ int touch(lua_State* L) {
   if (!current_capture() || lua_isnoneornil(L, 1)) return 0;
   const int levels_out = static_cast<int>(lua_tointeger(L, 3));
   if (levels_out > 0 && owns_upvalue(L, levels_out)) return 0;
+  if (effects_allowed()) {
+    levels_out > 0 ? note_allowed_upvalue(L, lua_tostring(L, 1)) : note_allowed_global(L, lua_tostring(L, 1));
+    return 0;
+  }
   const std::string name = std::string("'") + lua_tostring(L, 1) + "'";
   const std::string what = levels_out > 0 ? "a write to upvalue " + name : "a write to global " + name;
   break_graph(L, capture::Break::outside_write, what + " outlives the call",

@@ -247,6 +247,32 @@ void push_number(lua_State* L, at::Tensor tensor) {
   push_box(L, std::move(tensor));
 }
 
+void push_size(lua_State* L, const at::Tensor& tensor, int64_t dim) {
+  auto* recorder = capture::Recorder::current();
+  std::optional<at::Tensor> number;
+  if (recorder) number = capture::record_size(tensor, dim);
+  if (number) return push_number(L, std::move(*number));
+  lua_pushinteger(L, tensor.size(dim));
+}
+
+void push_shape(lua_State* L, const at::Tensor& tensor) {
+  if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor);
+  lua_createtable(L, static_cast<int>(tensor.dim()), 0);
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    push_size(L, tensor, dim);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(dim + 1));
+  }
+}
+
+void push_numel(lua_State* L, const at::Tensor& tensor) {
+  if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor);
+  lua_pushinteger(L, 1);
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    push_size(L, tensor, dim);
+    lua_arith(L, LUA_OPMUL);
+  }
+}
+
 void settle_number(lua_State* L, int index) {
   const NumberBox* box = test_box(L, index);
   if (!box) return;

@@ -13,6 +13,11 @@ void open_numbers(lua_State* L);
 /// Pushes what the 0-dim tensor stands for: the plain value where the capture knows it for every run.
 void push_number(lua_State* L, at::Tensor tensor);
 
+/// Pushes the size of a dimension, in a capture as such a number; all sizes as a list, and their product.
+void push_size(lua_State* L, const at::Tensor& tensor, int64_t dim);
+void push_shape(lua_State* L, const at::Tensor& tensor);
+void push_numel(lua_State* L, const at::Tensor& tensor);
+
 /// The tensor of a number or truth value; null where the value at `index` is no such thing.
 const at::Tensor* test_symbolic(lua_State* L, int index);
 /// The same of numbers only, and only while the capture that it belongs to runs: what may stand for a number in a recorded call.

@@ -355,7 +355,7 @@ class Rewriter {
       case ExpressionKind::Parenthesized:
         return true;
       case ExpressionKind::Unary:
-        return e.op == Operator::Negate && can_be_a_number(*e.left);
+        return e.op == Operator::Length || (e.op == Operator::Negate && can_be_a_number(*e.left));
       case ExpressionKind::Binary:
         return !is_concat(e) && !is_comparison(e);
       default:

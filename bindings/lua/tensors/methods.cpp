@@ -19,10 +19,6 @@ namespace {
 
 void break_graph(const char* what, const char* hint) { capture::graph_break(capture::Break::reads_value, what, hint); }
 
-void read_shape(const at::Tensor& tensor) {
-  if (auto* recorder = capture::Recorder::current()) recorder->read_shape(tensor);
-}
-
 int64_t check_dim(lua_State* L, int index, const at::Tensor& tensor) {
   int64_t dim = luaL_checkinteger(L, index), rank = tensor.dim();
   if (dim < -rank || dim >= rank)
@@ -38,19 +34,10 @@ int push_integers(lua_State* L, at::IntArrayRef values) {
 
 int size(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
-  if (lua_isnoneornil(L, 2)) {
-    read_shape(tensor);
-    return push_integers(L, tensor.sizes());
-  }
-  int64_t dim = check_dim(L, 2, tensor);
-  if (auto* recorder = capture::Recorder::current()) {
-    if (auto number = capture::record_size(tensor, dim)) {
-      push_number(L, std::move(*number));
-      return 1;
-    }
-    recorder->read_size(tensor, dim);
-  }
-  lua_pushinteger(L, tensor.size(dim));
+  if (lua_isnoneornil(L, 2))
+    push_shape(L, tensor);
+  else
+    push_size(L, tensor, check_dim(L, 2, tensor));
   return 1;
 }
 
@@ -62,9 +49,7 @@ int dim(lua_State* L) {
 }
 
 int numel(lua_State* L) {
-  const at::Tensor& tensor = check_tensor(L, 1);
-  read_shape(tensor);
-  lua_pushinteger(L, tensor.numel());
+  push_numel(L, check_tensor(L, 1));
   return 1;
 }
 

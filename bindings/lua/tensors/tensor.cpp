@@ -2,6 +2,7 @@
 // their own.
 #include "bindings/lua/tensors/tensor.h"
 
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
@@ -14,6 +15,7 @@
 #include "runtime/capture/recorder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 
 namespace triage::lua {
@@ -74,25 +76,13 @@ int tensor_gc(lua_State* L) {
   return 0;
 }
 
-void push_sizes(lua_State* L, at::IntArrayRef sizes) {
-  lua_createtable(L, static_cast<int>(sizes.size()), 0);
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    lua_pushinteger(L, sizes[i]);
-    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
-  }
-}
-
 struct Field {
   std::string_view name;
   void (*push)(lua_State*, const at::Tensor&);
 };
 
 const Field fields[] = {
-    {"shape",
-     [](lua_State* L, const at::Tensor& x) {
-       if (auto* recorder = capture::Recorder::current()) recorder->read_shape(x);
-       push_sizes(L, x.sizes());
-     }},
+    {"shape", push_shape},
     {"dtype", [](lua_State* L, const at::Tensor& x) { push_dtype(L, x.scalar_type()); }},
     {"device", [](lua_State* L, const at::Tensor& x) { lua_pushstring(L, x.device().str().c_str()); }},
     {"layout", [](lua_State* L, const at::Tensor& x) { push_layout(L, x.layout()); }},
@@ -170,11 +160,21 @@ int tensor_newindex(lua_State* L) {
   return 0;
 }
 
+/// Not by a C function, as table.unpack, which takes no symbolic number for a length.
+bool asked_by_script(lua_State* L) {
+  lua_Debug caller{};
+  return lua_getstack(L, 1, &caller) && lua_getinfo(L, "S", &caller) && std::strcmp(caller.what, "C") != 0;
+}
+
 int tensor_len(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   if (tensor.dim() == 0) throw std::invalid_argument("# of a 0-dim tensor: it has no dimension 0");
-  if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, 0);
-  lua_pushinteger(L, tensor.size(0));
+  if (asked_by_script(L)) {
+    push_size(L, tensor, 0);
+  } else {
+    if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, 0);
+    lua_pushinteger(L, tensor.size(0));
+  }
   return 1;
 }
 

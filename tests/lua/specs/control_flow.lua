@@ -80,3 +80,19 @@ test("T15: AND, OR and NOT combine conditions of the batch", function()
   fails(function() OR(yes, err.is_err(f)) end, "combine per-sample masks with & | ~")
   fails(function() NOT(1) end, "NOT: expected a bool tensor")
 end)
+
+test("T15: a chain without ELSE is an error in everything that is captured", function()
+  local function dropped(x)
+    IF(err.has_nan(flag_nan(x, 1)), function() return x * 0 end):ELIF(x:isinf():any(-1), function() return x end)
+    return x * 1
+  end
+  local function returned(x) return IF(err.has_nan(flag_nan(x, 1)), function() return x * 0 end) end
+  local batch = torch.ones({2, 3})
+  for _, fn in ipairs({dropped, returned}) do
+    fails(function() triage.compile(fn)(batch) end, "IF was never finished")
+    fails(function() triage.compile(fn, {fullgraph = true})(batch) end, "IF was never finished")
+    fails(function() triage.export(fn, {batch}) end, "IF was never finished")
+  end
+  local function whole(x) return IF(x:isnan():any(-1), function() return x * 0 end):ELSE(function() return x end) end
+  eq(triage.compile(whole, {fullgraph = true})(batch), batch)   -- nothing is left behind by those before
+end)

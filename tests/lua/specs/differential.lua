@@ -12,7 +12,9 @@ end
 local function pick(list) return list[random(#list)] end
 
 local unary = {"relu", "abs", "tanh", "neg", "square", "sigmoid", "contiguous", "clone", "exp", "floor", "isnan"}
-local numbers = {"2", "0.5", "-1", "3", "k", "n", "limits.high", "k * 2", "n + 1"}
+local compared = {"n", "k", "x:size(0)", "#x.shape", "#x", "x:numel() // 3", "x.shape[1] * 2 - n", "(#x + 3) % 4",
+  "10 - #x"}
+local numbers = {"2", "0.5", "-1", "3", "k", "n", "limits.high", "k * 2", "n + 1", "#x", "x:numel()", "x.shape[1]"}
 local masks = {"%s > 0", "%s < k", "%s >= limits.high", "%s ~= %s", "torch.isnan(%s)", "%s:isfinite()"}
 
 --- One program: its statements, and how many locals it has.
@@ -93,7 +95,7 @@ function Program:statement()
   elseif kind == 14 then
     self:block(("for i = 1, %s do"):format(pick({"2", "n", "x:size(0) %% 3"}):gsub("%%%%", "%%")))
   elseif kind == 15 then
-    self:block(("if %s > 2 then"):format(pick({"n", "k", "x:size(0)", "#x.shape"})))
+    self:block(("if %s > 2 then"):format(pick(compared)))
   elseif kind == 16 then
     self:line("triage.graph_break(%q)", "asked for")
   elseif kind == 17 then

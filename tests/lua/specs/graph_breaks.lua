@@ -1,5 +1,5 @@
 -- Graph breaks: several graphs with the script between them, and who decides that they are errors.
--- luacheck: globals helpers
+-- luacheck: globals helpers allowed_calls
 local z = torch.tensor({{-1.0, 2.0}, {3.0, -4.0}})
 
 local function broken(x)
@@ -370,11 +370,38 @@ test("N01: disable keeps a function out of graphs, allow_in_graph its effects in
   local noted = triage.allow_in_graph(function(x) seen = seen + 1 return x + 1 end)
   local g = triage.compile(function(x) return noted(x) end, {fullgraph = true})
   eq(g(z), z + 1)
+  for _ = 1, 5 do eq(g(z), z + 1) end
   if seen ~= 1 then
     error("the function ran " .. seen .. " times")
   end
   fails(function() triage.disable(3) end, "triage.disable: expected a function as `fn`")
   fails(function() triage.error_on_graph_break("yes") end, "expected true or false")
+end)
+
+test("N01: what an allowed function writes to is no guard; what it only reads is one", function()
+  local count, log, factor = 0, {last = {}}, 2
+  allowed_calls = 0
+  local function bump() count = count + 1 end
+  local noted = triage.allow_in_graph(function(x)
+    bump()
+    allowed_calls = allowed_calls + 1
+    log[#log + 1] = count
+    log.last.count = count
+    return x * factor
+  end)
+  for _, options in ipairs({{fullgraph = true}, {}}) do
+    count, allowed_calls, factor = 0, 0, 2
+    local f = triage.compile(function(x) return noted(x) + 1 end, options)
+    for _ = 1, 12 do eq(f(z), z * 2 + 1) end
+    if count ~= 1 or allowed_calls ~= 1 then
+      error(("the function ran %d times"):format(count))
+    end
+    eq(tostring(f):match("%((.-)%)"), "1 graph")
+    factor = 3
+    for _ = 1, 3 do eq(f(z), z * 3 + 1) end
+    eq(tostring(f):match("%((.-)%)"), "2 graphs")
+  end
+  allowed_calls = nil
 end)
 
 test("N01: substitute_in_graph gives captured code another function", function()

@@ -152,12 +152,3 @@ test("D19: mark_static holds a size fast, mark_dynamic refuses graphs that do", 
   fails(function() triage.mark_dynamic(a, 0, {min = 5}) end, "the size is 2")
   fails(function() triage.mark_static(a, 7) end, "no dimension 7")
 end)
-
-test("D19: a size that is passed on to operations specialises nothing", function()
-  local f = triage.compile(function(x) return x:view({x:size(0), -1}) * 2 end)
-  for _, rows in ipairs({2, 1, 31, 32, 33}) do
-    local x = torch.randn({rows, 4})
-    eq(f(x), x:reshape({rows, 4}) * 2)
-  end
-  eq(graphs(f), 1)
-end)

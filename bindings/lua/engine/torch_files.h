@@ -1,0 +1,13 @@
+#pragma once
+#include <lua.hpp>
+
+namespace triage::lua {
+
+/// Puts `torch.save` and `torch.load` into the table `torch` (scripts that are trusted; a policy reaches no files):
+///
+///     torch.save(value, path)   a tensor, or tables of tensors, numbers, strings and booleans: lists and dicts with string keys.
+///                               By the ending .pt, .npy or .safetensors (triage/files.h)
+///     torch.load(path)          what is in the file; `FILE:KEY` one tensor of several
+void add_torch_files(lua_State* L);
+
+}  // namespace triage::lua

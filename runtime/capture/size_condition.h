@@ -1,0 +1,83 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <triage/graph.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// A condition on the sizes of inputs by which a script went its way, such as `x:size(0) % 2 == 0`. The graph holds for all sizes
+/// that take the same way: the condition is a guard, worked out anew on every call.
+namespace triage::capture {
+
+class SizeCondition {
+ public:
+  /// One dimension of one input.
+  struct Size {
+    size_t input;
+    int64_t dim;
+    friend bool operator==(const Size&, const Size&) = default;
+  };
+  /// What stands behind a number of the graph: a size of an input, a size that is the same in every replay, or neither.
+  struct Origin {
+    std::optional<Size> size;
+    std::optional<int64_t> constant;
+  };
+  using OriginOf = std::function<Origin(const graph::Value*)>;
+
+  /// `condition`: a comparison of integers computed of sizes, which was `truth` in the capture. Nothing where it is computed of
+  /// anything else, or by operators that are not known here.
+  static std::optional<SizeCondition> of(const graph::Value* condition, bool truth, const OriginOf& origin);
+
+  /// No allocation.
+  bool holds(at::ArrayRef<at::Tensor> inputs) const noexcept;
+  /// "size(x, 0) % 2 == 0".
+  std::string text(const std::function<std::string(size_t)>& input_name) const;
+  bool truth() const { return truth_; }
+  /// One size equals another, or a constant.
+  struct Equality {
+    Size size;
+    std::optional<Size> other;
+  };
+  /// Where the condition says just that.
+  std::optional<Equality> equality() const;
+  friend bool operator==(const SizeCondition&, const SizeCondition&) = default;
+
+ private:
+  enum class Op : uint8_t {
+    size,
+    constant,
+    negate,
+    add,
+    subtract,
+    multiply,
+    floor_divide,
+    remainder,
+    lt,
+    le,
+    gt,
+    ge,
+    eq,
+    ne
+  };
+  struct Step {  // of a computation on a stack
+    Op op;
+    int64_t number = 0;  // a constant; the dimension of a size
+    size_t input = 0;
+    friend bool operator==(const Step&, const Step&) = default;
+  };
+  static constexpr size_t kDepth = 8;  // of the stack
+
+  bool add(const graph::Value* value, const OriginOf& origin, size_t depth);
+  bool add(const graph::Operand& operand, const OriginOf& origin, size_t depth);
+  static int64_t apply(Op op, int64_t a, int64_t b) noexcept;
+  static std::optional<Op> op_of(const graph::Node& node);
+  static const char* sign(Op op);
+
+  std::vector<Step> steps_;
+  bool truth_ = true;
+};
+
+}  // namespace triage::capture
