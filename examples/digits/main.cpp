@@ -70,13 +70,13 @@ void print_answers(const std::string& who, const at::Tensor& logits, const at::T
   fmt::print("  {:<40}  {:5}  {:5}  {:8}\n", who, right, labels.size(0) - right - silent, silent);
 }
 
-/// The text without its comments and empty lines, indented.
-std::string code_of(const std::string& text) {
+/// The lines of a script with their numbers, but for the comment at its head.
+std::string listing(const std::string& text) {
   std::istringstream lines(text);
-  std::string code;
-  for (std::string line; std::getline(lines, line);)
-    if (!line.empty() && line.rfind("--", 0) != 0) code += "  " + line + "\n";
-  return code;
+  std::string listed, line;
+  for (int number = 1; std::getline(lines, line); ++number)
+    if (line.rfind("--", 0) != 0) listed += fmt::format("{:4}  {}\n", number, line);
+  return listed;
 }
 
 int run(const std::string& data, const fs::path& policies) {
@@ -127,7 +127,7 @@ int run(const std::string& data, const fs::path& policies) {
   print_answers("mixed cameras, repair.lua version 1", logits, test.labels);
 
   fmt::print("\nrepair.lua says\n{}and became this graph (Lua is not called any more)\n{}\n",
-             code_of(read_file("repair.lua")), triage::graph::print(*repair.graphs().front().graph));
+             listing(read_file("repair.lua")), triage::graph::print(*repair.graphs().front().graph));
   double policy = microseconds([&] { repair.run(inputs); });
   double read = microseconds([&] { at::sum(mixed.logits); });
   fmt::print("A call costs {:.1f} us, {:.1f} us more than reading the {}x{} logits once (at::sum, {:.1f} us).\n",
