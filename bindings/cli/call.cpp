@@ -166,4 +166,10 @@ Call prepare_call(const CallOptions& options, bool json) {
   return call;
 }
 
+std::vector<CapturedGraph> graphs_of(const Policy& policy) {
+  std::vector<CapturedGraph> graphs = policy.graphs();
+  for (const auto& segment : policy.segments()) graphs.push_back({segment, ""});
+  return graphs;
+}
+
 }  // namespace triage::cli

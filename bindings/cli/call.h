@@ -51,4 +51,7 @@ RuntimeOptions quiet_runtime(bool json);
 /// or device that is not there.
 Call prepare_call(const CallOptions& options, bool json);
 
+/// All graphs that the policy became: those that hold a whole call, and those between graph breaks, which have no guards.
+std::vector<CapturedGraph> graphs_of(const Policy& policy);
+
 }  // namespace triage::cli

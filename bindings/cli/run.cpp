@@ -124,7 +124,7 @@ int run(const Options& options) {
     progress.show(fmt::format("timing {} calls ...", options.repeat));
     report.call_us = median_call(call, options.repeat);
   }
-  for (const CapturedGraph& captured : call.policy.graphs()) {
+  for (const CapturedGraph& captured : graphs_of(call.policy)) {
     ++report.graphs;
     report.operations += captured.graph->nodes().size();
   }

@@ -3,6 +3,7 @@
 // says where it happened and repairs those rows; then the policy file is edited, and the running program follows.
 //
 //   demo_digits [--data examples/data/digits.npy] [--policies examples/digits/policies]
+#include "log.h"
 #include "model.h"
 
 #include <ATen/ATen.h>
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 namespace fs = std::filesystem;
@@ -59,6 +61,24 @@ bool wait_until(const Done& done) {
   return done();
 }
 
+/// How many images get their digit, another one, or none: ten equal logits say "no digit". NaN counts as a wrong answer.
+void print_answers(const std::string& who, const at::Tensor& logits, const at::Tensor& labels) {
+  at::Tensor answers = logits.to(at::kFloat);
+  at::Tensor none = answers.eq(answers.select(1, 0).unsqueeze(1)).all(1);
+  int64_t silent = none.sum().item<int64_t>();
+  int64_t right = (answers.argmax(1).eq(labels) & ~none & ~answers.isnan().any(1)).sum().item<int64_t>();
+  fmt::print("  {:<40}  {:5}  {:5}  {:8}\n", who, right, labels.size(0) - right - silent, silent);
+}
+
+/// The lines of a script with their numbers, but for the comment at its head.
+std::string listing(const std::string& text) {
+  std::istringstream lines(text);
+  std::string listed, line;
+  for (int number = 1; std::getline(lines, line); ++number)
+    if (line.rfind("--", 0) != 0) listed += fmt::format("{:4}  {}\n", number, line);
+  return listed;
+}
+
 int run(const std::string& data, const fs::path& policies) {
   at::manual_seed(7);
   at::set_num_threads(1);
@@ -76,44 +96,45 @@ int run(const std::string& data, const fs::path& policies) {
                     fmt::format("triage-demo-{}", std::chrono::steady_clock::now().time_since_epoch().count());
   fs::create_directories(folder);
   fs::copy_file(policies / "repair.lua", folder / "repair.lua");
+  fs::current_path(folder);  // so that graphs and errors name `repair.lua`
 
-  triage::Runtime runtime;
-  triage::Policy repair = runtime.load(folder / "repair.lua");
+  triage::RuntimeOptions options;
+  options.logger = quiet_logger();
+  triage::Runtime runtime(options);
+  triage::Policy repair = runtime.load("repair.lua");
   auto [logits, f] = repair.run<2>(inputs);
 
   int64_t samples = test.labels.size(0), bad = triage::err::is_err(f).sum().item<int64_t>();
+  int64_t became_nan = mixed.logits.isnan().any(1).sum().item<int64_t>();
   fmt::print("\n{} test images, every eighth from a camera that sends raw counts. Activations are stored as f16.\n",
              samples);
-  fmt::print("  {}\n", triage::flags::repr(f));
-  fmt::print("  {} samples overflowed, for instance:\n", bad);
+  fmt::print("  {} of {} images went bad (their activations overflowed); in {} of them the logits became NaN.\n", bad,
+             samples, became_nan);
+  fmt::print("  What repair.lua recorded, several entries an image:\n  {}\n", triage::flags::repr(f));
   int shown = 0;
   auto all = triage::flags::unpack_all(f);
   for (size_t i = 0; i < all.size() && shown < 3; ++i) {
     if (all[i].empty()) continue;
     ++shown;
-    fmt::print("    sample {:3}:", i);
+    fmt::print("    image {:3}:", i);
     for (const auto& entry : all[i]) fmt::print(" {} at {};", entry.code_name, entry.location_name);
     fmt::print("\n");
   }
 
-  fmt::print("\nAccuracy\n");
-  fmt::print("  {:5.1f} %   all images from the good camera\n", 100 * accuracy(clean.logits, test.labels));
-  fmt::print("  {:5.1f} %   mixed cameras, no policy (NaN in {} rows)\n", 100 * accuracy(mixed.logits, test.labels),
-             mixed.logits.isnan().any(1).sum().item<int64_t>());
-  at::Tensor answered = triage::err::is_ok(f).nonzero().squeeze(1);
-  fmt::print("  {:5.1f} %   of the {} that repair.lua version {} answers; {} say \"no digit\" instead of a wrong one\n",
-             100 * accuracy(logits.index_select(0, answered), test.labels.index_select(0, answered)), samples - bad,
-             repair.version().number, bad);
+  fmt::print("\n  {:<40}  right  wrong  no digit\n", fmt::format("Of all {} images", samples));
+  print_answers("all images from the good camera", clean.logits, test.labels);
+  print_answers("mixed cameras, no policy", mixed.logits, test.labels);
+  print_answers("mixed cameras, repair.lua version 1", logits, test.labels);
 
-  fmt::print("\nThe graph that repair.lua became (Lua is not called any more):\n{}\n",
-             triage::graph::print(*repair.graphs().front().graph));
+  fmt::print("\nrepair.lua says\n{}and became this graph (Lua is not called any more)\n{}\n",
+             listing(read_file("repair.lua")), triage::graph::print(*repair.graphs().front().graph));
   double policy = microseconds([&] { repair.run(inputs); });
   double read = microseconds([&] { at::sum(mixed.logits); });
-  fmt::print("A call costs {:.1f} us; reading the {}x{} logits once (at::sum) costs {:.1f} us: {:.1f} times a read.\n",
-             policy, samples, mixed.logits.size(1), read, policy / read);
+  fmt::print("A call costs {:.1f} us, {:.1f} us more than reading the {}x{} logits once (at::sum, {:.1f} us).\n",
+             policy, policy - read, samples, mixed.logits.size(1), read);
 
   fmt::print("\nNow somebody edits the policy, while the program runs.\n");
-  triage::Watch watch = runtime.watch(folder);
+  triage::Watch watch = runtime.watch(".");
   std::atomic<bool> stop{false};
   std::atomic<int64_t> calls{0}, failed{0};
   std::thread server([&] {
@@ -126,11 +147,11 @@ int run(const std::string& data, const fs::path& policies) {
       ++calls;
     }
   });
-  replace_file(folder / "repair.lua", "return policy { run = function(z) return end\n");
+  replace_file("repair.lua", "return policy { run = function(z) return end\n");
   wait_until([&] { return repair.version().last_error.has_value(); });
   fmt::print("  a broken edit is refused, version {} stays live:\n    {}\n", repair.version().number,
              repair.version().last_error ? repair.version().last_error->message : "(no word of it)");
-  replace_file(folder / "repair.lua", read_file(policies / "recompute.lua"));
+  replace_file("repair.lua", read_file(policies / "recompute.lua"));
   bool followed = wait_until([&] { return repair.version().number >= 2; });
   stop = true;
   server.join();
@@ -141,9 +162,9 @@ int run(const std::string& data, const fs::path& policies) {
   auto [better, g] = repair.run<2>(inputs);
   fmt::print("  a good edit is live as version {}, after {} calls of which {} failed:\n", repair.version().number,
              calls.load(), failed.load());
-  fmt::print("  {:5.1f} %   mixed cameras, repair.lua version {}: bad rows are computed again\n",
-             100 * accuracy(better, test.labels), repair.version().number);
-  fmt::print("  {}\n", triage::flags::repr(g));
+  print_answers(fmt::format("mixed cameras, repair.lua version {}", repair.version().number), better, test.labels);
+  fmt::print("  It computes bad rows again, and still records them: {}\n", triage::flags::repr(g));
+  fs::current_path(folder.parent_path());
   fs::remove_all(folder);
   return failed == 0 ? 0 : 1;
 }
@@ -157,7 +178,7 @@ int main(int argc, char** argv) {
     if (std::string(argv[i]) == "--policies") policies = argv[i + 1];
   }
   try {
-    return run(data, policies);
+    return run(data, fs::absolute(policies));
   } catch (const std::exception& error) {
     fmt::print(stderr, "demo_digits: {}\n", error.what());
     return 1;

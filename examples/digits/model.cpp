@@ -54,7 +54,3 @@ Model train(const Digits& digits, int epochs) {
     *parameter = parameter->detach();
   return model;
 }
-
-double accuracy(const at::Tensor& logits, const at::Tensor& labels) {
-  return logits.to(at::kFloat).argmax(1).eq(labels).to(at::kDouble).mean().item<double>();
-}

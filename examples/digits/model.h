@@ -28,5 +28,3 @@ Digits load_digits(const std::string& path);
 
 /// Mini-batch SGD with momentum in f32; about two seconds on one core.
 Model train(const Digits& digits, int epochs);
-
-double accuracy(const at::Tensor& logits, const at::Tensor& labels);

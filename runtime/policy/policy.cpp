@@ -118,6 +118,10 @@ std::vector<CapturedGraph> Policy::graphs() const {
   });
 }
 
+std::vector<std::shared_ptr<const graph::Graph>> Policy::segments() const {
+  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.segments(); });
+}
+
 std::vector<std::string> Policy::graph_breaks() const {
   return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.graph_breaks(); });
 }

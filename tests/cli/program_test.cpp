@@ -317,6 +317,22 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(json["graph_breaks"].empty());
 }
 
+TEST_CASE("run and explain count the graphs between graph breaks") {
+  Scene triage;
+  write_bytes(triage.folder / "broken.lua",
+              "return function(z)\n  local y = z * 2 + 1\n  if y:sum():item() > 0 then y = y + 1 end\n  return "
+              "y:relu():tanh()\nend\n");
+  const Ran ran = triage({"explain", "broken.lua", "--input", "z=ones:4x8", "--guards"});
+  CAPTURE(ran.out);
+  CHECK(ran.out.rfind("broken\n  graphs        2\n  graph breaks  1\n  ops           6\n", 0) == 0);
+  CHECK(ran.out.find("graph broken_segment_2(") != std::string::npos);
+  CHECK(ran.out.find("# broken.lua:4") != std::string::npos);
+  const nlohmann::json json = triage({"run", "broken.lua", "--input", "z=ones:4x8", "--repeat", "3", "--json"}).json();
+  CHECK(json["graphs"] == 2);
+  CHECK(json["ops"] == 6);
+  CHECK(json["graph_breaks"] == 1);
+}
+
 TEST_CASE("version names what it runs on") {
   Scene triage;
   Ran ran = triage({"version"});

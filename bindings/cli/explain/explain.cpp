@@ -44,7 +44,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const Options& opt
                paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
                graph::print(decomposed));
   }
-  if (options.guards) {
+  if (options.guards && !captured.guards.empty()) {
     fmt::print("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) fmt::print("  {}\n", line);
   }
@@ -67,7 +67,7 @@ int explain(const Options& options) {
                                  options.call.policy));
   Call call = prepare_call(options.call, options.json);
   call.policy.run(call.inputs, call.options);
-  std::vector<CapturedGraph> graphs = call.policy.graphs();
+  std::vector<CapturedGraph> graphs = graphs_of(call.policy);
   std::vector<std::string> breaks = call.policy.graph_breaks();
   size_t operations = 0;
   for (const CapturedGraph& captured : graphs) operations += captured.graph->nodes().size();

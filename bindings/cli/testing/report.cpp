@@ -128,7 +128,7 @@ void print_tested(const TestedFile& file, bool full_coverage) {
                paint(Paint::warning, "rules counted too little, the policy failed while they were watched:"),
                indented(file.tested.coverage_error));
   for (const std::string& reason : file.tested.graph_breaks)
-    fmt::print("  {} {}\n", paint(Paint::warning, "not captured, it runs as a script on every call:"),
+    fmt::print("  {} {}\n", paint(Paint::warning, "several graphs, and its script runs between them on every call:"),
                indented(reason));
 }
 

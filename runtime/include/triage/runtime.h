@@ -187,7 +187,10 @@ class Policy {
   Reload replace(std::string_view source) const;
 
   /// --- what the compiler made of it (live version) ---
+  /// Those that hold a whole call.
   std::vector<CapturedGraph> graphs() const;
+  /// Of calls with graph breaks: the graphs between them, of all calls so far. The script decides on each call which run.
+  std::vector<std::shared_ptr<const graph::Graph>> segments() const;
   std::vector<std::string> graph_breaks() const;
   /// Which outputs are flags, by position; empty until a run has shown it.
   std::vector<bool> flags_outputs() const;

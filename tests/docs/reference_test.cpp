@@ -1,0 +1,11 @@
+// docs/reference.md names all that there is, and nothing else: tests/docs/reference.lua looks.
+#include "bindings/lua/engine/exec.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+TEST_CASE("docs/reference.md has a row for every name, and a name for every row") {
+  const std::filesystem::path root = TRIAGE_SOURCE_DIR;
+  CHECK(triage::lua::exec_script((root / "tests/docs/reference.lua").string(), {root.string()}) == 0);
+}
