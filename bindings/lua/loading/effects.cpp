@@ -1,7 +1,12 @@
 #include "bindings/lua/loading/effects.h"
 
 #include "bindings/lua/state.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
+
+#include <triage/error.h>
+
+#include <cstdlib>
 
 namespace triage::lua {
 namespace {
@@ -28,6 +33,14 @@ uint64_t current_capture() noexcept {
 int current_branch() noexcept {
   const capture::Recorder* recorder = capture::Recorder::current();
   return recorder ? recorder->branch_depth() : 0;
+}
+
+uint64_t current_selection() noexcept { return capture::BranchGuard::selection().serial; }
+int selection_depth() noexcept { return capture::BranchGuard::selection().depth; }
+
+void refuse_write(lua_State* L, const std::string& what, const std::string& hint) {
+  raise_as_lua_error(L, [&] { throw PolicyError(what + ". " + hint); });
+  std::abort();  // it raised
 }
 
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
 #include "bindings/lua/rewriter/edits.h"
 #include "bindings/lua/rewriter/parser.h"
+#include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/rewriter/vocabulary.h"
 
@@ -54,21 +54,6 @@ std::string rule_called(const Expression& e) {
   const std::string path = global_path(*callee);
   if (std::find(kRules.begin(), kRules.end(), path) == kRules.end()) return "";
   return path == "torch.where" && e.items.size() != kSelectingArguments ? "" : path;
-}
-
-/// `name` of a table's field `name = value`; empty where the value has none.
-std::string field_name(std::string_view source, const Expression& value) {
-  const auto skip_spaces = [&](size_t end) {
-    while (end > 0 && std::isspace(static_cast<unsigned char>(source[end - 1]))) end--;
-    return end;
-  };
-  size_t end = skip_spaces(value.begin);
-  if (end == 0 || source[end - 1] != '=') return "";
-  end = skip_spaces(end - 1);
-  size_t begin = end;
-  while (begin > 0 && (std::isalnum(static_cast<unsigned char>(source[begin - 1])) || source[begin - 1] == '_'))
-    begin--;
-  return std::string(source.substr(begin, end - begin));
 }
 
 /// The parts of the source that are tests.
