@@ -91,7 +91,7 @@ void NaturalEdits::open_if(const Statement& s) {
     edits_.before(s.values[i]->begin, asks);
     edits_.after(s.then_begins[i], ") ");
   }
-  edits_.before(s.begin, "do local __triage_k<close>=__triage_chain(" + string_literal(joined(selected(s))) + "," +
+  edits_.before(s.begin, "do local __triage_k<close> =__triage_chain(" + string_literal(joined(selected(s))) + "," +
                              std::to_string(s.line) + chain_argument() + ")::__triage_again_" + std::to_string(label) +
                              "::");
   functions_.back().chains++;

@@ -11,7 +11,7 @@
 /// on Lua values everything (return, break, goto, `...`) is plain Lua. Where a condition turns out a mask, the `if` runs
 /// once for each branch:
 ///
-///     do local __triage_k<close>=__triage_chain("z",1) ::__triage_again_0::
+///     do local __triage_k<close> =__triage_chain("z",1) ::__triage_again_0::
 ///     if __triage_k[1]==1 or __triage_k[1]==0 and __triage_decide(__triage_k,1,m,4) then z = a end
 ///     if __triage_k[2] then z=__triage_next(__triage_k,z) if __triage_k[1]>0 then goto __triage_again_0 end end end
 ///

@@ -362,7 +362,12 @@ local function refused(body, text)
   local fn = natural("return function(z, t)\n  local m = z:sum(-1) > 0\n" .. body .. "\n  return z\nend")
   local z = torch.tensor({{1.0, 2.0}, {-1.0, -2.0}})
   fails(function() fn(z, {}) end, text)
-  fails(function() triage.compile(fn, {fullgraph = true})(z, {}) end, text)
+  local t = {}
+  local compiled = function(x) return fn(x, t) end
+  fails(function() triage.compile(compiled, {fullgraph = true})(z) end, text)
+  local partly = triage.compile(compiled)
+  for _ = 1, 3 do fails(function() partly(z) end, text) end
+  eq(t, {})
   eq(bits(z), bits(torch.tensor({{1.0, 2.0}, {-1.0, -2.0}})))
 end
 
@@ -424,6 +429,54 @@ end]]
   local expected = torch.tensor({{8.0, 8.0}, {-1.0, -2.0}, {1.0, 1.0}})
   eq(natural(text)(z), expected)
   eq(triage.compile(natural(text))(z), expected)
+end)
+
+test("natural Lua: between graph breaks, call after call", function()
+  local text = [[
+return function(z)
+  triage.graph_break("asked for")
+  if z:sum(-1) > 0 then
+    local y = z + 1
+    y:mul_(2)
+    local t = {}
+    t.y = y
+    z = t.y
+  elseif z:sum():item() < 100 and z:sum(-1) < -5 then
+    z = z * 0
+  end
+  triage.graph_break("again")
+  return z * 3
+end]]
+  local fn = natural(text)
+  local compiled = triage.compile(fn)
+  for _ = 1, 4 do
+    for _, n in ipairs({2, 33, 0, 1}) do
+      local z = (torch.arange(n * 2):to(torch.float32):reshape({n, 2}) * 7) % 13 - 6
+      eq(compiled(z), fn(z))
+    end
+  end
+end)
+
+test("natural Lua: a graph break in a branch", function()
+  local fn = natural([[
+return function(z)
+  if z:sum(-1) > 0 then
+    local t = {}
+    triage.graph_break("in a branch")
+    t.y = z * 2
+    z = t.y
+  else
+    z = z - 1
+  end
+  return z
+end]])
+  local compiled = triage.compile(fn)
+  local z = torch.tensor({{1.0}, {-1.0}})
+  for _ = 1, 3 do
+    eq(fn(z), torch.tensor({{2.0}, {-2.0}}))
+    eq(compiled(z), torch.tensor({{2.0}, {-2.0}}))
+  end
+  fails(function() triage.compile(fn, {fullgraph = true})(z) end, "in a branch")
 end)
 
 test("natural Lua: functions in branches: what they assign is selected", function()
