@@ -17,6 +17,7 @@ local rule <const> = "Every branch must leave the same structure, shapes and dty
 
 local natural = {}
 core.natural = natural
+local running   -- the chain of the innermost branch that runs
 
 --- A condition that is a mask: of branch `position`.
 function natural.ask(chain, position, mask)
@@ -67,11 +68,33 @@ local function select_variables(chain)
   return merged
 end
 
+--- Also for a branch that an error ended.
+function natural.leave_branch(chain)
+  core.leave_branch(chain[scope])
+  chain[scope] = nil
+  running = chain.around
+end
+
+--- The samples that the branches now running are for, as a mask of shape (N,) or (); nil outside of branches.
+function natural.samples()
+  local mask
+  local chain = running
+  while chain do
+    if chain.own then
+      mask = mask and mask & chain.own or chain.own
+    end
+    for _, condition in ipairs(chain.conditions) do
+      mask = mask and mask & ~condition or ~condition
+    end
+    chain = chain.around
+  end
+  return mask
+end
+
 --- Called when the `if` has come to its end: with what its variables hold, gives what they are to hold next.
 function natural.advance(chain, ...)
   if chain[arm] > 0 then
-    core.natural.leave_branch(chain[scope])
-    chain[scope] = nil
+    natural.leave_branch(chain)
     chain.deciding[chain.at].results = pack(...)
     chain.conditions[chain.at] = chain.deciding[chain.at].condition
   else
@@ -87,7 +110,9 @@ function natural.advance(chain, ...)
   if branch then
     -- What runs last of several in eager code decides all that is left, whatever its condition.
     local decides = core.capturing() or chain.at < #chain.deciding
-    chain[scope] = core.enter_branch(decides and branch.condition or nil, chain.conditions)
+    chain.own = decides and branch.condition or nil
+    chain[scope] = core.enter_branch(chain.own, chain.conditions)
+    chain.around, running = running, chain
     chain[arm] = branch.arm
     return unpack(before, 1, before.n)
   end
@@ -96,9 +121,6 @@ function natural.advance(chain, ...)
   return unpack(merged, 1, merged.n)
 end
 
-function natural.leave_branch(branch)
-  core.leave_branch(branch)
-end
 
 local function refuse(operator, value)
   local hint = operator == "and" and "`mask and a or b` chooses nothing for each sample: write torch.where(mask, a, b), or `if`"

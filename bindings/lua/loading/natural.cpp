@@ -35,7 +35,7 @@ void set_integer(lua_State* L, int index, int field, lua_Integer value) {
 int close_chain(lua_State* L) {
   if (lua_type(L, 1) != LUA_TTABLE || lua_rawgeti(L, 1, kScope) == LUA_TNIL) return 0;
   push_library_function(L, "leave_branch");
-  lua_insert(L, -2);
+  lua_pushvalue(L, 1);
   lua_call(L, 1, 0);
   return 0;
 }

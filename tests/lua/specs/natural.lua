@@ -629,3 +629,17 @@ test("natural Lua: a string.dump'd chunk and text given to load", function()
   eq(assert(load("#! first line\n--!tensor\nreturn not torch.tensor({true})"))(), torch.tensor({false}))
   eq(assert(load("--!tensors\nreturn not torch.tensor(true)"))(), false)
 end)
+
+test("natural Lua: a policy asks for it by a literal", function()
+  local text = [[
+local function repair(z) if z:sum(-1) > 0 then z = z * 2 end return z end
+return policy {lua = %s, run = function(z) return repair(z) end}]]
+  local run = plain(text:format('"tensor"')).run
+  eq(run(torch.tensor({{1.0}, {-1.0}})), torch.tensor({{2.0}, {-1.0}}))
+  eq(type(plain("local tensor = 'tensor' return policy({lua = \n'tensor', run = function(z) return not z end})").run), "function")
+  fails(function() plain("local t = 'tensor' " .. text:format("t")) end, "Write lua = \"tensor\" literally")
+  fails(function() plain(text:format("'python'")) end, "expected \"tensor\"")
+  fails(function() plain(text:format("true")) end, "field 'lua': expected")
+  local own = plain("local function policy(t) return t end return policy {lua = 'tensor', run = function(m) return not m end}")
+  eq(own.run(torch.tensor(false)), true)   -- another function of that name says nothing
+end)
