@@ -159,10 +159,11 @@ void BranchGuard::refuse_writes(const c10::OperatorHandle& op, const torch::jit:
       for (const BranchGuard* guard = this; guard && guard->selects(); guard = guard->enclosing_) {
         if (guard->made_storage(written)) return;
         if (!guard->natural_) continue;
-        throw PolicyError("`" + op.schema().name() +
-                          "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask, and "
-                          "that branch runs for every sample. Assign the new value to a variable instead, as in "
-                          "`z = z + 1`, or write to a copy: x:clone().");
+        throw PolicyError(
+            "`" + op.schema().name() +
+            "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask, and "
+            "that branch runs for every sample. Assign the new value to a variable instead, as in "
+            "`z = z + 1`, or write to a copy: x:clone().");
       }
     });
   }

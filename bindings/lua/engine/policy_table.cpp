@@ -183,14 +183,16 @@ void check_dialect(lua_State* L) {
   const std::string dialect = lua_tostring(L, -1);
   lua_pop(L, 1);
   if (dialect != "tensor")
-    throw LoadError("policy: field 'lua': expected \"tensor\" (an `if` on a mask chooses per sample), got \"" + dialect +
-                    "\"; leave the field out for plain Lua");
+    throw LoadError("policy: field 'lua': expected \"tensor\" (an `if` on a mask chooses per sample), got \"" +
+                    dialect + "\"; leave the field out for plain Lua");
   lua_getfield(L, 1, "run");
   push_wrapped(L, -1);
   if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1) && !is_natural_function(L, -1))
     throw LoadError(
-        "policy: field 'lua': the chunk that holds the function `run` was loaded as plain Lua, for how it reads is settled "
-        "before it runs. Write lua = \"tensor\" literally in a call `policy {...}` of that chunk, or --!tensor on its first "
+        "policy: field 'lua': the chunk that holds the function `run` was loaded as plain Lua, for how it reads is "
+        "settled "
+        "before it runs. Write lua = \"tensor\" literally in a call `policy {...}` of that chunk, or --!tensor on its "
+        "first "
         "line");
   lua_pop(L, 2);
 }

@@ -131,7 +131,8 @@ void note_variable_write(lua_State* L, const std::string& what, int levels_out, 
     return layer.serial() && !(levels_out > 0 && owns_upvalue(L, layer, levels_out, depth));
   };
   if ((levels_out == 0 || selecting < selection_depth()) && outlives(kSelection))
-    refuse_write(L, what + kAllSamples, "Assign to a local variable in the branch itself: that is selected per sample.");
+    refuse_write(L, what + kAllSamples,
+                 "Assign to a local variable in the branch itself: that is selected per sample.");
   if (outlives(kCapture))
     break_graph(L, capture::Break::outside_write, what + " outlives the call",
                 "Return the value instead, or keep it in a local of the function.");

@@ -60,7 +60,8 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
   constexpr size_t bytes_per_byte = 8;  // syntax tree, rewritten text and bytecode, roughly
   charge_bytes(L, bytes_per_byte * source.size());
   bool natural = false;
-  if (const int status = push_rewritten(L, source, chunk_name, options.policy, natural); status != LUA_OK) return status;
+  if (const int status = push_rewritten(L, source, chunk_name, options.policy, natural); status != LUA_OK)
+    return status;
   const std::string_view text(lua_tostring(L, -1), lua_rawlen(L, -1));
   const int status = luaL_loadbufferx(L, text.data(), text.size(), chunk_name, "t");
   lua_remove(L, -2);

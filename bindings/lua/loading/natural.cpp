@@ -9,13 +9,13 @@ namespace triage::lua {
 namespace {
 
 // A chain is a table; what it holds at:
-constexpr int kArm = 1;     // the branch that runs for every sample; 0: conditions are asked; -1: no branch runs
-constexpr int kMasks = 2;   // the conditions that are masks, once there is one
-constexpr int kNames = 3;   // of the variables that it selects
-constexpr int kLine = 4;    // of the `if`
-constexpr int kOuter = 5;   // the chain around it in the same function
-constexpr int kTaken = 6;   // the branch for the samples that no mask holds for
-constexpr int kScope = 7;   // of the branch that runs
+constexpr int kArm = 1;    // the branch that runs for every sample; 0: conditions are asked; -1: no branch runs
+constexpr int kMasks = 2;  // the conditions that are masks, once there is one
+constexpr int kNames = 3;  // of the variables that it selects
+constexpr int kLine = 4;   // of the `if`
+constexpr int kOuter = 5;  // the chain around it in the same function
+constexpr int kTaken = 6;  // the branch for the samples that no mask holds for
+constexpr int kScope = 7;  // of the branch that runs
 
 const char kChains = 0;  // its address is the registry key of their metatable
 
@@ -133,7 +133,8 @@ int natural_leave(lua_State* L) {
   if (keyword != "return")
     hint = "Let every sample go through the whole loop, and choose with `if` or torch.where what changes for which.";
   return raise_here(L, lua_tointeger(L, 4),
-                    "`" + keyword + "` in a branch of an `if` whose condition is a mask: each sample takes its own branch, " +
+                    "`" + keyword +
+                        "` in a branch of an `if` whose condition is a mask: each sample takes its own branch, " +
                         "and all of them run, so none can leave for all samples. " + hint);
 }
 
@@ -156,17 +157,17 @@ int natural_loop(lua_State* L) {
   return 1;
 }
 
-/// Arguments: the function's table, slot (negative: of `or`), operand, position, true for the first of a chain. Returns
-/// the operand as Lua's operator shall see it: for a mask what makes it go on.
+/// Arguments: the function's table, slot (negative: of `or`), operand, true for the first of a chain. Returns the operand
+/// as Lua's operator shall see it: for a mask what makes it go on.
 int natural_keep(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Integer slot = lua_tointeger(L, 2);
-  if (lua_toboolean(L, 5)) {
+  if (lua_toboolean(L, 4)) {
     lua_pushnil(L);
     lua_rawseti(L, 1, slot);
   }
-  lua_settop(L, 4);
-  const bool began = lua_rawgeti(L, 1, slot) != LUA_TNIL;  // at 5
+  lua_settop(L, 3);
+  const bool began = lua_rawgeti(L, 1, slot) != LUA_TNIL;  // at 4
   const bool mask = is_mask(L, 3);
   if (lua_isboolean(L, 3)) {  // decides for all samples, or changes nothing: Lua's operator knows
     lua_settop(L, 3);
@@ -174,7 +175,7 @@ int natural_keep(lua_State* L) {
   }
   if (began) {
     push_library_function(L, "combine");
-    for (const int argument : {2, 5, 3}) lua_pushvalue(L, argument);
+    for (const int argument : {2, 4, 3}) lua_pushvalue(L, argument);
     lua_call(L, 3, 1);
     lua_rawseti(L, 1, slot);
   } else if (mask) {
@@ -190,11 +191,11 @@ int natural_keep(lua_State* L) {
   return 1;
 }
 
-/// Arguments: the function's table, slot, last operand, position. Returns the value of the chain.
+/// Arguments: the function's table, slot, last operand. Returns the value of the chain.
 int natural_join(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Integer slot = lua_tointeger(L, 2);
-  lua_settop(L, 4);
+  lua_settop(L, 3);
   if (lua_rawgeti(L, 1, slot) == LUA_TNIL) {
     lua_settop(L, 3);
     return 1;
@@ -202,7 +203,7 @@ int natural_join(lua_State* L) {
   lua_pushnil(L);
   lua_rawseti(L, 1, slot);
   push_library_function(L, "combine");
-  for (const int argument : {2, 5, 3}) lua_pushvalue(L, argument);
+  for (const int argument : {2, 4, 3}) lua_pushvalue(L, argument);
   lua_call(L, 3, 1);
   return 1;
 }

@@ -148,14 +148,16 @@ class Checker {
 
   /// A method of tensors that is no reading of a value.
   static bool gives_tensor(const Expression& e) {
-    static const std::set<std::string> reductions = {"sum", "mean", "std", "amax", "amin", "norm", "prod", "var", "abs"};
+    static const std::set<std::string> reductions = {"sum",  "mean", "std", "amax", "amin",
+                                                     "norm", "prod", "var", "abs"};
     return e.kind == ExpressionKind::MethodCall && reductions.count(e.text);
   }
 
   void warn_of_return(const Statement& s) {
-    warnings_.push_back({s.line, s.column,
-                         "`return` in a branch of an `if` on a mask is an error when it runs: every branch runs, each for "
-                         "its own samples; assign to a variable in the branch and return it behind the `if`"});
+    warnings_.push_back(
+        {s.line, s.column,
+         "`return` in a branch of an `if` on a mask is an error when it runs: every branch runs, each for "
+         "its own samples; assign to a variable in the branch and return it behind the `if`"});
   }
 
   /// The one variable that the statement assigns is where a later statement goes on with `:ELSE(...)`.
@@ -272,11 +274,10 @@ class Checker {
     if (name == "NOT" || name == "AND" || name == "OR")
       for (const Expression* const part : condition.items) batch_condition(*part);
     if (name != "IS" && name != "HAS") return;
-    warn(condition,
-         (natural_ ? "`if` " + name + "(...)" : "IF(" + name + "(...))") +
-             " decides for the whole batch: one bad sample changes all samples. For each sample on its "
-             "own use " +
-             condition_per_sample(name, condition));
+    warn(condition, (natural_ ? "`if` " + name + "(...)" : "IF(" + name + "(...))") +
+                        " decides for the whole batch: one bad sample changes all samples. For each sample on its "
+                        "own use " +
+                        condition_per_sample(name, condition));
   }
 
   static std::string condition_per_sample(const std::string& name, const Expression& condition) {

@@ -69,9 +69,9 @@ std::vector<std::string> NaturalEdits::selected(const Statement& s) const {
     }
   }
   if (variables.size() > kMaxSelected)
-    throw SyntaxError(file_ + ":" + std::to_string(s.line) + ": an `if` of natural Lua may assign at most " + std::to_string(kMaxSelected) +
-                          " variables from outside of it, and this one assigns " + std::to_string(variables.size()) +
-                          "; keep some of them in a table that each branch makes",
+    throw SyntaxError(file_ + ":" + std::to_string(s.line) + ": an `if` of natural Lua may assign at most " +
+                          std::to_string(kMaxSelected) + " variables from outside of it, and this one assigns " +
+                          std::to_string(variables.size()) + "; keep some of them in a table that each branch makes",
                       s.line, s.column);
   std::vector<std::string> names;
   for (const Variable* const variable : variables) names.push_back(variable->name);
@@ -100,7 +100,8 @@ void NaturalEdits::open_if(const Statement& s) {
 
 void NaturalEdits::close_if(const Statement& s) {
   const std::string names = joined(selected(s));
-  const std::string next = names.empty() ? "__triage_next(__triage_k)" : names + "=__triage_next(__triage_k," + names + ")";
+  const std::string next =
+      names.empty() ? "__triage_next(__triage_k)" : names + "=__triage_next(__triage_k," + names + ")";
   edits_.after(s.end, " if __triage_k[2] then " + next + " if __triage_k[1]>0 then goto __triage_again_" +
                           std::to_string(open_labels_.back()) + " end end end");
   open_labels_.pop_back();
@@ -123,10 +124,13 @@ int NaturalEdits::chains_left(const Statement& s) const {
 }
 
 void NaturalEdits::leave(const Statement& s) {
-  const bool leaves = s.kind == StatementKind::Return || s.kind == StatementKind::Break || s.kind == StatementKind::Goto;
+  const bool leaves =
+      s.kind == StatementKind::Return || s.kind == StatementKind::Break || s.kind == StatementKind::Goto;
   const int chains = leaves ? chains_left(s) : 0;
   if (chains == 0) return;
-  const char* const what = s.kind == StatementKind::Return ? "return" : s.kind == StatementKind::Break ? "break" : "goto";
+  const char* const what = s.kind == StatementKind::Return  ? "return"
+                           : s.kind == StatementKind::Break ? "break"
+                                                            : "goto";
   edits_.before(s.begin, "__triage_leave(__triage_k," + std::to_string(chains) + ",\"" + what + "\"," +
                              position(s.line, s.line, s.column) + ");");
 }
@@ -139,7 +143,7 @@ void NaturalEdits::loop_operand(const Expression& e, std::string_view loop) {
 
 void NaturalEdits::keep(const Expression& operand, size_t end, const std::string& slot, bool first) {
   edits_.before(operand.begin, "__triage_keep(__triage_t," + slot + ",");
-  edits_.after(end, "," + position(operand.line, operand.line, operand.column) + (first ? ",true)" : ")"));
+  edits_.after(end, first ? ",true)" : ")");
 }
 
 void NaturalEdits::logical_chain(const Expression& whole) {
@@ -155,13 +159,13 @@ void NaturalEdits::logical_chain(const Expression& whole) {
   keep(*nodes.back()->left, nodes.back()->op_begin, slot, true);
   for (size_t i = nodes.size() - 1; i > 0; i--) keep(*nodes[i]->right, nodes[i - 1]->op_begin, slot, false);
   edits_.before(whole.begin, "__triage_join(__triage_t," + slot + ",");
-  edits_.after(whole.end, "," + position(whole.line, whole.end_line, whole.op_column) + ")");
+  edits_.after(whole.end, ")");
 }
 
 void NaturalEdits::negation(const Expression& e) {
   if (!can_be_a_natural_mask(*e.left)) return;
   edits_.replace(e.op_begin, e.op_end, " __triage_not(");
-  edits_.after(e.end, "," + position(e.line, e.line, e.column) + ")");
+  edits_.after(e.end, ")");
 }
 
 }  // namespace triage::lua::rewriter

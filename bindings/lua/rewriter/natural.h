@@ -61,10 +61,10 @@ class NaturalEdits {
     int chains;
   };
   struct OpenFunction {
-    int chains = 0;              // `if`s around the place
+    int chains = 0;  // `if`s around the place
     std::vector<OpenBlock> blocks;
-    std::vector<int> loops;      // `if`s around each
-    int slot = 0;                // of the current chain of `and` or `or`
+    std::vector<int> loops;  // `if`s around each
+    int slot = 0;            // of the current chain of `and` or `or`
     bool joins = false;
   };
 

@@ -218,7 +218,8 @@ class Rewriter {
     std::vector<Operand> spine;  // leans to the left without limit: no recursion
     for (Operand next{&whole, tested, test_end}; next.expression; next = left_operand(next)) spine.push_back(next);
     for (auto operand = spine.rbegin(); operand != spine.rend(); ++operand) {
-      const bool whole_of_chain = operand + 1 == spine.rend() || !is_chain((operand + 1)->expression, operand->expression);
+      const bool whole_of_chain =
+          operand + 1 == spine.rend() || !is_chain((operand + 1)->expression, operand->expression);
       rest_of(*operand->expression, operand->tested, whole_of_chain);
       if (natural_) continue;  // a condition is a value like others
       if (operand->tested && can_be_a_mask(*operand->expression)) test(*operand);
@@ -347,12 +348,11 @@ class Rewriter {
 }  // namespace
 
 const std::vector<std::string>& intrinsics() {
-  static const std::vector<std::string> names = {"__triage_lt",   "__triage_le",    "__triage_gt",    "__triage_ge",
-                                                 "__triage_eq",   "__triage_ne",    "__triage_test",  "__triage_concat",
-                                                 "__triage_fn",   "__triage_touch", "__triage_write", "__triage_table",
-                                                 "__triage_plain",  "__triage_chain", "__triage_decide", "__triage_next",
-                                                 "__triage_leave", "__triage_loop", "__triage_keep", "__triage_join",
-                                                 "__triage_not"};
+  static const std::vector<std::string> names = {
+      "__triage_lt",    "__triage_le",     "__triage_gt",     "__triage_ge",    "__triage_eq",    "__triage_ne",
+      "__triage_test",  "__triage_concat", "__triage_fn",     "__triage_touch", "__triage_write", "__triage_table",
+      "__triage_plain", "__triage_chain",  "__triage_decide", "__triage_next",  "__triage_leave", "__triage_loop",
+      "__triage_keep",  "__triage_join",   "__triage_not"};
   return names;
 }
 

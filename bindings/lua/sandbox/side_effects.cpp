@@ -63,7 +63,8 @@ int reach_outside(lua_State* L) {
 int yield(lua_State* L) {
   if (capture::BranchGuard::selection().thread == L)
     throw PolicyError(
-        "coroutine.yield in a branch of an `if` whose condition is a mask: the branch runs for every sample, and has to "
+        "coroutine.yield in a branch of an `if` whose condition is a mask: the branch runs for every sample, and has "
+        "to "
         "come to its end. Yield behind the `if`.");
   return reach_outside(L);
 }
