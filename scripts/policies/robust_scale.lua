@@ -1,6 +1,6 @@
 --!tensor
 -- Readings of sensors are brought to a common scale, and each kind of bad sample is repaired in its own way.
--- Use it in front of a model that takes features of mean 0 and deviation 1. Written in natural Lua: docs/natural-lua.md.
+-- Use it in front of a model that takes features of mean 0 and deviation 1. In natural Lua: see docs/natural-lua.md.
 -- Returns the features and the flags. A sample with NaN or Inf becomes zero. One that does not move (a frozen sensor)
 -- becomes zero and is flagged as constant. Others are scaled; where some then lie further out than the limit, they are
 -- kept within it.

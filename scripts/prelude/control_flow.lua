@@ -79,8 +79,8 @@ function select_leaf(site, a, b, leaf, nesting)
   return a
 end
 
---- Results of two branches (as pack makes them), merged. A site says between which: `condition`, `name` and `other`; and
---- for messages, where it is no IF: `construct`, `leaves` (names of the results) and `rule`.
+--- Results of two branches (as pack makes them), merged. A site says between which: `condition`, `name` and `other`;
+--- and for messages, where it is no IF: `construct`, `leaves` (names of the results) and `rule`.
 local function select_results(site, a, b)
   if a.n ~= b.n then
     core.fail(("IF: the branch %s returns %d values and %s returns %d; every branch must return the same number")

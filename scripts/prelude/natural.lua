@@ -1,5 +1,6 @@
 -- What natural Lua makes of masks: `if` as IF/ELIF/ELSE with the variables that the branches assign for results, and
--- `and`, `or`, `not`. Rewritten code comes here through bindings/lua/loading/natural.cpp, which says what a chain holds.
+-- `and`, `or`, `not`. Rewritten code comes here through bindings/lua/loading/natural.cpp, which says what a chain
+-- holds.
 local core = ...
 local ipairs, pack, unpack = ipairs, table.pack, table.unpack
 
@@ -12,8 +13,9 @@ local bitwise_not = core.op("aten::bitwise_not", "")
 local arm <const>, masks <const>, names <const>, line <const>, taken <const>, scope <const> = 1, 2, 3, 4, 6, 7
 local none <const>, all <const> = -1, 0   -- no branch runs; where no branch is taken
 
-local rule <const> = "Every branch must leave the same structure, shapes and dtypes in it, and one that does not assign it " ..
-  "leaves what was there before; a number that differs per sample is a tensor, as torch.where(mask, 1, 2) makes it."
+local rule <const> = "Every branch must leave the same structure, shapes and dtypes in it, and one that does not "
+  .. "assign it leaves what was there before; a number that differs per sample is a tensor, as "
+  .. "torch.where(mask, 1, 2) makes it."
 
 local natural = {}
 core.natural = natural
@@ -121,11 +123,13 @@ function natural.advance(chain, ...)
   return unpack(merged, 1, merged.n)
 end
 
-
 local function refuse(operator, value)
-  local hint = operator == "and" and "`mask and a or b` chooses nothing for each sample: write torch.where(mask, a, b), or `if`"
-    or "To choose values per sample use torch.where(mask, a, b), or `if`"
-  core.fail(("`%s` of a mask and %s: expected another mask or a boolean. %s"):format(operator, core.describe(value), hint))
+  local hint = "To choose values per sample use torch.where(mask, a, b), or `if`"
+  if operator == "and" then
+    hint = "`mask and a or b` chooses nothing for each sample: write torch.where(mask, a, b), or `if`"
+  end
+  core.fail(("`%s` of a mask and %s: expected another mask or a boolean. %s")
+    :format(operator, core.describe(value), hint))
 end
 
 --- `mask and value`, or where `slot` is negative `mask or value`.

@@ -549,6 +549,7 @@ return function(m, fn) local k if m then k = fn() end return k end]])
   assert(tostring(message):find("Yield behind the `if`", 1, true), message)
   local t = {}
   t.x = 1   -- no branch is open
+  eq(t, {x = 1})
   f(m, function()
     local sum = 0
     for v in coroutine.wrap(function() coroutine.yield(1) coroutine.yield(2) end) do sum = sum + v end
@@ -592,7 +593,8 @@ end]])
   local text = "return function(z)\n" .. table.concat(locals, "\n") ..
     "\nif z:sum(-1) > v190 then z = z * v190 if z:sum(-1) > v1 then z = z + v1 end end return z end"
   eq(natural(text)(torch.tensor({{200.0}, {1.0}})), torch.tensor({{38001.0}, {1.0}}))
-  fails(function() natural((text:gsub("local v190", "local a,b,c,d,e,f,g,h,i local v190"))) end, "too many local variables")
+  local more = text:gsub("local v190", "local a,b,c,d,e,f,g,h,i local v190")
+  fails(function() natural(more) end, "too many local variables")
   local assigned = {}
   for i = 1, 60 do assigned[i] = ("v%d = z"):format(i) end
   fails(function()
@@ -624,8 +626,8 @@ end)
 test("natural Lua: a string.dump'd chunk and text given to load", function()
   local f = natural([[return function(z) if z:sum(-1) > 0 then z = z + 1 end return z end]])
   eq(assert(load(string.dump(f)))(torch.tensor({{1.0}, {-1.0}})), torch.tensor({{2.0}, {-1.0}}))
-  fails(function() plain([[return function(z) if z:sum(-1) > 0 then z = z + 1 end return z end]])(torch.ones({2, 1})) end,
-    "2 elements")
+  local unmarked = plain([[return function(z) if z:sum(-1) > 0 then z = z + 1 end return z end]])
+  fails(function() unmarked(torch.ones({2, 1})) end, "2 elements")
   eq(assert(load("#! first line\n--!tensor\nreturn not torch.tensor({true})"))(), torch.tensor({false}))
   eq(assert(load("--!tensors\nreturn not torch.tensor(true)"))(), false)
 end)
@@ -636,10 +638,11 @@ local function repair(z) if z:sum(-1) > 0 then z = z * 2 end return z end
 return policy {lua = %s, run = function(z) return repair(z) end}]]
   local run = plain(text:format('"tensor"')).run
   eq(run(torch.tensor({{1.0}, {-1.0}})), torch.tensor({{2.0}, {-1.0}}))
-  eq(type(plain("local tensor = 'tensor' return policy({lua = \n'tensor', run = function(z) return not z end})").run), "function")
+  plain("return policy({lua = \n'tensor', run = function(z) return not z end})")
   fails(function() plain("local t = 'tensor' " .. text:format("t")) end, "Write lua = \"tensor\" literally")
   fails(function() plain(text:format("'python'")) end, "expected \"tensor\"")
   fails(function() plain(text:format("true")) end, "field 'lua': expected")
-  local own = plain("local function policy(t) return t end return policy {lua = 'tensor', run = function(m) return not m end}")
+  local own = plain("local function policy(t) return t end " ..
+    "return policy {lua = 'tensor', run = function(m) return not m end}")
   eq(own.run(torch.tensor(false)), true)   -- another function of that name says nothing
 end)
