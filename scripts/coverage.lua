@@ -18,12 +18,16 @@ local function by_sample(mask)
   return mask:dim() > 1 and mask:flatten(1):any(-1) or mask
 end
 
---- `mask` where the branches around are taken.
-local function inside(mask)
-  if not active or (mask:dim() == 1 and active:dim() == 1 and mask:size(0) ~= active:size(0)) then
+local function both(mask, other)
+  if not other or (mask:dim() == 1 and other:dim() == 1 and mask:size(0) ~= other:size(0)) then
     return mask
   end
-  return mask & active
+  return mask & other
+end
+
+--- `mask` where the branches around are taken, those of natural Lua too.
+local function inside(mask)
+  return both(both(mask, active), core.natural.samples())
 end
 
 local function take(id, mask)
@@ -202,8 +206,13 @@ local function announce_branch(id, ...)
   return ...
 end
 
+--- A branch of natural Lua begins.
+local function announce_arm(id)
+  take(id, torch.tensor(true))
+end
+
 local function start()
   active = nil
 end
 
-return covered, announce_branch, start
+return covered, announce_branch, announce_arm, start

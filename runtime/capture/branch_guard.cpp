@@ -3,7 +3,9 @@
 #include "runtime/capture/recorder.h"
 
 #include <c10/core/GradMode.h>
+#include <triage/error.h>
 
+#include <atomic>
 #include <utility>
 
 namespace triage::capture {
@@ -33,17 +35,36 @@ bool is_written(const c10::Argument& argument) { return argument.alias_info() &&
 
 }  // namespace
 
-BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own)
-    : before_(std::move(before)), own_(std::move(own)), enclosing_(current_guard) {
+BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
+    : before_(std::move(before)), own_(std::move(own)), enclosing_(current_guard), natural_(thread != nullptr) {
+  static std::atomic<uint64_t> last_serial{0};
+  if (enclosing_) selection_ = enclosing_->selection_;
+  if (natural_) {
+    if (selection_.depth++ == 0) selection_.serial = ++last_serial;
+    selection_.thread = thread;
+  }
   current_guard = this;
 }
 
-BranchGuard::~BranchGuard() { current_guard = enclosing_; }
+BranchGuard::~BranchGuard() {
+  const BranchGuard* found = current_guard;
+  while (found && found != this) found = found->enclosing_;
+  if (!found) return;
+  if (enclosing_ && enclosing_->selects()) enclosing_->storages_.insert(storages_.begin(), storages_.end());
+  current_guard = enclosing_;
+}
+
+BranchGuard::Selection BranchGuard::selection() noexcept {
+  return current_guard ? current_guard->selection_ : Selection{};
+}
 
 BranchGuard* BranchGuard::current() noexcept { return current_guard; }
 
 OutsideBranches::OutsideBranches() : around_(std::exchange(current_guard, nullptr)) {}
 OutsideBranches::~OutsideBranches() { current_guard = around_; }
+
+KeepBranches::KeepBranches() : around_(current_guard) {}
+KeepBranches::~KeepBranches() { current_guard = around_; }
 
 const at::Tensor& BranchGuard::taken() {
   if (taken_.defined()) return taken_;
@@ -105,6 +126,61 @@ void BranchGuard::note_results(const c10::OperatorHandle& op, const torch::jit::
     } else if (stack[i].isTensorList()) {
       for (const at::Tensor& tensor : stack[i].toTensorVector()) note(tensor);
     }
+  }
+}
+
+namespace {
+
+const void* memory_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
+                              : tensor.unsafeGetTensorImpl();
+}
+
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector())
+      if (tensor.defined()) visit(tensor);
+  }
+}
+
+}  // namespace
+
+bool BranchGuard::made_storage(const at::Tensor& tensor) const { return storages_.count(memory_of(tensor)) != 0; }
+
+void BranchGuard::refuse_writes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!is_written(arguments[i])) continue;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& written) {
+      for (const BranchGuard* guard = this; guard && guard->selects(); guard = guard->enclosing_) {
+        if (guard->made_storage(written)) return;
+        if (!guard->natural_) continue;
+        throw PolicyError(
+            "`" + op.schema().name() +
+            "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask, and "
+            "that branch runs for every sample. Assign the new value to a variable instead, as in "
+            "`z = z + 1`, or write to a copy: x:clone().");
+      }
+    });
+  }
+}
+
+void BranchGuard::note_storages(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                                const torch::jit::Stack& stack) {
+  const auto& returns = op.schema().returns();
+  const size_t first = stack.size() - returns.size();
+  for (size_t i = 0; i < returns.size(); ++i) {
+    if (returns[i].alias_info()) continue;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& result) {
+      bool given = false;
+      for (const c10::IValue& argument : arguments)
+        for_each_tensor(argument, [&](const at::Tensor& tensor) { given |= memory_of(tensor) == memory_of(result); });
+      if (!given) storages_.insert(memory_of(result));
+    });
   }
 }
 

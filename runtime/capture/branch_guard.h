@@ -3,7 +3,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace triage::capture {
@@ -19,13 +21,24 @@ class BranchGuard {
  public:
   /// Rows of the branch: those for which none of `before` holds, and `own` (where it is defined) does. Masks of shape (N,) or
   /// (); combined when the first tensor asks.
-  BranchGuard(std::vector<at::Tensor> before, at::Tensor own);
+  /// A branch of natural Lua says on which coroutine it runs, as `thread`: in it, writing to tensors that were made outside
+  /// of it raises PolicyError, for the branch runs for every sample. It ends where it may be out of order (a coroutine that
+  /// was given up), so it leaves only guards that it finds.
+  BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread = nullptr);
   ~BranchGuard();
   BranchGuard(const BranchGuard&) = delete;
   BranchGuard& operator=(const BranchGuard&) = delete;
 
   /// The innermost of this thread; null outside of branches.
   static BranchGuard* current() noexcept;
+
+  /// The branches of natural Lua that run on this thread: how many, and a number of the outermost, unique in the process.
+  struct Selection {
+    uint64_t serial = 0;
+    int depth = 0;
+    const void* thread = nullptr;  // of the innermost
+  };
+  static Selection selection() noexcept;
 
   /// What code of the branch sees in place of `tensor`.
   at::Tensor guarded(const at::Tensor& tensor);
@@ -36,6 +49,11 @@ class BranchGuard {
   void note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   bool is_outer_data(const at::Tensor& tensor);
   const at::Tensor& taken();
+  bool selects() const noexcept { return selection_.depth > 0; }
+  void refuse_writes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  void note_storages(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                     const torch::jit::Stack& stack);
+  bool made_storage(const at::Tensor& tensor) const;
 
   struct Guarded {
     at::Tensor outer;  // keeps the TensorImpl alive, so that its address stays unique
@@ -46,6 +64,9 @@ class BranchGuard {
   std::unordered_map<const c10::TensorImpl*, Guarded> guarded_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;  // results of the branch that require grad
   BranchGuard* enclosing_;
+  bool natural_;
+  Selection selection_;
+  std::unordered_set<const void*> storages_;  // made in the branch; of tensors without one (yet) the TensorImpl
 };
 
 /// While alive, what this thread runs belongs to no branch. A capture begins so: a branch around the call that is captured
@@ -56,6 +77,18 @@ class OutsideBranches {
   ~OutsideBranches();
   OutsideBranches(const OutsideBranches&) = delete;
   OutsideBranches& operator=(const OutsideBranches&) = delete;
+
+ private:
+  BranchGuard* around_;
+};
+
+/// While alive, code runs that may give up coroutines in the middle of a branch; behind it the branches are what they were.
+class KeepBranches {
+ public:
+  KeepBranches();
+  ~KeepBranches();
+  KeepBranches(const KeepBranches&) = delete;
+  KeepBranches& operator=(const KeepBranches&) = delete;
 
  private:
   BranchGuard* around_;

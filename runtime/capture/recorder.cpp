@@ -135,6 +135,8 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     follower->before_write(op, stack);  // what it writes to must be there, to be told from what it may not write to
   if (ProtectInputs::active()) ProtectInputs::check(op, stack);
   BranchGuard* branch = BranchGuard::current();
+  const bool selects = branch && branch->selects();
+  if (selects) branch->refuse_writes(op, stack);
   if (branch) branch->guard_arguments(op, stack);
   FlagsTracker* tracker = current_tracker;
   const bool moved = tracker && tracker->any_flags(op, stack);
@@ -142,7 +144,7 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   Follower* follower = Follower::current();
   const bool observed = recorder && follower;
   std::vector<c10::IValue> arguments;
-  if (tracker || observed) arguments = arguments_of(op, stack);
+  if (tracker || observed || selects) arguments = arguments_of(op, stack);
   run_noting_refusals(op, stack, [&] {
     if (recorder)
       recorder->record(op, stack);
@@ -160,6 +162,7 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     tracker->note_storages(arguments, stack, op.schema().returns().size());
   }
   if (branch) branch->note_results(op, stack);
+  if (selects) branch->note_storages(op, arguments, stack);
 }
 
 FlagsTracker::FlagsTracker() : previous_(current_tracker) { current_tracker = this; }

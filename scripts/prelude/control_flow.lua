@@ -28,8 +28,9 @@ local function same_plain_value(a, b)
 end
 
 local function differ(site, leaf, what)
-  local rule = "Every branch must return the same structure, shapes and dtypes."
-  core.fail(("IF: the branches %s and %s differ in %s: %s. %s"):format(site.name, site.other, leaf, what, rule))
+  local rule = site.rule or "Every branch must return the same structure, shapes and dtypes."
+  core.fail(("%s: the branches %s and %s differ in %s: %s. %s")
+    :format(site.construct or "IF", site.name, site.other, leaf, what, rule))
 end
 
 local select_leaf
@@ -78,7 +79,8 @@ function select_leaf(site, a, b, leaf, nesting)
   return a
 end
 
---- Results of two branches (as pack makes them), merged.
+--- Results of two branches (as pack makes them), merged. A site says between which: `condition`, `name` and `other`;
+--- and for messages, where it is no IF: `construct`, `leaves` (names of the results) and `rule`.
 local function select_results(site, a, b)
   if a.n ~= b.n then
     core.fail(("IF: the branch %s returns %d values and %s returns %d; every branch must return the same number")
@@ -86,10 +88,13 @@ local function select_results(site, a, b)
   end
   local merged = {n = a.n}
   for i = 1, a.n do
-    merged[i] = select_leaf(site, a[i], b[i], ("result %d"):format(i), 1)
+    local leaf = site.leaves and site.leaves[i] or ("result %d"):format(i)
+    merged[i] = select_leaf(site, a[i], b[i], leaf, 1)
   end
   return merged
 end
+
+core.select_results = select_results
 
 local function branch_name(position, last)
   if position == 1 then
@@ -133,6 +138,8 @@ local function deciding_branches(chain)
   end
   return deciding
 end
+
+core.deciding_branches = deciding_branches
 
 function Chain:ELIF(condition, fn)
   return add_branch(self, "ELIF", condition, fn)

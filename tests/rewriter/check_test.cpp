@@ -46,6 +46,20 @@ TEST_CASE("conditions for the whole batch") {
   CHECK(in_policy("local any = HAS(f)\nlocal IS = other\nreturn IF(IS(1), g):ELSE(h), any") == "");
 }
 
+TEST_CASE("branches of natural Lua") {
+  const auto natural = [](const std::string& body) {
+    return findings("--!tensor\nreturn function(z, f, n)\n" + body + "\nend");
+  };
+  CHECK(natural("if err.has_nan(f) then z = torch.zeros_like(z) elseif z:sum(-1) > 3 then z = z + 1 end\nreturn z") ==
+        "");
+  CHECK(natural("if n > 3 then return z:cholesky() end\nreturn z") == "");  // n may well be a number
+  CHECK(says(natural("if HAS(f) and n then z = z + 1 end\nreturn z"), "3:4",
+             "`if` HAS(...) decides for the whole batch"));
+  CHECK(says(natural("if not (err.is_ok(f)) then return z end\nreturn z"), "3:28", "return it behind the `if`"));
+  CHECK(says(natural("if z:sum(-1) > 3 then z = z:cholesky() end\nreturn z"), "3:29", "raises on bad values"));
+  CHECK(natural("if err.is_ok(f) then local g = function() return 1 end z = z + g() end\nreturn z") == "");
+}
+
 TEST_CASE("arithmetic on flags") {
   CHECK(says(in_policy("local g = err.new(z)\nreturn g + 1"), "3:10", "arithmetic on flags"));
   CHECK(says(in_policy("local g = f or err.new(z)\nreturn g | f"), "3:10", "err.merge"));

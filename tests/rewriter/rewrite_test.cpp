@@ -133,6 +133,44 @@ TEST_CASE("a statement that begins with a parenthesis stays a statement of its o
              {"x = 1 < 2 (f)()", " __triage_touch(\"x\",1);x =  __triage_lt(1 , 2,7) __triage_touch();  ;(f)()"}});
 }
 
+TEST_CASE("natural Lua") {
+  const auto natural = [](const std::string& source) {
+    const std::string text = rewritten("--!tensor\n" + source);
+    return squeeze(text.substr(text.find('\n') + 1));
+  };
+  CHECK(
+      natural("local z if m then z = a else z = b end") ==
+      squeeze("local z do local __triage_k<close> =__triage_chain(\"z\",2)::__triage_again_0::if "
+              "__triage_k[1]==1 or __triage_k[1]==0 and __triage_decide(__triage_k,1,m ) then z = a elseif "
+              "__triage_k[1]==2 or __triage_k[1]==0 and __triage_decide(__triage_k,2,true) then z = b end if "
+              "__triage_k[2] then z=__triage_next(__triage_k,z) if __triage_k[1]>0 then goto __triage_again_0 end end "
+              "end"));
+  CHECK(natural("if x == nil then y() end") == "if x == nil then y() end");
+  CHECK(natural("return a and b and c") ==
+        squeeze(" local __triage_t={};return  ( __triage_join(__triage_t,1, __triage_keep(__triage_t,1,a ,true)and  "
+                "__triage_keep(__triage_t,1,b )and c))"));
+  CHECK(natural("return a == nil and b") == "return (a == nil and b)");
+  CHECK(natural("return not a") == squeeze("return  ( __triage_not( a))"));
+  CHECK(natural("while a < b do end") == squeeze("while  __triage_loop( __triage_lt(a , b,9),\"while\",7) do end"));
+}
+
+TEST_CASE("natural Lua: exits say how many ifs they leave") {
+  const auto leaves = [](const std::string& source) {
+    const std::string text = rewritten("--!tensor\n" + source);
+    const size_t at = text.find("__triage_leave(");
+    return at == std::string::npos ? std::string() : text.substr(at, text.find(';', at) - at);
+  };
+  CHECK(leaves("if a then return end").find("(__triage_k,1,\"return\"") != std::string::npos);
+  CHECK(leaves("if a then while b do if c then break end end end").find("(__triage_k,1,\"break\"") !=
+        std::string::npos);
+  CHECK(leaves("while b do if a then if c then break end end end").find("(__triage_k,2,\"break\"") !=
+        std::string::npos);
+  CHECK(leaves("if a then while b do break end end") == "");
+  CHECK(leaves("if a then goto l ::l:: end") == "");
+  CHECK(leaves("if a then goto l end ::l::").find("(__triage_k,1,\"goto\"") != std::string::npos);
+  CHECK(leaves("if a then local function f() return 1 end end") == "");
+}
+
 TEST_CASE("a byte order mark and a first line with # are left out") {
   CHECK(rewritten("\xEF\xBB\xBF#!/usr/bin/triage exec\nreturn 1") == "\nreturn 1");
   CHECK(rewritten("#!x") == "");

@@ -39,6 +39,16 @@ TEST_CASE("a local that stands for a function of the library is that function; a
   CHECK(rules_of("return function(z, push) return push(z), z.fix(z), z:fix(), torch.where(z) end").empty());
 }
 
+TEST_CASE("branches of natural Lua are rules") {
+  const std::string source =
+      "--!tensor\nreturn function(z, f)\n  if m then z = fix(z, f)\n  elseif n then\n    z = 1 else z = 2 end\n"
+      "  if z == nil then return f end\nend";
+  CHECK(rules_of(source) == "3:3 if\n3:17 fix\n4:10 elseif\n5:11 else\n");
+  CHECK(announcing(source).find("if m then _triage_arm(0);  z =  _triage_cover(1,\"fix\",fix)(z, f)\n  elseif n then "
+                                "_triage_arm(2); \n    z = 1 else _triage_arm(3);  z = 2 end") != std::string::npos);
+  CHECK_NOTHROW(rewrite(announcing(source), "@policy.lua"));
+}
+
 TEST_CASE("what the tests of a policy call is no rule") {
   CHECK(
       rules_of("return policy {\n  run = function(z) return fix(z, flag_nan(z, 'x')) end,\n"

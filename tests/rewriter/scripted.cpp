@@ -1,5 +1,7 @@
 #include "tests/rewriter/scripted.h"
 
+#include <cstdlib>
+
 #include "bindings/lua/loading/base_library.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/effects.h"
@@ -9,6 +11,12 @@ namespace triage::lua {
 
 uint64_t current_capture() noexcept { return testing::effects().capture; }
 int current_branch() noexcept { return testing::effects().branch; }
+uint64_t current_selection() noexcept { return 0; }
+int selection_depth() noexcept { return 0; }
+void refuse_write(lua_State* L, const std::string& what, const std::string&) {
+  luaL_error(L, "%s", what.c_str());
+  std::abort();  // it raised
+}
 void break_graph(lua_State*, capture::Break, const std::string& what, const std::string&) {
   testing::effects().breaks.push_back(what);
 }
@@ -22,6 +30,8 @@ void charge_bytes(lua_State* L, size_t bytes) {
 
 // There are no tensors here.
 bool is_tensor(lua_State*, int) { return false; }
+bool is_mask(lua_State*, int) { return false; }
+void push_library_function(lua_State* L, const char* name) { luaL_error(L, "no library with '%s'", name); }
 const char* symbolic_kind(lua_State*, int) { return nullptr; }
 void settle(lua_State*, int) {}
 void compare_tensors(lua_State* L, const char* method) { luaL_error(L, "no tensor to compare by '%s'", method); }

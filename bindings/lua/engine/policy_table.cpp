@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/policy_table.h"
 
 #include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/userdata.h"
@@ -16,8 +17,8 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 8> fields = {"name",      "inputs", "outputs", "params",
-                                                    "fullgraph", "run",    "tests",   "signature"};
+constexpr std::array<std::string_view, 9> fields = {"name", "inputs", "outputs", "params",   "fullgraph",
+                                                    "run",  "tests",  "lua",     "signature"};
 
 bool is_name(const std::string& text) {
   if (text.empty() || !(std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_')) return false;
@@ -30,11 +31,11 @@ void check_known_fields(lua_State* L, int table) {
     lua_pop(L, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
       throw LoadError(
-          "policy: expected named fields only (name, inputs, signature, outputs, params, fullgraph, run, tests)");
+          "policy: expected named fields only (name, inputs, signature, outputs, params, fullgraph, lua, run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
       throw LoadError("policy: there is no field '" + key +
-                      "'. Known fields: name, inputs, outputs, params, fullgraph, run, tests, signature.");
+                      "'. Known fields: name, inputs, outputs, params, fullgraph, lua, run, tests, signature.");
   }
 }
 
@@ -176,6 +177,26 @@ void check_tests(lua_State* L, int table, const std::vector<Param>& params) {
   lua_pop(L, 1);
 }
 
+/// The rewriter has seen to it, where it could (rewriter/natural.h).
+void check_dialect(lua_State* L) {
+  if (!get_field(L, 1, "lua", LUA_TSTRING, "\"tensor\"")) return;
+  const std::string dialect = lua_tostring(L, -1);
+  lua_pop(L, 1);
+  if (dialect != "tensor")
+    throw LoadError("policy: field 'lua': expected \"tensor\" (an `if` on a mask chooses per sample), got \"" +
+                    dialect + "\"; leave the field out for plain Lua");
+  lua_getfield(L, 1, "run");
+  push_wrapped(L, -1);
+  if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1) && !is_natural_function(L, -1))
+    throw LoadError(
+        "policy: field 'lua': the chunk that holds the function `run` was loaded as plain Lua, for how it reads is "
+        "settled "
+        "before it runs. Write lua = \"tensor\" literally in a call `policy {...}` of that chunk, or --!tensor on its "
+        "first "
+        "line");
+  lua_pop(L, 2);
+}
+
 /// policy {...}
 int make_policy(lua_State* L) {
   if (lua_type(L, 1) != LUA_TTABLE)
@@ -185,6 +206,7 @@ int make_policy(lua_State* L) {
   if (!get_field(L, 1, "run", LUA_TFUNCTION, "a function"))
     throw LoadError("policy: field 'run' is missing: the function of the policy");
   lua_pop(L, 1);
+  check_dialect(L);
   read_names(L, 1, "inputs");
   read_names(L, 1, "outputs");
   check_tests(L, 1, read_params(L, 1));

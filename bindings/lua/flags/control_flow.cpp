@@ -1,14 +1,19 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/tensor_semantics.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 #include <triage/error.h>
 
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 /// What IF asks of tensors. Shapes are compared here without telling the recorder: `triage::select` checks them again at
 /// run time, so that they need not become guards.
@@ -91,20 +96,54 @@ at::Tensor optional_condition(lua_State* L, int index) {
   return lua_isnoneornil(L, index) ? at::Tensor() : check_tensor(L, index);
 }
 
-/// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns
-int in_branch(lua_State* L) {
-  luaL_checktype(L, 3, LUA_TTABLE);
+std::vector<at::Tensor> conditions_before(lua_State* L, int list) {
+  luaL_checktype(L, list, LUA_TTABLE);
   std::vector<at::Tensor> before;
-  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, 3)); ++i) {
-    lua_rawgeti(L, 3, i);
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
+    lua_rawgeti(L, list, i);
     before.push_back(check_tensor(L, -1));
     lua_pop(L, 1);
   }
-  const capture::BranchGuard guard(std::move(before), optional_condition(L, 2));
+  return before;
+}
+
+/// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns
+int in_branch(lua_State* L) {
+  const capture::BranchGuard guard(conditions_before(L, 3), optional_condition(L, 2));
   const Branch branch;
   lua_settop(L, 1);
   lua_call(L, 0, LUA_MULTRET);
   return lua_gettop(L);
+}
+
+/// core.mask_rank(value) -> how many dims, nil for what is no mask. It decides nothing that a graph would depend on.
+int mask_rank(lua_State* L) {
+  const at::Tensor* tensor = is_mask(L, 1) ? test_tensor(L, 1) : nullptr;
+  if (!tensor) return 0;
+  lua_pushinteger(L, tensor->dim());
+  return 1;
+}
+
+/// A branch of natural Lua, from where it begins to where it ends.
+struct NaturalBranch {
+  NaturalBranch(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
+      : guard(std::move(before), std::move(own), thread) {}
+  capture::BranchGuard guard;
+  Branch branch;
+};
+using BranchBox = std::unique_ptr<NaturalBranch>;
+const char branch_mark = 0;  // its address: registry key of the metatable
+
+/// core.enter_branch(condition or nil, conditions of the branches before) -> what leave_branch takes
+int enter_branch(lua_State* L) {
+  BranchBox& box = push_userdata<BranchBox>(L, nullptr, &branch_mark);
+  box = std::make_unique<NaturalBranch>(conditions_before(L, 2), optional_condition(L, 1), L);
+  return 1;
+}
+
+int leave_branch(lua_State* L) {
+  if (BranchBox* const box = test_userdata<BranchBox>(L, 1, &branch_mark)) box->reset();
+  return 0;
 }
 
 /// core.for_rows(mask, fn, ...) -> what fn(...) returns; only the rows of the mask count.
@@ -173,11 +212,17 @@ void forget_chains(lua_State* L) {
 }
 
 void add_control_flow(lua_State* L) {
+  static const luaL_Reg branch_functions[] = {{"__gc", guarded<free_userdata<BranchBox, branch_mark>>},
+                                              {nullptr, nullptr}};
+  make_metatable(L, &branch_mark, "branch", branch_functions);
   static const luaL_Reg functions[] = {{"capturing", guarded<capturing>},
                                        {"condition_rank", guarded<condition_rank>},
                                        {"holds", guarded<holds>},
                                        {"select_mismatch", guarded<select_mismatch>},
                                        {"in_branch", guarded<in_branch>},
+                                       {"mask_rank", guarded<mask_rank>},
+                                       {"enter_branch", guarded<enter_branch>},
+                                       {"leave_branch", guarded<leave_branch>},
                                        {"for_rows", guarded<for_rows>},
                                        {"mark_born", guarded<mark_table_born>},
                                        {"open_chain", guarded<open_chain>},

@@ -1,5 +1,5 @@
 // Registry tables with weak keys: function -> id; table or function -> branch depth at birth; function -> the function
-// that made it. The latter two are made anew for every capture.
+// that made it. The latter two are made anew for every capture, and for every outermost branch of natural Lua.
 #include "bindings/lua/loading/births.h"
 
 #include "bindings/lua/loading/allowed_writes.h"
@@ -11,31 +11,42 @@
 namespace triage::lua {
 namespace {
 
-// Their addresses are registry keys.
-const char kIds = 0, kBorn = 0, kMakers = 0, kCapture = 0;
+const char kIds = 0;  // its address is the registry key
 
-/// A table of the running capture; what an earlier one left is dropped.
-void push_of_capture(lua_State* L, const char* key) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &kCapture);
+/// What births count in: captures with their branches, and the branches of natural Lua with those inside of them.
+struct Layer {
+  uint64_t (*serial)() noexcept;  // 0: none now
+  int (*depth)() noexcept;
+  const char *born, *makers, *known;  // registry keys; the last: of which serial the tables are
+};
+const char kBorn[2] = {}, kMakers[2] = {}, kKnown[2] = {};
+const Layer kLayers[] = {{current_capture, current_branch, &kBorn[0], &kMakers[0], &kKnown[0]},
+                         {current_selection, selection_depth, &kBorn[1], &kMakers[1], &kKnown[1]}};
+const Layer& kCapture = kLayers[0];
+const Layer& kSelection = kLayers[1];
+
+/// A table of the layer's current serial; what an earlier one left is dropped.
+void push_table(lua_State* L, const Layer& layer, const char* key) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, layer.known);
   const auto known = static_cast<uint64_t>(lua_tointeger(L, -1));
   lua_pop(L, 1);
-  if (known != current_capture()) {
-    for (const char* const table : {&kBorn, &kMakers}) {
+  if (known != layer.serial()) {
+    for (const char* const table : {layer.born, layer.makers}) {
       push_new_weak_table(L, table);
       lua_pop(L, 1);
     }
-    lua_pushinteger(L, static_cast<lua_Integer>(current_capture()));
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &kCapture);
+    lua_pushinteger(L, static_cast<lua_Integer>(layer.serial()));
+    lua_rawsetp(L, LUA_REGISTRYINDEX, layer.known);
   }
   lua_rawgetp(L, LUA_REGISTRYINDEX, key);
 }
 
-/// Was the value on top born in this capture and branch? Pops it.
-bool pop_is_born(lua_State* L) {
-  push_of_capture(L, &kBorn);
+/// Was the value on top born in this serial, at this depth of branches or further in? Pops it.
+bool pop_is_born(lua_State* L, const Layer& layer, int depth) {
+  push_table(L, layer, layer.born);
   lua_insert(L, -2);
   const bool known = lua_rawget(L, -2) == LUA_TNUMBER;
-  const bool born = known && lua_tointeger(L, -1) >= current_branch();
+  const bool born = known && lua_tointeger(L, -1) >= depth;
   lua_pop(L, 2);
   return born;
 }
@@ -70,43 +81,78 @@ void set_function_id(lua_State* L, int index, int64_t id) {
 }
 
 void mark_born(lua_State* L, int index) {
-  if (!current_capture()) return;
   index = lua_absindex(L, index);
-  push_of_capture(L, &kBorn);
-  lua_pushvalue(L, index);
-  lua_pushinteger(L, current_branch());
-  lua_rawset(L, -3);
-  lua_pop(L, 1);
+  for (const Layer& layer : kLayers) {
+    if (!layer.serial()) continue;
+    push_table(L, layer, layer.born);
+    lua_pushvalue(L, index);
+    lua_pushinteger(L, layer.depth());
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+  }
 }
 
 void mark_born_function(lua_State* L, int index) {
   index = lua_absindex(L, index);
   mark_born(L, index);
-  push_of_capture(L, &kMakers);
-  lua_pushvalue(L, index);
-  push_running_function(L);
-  lua_rawset(L, -3);
-  lua_pop(L, 1);
+  for (const Layer& layer : kLayers) {
+    if (!layer.serial()) continue;
+    push_table(L, layer, layer.makers);
+    lua_pushvalue(L, index);
+    push_running_function(L);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+  }
 }
 
-bool owns_upvalue(lua_State* L, int levels_out) {
+namespace {
+
+/// Is the upvalue that the function at level 1 took from `levels_out` functions out a variable of this capture, or of the
+/// branch at `depth`?
+bool owns_upvalue(lua_State* L, const Layer& layer, int levels_out, int depth) {
   // The variable belongs to the call that made the outermost function on the way to it.
   push_running_function(L);
   for (; levels_out > 1 && !lua_isnil(L, -1); levels_out--) {
-    push_of_capture(L, &kMakers);
+    push_table(L, layer, layer.makers);
     lua_insert(L, -2);
     lua_rawget(L, -2);
     lua_remove(L, -2);
   }
-  return pop_is_born(L);
+  return pop_is_born(L, layer, depth);
+}
+
+constexpr const char* kAllSamples =
+    " in a branch of an `if` whose condition is a mask, and that branch runs for every sample";
+
+}  // namespace
+
+void note_variable_write(lua_State* L, const char* name, int levels_out, int selecting) {
+  const std::string what = std::string(levels_out > 0 ? "a write to upvalue '" : "a write to global '") + name + "'";
+  const auto outlives = [&](const Layer& layer) {
+    const int depth = layer.depth() - selecting;
+    return layer.serial() && !(levels_out > 0 && owns_upvalue(L, layer, levels_out, depth));
+  };
+  if ((levels_out == 0 || selecting < selection_depth()) && outlives(kSelection))
+    refuse_write(L, what + kAllSamples,
+                 "Assign to a local variable in the branch itself: that is selected per sample.");
+  if (!outlives(kCapture)) return;
+  if (effects_allowed()) return levels_out > 0 ? note_allowed_upvalue(L, name) : note_allowed_global(L, name);
+  break_graph(L, capture::Break::outside_write, what + " outlives the call",
+              "Return the value instead, or keep it in a local of the function.");
 }
 
 void note_table_write(lua_State* L, int index) {
   bump_epoch(L);
   note_library_write(L, index);
-  if (!current_capture()) return;
-  lua_pushvalue(L, index);
-  if (pop_is_born(L)) return;
+  const auto is_older = [&](const Layer& layer) {
+    if (!layer.serial()) return false;
+    lua_pushvalue(L, index);
+    return !pop_is_born(L, layer, layer.depth());
+  };
+  if (is_older(kSelection))
+    refuse_write(L, std::string("a write to a table from outside of the branch") + kAllSamples,
+                 "Assign to a local variable in the branch, and write it to the table behind the `if`.");
+  if (!is_older(kCapture)) return;
   if (effects_allowed()) return note_allowed_table(L, index);
   const bool in_branch = current_branch() > 0;
   break_graph(

@@ -1,18 +1,20 @@
 #pragma once
 #include <lua.hpp>
 
-#include <cstdint>
+#include <string>
 
 /// Which tables and functions were made during the running capture. What is older than the capture was there before the
 /// call that is being recorded and is there after it: writing to it is a side effect that no graph holds. The same goes
 /// inside a branch of IF, which a graph runs for every row: there, what is older than the branch counts as outside.
+/// In a branch of natural Lua, recorded or not, writing to what is older than the branch is an error.
 namespace triage::lua {
 
 /// A new function, made by the function running at level 1.
 void mark_born_function(lua_State* L, int index);
 
-/// Is the upvalue that the function at level 1 took from `levels_out` functions out a variable of this capture (and
-/// branch)?
-bool owns_upvalue(lua_State* L, int levels_out);
+/// A write to the variable `name`, which outlives a function; `levels_out`: the function at level 1 took it from
+/// so many functions out, 0: it is a global. `selecting`: the innermost so many branches keep what it was for the samples
+/// of others. Breaks the graph where the variable is older than the capture.
+void note_variable_write(lua_State* L, const char* name, int levels_out, int selecting);
 
 }  // namespace triage::lua

@@ -9,7 +9,9 @@
 namespace triage::lua {
 namespace {
 
-const char kChunkCount = 0;        // its address is the registry key
+// Their addresses are registry keys.
+const char kChunkCount = 0;
+const char kNaturalChunks = 0;     // a table: the numbers of those that are natural Lua
 constexpr int kFunctionBits = 24;  // functions of one chunk
 
 int64_t next_first_function_id(lua_State* L) {
@@ -21,12 +23,24 @@ int64_t next_first_function_id(lua_State* L) {
   return static_cast<int64_t>(count) << kFunctionBits;
 }
 
+void note_natural(lua_State* L, int64_t first_function_id) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kNaturalChunks) == LUA_TNIL) {
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &kNaturalChunks);
+  }
+  lua_pushboolean(L, true);
+  lua_rawseti(L, -2, first_function_id >> kFunctionBits);
+  lua_pop(L, 1);
+}
+
 /// Pushes the rewritten text, or on failure the message.
-int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy) {
+int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy, bool& natural) {
   std::string text;
   int status = LUA_OK;
   try {
-    text = rewriter::rewrite(source, chunk_name, {policy});
+    text = rewriter::rewrite(source, chunk_name, {policy}, &natural);
   } catch (const rewriter::SyntaxError& error) {
     text = error.what();
     status = LUA_ERRSYNTAX;
@@ -45,7 +59,9 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
   luaL_checkstack(L, 24, "too many chunks loading");
   constexpr size_t bytes_per_byte = 8;  // syntax tree, rewritten text and bytecode, roughly
   charge_bytes(L, bytes_per_byte * source.size());
-  if (const int status = push_rewritten(L, source, chunk_name, options.policy); status != LUA_OK) return status;
+  bool natural = false;
+  if (const int status = push_rewritten(L, source, chunk_name, options.policy, natural); status != LUA_OK)
+    return status;
   const std::string_view text(lua_tostring(L, -1), lua_rawlen(L, -1));
   const int status = luaL_loadbufferx(L, text.data(), text.size(), chunk_name, "t");
   lua_remove(L, -2);
@@ -55,9 +71,19 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
     lua_setupvalue(L, -2, 1);  // a main function always has _ENV as its first upvalue; inner ones share it
   }
   const int64_t first_function_id = next_first_function_id(L);
+  if (natural) note_natural(L, first_function_id);
   lua_call(L, push_intrinsics(L, first_function_id), 1);
   set_function_id(L, -1, first_function_id);
   return LUA_OK;
+}
+
+bool is_natural_function(lua_State* L, int index) {
+  const int64_t chunk = function_id(L, index) >> kFunctionBits;
+  const int top = lua_gettop(L);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &kNaturalChunks);
+  const bool natural = lua_istable(L, -1) && lua_rawgeti(L, -1, chunk) != LUA_TNIL;
+  lua_settop(L, top);
+  return natural;
 }
 
 }  // namespace triage::lua

@@ -1,7 +1,12 @@
 #include "bindings/lua/loading/effects.h"
 
 #include "bindings/lua/state.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
+
+#include <triage/error.h>
+
+#include <cstdlib>
 
 namespace triage::lua {
 namespace {
@@ -31,6 +36,13 @@ int current_branch() noexcept {
 }
 
 bool effects_allowed() noexcept { return capture::EffectsAllowed::active(); }
+uint64_t current_selection() noexcept { return capture::BranchGuard::selection().serial; }
+int selection_depth() noexcept { return capture::BranchGuard::selection().depth; }
+
+void refuse_write(lua_State* L, const std::string& what, const std::string& hint) {
+  raise_as_lua_error(L, [&] { throw PolicyError(what + ". " + hint); });
+  std::abort();  // it raised
+}
 
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {
   raise_as_lua_error(L, [&] { capture::graph_break(kind, what, hint); });

@@ -1,11 +1,11 @@
 #include "bindings/lua/loading/intrinsics.h"
-#include "bindings/lua/loading/allowed_writes.h"
 
 #include <string>
 #include <string_view>
 
 #include "bindings/lua/loading/births.h"
 #include "bindings/lua/loading/effects.h"
+#include "bindings/lua/loading/natural.h"
 #include "bindings/lua/loading/tensor_semantics.h"
 
 namespace triage::lua {
@@ -243,7 +243,7 @@ int function(lua_State* L) {
   const lua_Integer id = lua_tointeger(L, lua_upvalueindex(1)) + lua_tointeger(L, 2);
   lua_settop(L, 1);
   set_function_id(L, 1, id);
-  if (current_capture()) mark_born_function(L, 1);
+  mark_born_function(L, 1);
   return 1;
 }
 
@@ -256,25 +256,19 @@ int plain(lua_State* L) {
 
 int table(lua_State* L) {
   lua_settop(L, 1);
-  if (current_capture()) mark_born(L, 1);
+  mark_born(L, 1);
   return 1;
 }
 
-/// Arguments: name, position, and for an upvalue how many functions out it was declared; none for a local that inner
-/// functions share.
+/// Arguments: name, position, for an upvalue how many functions out it was declared, and in natural Lua the chain of the
+/// `if` around the place, which selects it; none for a local that inner functions share.
 int touch(lua_State* L) {
+  constexpr int all = 255;
   bump_epoch(L);
-  if (!current_capture() || lua_isnoneornil(L, 1)) return 0;
+  if (lua_isnoneornil(L, 1) || (!current_capture() && !current_selection())) return 0;
   const int levels_out = static_cast<int>(lua_tointeger(L, 3));
-  if (levels_out > 0 && owns_upvalue(L, levels_out)) return 0;
-  if (effects_allowed()) {
-    levels_out > 0 ? note_allowed_upvalue(L, lua_tostring(L, 1)) : note_allowed_global(L, lua_tostring(L, 1));
-    return 0;
-  }
-  const std::string name = std::string("'") + lua_tostring(L, 1) + "'";
-  const std::string what = levels_out > 0 ? "a write to upvalue " + name : "a write to global " + name;
-  break_graph(L, capture::Break::outside_write, what + " outlives the call",
-              "Return the value instead, or keep it in a local of the function.");
+  const int selecting = levels_out > 0 && lua_istable(L, 4) ? open_branches(L, 4, all) : 0;
+  note_variable_write(L, lua_tostring(L, 1), levels_out, selecting);
   return 0;
 }
 
@@ -333,7 +327,15 @@ const lua_CFunction kIntrinsics[] = {compare_order<kLess>,
                                      touch,
                                      write,
                                      table,
-                                     plain};
+                                     plain,
+                                     natural_chain,
+                                     natural_decide,
+                                     natural_next,
+                                     natural_leave,
+                                     natural_loop,
+                                     natural_keep,
+                                     natural_join,
+                                     natural_not};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/tensors/torch.h"
 #include "runtime/capture/recorder.h"
 
 #include <sstream>
@@ -70,6 +71,19 @@ int read_truth(lua_State* L) {
 
 bool is_tensor(lua_State* L, int index) {
   return lua_type(L, index) == LUA_TUSERDATA && (test_tensor(L, index) || test_symbolic(L, index));
+}
+
+bool is_mask(lua_State* L, int index) {
+  const at::Tensor* tensor = lua_type(L, index) == LUA_TUSERDATA ? test_tensor(L, index) : nullptr;
+  return tensor && tensor->scalar_type() == at::kBool;
+}
+
+void push_library_function(lua_State* L, const char* name) {
+  push_core(L);
+  lua_getfield(L, -1, "natural");
+  lua_getfield(L, -1, name);
+  lua_replace(L, -3);
+  lua_pop(L, 1);
 }
 
 const char* symbolic_kind(lua_State* L, int index) {

@@ -6,6 +6,12 @@ namespace triage::lua {
 
 bool is_tensor(lua_State* L, int index);
 
+/// A bool tensor: in natural Lua, a condition for each sample.
+bool is_mask(lua_State* L, int index);
+
+/// Pushes the function `name` of scripts/prelude/natural.lua.
+void push_library_function(lua_State* L, const char* name);
+
 /// A number or truth value that a captured graph finds out anew (numbers/number.h): "integer", "float" or "boolean"; null for
 /// other values. `settle` puts the plain value in its place, which may be a graph break; other values stay.
 const char* symbolic_kind(lua_State* L, int index);

@@ -4,7 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "bindings/lua/rewriter/natural.h"
 #include "bindings/lua/rewriter/parser.h"
+#include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/rewriter/unrepaired.h"
 #include "bindings/lua/rewriter/vocabulary.h"
@@ -25,7 +27,8 @@ class Checker {
  public:
   explicit Checker(const Options& options) : options_(options) {}
 
-  std::vector<Warning> check(const Chunk& chunk) {
+  std::vector<Warning> check(const Chunk& chunk, std::string_view source) {
+    natural_ = is_natural(chunk, source);
     collect_facts(chunk);
     block(*chunk.main->body);
     return std::move(warnings_);
@@ -109,8 +112,52 @@ class Checker {
     for (const Expression* const value : s.values) {
       expression(*value, s.values.size() == 1 && is_continued(s));
     }
+    if (s.kind == StatementKind::Return && arms_ > 0) warn_of_return(s);
+    const bool chooses = natural_ && s.kind == StatementKind::If && asks_samples(s);
+    arms_ += chooses, branches_ += chooses;
     for (const Block* const inner : s.blocks) block(*inner);
+    arms_ -= chooses, branches_ -= chooses;
     if (s.function) function(*s.function);
+  }
+
+  /// Is a condition of the `if` a mask, as far as one can tell: made by err.*, HAS, IS, or compared with what a method gave?
+  bool asks_samples(const Statement& s) {
+    bool any = false;
+    for (const Expression* const condition : s.values) {
+      batch_condition(*condition);
+      any |= looks_like_mask(*condition);
+    }
+    return any;
+  }
+
+  static bool looks_like_mask(const Expression& whole) {
+    for (const Expression* e = &whole;; e = e->left) {
+      const std::string path = called_global(*e);
+      if (path == "HAS" || path == "IS" || path.compare(0, 4, "err.") == 0) return true;
+      if (is_comparison(*e)) return gives_tensor(*e->left) || gives_tensor(*e->right);
+      if (is_logical(*e) && looks_like_mask(*e->right)) return true;
+      if (!wraps_condition(*e))
+        return e->kind == ExpressionKind::MethodCall && (e->text == "any" || e->text == "all" || e->text == "isnan");
+    }
+  }
+
+  /// Is what stands to its left a condition too?
+  static bool wraps_condition(const Expression& e) {
+    return is_logical(e) || e.kind == ExpressionKind::Parenthesized || e.op == Operator::Not;
+  }
+
+  /// A method of tensors that is no reading of a value.
+  static bool gives_tensor(const Expression& e) {
+    static const std::set<std::string> reductions = {"sum",  "mean", "std", "amax", "amin",
+                                                     "norm", "prod", "var", "abs"};
+    return e.kind == ExpressionKind::MethodCall && reductions.count(e.text);
+  }
+
+  void warn_of_return(const Statement& s) {
+    warnings_.push_back(
+        {s.line, s.column,
+         "`return` in a branch of an `if` on a mask is an error when it runs: every branch runs, each for "
+         "its own samples; assign to a variable in the branch and return it behind the `if`"});
   }
 
   /// The one variable that the statement assigns is where a later statement goes on with `:ELSE(...)`.
@@ -123,7 +170,9 @@ class Checker {
 
   void function(const Function& function) {
     depth_++;
+    const int around = std::exchange(arms_, 0);  // what it returns from is no branch
     block(*function.body);
+    arms_ = around;
     depth_--;
   }
 
@@ -216,16 +265,19 @@ class Checker {
   }
 
   /// `IF(IS(..), ...)`: one truth value where one per sample was probably meant.
-  void batch_condition(const Expression& condition) {
+  void batch_condition(const Expression& whole) {
+    const Expression* e = &whole;
+    for (; wraps_condition(*e); e = e->left)
+      if (is_logical(*e)) batch_condition(*e->right);
+    const Expression& condition = *e;
     const std::string name = called_global(condition);
     if (name == "NOT" || name == "AND" || name == "OR")
       for (const Expression* const part : condition.items) batch_condition(*part);
     if (name != "IS" && name != "HAS") return;
-    warn(condition,
-         "IF(" + name +
-             "(...)) decides for the whole batch: one bad sample changes all samples. For each sample on its "
-             "own use " +
-             condition_per_sample(name, condition));
+    warn(condition, (natural_ ? "`if` " + name + "(...)" : "IF(" + name + "(...))") +
+                        " decides for the whole batch: one bad sample changes all samples. For each sample on its "
+                        "own use " +
+                        condition_per_sample(name, condition));
   }
 
   static std::string condition_per_sample(const std::string& name, const Expression& condition) {
@@ -262,15 +314,17 @@ class Checker {
   std::set<const Variable*> continued_later_;  // `local c = IF(...)`, then `c:ELSE(...)`
   std::set<std::string> main_globals_;         // what the main function assigns
   std::set<std::string> reported_globals_;
+  bool natural_ = false;
   int depth_ = 0;     // of functions
-  int branches_ = 0;  // of functions that run for every row
+  int branches_ = 0;  // functions, and branches of natural Lua, that run for every row
+  int arms_ = 0;      // the latter, in the function itself
 };
 
 }  // namespace
 
 std::vector<Warning> check(std::string_view source, std::string_view chunk_name, const Options& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
-  std::vector<Warning> warnings = Checker(options).check(*chunk);
+  std::vector<Warning> warnings = Checker(options).check(*chunk, source);
   for (Warning& warning : find_unrepaired(*chunk)) warnings.push_back(std::move(warning));
   std::stable_sort(warnings.begin(), warnings.end(), [](const Warning& a, const Warning& b) {
     return std::pair(a.line, a.column) < std::pair(b.line, b.column);

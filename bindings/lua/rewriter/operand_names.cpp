@@ -1,5 +1,7 @@
 #include "bindings/lua/rewriter/operand_names.h"
 
+#include <algorithm>
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -69,6 +71,11 @@ std::string string_literal(std::string_view text) {
     }
   }
   return literal + "\"";
+}
+
+std::string position(int call_line, int line, int column) {
+  constexpr int kColumns = 65536;
+  return std::to_string(std::min(column, kColumns - 1) + kColumns * std::max(line - call_line, 0));
 }
 
 }  // namespace triage::lua::rewriter

@@ -204,7 +204,11 @@ void Parser::parse_if(Statement& statement) {
     expect(TokenKind::Then);
     statement.blocks.push_back(parse_block());
   } while (at(TokenKind::Elseif));
-  if (accept(TokenKind::Else)) statement.blocks.push_back(parse_block());
+  if (at(TokenKind::Else)) {
+    statement.else_begin = token_.begin;
+    advance();
+    statement.blocks.push_back(parse_block());
+  }
   expect_closing(TokenKind::End, TokenKind::If, statement.line);
 }
 
@@ -407,6 +411,7 @@ Variable* Parser::new_variable(const std::string& name, size_t pending) {
   }
   Variable& variable = chunk_->variables.emplace_back();
   variable.name = name;
+  variable.declared = previous_end_;
   variable.owner = scopes_.function();
   return &variable;
 }

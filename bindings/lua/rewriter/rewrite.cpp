@@ -1,66 +1,19 @@
 // Edits the source instead of printing the tree: comments, spacing and line ends stay, and no token changes its line.
 // Names of plain Lua that messages show ("global 'x'") survive because the operands themselves are not touched.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "bindings/lua/rewriter/chunk_name.h"
 #include "bindings/lua/rewriter/edits.h"
+#include "bindings/lua/rewriter/natural.h"
 #include "bindings/lua/rewriter/operand_names.h"
 #include "bindings/lua/rewriter/parser.h"
+#include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/rewriter.h"
 
 namespace triage::lua::rewriter {
 namespace {
-
-const char* comparison_intrinsic(Operator op) {
-  switch (op) {
-    case Operator::Less:
-      return "__triage_lt(";
-    case Operator::LessEqual:
-      return "__triage_le(";
-    case Operator::Greater:
-      return "__triage_gt(";
-    case Operator::GreaterEqual:
-      return "__triage_ge(";
-    case Operator::Equal:
-      return "__triage_eq(";
-    case Operator::NotEqual:
-      return "__triage_ne(";
-    default:
-      return nullptr;
-  }
-}
-
-bool is_logical(const Expression& e) {
-  return e.kind == ExpressionKind::Binary && (e.op == Operator::And || e.op == Operator::Or);
-}
-bool is_concat(const Expression& e) { return e.kind == ExpressionKind::Binary && e.op == Operator::Concat; }
-
-/// With nil, and with a string, nothing but Lua's own equality can come out: it stays as it is.
-bool never_a_mask(const Expression& e) { return e.kind == ExpressionKind::Nil || e.kind == ExpressionKind::String; }
-
-bool is_comparison(const Expression& e) {
-  if (e.kind != ExpressionKind::Binary || !comparison_intrinsic(e.op)) return false;
-  const bool equality = e.op == Operator::Equal || e.op == Operator::NotEqual;
-  return !equality || (!never_a_mask(*e.left) && !never_a_mask(*e.right));
-}
-
-/// Does a truth test of this expression itself (not of its operands) need the runtime?
-bool can_be_a_mask(const Expression& e) {
-  switch (e.kind) {
-    case ExpressionKind::Name:
-    case ExpressionKind::Index:
-    case ExpressionKind::Call:
-    case ExpressionKind::MethodCall:
-    case ExpressionKind::Varargs:
-      return true;
-    case ExpressionKind::Unary:
-      return e.op != Operator::Not;
-    case ExpressionKind::Binary:
-      return e.op < Operator::Concat;  // comparisons test themselves
-    default:
-      return false;
-  }
-}
 
 /// The truth test of a whole is moved down to those of its operands that can become its value.
 bool tests_left(const Expression& e, bool tested) {
@@ -69,18 +22,13 @@ bool tests_left(const Expression& e, bool tested) {
   return e.kind == ExpressionKind::Parenthesized && tested;
 }
 
-/// What intrinsics learn of their place: the column, and how many lines below the line of the call the operator stands.
-std::string position(int call_line, int line, int column) {
-  constexpr int kColumns = 65536;
-  return std::to_string(std::min(column, kColumns - 1) + kColumns * std::max(line - call_line, 0));
-}
-
 class Rewriter {
  public:
   explicit Rewriter(std::string_view source) : source_(source) {}
 
-  std::string rewrite(const Chunk& chunk) {
-    block(*chunk.main->body);
+  std::string rewrite(const Chunk& chunk, std::string_view chunk_name) {
+    if (is_natural(chunk, source_)) natural_.emplace(chunk, display_name(chunk_name), edits_);
+    function_body(*chunk.main);
     std::string text = "local ";
     for (const std::string& name : intrinsics()) text += name + ",";
     text.back() = '=';
@@ -93,8 +41,18 @@ class Rewriter {
   }
 
  private:
+  void function_body(const Function& function) {
+    if (natural_) natural_->open_function();
+    block(*function.body);
+    if (!natural_) return;
+    const std::string start = natural_->close_function();
+    if (!start.empty()) edits_.before(function.body->statements[0]->begin, start);
+  }
+
   void block(const Block& block) {
+    if (natural_) natural_->open_block(block);
     for (const Statement* const s : block.statements) statement(*s);
+    if (natural_) natural_->close_block();
   }
 
   void statement(const Statement& s) {
@@ -106,7 +64,7 @@ class Rewriter {
         function_statement(s);
         break;
       case StatementKind::LocalFunction:
-        block(*s.function->body);
+        function_body(*s.function);
         register_function(s, s.variables[0]->name);
         break;
       case StatementKind::If:
@@ -115,25 +73,44 @@ class Rewriter {
       case StatementKind::While:
       case StatementKind::Repeat:
         expression(*s.values[0], true);
+        if (natural_) natural_->loop_operand(*s.values[0], s.kind == StatementKind::While ? "while" : "until");
         break;
       case StatementKind::NumericFor:
         for (const Expression* const value : s.values) plain(*value);
+        if (natural_)
+          for (const Expression* const value : s.values) natural_->loop_operand(*value, "for");
         break;
       default:
         for (const Expression* const value : s.values) expression(*value, false);
+        if (natural_) natural_->leave(s);
         break;
     }
-    for (const Block* const inner : s.blocks) block(*inner);
+    natural_ ? natural_blocks(s) : blocks(s);
     if (s.kind == StatementKind::Return && s.values.size() == 1) keep_frame(*s.values[0]);
     // In `local t = {}` a `(` on the next line starts a statement; behind the call that `{}` becomes it would continue
     // it.
     if (source_[s.begin] == '(') edits_.before(s.begin, ";");
   }
 
+  void blocks(const Statement& s) {
+    for (const Block* const inner : s.blocks) block(*inner);
+  }
+
+  void natural_blocks(const Statement& s) {
+    const bool chooses = s.kind == StatementKind::If && chooses_samples(s);
+    const bool loops = s.kind != StatementKind::If && s.kind != StatementKind::Do;
+    if (chooses) natural_->open_if(s);
+    if (loops) natural_->open_loop();
+    blocks(s);
+    if (loops) natural_->close_loop();
+    if (chooses) natural_->close_if(s);
+  }
+
   /// `return __triage_lt(...)` would be a tail call: the frame whose line errors name would be gone.
   void keep_frame(const Expression& value) {
     const bool becomes_call = is_comparison(value) || is_concat(value) || value.kind == ExpressionKind::Function ||
-                              value.kind == ExpressionKind::Table;
+                              value.kind == ExpressionKind::Table ||
+                              (natural_ && can_be_a_natural_mask(value) && !is_open(value));
     if (!becomes_call) return;
     edits_.before(value.begin, "(");
     edits_.after(value.end, ")");
@@ -154,7 +131,7 @@ class Rewriter {
   }
 
   /// To anything but locals of its own that no other function shares.
-  static bool writes_outside(const Statement& s) {
+  bool writes_outside(const Statement& s) const {
     return std::any_of(s.targets.begin(), s.targets.end(), [&](const Expression* target) {
       return target->kind == ExpressionKind::Index || !write_to_variable(*target, s.line).empty();
     });
@@ -172,7 +149,7 @@ class Rewriter {
 
   void function_statement(const Statement& s) {
     const Expression& target = *s.targets[0];
-    block(*s.function->body);
+    function_body(*s.function);
     if (target.kind == ExpressionKind::Name) {
       register_function(s, target.text);
     } else {
@@ -220,11 +197,11 @@ class Rewriter {
                                 (s.kind == StatementKind::Function ? ",true)" : ")"));
   }
 
-  static std::string write_to_variable(const Expression& name, int line) {
+  std::string write_to_variable(const Expression& name, int line) const {
     const bool is_own = name.variable && name.levels_out == 0;
     if (is_own) return name.variable->captured ? "__triage_touch();" : "";
     std::string call = "__triage_touch(" + string_literal(name.text) + "," + position(line, name.line, name.column);
-    if (name.variable) call += "," + std::to_string(name.levels_out);
+    if (name.variable) call += "," + std::to_string(name.levels_out) + (natural_ ? natural_->chain_argument() : "");
     return call + ");";
   }
 
@@ -241,9 +218,17 @@ class Rewriter {
     std::vector<Operand> spine;  // leans to the left without limit: no recursion
     for (Operand next{&whole, tested, test_end}; next.expression; next = left_operand(next)) spine.push_back(next);
     for (auto operand = spine.rbegin(); operand != spine.rend(); ++operand) {
-      rest_of(*operand->expression, operand->tested);
+      const bool whole_of_chain =
+          operand + 1 == spine.rend() || !is_chain((operand + 1)->expression, operand->expression);
+      rest_of(*operand->expression, operand->tested, whole_of_chain);
+      if (natural_) continue;  // a condition is a value like others
       if (operand->tested && can_be_a_mask(*operand->expression)) test(*operand);
     }
+  }
+
+  /// `a and b` in `a and b and c`.
+  static bool is_chain(const Expression* outer, const Expression* left) {
+    return is_logical(*outer) && is_logical(*left) && outer->op == left->op;
   }
 
   static Operand left_operand(const Operand& outer) {
@@ -260,7 +245,7 @@ class Rewriter {
   }
 
   /// All of an expression but its left part.
-  void rest_of(const Expression& e, bool tested) {
+  void rest_of(const Expression& e, bool tested, bool whole_of_chain) {
     switch (e.kind) {
       case ExpressionKind::Function:
         function_expression(e);
@@ -276,7 +261,11 @@ class Rewriter {
         call(e);
         break;
       case ExpressionKind::Binary:
-        binary(e, tested);
+        binary(e, tested && !natural_);
+        if (natural_ && is_logical(e) && whole_of_chain) natural_->logical_chain(e);
+        break;
+      case ExpressionKind::Unary:
+        if (natural_ && e.op == Operator::Not) natural_->negation(e);
         break;
       default:
         break;
@@ -345,47 +334,32 @@ class Rewriter {
     edits_.after(e.end, ")");
   }
 
-  static bool can_be_a_number(const Expression& e) {
-    switch (e.kind) {
-      case ExpressionKind::Name:
-      case ExpressionKind::Index:
-      case ExpressionKind::Call:
-      case ExpressionKind::MethodCall:
-      case ExpressionKind::Varargs:
-      case ExpressionKind::Parenthesized:
-        return true;
-      case ExpressionKind::Unary:
-        return e.op == Operator::Length || (e.op == Operator::Negate && can_be_a_number(*e.left));
-      case ExpressionKind::Binary:
-        return !is_concat(e) && !is_comparison(e);
-      default:
-        return false;
-    }
-  }
-
   void function_expression(const Expression& e) {
-    block(*e.function->body);
+    function_body(*e.function);
     edits_.before(e.begin, "__triage_fn(");
     edits_.after(e.end, "," + std::to_string(e.function->id) + ")");
   }
 
   std::string_view source_;
   Edits edits_;
+  std::optional<NaturalEdits> natural_;  // where the chunk is natural Lua
 };
 
 }  // namespace
 
 const std::vector<std::string>& intrinsics() {
-  static const std::vector<std::string> names = {"__triage_lt",   "__triage_le",    "__triage_gt",    "__triage_ge",
-                                                 "__triage_eq",   "__triage_ne",    "__triage_test",  "__triage_concat",
-                                                 "__triage_fn",   "__triage_touch", "__triage_write", "__triage_table",
-                                                 "__triage_plain"};
+  static const std::vector<std::string> names = {
+      "__triage_lt",    "__triage_le",     "__triage_gt",     "__triage_ge",    "__triage_eq",    "__triage_ne",
+      "__triage_test",  "__triage_concat", "__triage_fn",     "__triage_touch", "__triage_write", "__triage_table",
+      "__triage_plain", "__triage_chain",  "__triage_decide", "__triage_next",  "__triage_leave", "__triage_loop",
+      "__triage_keep",  "__triage_join",   "__triage_not"};
   return names;
 }
 
-std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options) {
+std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options, bool* natural) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
-  return Rewriter(source).rewrite(*chunk);
+  if (natural) *natural = is_natural(*chunk, source);
+  return Rewriter(source).rewrite(*chunk, chunk_name);
 }
 
 }  // namespace triage::lua::rewriter

@@ -28,8 +28,9 @@ struct Warning {
 /// Throws SyntaxError with Lua's own wording where Lua has one ("file:3: unexpected symbol near 'x'"). The result is
 /// the text of a chunk that returns the rewritten main function when it is called with the intrinsics, in the order of
 /// `intrinsics()`: `local __triage_lt, ... = ...; return function(...) <the source> end`, the source starting on line
-/// 1.
-std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options = {});
+/// 1. `natural` learns whether it is natural Lua, where `if`, `and`, `or` and `not` take masks.
+std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options = {},
+                    bool* natural = nullptr);
 
 /// Names of the intrinsics in the order in which the rewritten chunk takes them.
 const std::vector<std::string>& intrinsics();

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
 #include "bindings/lua/rewriter/edits.h"
+#include "bindings/lua/rewriter/natural.h"
 #include "bindings/lua/rewriter/parser.h"
+#include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/rewriter/vocabulary.h"
 
@@ -56,21 +57,6 @@ std::string rule_called(const Expression& e) {
   return path == "torch.where" && e.items.size() != kSelectingArguments ? "" : path;
 }
 
-/// `name` of a table's field `name = value`; empty where the value has none.
-std::string field_name(std::string_view source, const Expression& value) {
-  const auto skip_spaces = [&](size_t end) {
-    while (end > 0 && std::isspace(static_cast<unsigned char>(source[end - 1]))) end--;
-    return end;
-  };
-  size_t end = skip_spaces(value.begin);
-  if (end == 0 || source[end - 1] != '=') return "";
-  end = skip_spaces(end - 1);
-  size_t begin = end;
-  while (begin > 0 && (std::isalnum(static_cast<unsigned char>(source[begin - 1])) || source[begin - 1] == '_'))
-    begin--;
-  return std::string(source.substr(begin, end - begin));
-}
-
 /// The parts of the source that are tests.
 std::vector<Range> test_ranges(const Chunk& chunk, std::string_view source) {
   std::vector<Range> ranges;
@@ -84,6 +70,40 @@ std::vector<Range> test_ranges(const Chunk& chunk, std::string_view source) {
     if (found == 2) ranges.emplace_back(table.begin, table.end);
   }
   return ranges;
+}
+
+/// Where a rule is, what calls it (in natural Lua its keyword), and of which expression or at which byte it is announced.
+struct Site {
+  size_t place;
+  std::string called;
+  const Expression* expression = nullptr;
+  Rule arm;           // of a branch of natural Lua
+  size_t begins = 0;  // its first byte
+};
+
+Rule rule_at(std::string_view source, size_t place, const std::string& name) {
+  const std::string_view before = source.substr(0, place);
+  const size_t line_begin = before.rfind('\n') + 1;  // 0 on the first line
+  return {1 + static_cast<int>(std::count(before.begin(), before.end(), '\n')),
+          1 + static_cast<int>(place - line_begin), name};
+}
+
+/// The branches of each `if` of natural Lua.
+std::vector<Site> arms(const Chunk& chunk, std::string_view source) {
+  constexpr size_t then = std::string_view("then").size(), otherwise = std::string_view("else").size();
+  std::vector<Site> sites;
+  if (!is_natural(chunk, source)) return sites;
+  for (const Statement& s : chunk.statements) {
+    if (s.kind != StatementKind::If || !chooses_samples(s)) continue;
+    for (size_t i = 0; i < s.values.size(); i++) {
+      const size_t place = i == 0 ? s.begin : s.values[i]->begin;
+      const char* const name = i == 0 ? "if" : "elseif";
+      sites.push_back({place, name, nullptr, rule_at(source, place, name), s.then_begins[i] + then});
+    }
+    if (s.else_begin)
+      sites.push_back({s.else_begin, "else", nullptr, rule_at(source, s.else_begin, "else"), s.else_begin + otherwise});
+  }
+  return sites;
 }
 
 void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string& called) {
@@ -102,33 +122,39 @@ void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string&
 Rules find_rules(std::string_view source, std::string_view chunk_name) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, {});
   const std::vector<Range> tests = test_ranges(*chunk, source);
-  std::vector<std::pair<const Expression*, std::string>> sites;
+  const auto in_test = [&](size_t begin, size_t end) {
+    return std::any_of(tests.begin(), tests.end(),
+                       [&](const Range& range) { return range.first <= begin && end <= range.second; });
+  };
+  std::vector<Site> sites = arms(*chunk, source);
+  std::erase_if(sites, [&](const Site& arm) { return in_test(arm.place, arm.begins); });
   for (const Expression& e : chunk->expressions) {
     const std::string called = rule_called(e);
-    const bool in_test = std::any_of(tests.begin(), tests.end(), [&](const Range& range) {
-      return range.first <= e.begin && e.end <= range.second;
-    });
-    if (!in_test && (is_branch(e) || !called.empty())) sites.emplace_back(&e, called);
+    const size_t place = e.kind == ExpressionKind::MethodCall ? e.op_begin : e.begin;
+    if (!in_test(e.begin, e.end) && (is_branch(e) || !called.empty())) sites.push_back({place, called, &e, {}, 0});
   }
-  const auto place = [](const Expression& e) { return e.kind == ExpressionKind::MethodCall ? e.op_begin : e.begin; };
-  std::stable_sort(sites.begin(), sites.end(),
-                   [&](const auto& a, const auto& b) { return place(*a.first) < place(*b.first); });
+  std::stable_sort(sites.begin(), sites.end(), [](const Site& a, const Site& b) { return a.place < b.place; });
 
   Rules found;
   std::vector<size_t> indices;
-  for (const auto& [e, called] : sites) {
+  for (const Site& site : sites) {
     indices.push_back(found.rules.size());
-    add_rules(found.rules, *e, called);
+    if (site.expression)
+      add_rules(found.rules, *site.expression, site.called);
+    else
+      found.rules.push_back(site.arm);
   }
   Edits edits;
   for (size_t i = sites.size(); i-- > 0;) {  // from the inside out
-    const auto& [e, called] = sites[i];
+    const Expression* const e = sites[i].expression;
     const std::string index = std::to_string(indices[i]);
-    if (is_branch(*e)) {
+    if (!e) {
+      edits.after(sites[i].begins, " _triage_arm(" + index + "); ");
+    } else if (is_branch(*e)) {
       edits.before(e->items.back()->begin, "_triage_branch(" + index + ",");
       edits.after(e->items.back()->end, ")");
     } else {
-      edits.before(e->left->begin, "_triage_cover(" + index + ",\"" + called + "\",");
+      edits.before(e->left->begin, "_triage_cover(" + index + ",\"" + sites[i].called + "\",");
       edits.after(e->left->end, ")");
     }
   }

@@ -21,6 +21,7 @@ struct Variable {
   std::string name;
   enum class Attribute : uint8_t { Regular, Const, Close } attribute = Attribute::Regular;
   Function* owner = nullptr;
+  size_t declared = 0;                 // byte behind its name, or a little further: within the declaration
   bool captured = false;               // an inner function uses it
   bool compile_time_constant = false;  // `<const>` with a literal: Lua keeps no variable for it
   Expression* initial = nullptr;       // of `local x = value`, where one value stands for it
@@ -133,6 +134,7 @@ struct Statement {
   std::vector<Variable*> variables;  // Local, LocalFunction, both loops
   std::vector<Expression*> targets;  // Assign; Function: the one target
   std::vector<size_t> then_begins;   // If: bytes of the `then`s
+  size_t else_begin = 0;             // If: byte of the `else`, 0 without one
   size_t method_colon = 0;           // Function: byte of the `:`, 0 without one
   std::vector<Expression*>
       values;  // right sides, loop bounds, returned values, the call, conditions (one per `if`/`elseif`)

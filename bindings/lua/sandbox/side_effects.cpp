@@ -5,8 +5,11 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
 
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+
+#include <triage/error.h>
 
 #include <cstdio>
 #include <string>
@@ -54,6 +57,21 @@ int reach_outside(lua_State* L) {
               "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
               "Call it before or after the compiled code.");
   return run_original(L);
+}
+
+/// Behind the yield anything may run, and none of it belongs to the branch.
+int yield(lua_State* L) {
+  if (capture::BranchGuard::selection().thread == L)
+    throw PolicyError(
+        "coroutine.yield in a branch of an `if` whose condition is a mask: the branch runs for every sample, and has "
+        "to "
+        "come to its end. Yield behind the `if`.");
+  return reach_outside(L);
+}
+
+int resume(lua_State* L) {
+  const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
+  return reach_outside(L);
 }
 
 /// An operator that raises inside a protected call is the script's to handle, on the next inputs too.
@@ -122,8 +140,10 @@ void wrap_outside(lua_State* L) {
 }  // namespace
 
 void open_side_effects(lua_State* L) {
-  wrap(L, "io", "write", guarded<io_write>);  // before all the others of io: what is wrapped is not wrapped again
+  wrap(L, "io", "write", guarded<io_write>);  // before all the others: what is wrapped is not wrapped again
   wrap(L, "math", "random", guarded<math_random>);
+  wrap(L, "coroutine", "yield", guarded<yield>);
+  wrap(L, "coroutine", "resume", guarded<resume>);
   wrap_outside(L);
   lua_pushcfunction(L, guarded<print>);
   lua_setglobal(L, "print");

@@ -45,8 +45,9 @@ void Coverage::install(State& state) {
     push_core(L);
     lua_pushlightuserdata(L, this);
     lua_pushcclosure(L, guarded<note>, 1);
-    lua_call(L, 2, 3);
+    lua_call(L, 2, 4);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &start_function);
+    state.define("_triage_arm");
     state.define("_triage_branch");
     state.define("_triage_cover");
   });

@@ -1,0 +1,155 @@
+-- What natural Lua makes of masks: `if` as IF/ELIF/ELSE with the variables that the branches assign for results, and
+-- `and`, `or`, `not`. Rewritten code comes here through bindings/lua/loading/natural.cpp, which says what a chain
+-- holds.
+local core = ...
+local ipairs, pack, unpack = ipairs, table.pack, table.unpack
+
+local logical = {[true] = core.op("aten::logical_and", ""), [false] = core.op("aten::logical_or", "")}
+local bitwise = {[true] = core.op("aten::bitwise_and", "Tensor"), [false] = core.op("aten::bitwise_or", "Tensor")}
+local ones_like, zeros_like = core.op("aten::ones_like", ""), core.op("aten::zeros_like", "")
+local logical_not = core.op("aten::logical_not", "")
+local bitwise_not = core.op("aten::bitwise_not", "")
+
+local arm <const>, masks <const>, names <const>, line <const>, taken <const>, scope <const> = 1, 2, 3, 4, 6, 7
+local none <const>, all <const> = -1, 0   -- no branch runs; where no branch is taken
+
+local rule <const> = "Every branch must leave the same structure, shapes and dtypes in it, and one that does not "
+  .. "assign it leaves what was there before; a number that differs per sample is a tensor, as "
+  .. "torch.where(mask, 1, 2) makes it."
+
+local natural = {}
+core.natural = natural
+local running   -- the chain of the innermost branch that runs
+
+--- A condition that is a mask: of branch `position`.
+function natural.ask(chain, position, mask)
+  local per_sample = core.condition_rank(mask, "if") == 1
+  chain[masks] = chain[masks] or {}
+  local list = chain[masks]
+  list[#list + 1] = {condition = mask, per_sample = per_sample, arm = position}
+end
+
+local function named(branch, position)
+  if branch.arm == all then
+    return "before the `if`"
+  end
+  if not branch.condition then
+    return "the last branch"
+  end
+  return branch.arm == 1 and "`if`" or ("`elseif` %d"):format(position - 1)
+end
+
+--- All conditions are known: which branches decide, and what the variables hold before.
+local function begin(chain, ...)
+  local list = chain[masks]
+  list[#list + 1] = {arm = chain[taken] or all}
+  for position, branch in ipairs(list) do
+    branch.name = named(branch, branch.arm == all and position or branch.arm)
+  end
+  chain.deciding = core.deciding_branches(list)
+  chain.before = pack(...)
+  chain.conditions = {}
+  chain.at = 0
+end
+
+local function select_variables(chain)
+  local variables = {}
+  for name in chain[names]:gmatch("[^,]+") do
+    variables[#variables + 1] = ("variable '%s'"):format(name)
+  end
+  local deciding = chain.deciding
+  local merged = deciding[#deciding].results
+  for position = #deciding - 1, 1, -1 do
+    local branch = deciding[position]
+    local site = {
+      condition = branch.condition, name = branch.name, other = deciding[#deciding].name,
+      construct = ("`if` of line %d"):format(chain[line]), leaves = variables, rule = rule,
+    }
+    merged = core.select_results(site, branch.results, merged)
+  end
+  return merged
+end
+
+--- Also for a branch that an error ended.
+function natural.leave_branch(chain)
+  core.leave_branch(chain[scope])
+  chain[scope] = nil
+  running = chain.around
+end
+
+--- The samples that the branches now running are for, as a mask of shape (N,) or (); nil outside of branches.
+function natural.samples()
+  local mask
+  local chain = running
+  while chain do
+    if chain.own then
+      mask = mask and mask & chain.own or chain.own
+    end
+    for _, condition in ipairs(chain.conditions) do
+      mask = mask and mask & ~condition or ~condition
+    end
+    chain = chain.around
+  end
+  return mask
+end
+
+--- Called when the `if` has come to its end: with what its variables hold, gives what they are to hold next.
+function natural.advance(chain, ...)
+  if chain[arm] > 0 then
+    natural.leave_branch(chain)
+    chain.deciding[chain.at].results = pack(...)
+    chain.conditions[chain.at] = chain.deciding[chain.at].condition
+  else
+    begin(chain, ...)
+  end
+  local before = chain.before
+  chain.at = chain.at + 1
+  local branch = chain.deciding[chain.at]
+  if branch and branch.arm == all then
+    branch.results = before
+    branch = nil
+  end
+  if branch then
+    -- What runs last of several in eager code decides all that is left, whatever its condition.
+    local decides = core.capturing() or chain.at < #chain.deciding
+    chain.own = decides and branch.condition or nil
+    chain[scope] = core.enter_branch(chain.own, chain.conditions)
+    chain.around, running = running, chain
+    chain[arm] = branch.arm
+    return unpack(before, 1, before.n)
+  end
+  chain[arm] = none
+  local merged = select_variables(chain)
+  return unpack(merged, 1, merged.n)
+end
+
+local function refuse(operator, value)
+  local hint = "To choose values per sample use torch.where(mask, a, b), or `if`"
+  if operator == "and" then
+    hint = "`mask and a or b` chooses nothing for each sample: write torch.where(mask, a, b), or `if`"
+  end
+  core.fail(("`%s` of a mask and %s: expected another mask or a boolean. %s")
+    :format(operator, core.describe(value), hint))
+end
+
+--- `mask and value`, or where `slot` is negative `mask or value`.
+function natural.combine(slot, mask, value)
+  local is_and = slot > 0
+  if type(value) == "boolean" then
+    if value == is_and then
+      return mask
+    end
+    return (value and ones_like or zeros_like)(mask)
+  end
+  local rank = core.mask_rank(value)
+  if not rank then
+    refuse(is_and and "and" or "or", value)
+  end
+  -- As the DSL has AND and OR for conditions of the batch, and & and | for masks.
+  local operators = core.mask_rank(mask) == 0 and rank == 0 and logical or bitwise
+  return operators[is_and](mask, value)
+end
+
+function natural.negate(mask)
+  return (core.mask_rank(mask) == 0 and logical_not or bitwise_not)(mask)
+end
