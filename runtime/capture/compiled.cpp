@@ -106,6 +106,10 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
               "Leave the size to operations, or do not mark it.");
 }
 
+bool holds_break(const std::vector<GraphBreak>& breaks, const GraphBreak& wanted) {
+  return std::any_of(breaks.begin(), breaks.end(), [&](const GraphBreak& known) { return same_break(known, wanted); });
+}
+
 /// The settings that decide what breaks a graph.
 int settings_of(const CompilerConfig& config) {
   return (config.capture_dynamic_output_shape_ops ? 1 : 0) | (config.capture_scalar_outputs ? 2 : 0);
@@ -372,7 +376,13 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs) {
   if (follower.raised()) throw follower.raised()->error();
   const std::string failure = follower.finish(outputs, options_.fail_on_backend_error);
-  note_breaks(follower.breaks());
+  std::vector<GraphBreak> fresh;
+  {
+    std::lock_guard<std::mutex> lock(notes_mutex_);
+    for (const GraphBreak* met : follower.breaks())
+      if (!holds_break(breaks_, *met)) fresh.push_back(*met);
+  }
+  note_breaks(fresh);
   if (!failure.empty() && options_.warn)
     options_.warn("'" + script_->name() +
                   "': the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
@@ -383,11 +393,9 @@ void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> out
 /// Each is said once in full.
 void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
   for (const GraphBreak& graph_break : breaks) {
-    const std::string brief = graph_break.brief();
     {
       std::lock_guard<std::mutex> lock(notes_mutex_);
-      if (std::any_of(breaks_.begin(), breaks_.end(), [&](const auto& known) { return known.brief() == brief; }))
-        continue;
+      if (holds_break(breaks_, graph_break)) continue;
       breaks_.push_back(graph_break);
     }
     if (options_.warn && get_logs().graph_breaks)

@@ -2,10 +2,12 @@
 #include "bindings/lua/export/export.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/compiled_function.h"
 #include "bindings/lua/export/dynamic_shapes.h"
 #include "bindings/lua/export/escape_hatches.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/recorder.h"
 
 #include <triage/export.h>
@@ -102,21 +104,6 @@ int load_exported(lua_State* L) {
 
 // --- triage.export
 
-std::vector<at::Tensor> read_inputs(lua_State* L, int index) {
-  luaL_checktype(L, index, LUA_TTABLE);
-  std::vector<at::Tensor> inputs;
-  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
-    lua_rawgeti(L, index, i);
-    const at::Tensor* tensor = test_tensor(L, -1);
-    if (!tensor)
-      throw InputError("triage.export: input " + std::to_string(i) + ": expected a tensor, got " + describe(L, -1) +
-                       "; other values belong into the function");
-    inputs.push_back(*tensor);
-    lua_pop(L, 1);
-  }
-  return inputs;
-}
-
 /// Of the parameters at `index`, a function or a module; those without a name become x0, x1, ...
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) {
   std::vector<std::string> names;
@@ -173,11 +160,8 @@ int export_(lua_State* L) {
   capture::graph_break(capture::Break::unsupported, "`triage.export` captures a graph of its own",
                        "Export outside of compiled code.");
   lua_settop(L, 3);
-  if (!lua_isfunction(L, 1)) {
-    if (luaL_getmetafield(L, 1, "__call") == LUA_TNIL) luaL_typeerror(L, 1, "function");
-    lua_pop(L, 1);
-  }
-  const std::vector<at::Tensor> inputs = read_inputs(L, 2);
+  check_callable(L, 1);
+  const std::vector<at::Tensor> inputs = check_tensor_list(L, 2, "triage.export");
   const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
   std::string name = default_name(L, 1);
   const ExportOptions options = read_export_options(L, 3, names, inputs, name);
