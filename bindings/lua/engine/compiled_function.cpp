@@ -69,7 +69,8 @@ void say(const Context& context, const std::string& text) {
 /// With an argument such as a table the function runs as it is, which is said once; under fullgraph it is an error.
 void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
   const std::string what = fmt::format(
-      "argument {}: expected a tensor, number, string, boolean or nil, got a {}. Hint: pass what the function needs of it "
+      "argument {}: expected a tensor, number, string, boolean or nil, got a {}. Hint: pass what the function needs of "
+      "it "
       "one by one, or let it be a variable from outside",
       index - 1, luaL_typename(L, index));
   if (function.options.fullgraph)
