@@ -447,8 +447,12 @@ std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs)
 void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
   if (!options_.inform) return;
   std::string text = "Recompiling function " + script_->name() + "\n  triggered by the following guard failure(s):";
-  for (size_t i = 0; i < entries_.size(); ++i)
-    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, input_names());
+  constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
+  const std::vector<std::string> names = input_names();
+  const size_t first = entries_.size() - std::min(entries_.size(), most);
+  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
+  for (size_t i = first; i < entries_.size(); ++i)
+    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, names);
   options_.inform(text);
 }
 
