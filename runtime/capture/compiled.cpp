@@ -106,6 +106,10 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
               "Leave the size to operations, or do not mark it.");
 }
 
+bool holds_break(const std::vector<GraphBreak>& breaks, const GraphBreak& wanted) {
+  return std::any_of(breaks.begin(), breaks.end(), [&](const GraphBreak& known) { return same_break(known, wanted); });
+}
+
 /// The settings that decide what breaks a graph.
 int settings_of(const CompilerConfig& config) {
   return (config.capture_dynamic_output_shape_ops ? 1 : 0) | (config.capture_scalar_outputs ? 2 : 0);
@@ -376,7 +380,13 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs) {
   if (follower.raised()) throw follower.raised()->error();
   const std::string failure = follower.finish(outputs, options_.fail_on_backend_error);
-  note_breaks(follower.breaks());
+  std::vector<GraphBreak> fresh;
+  {
+    std::lock_guard<std::mutex> lock(notes_mutex_);
+    for (const GraphBreak* met : follower.breaks())
+      if (!holds_break(breaks_, *met)) fresh.push_back(*met);
+  }
+  note_breaks(fresh);
   if (!failure.empty() && options_.warn)
     options_.warn("'" + script_->name() +
                   "': the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
@@ -387,11 +397,9 @@ void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> out
 /// Each is said once in full.
 void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
   for (const GraphBreak& graph_break : breaks) {
-    const std::string brief = graph_break.brief();
     {
       std::lock_guard<std::mutex> lock(notes_mutex_);
-      if (std::any_of(breaks_.begin(), breaks_.end(), [&](const auto& known) { return known.brief() == brief; }))
-        continue;
+      if (holds_break(breaks_, graph_break)) continue;
       breaks_.push_back(graph_break);
     }
     if (options_.warn && get_logs().graph_breaks)
@@ -443,8 +451,12 @@ std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs)
 void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
   if (!options_.inform) return;
   std::string text = "Recompiling function " + script_->name() + "\n  triggered by the following guard failure(s):";
-  for (size_t i = 0; i < entries_.size(); ++i)
-    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, input_names());
+  constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
+  const std::vector<std::string> names = input_names();
+  const size_t first = entries_.size() - std::min(entries_.size(), most);
+  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
+  for (size_t i = first; i < entries_.size(); ++i)
+    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, names);
   options_.inform(text);
 }
 

@@ -15,14 +15,6 @@ thread_local int effects_allowed = 0;
 
 bool is_effect(Break kind) { return kind == Break::output || kind == Break::outside_write || kind == Break::registry; }
 
-GraphBreak describe(Break kind, const std::string& what, const std::string& hint) {
-  GraphBreak graph_break{kind, what, hint, {}, {}};
-  const UserCode* script = ScriptScope::current();
-  if (script && script->where) graph_break.where = script->where();
-  if (script && script->stack) graph_break.user_code = script->stack();
-  return graph_break;
-}
-
 }  // namespace
 
 const std::vector<BreakInfo>& break_kinds() {
@@ -59,7 +51,11 @@ void graph_break(Break kind, const std::string& what, const std::string& hint) {
   Follower* follower = Follower::current();
   if (!recorder && !follower) return;
   if (effects_allowed > 0 && is_effect(kind)) return;
-  const GraphBreak graph_break = describe(kind, what, hint);
+  const UserCode* script = ScriptScope::current();
+  GraphBreak graph_break{kind, what, hint, {}, {}};
+  if (script && script->where) graph_break.where = script->where();
+  const bool to_be_shown = recorder || OnGraphBreak::raises() || !follower->knows(graph_break);
+  if (to_be_shown && script && script->stack) graph_break.user_code = script->stack();  // reads the script's files
   if (follower) follower->graph_break(graph_break);
   if (recorder) recorder->graph_break(graph_break);
   if (!OnGraphBreak::raises()) return;

@@ -1,5 +1,6 @@
 #include "runtime/capture/recorder.h"
 
+#include "runtime/capture/arguments.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/following/follower.h"
@@ -19,14 +20,6 @@ thread_local FlagsTracker* current_tracker = nullptr;
 
 graph::TensorMeta meta_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
-}
-
-bool is_wrapped_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
-
-/// The last arguments of the stack: those of the call.
-std::vector<c10::IValue> arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  size_t count = op.schema().arguments().size();
-  return {stack.end() - static_cast<std::ptrdiff_t>(count), stack.end()};
 }
 
 /// A list of integers in which some are tensors, as plain integers. False where it is none.
@@ -74,26 +67,11 @@ bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 template <typename IsFlags>
 bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const IsFlags& is_flags) {
   if (!moves_data(op)) return false;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (op.schema().arguments()[i].name() == "flags") continue;
-    if (arguments[i].isTensor() && arguments[i].toTensor().defined() && is_flags(arguments[i].toTensor())) return true;
-    if (!arguments[i].isList()) continue;
-    for (const c10::IValue& item : arguments[i].toListRef())
-      if (item.isTensor() && item.toTensor().defined() && is_flags(item.toTensor())) return true;
-  }
-  return false;
-}
-
-template <typename Visit>
-void for_each_tensor(const std::vector<c10::IValue>& arguments, const Visit& visit) {
-  for (const auto& argument : arguments) {
-    if (argument.isTensor()) {
-      if (argument.toTensor().defined()) visit(argument.toTensor());
-    } else if (argument.isList()) {
-      for (const c10::IValue& item : argument.toListRef())
-        if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
-    }
-  }
+  bool moves = false;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (op.schema().arguments()[i].name() != "flags")
+      for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { moves |= is_flags(tensor); });
+  return moves;
 }
 
 Extent input_extent(const SizeCondition::Size& size) { return {Extent::From::input, 0, size.input, size.dim}; }
@@ -187,7 +165,7 @@ void FlagsTracker::observe(const c10::OperatorHandle& op, bool moved, const torc
 void FlagsTracker::note_storages(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& results,
                                  size_t count) {
   for (size_t i = results.size() - count; i < results.size(); ++i) {
-    for_each_tensor({results[i]}, [&](const at::Tensor& result) {
+    for_each_tensor(results[i], [&](const at::Tensor& result) {
       if (!result.has_storage()) return;
       bool given = false;
       for_each_tensor(arguments, [&](const at::Tensor& a) { given |= a.has_storage() && a.is_alias_of(result); });
@@ -560,13 +538,7 @@ graph::Operand Recorder::operand_of(const c10::IValue& value) {
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined()) return c10::IValue();
-    // A Lua number where the schema wants a tensor: kept as the number, which the interpreter wraps again.
-    if (is_wrapped_number(tensor) && !knows(tensor)) {
-      if (tensor.scalar_type() == at::kBool) return c10::IValue(tensor.item().toBool());
-      if (at::isComplexType(tensor.scalar_type())) return c10::IValue(tensor.item().toComplexDouble());
-      if (at::isIntegralType(tensor.scalar_type(), false)) return c10::IValue(tensor.item().toLong());
-      return c10::IValue(tensor.item().toDouble());
-    }
+    if (is_wrapped_number(tensor) && !knows(tensor)) return number_of(tensor);
     return value_of(tensor);
   }
   if (value.isTensorList() || (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList())) {

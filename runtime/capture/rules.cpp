@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "runtime/graph/dynamic_shape.h"
@@ -37,6 +38,21 @@ bool gives_list(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns())
     if (result.type()->kind() == c10::TypeKind::ListType && schema.returns().size() > 1) return true;
   return false;
+}
+
+/// What an operator is refused for whatever its arguments are. Every call asks, so it is looked up.
+enum class Form : uint8_t { fine, writes_to_out, reads_value, mixes_lists };
+Form form_of(const c10::FunctionSchema& schema) {
+  static thread_local std::unordered_map<const c10::FunctionSchema*, Form> known;
+  const auto [found, fresh] = known.try_emplace(&schema, Form::fine);
+  if (!fresh) return found->second;
+  if (has_out_argument(schema))
+    found->second = Form::writes_to_out;
+  else if (!gives_only_tensors(schema))
+    found->second = Form::reads_value;
+  else if (gives_list(schema))
+    found->second = Form::mixes_lists;
+  return found->second;
 }
 
 }  // namespace
@@ -97,22 +113,23 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
 
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                                bool dynamic_shapes) {
-  const auto& schema = op.schema();
-  const std::string name = base_name(op);
   if (!dynamic_shapes && gives_dynamic_shape(op, arguments))
-    return Refusal{Break::dynamic_shape, "`" + name + "` gives a result whose shape depends on values",
+    return Refusal{Break::dynamic_shape, "`" + base_name(op) + "` gives a result whose shape depends on values",
                    "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok; or set "
                    "triage.config.capture_dynamic_output_shape_ops."};
-  if (has_out_argument(schema))
-    return Refusal{Break::unsupported, "`" + name + "` writes its result into `out`",
-                   "Use the form without `out`: it returns the result."};
-  if (!gives_only_tensors(schema))
-    return Refusal{Break::reads_value, "`" + name + "` reads a value of a tensor",
-                   "Keep it a tensor: compare and select with torch.where or IF, or read it after the policy ran."};
-  if (gives_list(schema))
-    return Refusal{Break::unsupported, "`" + name + "` gives lists among several results",
-                   "Call the single operators it is made of."};
-  return std::nullopt;
+  switch (form_of(op.schema())) {
+    case Form::writes_to_out:
+      return Refusal{Break::unsupported, "`" + base_name(op) + "` writes its result into `out`",
+                     "Use the form without `out`: it returns the result."};
+    case Form::reads_value:
+      return Refusal{Break::reads_value, "`" + base_name(op) + "` reads a value of a tensor",
+                     "Keep it a tensor: compare and select with torch.where or IF, or read it after the policy ran."};
+    case Form::mixes_lists:
+      return Refusal{Break::unsupported, "`" + base_name(op) + "` gives lists among several results",
+                     "Call the single operators it is made of."};
+    default:
+      return std::nullopt;
+  }
 }
 
 bool is_arithmetic(const c10::OperatorHandle& op) {

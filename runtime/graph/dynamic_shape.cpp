@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
 #include <string_view>
 #include <unordered_set>
 
@@ -25,8 +24,8 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, at::ArrayRef<const c10::
       "nonzero",      "nonzero_numpy", "argwhere",           "masked_select", "bincount",
       "_unique",      "_unique2",      "unique_consecutive", "unique_dim",    "unique_dim_consecutive",
       "linalg_lstsq", "histogram",     "histogramdd",        "histc_auto",    "combinations"};
-  const std::string& full = op.operator_name().name;
-  const std::string name = full.substr(full.rfind(':') + 1);  // without its namespace
+  std::string_view name = op.operator_name().name;
+  name.remove_prefix(name.rfind(':') + 1);  // its namespace
   if (always.count(name)) return true;
   if (name == "index") return arguments.size() > 1 && indexes_by_mask(arguments[1]);
   if (name == "where") return arguments.size() == 1;

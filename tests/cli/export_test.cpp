@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "program.h"
+#include "policy_folder.h"
 
 namespace {
 
@@ -29,10 +29,8 @@ constexpr const char* repair = R"(return policy {
 }
 )";
 
-struct Scene {
-  TemporaryFolder folder;
-  Scene() { write_bytes(folder / "repair.lua", repair); }
-  Ran operator()(const std::vector<std::string>& arguments) const { return triage_program(folder, arguments); }
+struct Scene : PolicyFolder {
+  Scene() : PolicyFolder(repair) {}
 };
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {

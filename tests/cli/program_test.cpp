@@ -1,5 +1,5 @@
 // The `triage` program from the outside: what it prints, what it writes, how it ends.
-#include "program.h"
+#include "policy_folder.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -22,11 +22,8 @@ constexpr const char* repair = R"(return policy {
 }
 )";
 
-/// A folder with the policy, for one call after another.
-struct Scene {
-  TemporaryFolder folder;
-  Scene() { write_bytes(folder / "repair.lua", repair); }
-  Ran operator()(const std::vector<std::string>& arguments) const { return triage_program(folder, arguments); }
+struct Scene : PolicyFolder {
+  Scene() : PolicyFolder(repair) {}
 };
 
 /// One clear message: `command: ...` on one line of standard error, nothing on standard output.

@@ -1,6 +1,7 @@
 #include "bindings/lua/backends/graph_value.h"
 
 #include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/graph/describe.h"
 
@@ -184,17 +185,7 @@ int graph_call(lua_State* L) {
 
 int graph_run(lua_State* L) {
   GraphValue& value = check_graph(L, 1);
-  luaL_checktype(L, 2, LUA_TTABLE);
-  std::vector<at::Tensor> inputs;
-  const auto count = static_cast<lua_Integer>(lua_rawlen(L, 2));
-  for (lua_Integer i = 1; i <= count; ++i) {
-    lua_rawgeti(L, 2, i);
-    if (!test_tensor(L, -1))
-      throw InputError(fmt::format("graph:run: input {} is a {}; expected a list of tensors", i, luaL_typename(L, -1)));
-    inputs.push_back(*test_tensor(L, -1));
-    lua_pop(L, 1);
-  }
-  return run(L, value, inputs);
+  return run(L, value, check_tensor_list(L, 2, "graph:run"));
 }
 
 int graph_index(lua_State* L) {

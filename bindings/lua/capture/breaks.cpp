@@ -1,6 +1,8 @@
 #include "bindings/lua/capture/breaks.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/capture/marks.h"
@@ -36,31 +38,14 @@ int with_error_on_graph_break(lua_State* L) {
 /// core.error_on_graph_break(flag) -> a value that restores the setting before when a <close> variable that holds it goes
 int error_on_graph_break(lua_State* L) {
   const OnGraphBreak::Then then = then_of(L, 1);
-  auto* before = static_cast<OnGraphBreak::Then*>(lua_newuserdatauv(L, sizeof(OnGraphBreak::Then), 0));
-  *before = OnGraphBreak::current();
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &scope_metatable);
-  lua_setmetatable(L, -2);
+  push_userdata(L, OnGraphBreak::current(), &scope_metatable);
   OnGraphBreak::set(then);
   return 1;
 }
 
 int close_scope(lua_State* L) {
-  if (!lua_getmetatable(L, 1)) return 0;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &scope_metatable);
-  if (lua_rawequal(L, -1, -2)) OnGraphBreak::set(*static_cast<OnGraphBreak::Then*>(lua_touserdata(L, 1)));
+  if (const auto* const before = test_userdata<OnGraphBreak::Then>(L, 1, &scope_metatable)) OnGraphBreak::set(*before);
   return 0;
-}
-
-std::string function_name(lua_State* L, int index) {
-  lua_Debug about;
-  lua_pushvalue(L, index);
-  if (!lua_isfunction(L, -1)) {
-    lua_pop(L, 1);
-    return "a callable value";
-  }
-  lua_getinfo(L, ">S", &about);
-  if (about.linedefined <= 0) return "a function of C";
-  return std::string(about.short_src) + ":" + std::to_string(about.linedefined);
 }
 
 /// core.run_disabled(recursive, fn, ...) -> what fn returns, run as a script
@@ -94,14 +79,16 @@ int mark_size(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   int64_t dim = luaL_checkinteger(L, 2);
   if (dim < -tensor.dim() || dim >= tensor.dim())
-    throw InputError("there is no dimension " + std::to_string(dim) + " in a tensor of rank " +
-                     std::to_string(tensor.dim()));
+    throw InputError("triage.mark_dynamic, triage.mark_static: there is no dimension " + std::to_string(dim) +
+                     " in a tensor of rank " + std::to_string(tensor.dim()));
   capture::Mark mark{dim < 0 ? dim + tensor.dim() : dim, lua_toboolean(L, 3) != 0};
   mark.min = luaL_optinteger(L, 4, mark.min);
   mark.max = luaL_optinteger(L, 5, mark.max);
   if (mark.dynamic && (tensor.size(mark.dim) < mark.min || tensor.size(mark.dim) > mark.max))
-    throw InputError("the size is " + std::to_string(tensor.size(mark.dim)) + ", which is not in the range from " +
-                     std::to_string(mark.min) + " to " + std::to_string(mark.max));
+    throw InputError("triage.mark_dynamic: dimension " + std::to_string(mark.dim) + ": the size is " +
+                     std::to_string(tensor.size(mark.dim)) + ", which is not in the range from " +
+                     std::to_string(mark.min) +
+                     (mark.max == capture::Mark{}.max ? " on" : " to " + std::to_string(mark.max)));
   capture::graph_break(Break::registry, "a tensor is marked dynamic or static", "Mark it before the compiled code.");
   capture::set_mark(tensor, mark);
   return 0;
@@ -125,12 +112,8 @@ void add_break_control(lua_State* L) {
                                        {"is_sandboxed", guarded<is_sandboxed>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
-  lua_newtable(L);
-  lua_pushcfunction(L, guarded<close_scope>);
-  lua_setfield(L, -2, "__close");
-  lua_pushliteral(L, "graph break setting");
-  lua_setfield(L, -2, "__metatable");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &scope_metatable);
+  static const luaL_Reg scope_methods[] = {{"__close", guarded<close_scope>}, {nullptr, nullptr}};
+  make_metatable(L, &scope_metatable, "graph break setting", scope_methods);
 }
 
 }  // namespace triage::lua

@@ -47,6 +47,20 @@ std::string stack_of(lua_State* L) {
 
 }  // namespace
 
+std::string function_name(lua_State* L, int index) {
+  if (!lua_isfunction(L, index)) {
+    const int type = luaL_getmetafield(L, index, "__name");
+    std::string name = type == LUA_TSTRING ? lua_tostring(L, -1) : "callable";
+    if (type != LUA_TNIL) lua_pop(L, 1);
+    return name;
+  }
+  lua_Debug info;
+  lua_pushvalue(L, index);
+  lua_getinfo(L, ">S", &info);
+  if (info.linedefined <= 0) return "a function of C";
+  return std::string(info.short_src) + ":" + std::to_string(info.linedefined);
+}
+
 capture::UserCode user_code(lua_State* L) {
   return {[L] { return current_line(L); }, [L] { return stack_of(L); }};
 }

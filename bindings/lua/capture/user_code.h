@@ -3,7 +3,13 @@
 
 #include <lua.hpp>
 
+#include <string>
+
 namespace triage::lua {
+
+/// What to call the function at `index`: the file and line where it is defined; of another value that can be called, the name
+/// of its type.
+std::string function_name(lua_State* L, int index);
 
 /// What graph breaks say of the script that runs in `L`: the line, and the functions on the stack with their source lines
 /// (where the file can still be read). `L` must outlive it.

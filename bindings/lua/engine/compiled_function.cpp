@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/compiled_function.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/loading/allowed_writes.h"
 #include "runtime/capture/branch_guard.h"
@@ -58,13 +59,26 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
   return 0;
 }
 
+/// What there is to say besides the script's own words: where those are taken, else on standard error.
+void say(const Context& context, const std::string& text) {
+  const std::string line = "triage: " + text;
+  if (context.print)
+    context.print(line);
+  else
+    fmt::print(stderr, "{}\n", line);
+}
+
 /// With an argument such as a table the function runs as it is, which is said once; under fullgraph it is an error.
 void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
-  const std::string what = fmt::format("argument {}: expected a tensor, number, string, boolean or nil, got a {}",
-                                       index - 1, luaL_typename(L, index));
-  if (function.options.fullgraph) throw InputError("compiled function: " + what);
+  const std::string what = fmt::format(
+      "argument {}: expected a tensor, number, string, boolean or nil, got a {}. Hint: pass what the function needs of "
+      "it "
+      "one by one, or let it be a variable from outside",
+      index - 1, luaL_typename(L, index));
+  if (function.options.fullgraph)
+    throw InputError("compiled function '" + function.name + "' promises one graph (fullgraph): " + what);
   if (!std::exchange(function.odd_arguments_said, true) && function.options.warn)
-    function.options.warn("function '" + function.name + "' runs as a script on such calls: " + what);
+    function.options.warn("'" + function.name + "' runs as a script on such calls: " + what);
 }
 
 /// Keeps the table on top of the stack with those of the other buckets. Pops it.
@@ -250,19 +264,6 @@ int compiled_tostring(lua_State* L) {
   return 1;
 }
 
-std::string function_name(lua_State* L, int index) {
-  if (!lua_isfunction(L, index)) {
-    if (luaL_getmetafield(L, index, "__name") == LUA_TNIL) return "callable";
-    std::string name = lua_tostring(L, -1);
-    lua_pop(L, 1);
-    return name;
-  }
-  lua_Debug info;
-  lua_pushvalue(L, index);
-  lua_getinfo(L, ">S", &info);
-  return std::string(info.short_src) + ":" + std::to_string(info.linedefined);
-}
-
 void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   if (lua_isnoneornil(L, index)) return;
   luaL_checktype(L, index, LUA_TTABLE);
@@ -286,14 +287,6 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
           "fail_on_backend_error (boolean), dynamic (boolean), name (string).");
     lua_pop(L, 1);
   }
-}
-
-/// To the log of a policy; a script of `triage exec` and the prompt have standard error.
-void tell(const Context& context, const std::string& text) {
-  if (context.print)
-    context.print("triage: " + text);
-  else
-    std::fprintf(stderr, "triage: %s\n", text.c_str());
 }
 
 }  // namespace
@@ -376,9 +369,9 @@ CompiledFunction& push_compiled(lua_State* L) {
   auto function = std::make_unique<CompiledFunction>();
   function->name = function_name(L, 1);
   function->options.protect_inputs = false;
-  function->options.warn = [&context = context(L)](const std::string& text) { tell(context, text); };
+  function->options.warn = [&context = context(L)](const std::string& text) { say(context, text); };
   function->options.inform = [&context = context(L)](const std::string& text) {
-    if (capture::get_logs().recompiles) tell(context, text);
+    if (capture::get_logs().recompiles) say(context, text);
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   read_compile_options(L, 2, *function);

@@ -1,13 +1,14 @@
 // triage.export: functions of a script as programs of their own.
 #include "bindings/lua/export/export.h"
-#include "bindings/lua/engine/compiled_function.h"
-#include "bindings/lua/flags/flags_library.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/compiled_function.h"
 #include "bindings/lua/export/dynamic_shapes.h"
 #include "bindings/lua/export/escape_hatches.h"
+#include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/recorder.h"
 
 #include <triage/export.h>
@@ -104,21 +105,6 @@ int load_exported(lua_State* L) {
 
 // --- triage.export
 
-std::vector<at::Tensor> read_inputs(lua_State* L, int index) {
-  luaL_checktype(L, index, LUA_TTABLE);
-  std::vector<at::Tensor> inputs;
-  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
-    lua_rawgeti(L, index, i);
-    const at::Tensor* tensor = test_tensor(L, -1);
-    if (!tensor)
-      throw InputError("triage.export: input " + std::to_string(i) + ": expected a tensor, got " + describe(L, -1) +
-                       "; other values belong into the function");
-    inputs.push_back(*tensor);
-    lua_pop(L, 1);
-  }
-  return inputs;
-}
-
 std::string default_name(lua_State* L, int index) {
   if (!lua_isfunction(L, index)) return "program";
   lua_Debug info;
@@ -153,11 +139,8 @@ int export_(lua_State* L) {
   capture::graph_break(capture::Break::unsupported, "`triage.export` captures a graph of its own",
                        "Export outside of compiled code.");
   lua_settop(L, 3);
-  if (!lua_isfunction(L, 1)) {
-    if (luaL_getmetafield(L, 1, "__call") == LUA_TNIL) luaL_typeerror(L, 1, "function");
-    lua_pop(L, 1);
-  }
-  const std::vector<at::Tensor> inputs = read_inputs(L, 2);
+  check_callable(L, 1);
+  const std::vector<at::Tensor> inputs = check_tensor_list(L, 2, "triage.export");
   const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
   std::string name = default_name(L, 1);
   const ExportOptions options = read_export_options(L, 3, names, inputs, name);

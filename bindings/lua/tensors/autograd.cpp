@@ -2,6 +2,8 @@
 
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/tensors/tensor_list.h"
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
@@ -22,20 +24,13 @@ struct ModeGuard {
 };
 
 int close_guard(lua_State* L) {
-  auto* guard = static_cast<ModeGuard*>(lua_touserdata(L, 1));
-  if (!guard || !lua_getmetatable(L, 1)) return 0;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_metatable);
-  if (!lua_rawequal(L, -1, -2) || !guard->open) return 0;
-  guard->open = false;
-  c10::GradMode::set_enabled(guard->previous);
+  auto* const guard = test_userdata<ModeGuard>(L, 1, &guard_metatable);
+  if (guard && std::exchange(guard->open, false)) c10::GradMode::set_enabled(guard->previous);
   return 0;
 }
 
 int push_guard(lua_State* L, bool enabled) {
-  auto* guard = static_cast<ModeGuard*>(lua_newuserdatauv(L, sizeof(ModeGuard), 0));
-  *guard = {c10::GradMode::is_enabled(), true};
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_metatable);
-  lua_setmetatable(L, -2);
+  push_userdata(L, ModeGuard{c10::GradMode::is_enabled(), true}, &guard_metatable);
   c10::GradMode::set_enabled(enabled);
   return 1;
 }
@@ -84,8 +79,9 @@ class AutocastMode {
     compat::set_autocast(device_, mode);
   }
   ~AutocastMode() { close(); }
-  AutocastMode(const AutocastMode&) = delete;
-  AutocastMode& operator=(const AutocastMode&) = delete;
+  AutocastMode(AutocastMode&& other) noexcept
+      : device_(other.device_), previous_(other.previous_), open_(std::exchange(other.open_, false)) {}
+  AutocastMode& operator=(AutocastMode&&) = delete;
 
   void close() {
     if (!std::exchange(open_, false)) return;
@@ -101,10 +97,7 @@ class AutocastMode {
 };
 
 int close_autocast(lua_State* L) {
-  auto* mode = static_cast<AutocastMode*>(lua_touserdata(L, 1));
-  if (!mode || !lua_getmetatable(L, 1)) return 0;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &autocast_metatable);
-  if (lua_rawequal(L, -1, -2)) mode->close();
+  if (auto* const mode = test_userdata<AutocastMode>(L, 1, &autocast_metatable)) mode->close();
   return 0;
 }
 
@@ -139,9 +132,7 @@ int autocast(lua_State* L) {
   if (device == c10::kCPU && mode.enabled && mode.dtype != at::kBFloat16)
     throw std::invalid_argument("torch.autocast: on the CPU it computes in torch.bfloat16 only");
   if (lua_isnone(L, next)) {
-    new (lua_newuserdatauv(L, sizeof(AutocastMode), 0)) AutocastMode(device, mode);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &autocast_metatable);
-    lua_setmetatable(L, -2);
+    push_userdata(L, AutocastMode(device, mode), &autocast_metatable);
     return 1;
   }
   check_callable(L, next, "torch.autocast");
@@ -152,14 +143,7 @@ int autocast(lua_State* L) {
 
 std::vector<at::Tensor> check_tensors(lua_State* L, int index) {
   if (const at::Tensor* tensor = test_tensor(L, index)) return {*tensor};
-  luaL_checktype(L, index, LUA_TTABLE);
-  std::vector<at::Tensor> tensors;
-  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
-    lua_rawgeti(L, index, i);
-    tensors.push_back(check_tensor(L, -1));
-    lua_pop(L, 1);
-  }
-  return tensors;
+  return check_tensor_list(L, index, "torch.autograd.grad");
 }
 
 std::optional<bool> option(lua_State* L, int index, const char* key) {
@@ -209,20 +193,10 @@ void break_for_autograd(const std::string& what) {
 }
 
 void add_autograd(lua_State* L) {
-  lua_newtable(L);
-  lua_pushcfunction(L, guarded<close_guard>);
-  lua_setfield(L, -2, "__close");
-  lua_pushliteral(L, "gradient mode");
-  lua_setfield(L, -2, "__metatable");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &guard_metatable);
-
-  lua_newtable(L);
-  lua_pushcfunction(L, guarded<close_autocast>);
-  lua_setfield(L, -2, "__close");
-  lua_pushliteral(L, "autocast mode");
-  lua_setfield(L, -2, "__metatable");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &autocast_metatable);
-
+  static const luaL_Reg guard_methods[] = {{"__close", guarded<close_guard>}, {nullptr, nullptr}};
+  static const luaL_Reg autocast_methods[] = {{"__close", guarded<close_autocast>}, {nullptr, nullptr}};
+  make_metatable(L, &guard_metatable, "gradient mode", guard_methods);
+  make_metatable(L, &autocast_metatable, "autocast mode", autocast_methods);
   static const luaL_Reg functions[] = {{"no_grad", guarded<no_grad>},
                                        {"autocast", guarded<autocast>},
                                        {"enable_grad", guarded<enable_grad>},

@@ -6,11 +6,12 @@
 #include <triage/error.h>
 
 #include <algorithm>
-#include <unordered_set>
+#include <string_view>
 
+#include "runtime/capture/arguments.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
-#include "runtime/compat/autocast.h"
+#include "runtime/graph/describe.h"
 
 namespace triage::capture {
 namespace {
@@ -23,17 +24,10 @@ bool returns_plain_tensors(const c10::FunctionSchema& schema) {
                      [](const auto& result) { return result.type()->kind() == c10::TypeKind::TensorType; });
 }
 
-template <typename Visit>
-void for_each_tensor(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
-  if (!value.isTensor() && value.isList())
-    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, visit);
-}
-
 bool can_be_lazy(const at::Tensor& tensor) {
-  return !tensor.defined() || (tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
-                               !tensor.requires_grad() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() &&
-                               !tensor.unsafeGetTensorImpl()->is_python_dispatch());
+  return !tensor.defined() ||
+         (tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
+          !tensor.requires_grad() && !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
 bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
@@ -42,40 +36,43 @@ bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& othe
   });
 }
 
-/// Normalisation that trains also writes to its running statistics, which its schema does not say.
-bool updates_statistics(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  if (base_name(op).find("_norm") == std::string::npos) return false;
-  const auto& declared = op.schema().arguments();
-  for (size_t i = 0; i < declared.size(); ++i)
-    if ((declared[i].name() == "training" || declared[i].name() == "train" ||
-         declared[i].name() == "use_input_stats") &&
-        arguments[i].isBool() && arguments[i].toBool())
-      return true;
-  return false;
+/// What is known of an operator whatever its arguments are. Every call asks, so it is looked up.
+struct Conduct {
+  bool computes;                 // plain tensors of its arguments, and does nothing else
+  bool aliases;                  // a result may be a view: the schema says so, or it was seen
+  std::vector<size_t> training;  // arguments that make a normalisation write to its statistics, which no schema says
+};
+
+Conduct conduct_by_schema(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  Conduct conduct{};
+  conduct.computes =
+      !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) && returns_plain_tensors(schema);
+  for (const auto& result : schema.returns()) conduct.aliases |= result.alias_info() != nullptr;
+  if (base_name(op).find("_norm") == std::string::npos) return conduct;
+  for (size_t i = 0; i < schema.arguments().size(); ++i)
+    for (const std::string_view name : {"training", "train", "use_input_stats"})
+      if (schema.arguments()[i].name() == name) conduct.training.push_back(i);
+  return conduct;
 }
 
-/// Operators that were seen to give an alias though their schema does not say so.
-std::unordered_set<const c10::FunctionSchema*>& seen_aliasing() {
-  static thread_local std::unordered_set<const c10::FunctionSchema*> seen;
-  return seen;
+Conduct& conduct_of(const c10::OperatorHandle& op) {
+  static thread_local std::unordered_map<const c10::FunctionSchema*, Conduct> known;
+  const auto found = known.find(&op.schema());
+  return found != known.end() ? found->second : known.emplace(&op.schema(), conduct_by_schema(op)).first->second;
 }
 
-/// Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are made at
-/// once.
-bool may_alias(const c10::OperatorHandle& op) {
-  for (const auto& result : op.schema().returns())
-    if (result.alias_info()) return true;
-  return seen_aliasing().count(&op.schema()) != 0;
+/// Of the results that end `stack`: whether tensors that come later could stand for them.
+bool gives_lazy(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const size_t count = std::min(op.schema().returns().size(), stack.size());
+  return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
+                     [](const c10::IValue& result) { return result.isTensor() && can_be_lazy(result.toTensor()); });
 }
 
-bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
-
-/// A number in the place of a tensor, as graphs hold it.
-c10::IValue number_of(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kBool) return tensor.item().toBool();
-  if (at::isComplexType(tensor.scalar_type())) return tensor.item().toComplexDouble();
-  if (at::isIntegralType(tensor.scalar_type(), false)) return tensor.item().toLong();
-  return tensor.item().toDouble();
+const GraphBreak* find_break(const TraceTree& tree, const GraphBreak& wanted) {
+  const auto found = std::find_if(tree.breaks.begin(), tree.breaks.end(),
+                                  [&](const GraphBreak& known) { return same_break(known, wanted); });
+  return found == tree.breaks.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -94,7 +91,7 @@ Follower::~Follower() {
   if (finished_) return;
   try {  // the script failed: what it kept, or its error holds, must be there whatever happens to what it is computed of
     abandon_segment();
-    for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
+    compute_closed();
   } catch (const std::exception&) {  // the tensor says so when it is read
   }
 }
@@ -109,79 +106,88 @@ void Follower::graph_break(const GraphBreak& graph_break) {
     case Break::host_function:
     case Break::opaque_module:
     case Break::training_step:
-      for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
+      compute_closed();
       break;
     default:
       break;
   }
-  const bool known = std::any_of(breaks_.begin(), breaks_.end(), [&](const GraphBreak& other) {
-    return other.kind == graph_break.kind && other.what == graph_break.what &&
-           other.where.file == graph_break.where.file && other.where.line == graph_break.where.line;
-  });
-  if (!known) breaks_.push_back(graph_break);
+  const GraphBreak* known = find_break(*tree_, graph_break);
+  if (!known && tree_->breaks.size() < TraceTree::max_breaks) known = &tree_->breaks.emplace_back(graph_break);
+  if (known && std::find(breaks_.begin(), breaks_.end(), known) == breaks_.end()) breaks_.push_back(known);
+}
+
+bool Follower::knows(const GraphBreak& graph_break) const {
+  return tree_->breaks.size() >= TraceTree::max_breaks || find_break(*tree_, graph_break);
 }
 
 bool Follower::is_param(const at::Tensor& tensor) const {
   return std::any_of(params_.begin(), params_.end(), [&](const at::Tensor& param) { return param.is_same(tensor); });
 }
 
-bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
-  static thread_local std::unordered_map<const c10::FunctionSchema*, bool> known;
-  auto [found, fresh] = known.try_emplace(&op.schema(), false);
-  if (fresh)
-    found->second =
-        !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) && returns_plain_tensors(op.schema());
-  if (!found->second || refusal(op, arguments, false)) return false;
-  if (compat::autocast_state() != 0 || updates_statistics(op, arguments)) return false;
-  if (may_alias(op) && c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled()) return false;
+bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                          const ThreadState& state) const {
+  const Conduct& conduct = conduct_of(op);
+  if (full_ || protected_depth_ > 0 || !conduct.computes || state.autocast != 0) return false;
+  for (const size_t training : conduct.training)
+    if (arguments[training].isBool() && arguments[training].toBool()) return false;
+  // Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are made
+  // at once.
+  if (conduct.aliases && state.grad_mode && !c10::InferenceMode::is_enabled()) return false;
   bool with_gradients = false, odd = false;
-  for (const c10::IValue& argument : arguments)
-    for_each_tensor(argument, [&](const at::Tensor& tensor) {
-      with_gradients |= tensor.requires_grad();
-      odd |= tensor.layout() != c10::kStrided;
-    });
-  return !odd && !(with_gradients && c10::GradMode::is_enabled());
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    with_gradients |= tensor.requires_grad();
+    odd |= tensor.layout() != c10::kStrided;
+  });
+  return !odd && !(with_gradients && state.grad_mode);
 }
 
 void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const size_t count = op.schema().arguments().size();
-  const std::vector<c10::IValue> arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+  const std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  const ThreadState state = ThreadState::now();
   const auto refused = refusal(op, arguments, false);
-  if (refused || full_ || protected_depth_ > 0 || !can_follow(op, arguments)) {
-    for (const c10::IValue& argument : arguments)
-      for_each_tensor(argument, [&](const at::Tensor& tensor) { touch(tensor); });
+  if (refused || !can_follow(op, arguments, state)) {
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { touch(tensor); });
     if (refused) capture::graph_break(refused->kind, refused->what, refused->hint);
     end_segment();
     op.callBoxed(&stack);
     return;
   }
-  if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(ThreadState::now() == state_))) end_segment();
-  if (path_.empty()) {
-    begin_segment();
-    put_off_ = !node_->next.empty();
-  }
+  enter_segment(state);
+  if (path_.empty()) put_off_ = !node_->next.empty();
   if (put_off_ && follow(op, arguments, stack)) return;
-  if (put_off_) {
-    try {
-      execute_put_off();
-    } catch (const std::exception&) {
-      abandon_segment();
-      throw;
-    }
-  }
+  if (put_off_) run_or_abandon([&] { execute_put_off(); });
   op.callBoxed(&stack);
-  observe(op, arguments, stack);
+  note_call(op, arguments, stack);
+}
+
+void Follower::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                       const torch::jit::Stack& stack) {
+  const ThreadState state = ThreadState::now();
+  if (refusal(op, arguments, false) || !can_follow(op, arguments, state)) return end_segment();
+  enter_segment(state);
+  note_call(op, arguments, stack);
+}
+
+/// An operator that can be followed was executed.
+void Follower::note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                         const torch::jit::Stack& stack) {
+  TraceStep* step = nullptr;
+  if (gives_lazy(op, stack)) {
+    step = find_step(op, arguments);
+    if (!step) step = add_step(op, arguments);
+  }
+  if (!step) return end_segment();
+  note_results(*step, arguments, stack);
 }
 
 void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const auto& declared = op.schema().arguments();
-  const size_t first = stack.size() - declared.size();
-  for (size_t i = 0; i < declared.size(); ++i)
-    for_each_tensor(stack[first + i], [&](const at::Tensor& t) { touch(t); });
+  const std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { touch(tensor); });
   end_segment();
   for (size_t i = 0; i < declared.size(); ++i) {
     if (!declared[i].alias_info() || !declared[i].alias_info()->isWrite()) continue;
-    for_each_tensor(stack[first + i], [&](const at::Tensor& target) {
+    for_each_tensor(arguments[i], [&](const at::Tensor& target) {
       touch_slowly(target);
       for (const auto& pending : pending_closed_)
         if (pending->looks_at(target)) pending->compute(/*want=*/true);
@@ -189,15 +195,21 @@ void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Sta
   }
 }
 
-/// What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
-/// what they are computed of; the next time the graph gives them.
-void Follower::compute_what_may_outlive() {
-  if (writes_() == writes_before_ && !escaped_) return;
+void Follower::compute_closed() {
   for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
 }
 
-void Follower::begin_segment() {
-  state_ = ThreadState::now();
+/// What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
+/// what they are computed of; the next time the graph gives them.
+void Follower::compute_what_may_outlive() {
+  if (writes_() != writes_before_ || escaped_) compute_closed();
+}
+
+/// Goes on with the segment, or begins one where there is none, or none that takes another operator.
+void Follower::enter_segment(const ThreadState& state) {
+  if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(state == state_))) end_segment();
+  if (!path_.empty()) return;
+  state_ = state;
   node_ = &tree_->root(state_);
   pending_ = std::make_shared<PendingSegment>();
   pending_->tree = tree_;
@@ -229,21 +241,6 @@ bool Follower::follow(const c10::OperatorHandle& op, const std::vector<c10::IVal
   return true;
 }
 
-void Follower::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                       const torch::jit::Stack& stack) {
-  const size_t num_results = op.schema().returns().size();
-  const bool lazy_results =
-      std::all_of(stack.end() - static_cast<std::ptrdiff_t>(std::min(num_results, stack.size())), stack.end(),
-                  [](const c10::IValue& result) { return result.isTensor() && can_be_lazy(result.toTensor()); });
-  if (full_ || protected_depth_ > 0 || !lazy_results || !can_follow(op, arguments)) return end_segment();
-  if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(ThreadState::now() == state_))) end_segment();
-  if (path_.empty()) begin_segment();
-  TraceStep* step = find_step(op, arguments);
-  if (!step) step = add_step(op, arguments);
-  if (!step) return end_segment();
-  note_results(*step, arguments, stack);
-}
-
 void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arguments,
                             const torch::jit::Stack& stack) {
   const auto known = arrival(step);
@@ -254,14 +251,13 @@ void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arg
     const at::Tensor& result = stack[i].toTensor();
     layouts.push_back(ResultLayout::of(result));
     bool aliases = false;
-    for (const c10::IValue& argument : arguments)
-      for_each_tensor(argument, [&](const at::Tensor& tensor) {
-        aliases |= result.defined() && tensor.has_storage() && tensor.is_alias_of(result);
-      });
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+      aliases |= result.defined() && tensor.has_storage() && tensor.is_alias_of(result);
+    });
     if (aliases) layouts.back().storage_bytes = 0;  // counted with what it looks at
     if (aliases && !step.aliases) {
       step.aliases = true;
-      seen_aliasing().insert(&step.op.schema());
+      conduct_of(step.op).aliases = true;
       tree_->forget_compiled();
     }
     const auto value = static_cast<uint32_t>(values_.size());
@@ -303,7 +299,7 @@ bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, 
   if (!value.isTensor() || !value.toTensor().defined()) {
     if (argument.from != From::list)
       return argument.from == From::constant &&
-             same_constant(argument.constant, value.isTensor() ? c10::IValue() : value);
+             graph::same_constant(argument.constant, value.isTensor() ? c10::IValue() : value);
     if (!value.isList()) return false;
     const auto items = value.toListRef();
     if (items.size() != argument.items.size()) return false;
@@ -316,8 +312,8 @@ bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, 
     return argument.from == From::value && argument.index == found->second;
   if (const auto found = input_ids_.find(tensor.unsafeGetTensorImpl()); found != input_ids_.end())
     return argument.from == From::input && argument.index == found->second;
-  if (is_number(tensor) && !is_param(tensor))
-    return argument.from == From::constant && same_constant(argument.constant, number_of(tensor));
+  if (is_wrapped_number(tensor) && !is_param(tensor))
+    return argument.from == From::constant && graph::same_constant(argument.constant, number_of(tensor));
   size_t index = 0;
   while (index < new_inputs_.size() && !new_inputs_[index].is_same(tensor)) ++index;
   if (argument.from != From::input || argument.index != inputs_.size() + index) return false;
@@ -366,7 +362,7 @@ TraceArgument Follower::describe(const c10::IValue& value, TraceStep& step) {
     argument.index = found->second;
   } else if (const auto known = input_ids_.find(tensor.unsafeGetTensorImpl()); known != input_ids_.end()) {
     argument.index = known->second;
-  } else if (is_number(tensor) && !is_param(tensor)) {
+  } else if (is_wrapped_number(tensor) && !is_param(tensor)) {
     argument.from = From::constant;
     argument.constant = number_of(tensor);
   } else {
@@ -439,25 +435,31 @@ void Follower::end_segment() {
       segment.ready = false;
     }
   const bool compiled = put_off_ && segment.ready;
-  try {
+  run_or_abandon([&] {
     if (compiled)
       run_compiled(segment);
     else if (put_off_)
       execute_put_off();
+  });
+  if (compiled)
+    set_segment_aside(&segment);
+  else
+    keep_segment(segment);
+}
+
+/// Where it fails, who reads one of the segment's values gets the error again.
+template <typename Work>
+void Follower::run_or_abandon(const Work& work) {
+  try {
+    work();
   } catch (const std::exception&) {
-    abandon_segment();  // who reads one of its values gets the error again
+    abandon_segment();
     throw;
   }
-  close_segment(segment, !compiled);
 }
 
 void Follower::abandon_segment() {
-  if (!pending_) return;
-  fill_pending();
-  pending_->note_versions();
-  pending_->closed = true;
-  pending_closed_.push_back(pending_);
-  reset_segment();
+  if (pending_) set_segment_aside(nullptr);
 }
 
 /// Runs the compiled graph, and gives its results to the lazy tensors that stand for them.
@@ -478,46 +480,46 @@ void Follower::run_compiled(const TraceSegment& segment) {
       }
     if (lazy) lazy->fill(outputs[i], false);
   }
-  for (const uint32_t value : segment.aliases) {
-    const auto made_by = std::find_if(path_.begin(), path_.end(), [&](const TraceStep* step) {
-      return value >= step->first_value && value < step->first_value + step->num_results;
-    });
-    torch::jit::Stack stack = arguments_of_step(**made_by, inputs_, values_);
-    (*made_by)->op.callBoxed(&stack);
-    if (auto* lazy = LazyTensor::unfilled(values_[value]))
-      lazy->fill(stack[value - (*made_by)->first_value].toTensor(), true);
+  for (const TraceSegment::Alias& alias : segment.aliases) {
+    torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, values_);
+    alias.step->op.callBoxed(&stack);
+    if (auto* lazy = LazyTensor::unfilled(values_[alias.step->first_value + alias.result]))
+      lazy->fill(stack[alias.result].toTensor(), true);
   }
 }
 
 /// The operators come another way than before, or to an end that is not compiled: ATen executes what was put off.
 void Follower::execute_put_off() {
   put_off_ = false;
-  fill_pending();
+  fill_pending(path_, inputs_);
   pending_->compute();
 }
 
-void Follower::fill_pending() {
-  pending_->path = path_;
-  pending_->inputs = inputs_;
+void Follower::fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs) {
+  pending_->path = std::move(path);
+  pending_->inputs = std::move(inputs);
   pending_->values.clear();
   for (const at::Tensor& value : values_) pending_->values.emplace_back(value.getIntrusivePtr());
 }
 
-void Follower::close_segment(TraceSegment& segment, bool keep) {
-  if (keep) {
-    for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
-    closed_.push_back({&segment, path_, inputs_, values_, state_.grad_mode});
-  } else {
-    fill_pending();
-    pending_->note_versions();
-    pending_->segment = &segment;
-    pending_closed_.push_back(pending_);
-  }
-  pending_->closed = true;
+/// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
+void Follower::keep_segment(TraceSegment& segment) {
+  for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
+  closed_.push_back({&segment, std::move(path_), std::move(inputs_), std::move(values_), state_.grad_mode});
+  reset_segment();
+}
+
+/// Values that are not there yet are computed when somebody reads them. `segment` learns of that; null: it failed.
+void Follower::set_segment_aside(TraceSegment* segment) {
+  fill_pending(std::move(path_), std::move(inputs_));
+  pending_->note_versions();
+  pending_->segment = segment;
+  pending_closed_.push_back(pending_);
   reset_segment();
 }
 
 void Follower::reset_segment() {
+  pending_->closed = true;
   node_ = nullptr;
   pending_.reset();
   path_.clear();

@@ -50,8 +50,10 @@ class Follower {
   /// compute in.
   void end_segment();
   void graph_break(const GraphBreak& graph_break);
-  /// The graph breaks that were met, each line and reason once.
-  const std::vector<GraphBreak>& breaks() const { return breaks_; }
+  /// Whether it was met before, in this call or another: then nobody needs the stack that it is met under.
+  bool knows(const GraphBreak& graph_break) const;
+  /// The graph breaks that this call met, each line and reason once; the tree owns them.
+  const std::vector<const GraphBreak*>& breaks() const { return breaks_; }
   /// Inside a protected call (pcall) operators run when they are called: their errors are for it to catch.
   void enter_protected();
   void leave_protected() { --protected_depth_; }
@@ -77,15 +79,22 @@ class Follower {
     uint32_t value;
   };
 
-  bool can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
-  void begin_segment();
+  bool can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                  const ThreadState& state) const;
+  void enter_segment(const ThreadState& state);
+  void note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                 const torch::jit::Stack& stack);
   bool follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack);
   void execute_put_off();
   void run_compiled(const TraceSegment& segment);
-  void fill_pending();
+  template <typename Work>
+  void run_or_abandon(const Work& work);
+  void fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs);
+  void compute_closed();
   void compute_what_may_outlive();
   void abandon_segment();
-  void close_segment(TraceSegment& segment, bool keep);
+  void keep_segment(TraceSegment& segment);
+  void set_segment_aside(TraceSegment* segment);
   void reset_segment();
   TraceStep* find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   TraceStep* add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
@@ -118,7 +127,7 @@ class Follower {
   std::vector<Closed> closed_;
   std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there
   std::unordered_map<const c10::TensorImpl*, Place> closed_values_;
-  std::vector<GraphBreak> breaks_;
+  std::vector<const GraphBreak*> breaks_;
   int protected_depth_ = 0;
   std::optional<GraphBreak> raised_;
   bool escaped_ = false, finished_ = false;

@@ -7,6 +7,7 @@
 #include "runtime/graph/argument_type.h"
 
 #include <algorithm>
+#include <typeinfo>
 
 namespace triage::capture {
 namespace {
@@ -53,8 +54,7 @@ uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0
 
 bool is_unfilled(const WeakTensor& value) {
   const auto known = value.lock();
-  const auto* lazy = known ? dynamic_cast<LazyTensor*>(known.get()) : nullptr;
-  return lazy && !lazy->is_filled();
+  return known && LazyTensor::unfilled(at::Tensor(known));
 }
 
 }  // namespace
@@ -63,9 +63,12 @@ void PendingSegment::note_versions() {
   versions.clear();
   for (const at::Tensor& input : inputs) versions.push_back(version_of(input));
   value_versions.assign(values.size(), std::nullopt);
-  for (size_t i = 0; i < values.size(); ++i)
-    if (const auto known = values[i].lock(); known && !is_unfilled(values[i]))
-      value_versions[i] = version_of(at::Tensor(known));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto known = values[i].lock();
+    if (!known) continue;
+    const at::Tensor value(known);
+    if (!LazyTensor::unfilled(value)) value_versions[i] = version_of(value);
+  }
 }
 
 bool PendingSegment::looks_at(const at::Tensor& tensor) const {
@@ -103,9 +106,9 @@ void PendingSegment::compute(bool want) {
       at::Tensor result = stack[i].toTensor();
       const auto known = values[step->first_value + i].lock();
       if (known) {  // what the script has is the one that later steps look at
-        auto* lazy = dynamic_cast<LazyTensor*>(known.get());
-        if (lazy && !lazy->is_filled()) lazy->fill(result, step->aliases);
-        result = at::Tensor(known);
+        const at::Tensor value(known);
+        if (auto* lazy = LazyTensor::unfilled(value)) lazy->fill(result, step->aliases);
+        result = value;
       }
       computed.push_back(std::move(result));
     }
@@ -136,8 +139,10 @@ void LazyTensor::set_filled() {
 }
 
 LazyTensor* LazyTensor::unfilled(const at::Tensor& tensor) {
-  auto* lazy = dynamic_cast<LazyTensor*>(tensor.unsafeGetTensorImpl());
-  return lazy && !lazy->is_filled() ? lazy : nullptr;
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (typeid(impl) != typeid(LazyTensor)) return nullptr;  // nothing derives from it: no search among the bases
+  auto& lazy = static_cast<LazyTensor&>(impl);
+  return lazy.is_filled() ? nullptr : &lazy;
 }
 
 void LazyTensor::fill(const at::Tensor& result, bool alias) {

@@ -6,7 +6,6 @@
 #include <triage/config.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/compat/autocast.h"
 
@@ -63,23 +62,9 @@ void TraceTree::forget_compiled() {
   for (auto& [state, node] : roots_) forget(*node);
 }
 
-bool same_constant(const c10::IValue& a, const c10::IValue& b) {
-  if (a.isNone() || b.isNone()) return a.isNone() && b.isNone();
-  if (a.isBool() || b.isBool()) return a.isBool() && b.isBool() && a.toBool() == b.toBool();
-  if (a.isInt() || b.isInt()) return a.isInt() && b.isInt() && a.toInt() == b.toInt();
-  if (a.isDouble() && b.isDouble()) {
-    const double x = a.toDouble(), y = b.toDouble();
-    return std::memcmp(&x, &y, sizeof(x)) == 0;
-  }
-  if (a.isComplexDouble() && b.isComplexDouble()) {
-    const auto x = a.toComplexDouble(), y = b.toComplexDouble();
-    return std::memcmp(&x, &y, sizeof(x)) == 0;
-  }
-  if (a.isString() && b.isString()) return a.toStringRef() == b.toStringRef();
-  if (a.isDevice() && b.isDevice()) return a.toDevice() == b.toDevice();
-  if (!a.isList() || !b.isList()) return false;
-  const auto x = a.toListRef(), y = b.toListRef();
-  return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), same_constant);
+bool same_break(const GraphBreak& a, const GraphBreak& b) {
+  return a.kind == b.kind && a.where.line == b.where.line && a.where.file == b.where.file && a.what == b.what &&
+         a.hint == b.hint;
 }
 
 namespace {
@@ -162,7 +147,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
         segment.outputs.push_back(value);
         continue;
       }
-      segment.aliases.push_back(value);
+      segment.aliases.push_back({*step, i});
       for (const TraceArgument& argument : (*step)->arguments) want(needed, argument);
     }
   }

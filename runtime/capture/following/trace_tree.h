@@ -4,6 +4,7 @@
 #include <triage/backend.h>
 #include <triage/graph.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/graph_break.h"
 
 /// What a function with graph breaks was seen to do: its operators between two breaks make a segment, the segments that
 /// begin alike make a tree. Built by a Follower; one thread at a time.
@@ -42,11 +44,15 @@ struct TraceStep;
 
 /// A segment that ended here, compiled.
 struct TraceSegment {
+  struct Alias {
+    const TraceStep* step;
+    uint32_t result;
+  };
   std::vector<bool> wanted;  // by value: somebody used it after the segment's end
   std::shared_ptr<const graph::Graph> graph;
   std::unique_ptr<Executable> executable;  // null where nothing has to be computed
   std::vector<uint32_t> outputs;           // the values that the graph gives; the wanted others are aliases
-  std::vector<uint32_t> aliases;           // made from those by running their steps, in order
+  std::vector<Alias> aliases;              // made from those by running their steps, in order
   bool ready = false;                      // fits `wanted`
   bool failed = false;                     // the backend could not compile it
 };
@@ -101,6 +107,8 @@ class TraceTree {
   static constexpr size_t max_arrivals = 64;  // of one step
   static constexpr uint32_t no_arrival = UINT32_MAX;
 
+  static constexpr size_t max_breaks = 256;
+
   TraceNode& root(const ThreadState& state);
   /// A step was found to give an alias: segments compiled so far may have taken it for a result of its own.
   void forget_compiled();
@@ -109,12 +117,13 @@ class TraceTree {
   size_t num_steps = 0;
   uint32_t next_arrival = 1;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;  // of the segments compiled so far, newest form of each
+  std::deque<GraphBreak> breaks;  // that were met, each line and reason once; they stay where they are
  private:
   std::vector<std::pair<ThreadState, std::unique_ptr<TraceNode>>> roots_;
 };
 
-/// Whether two constants are the same, bit for bit and in their type.
-bool same_constant(const c10::IValue& a, const c10::IValue& b);
+/// Whether two graph breaks are one, whatever functions led there.
+bool same_break(const GraphBreak& a, const GraphBreak& b);
 
 /// Compiles the segment of `path` for what is wanted of it. `inputs` are examples. Throws what the backend throws.
 void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<TraceStep*>& path,

@@ -1,0 +1,21 @@
+#include "bindings/lua/tensors/tensor_list.h"
+
+#include "bindings/lua/tensors/tensor.h"
+
+namespace triage::lua {
+
+std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::string& who) {
+  luaL_checktype(L, index, LUA_TTABLE);
+  const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  std::vector<at::Tensor> tensors;
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    const at::Tensor* tensor = test_tensor(L, -1);
+    if (!tensor) throw InputError(who + ": input " + std::to_string(i) + ": expected a tensor, got " + describe(L, -1));
+    tensors.push_back(*tensor);
+    lua_pop(L, 1);
+  }
+  return tensors;
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,13 @@
+#pragma once
+#include "bindings/lua/state.h"
+
+#include <string>
+#include <vector>
+
+namespace triage::lua {
+
+/// The tensors of the list at `index`. Raises where it is no table, or holds something else: "`who`: input 2: expected a
+/// tensor, got ...".
+std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::string& who);
+
+}  // namespace triage::lua

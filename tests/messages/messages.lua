@@ -1,0 +1,308 @@
+-- Every message about graph breaks, recompiles, stances, failing backends and exports, as who writes a script meets it.
+-- `run` runs this file; messages.golden is what it prints. Read that when a message changes.
+local z = torch.tensor({{-1.0, 2.0}, {3.0, -4.0}})
+
+--- What the calls in `fn` print, and the error that ends them.
+local function show(title, fn)
+  print("\n## " .. title)
+  local ok, problem = pcall(fn)
+  if not ok then
+    print("error: " .. tostring(problem))
+  end
+end
+
+--- Compiles `fn` and calls it.
+local function broken(title, fn, ...)
+  local f, arguments = triage.compile(fn, {name = "repair"}), table.pack(...)
+  show(title, function() f(table.unpack(arguments, 1, arguments.n)) end)
+end
+
+print("# Graph breaks: the warning of the call that meets one first")
+
+local function largest(x)
+  return x:max():item()
+end
+
+broken("A number is read", function(x)
+  if largest(x) > 3 then
+    return x:clamp({max = 3})
+  end
+  return x
+end, z)
+
+broken("A tensor as a condition", function(x)
+  if (x > 0):all() then
+    return x
+  end
+  return -x
+end, z)
+
+broken("The shape depends on values", function(x)
+  return x:masked_select(x > 0)
+end, z)
+
+broken("Samples are taken out", function(x)
+  return err.take_ok(flag_nan(x), x)
+end, z)
+
+broken("Printing", function(x)
+  print("rows:", x:size(0))
+  return x * 2
+end, z)
+
+broken("The clock", function(x)
+  return x * os.time() * 0
+end, z)
+
+local calls = {count = 0}
+broken("A variable from outside", function(x)
+  calls.count = calls.count + 1
+  return x * calls.count
+end, z)
+
+broken("Asked for", function(x)
+  x = x * 2
+  triage.graph_break("the table of limits is large")
+  return x + 1
+end, z)
+
+local look_up = triage.disable(function(x) return x + 1 end)
+broken("A disabled function", function(x)
+  return look_up(x) * 2
+end, z)
+
+broken("Random numbers in a branch", function(x)
+  return IF(x:sum(1):gt(0), function() return torch.rand_like(x) end)
+    :ELSE(function() return x end)
+end, z)
+
+broken("An input is written to", function(x)
+  x:clamp_({max = 3})
+  return x * 2
+end, z:clone())
+
+broken("A view is written to", function(x)
+  local y = x * 1
+  y:t():add_(1)
+  return y
+end, z)
+
+broken("Gradients", function(x)
+  local y = (x * x):sum()
+  y:backward()
+  return x * 2
+end, torch.ones({2}, {requires_grad = true}))
+
+broken("Autocast", function(x)
+  return torch.autocast("cpu", function() return x:matmul(x) end)
+end, z)
+
+broken("A result that is no tensor", function(x)
+  return x * 2, "two"
+end, z)
+
+local path = os.tmpname()
+triage.export(function(x) return x:relu() end, {z}):to_torchscript(path)
+local module = nn.load(path)
+os.remove(path)
+broken("A TorchScript module", function(x)
+  return module(x) * 2
+end, z)
+
+broken("A layer is made", function(x)
+  return nn.Linear(2, 2)(x)
+end, z)
+
+broken("A tensor is marked", function(x)
+  triage.mark_dynamic(x, 0)
+  return x * 2
+end, z)
+
+broken("An error is caught", function(x)
+  local ok, y = pcall(function() return x:view({3, 3}) end)
+  return ok and y or x
+end, z)
+
+local program = triage.export(function(x) return x:relu() end, {z})
+broken("An exported program", function(x)
+  return program(x) * 2
+end, z)
+
+broken("The seed", function(x)
+  torch.manual_seed(1)
+  return torch.rand_like(x)
+end, z)
+
+print("\n# Graph breaks as errors")
+
+local function reads(x)
+  if x:sum():item() > 0 then
+    return x
+  end
+  return -x
+end
+
+show("fullgraph", function() triage.compile(reads, {fullgraph = true})(z) end)
+show("error_on_graph_break", function() triage.error_on_graph_break(true, triage.compile(reads))(z) end)
+show("fullgraph, with an argument that is no tensor", function()
+  triage.compile(function(x, options) return x * options.factor end, {fullgraph = true})(z, {factor = 2})
+end)
+
+print("\n# Captured again")
+
+local function again(title, fn, ...)
+  local f, lists = triage.compile(fn, {name = "repair"}), {...}
+  show(title, function()
+    triage.set_logs({recompiles = true})
+    for _, list in ipairs(lists) do
+      f(table.unpack(list))
+    end
+  end)
+  triage.set_logs({recompiles = false})
+end
+
+local function doubled(x) return x * 2 end
+local function by_rows(x)
+  for _ = 1, x:size(0) do
+    x = x + 1
+  end
+  return x
+end
+local typed = tensorcheck(function(x, y) return x + y end, {
+  name = "add", args = {x = Tensor(float32_t, {"N", "D"}), y = Tensor(float32_t, {"N", "D"})},
+})
+again("Another rank", doubled, {z}, {z[0]})
+again("Another dtype", doubled, {z}, {z:to(torch.float64)})
+again("Gradients", doubled, {z}, {torch.ones({2, 2}, {requires_grad = true})})
+again("A size that the script reads", by_rows, {z}, {torch.ones({3, 2})})
+again("Sizes that must be equal", typed, {z, z}, {z, torch.ones({1, 2})})
+again("A plain argument", function(x, n) return x * n end, {z, 2}, {z, 3})
+local factor
+show("A variable from outside", function()
+  local f = triage.compile(function(x) return x * factor end, {name = "repair"})
+  triage.set_logs({recompiles = true})
+  for i = 1, 2 do
+    factor = i
+    f(z)
+  end
+end)
+triage.set_logs({recompiles = false})
+
+local function with_config(settings, fn)
+  local before = {}
+  for name, value in pairs(settings) do
+    before[name] = triage.config[name]
+    triage.config[name] = value
+  end
+  pcall(fn)
+  for name, value in pairs(before) do
+    triage.config[name] = value
+  end
+end
+
+local function by_size(x) return x:reshape({x:numel()}) * 2 end
+for _, fails in ipairs({false, true}) do
+  with_config({recompile_limit = 2, fail_on_recompile_limit_hit = fails}, function()
+    show(fails and "The limit as an error" or "The limit", function()
+      local f = triage.compile(by_size, {name = "repair"})
+      for columns = 1, 4 do
+        f(torch.ones({columns}))
+      end
+    end)
+  end)
+end
+with_config({accumulated_recompile_limit = 2}, function()
+  show("The limit of a function in all", function()
+    local f = triage.compile(function(x, n) return x * n end, {name = "repair"})
+    for n = 1, 3 do
+      f(z, n)
+    end
+  end)
+end)
+show("A setting that is none", function() triage.config.recompile_limits = 3 end)
+show("A setting with a wrong value", function() triage.config.recompile_limit = 0 end)
+
+print("\n# Stances")
+
+show("fail_on_recompile, before any graph", function()
+  triage.set_stance("fail_on_recompile")
+  triage.compile(doubled, {name = "repair"})(z)
+end)
+triage.set_stance("default")
+show("fail_on_recompile", function()
+  local f = triage.compile(doubled, {name = "repair"})
+  f(z)
+  triage.set_stance("fail_on_recompile")
+  f(z[0])
+end)
+triage.set_stance("default")
+show("A stance that is none", function() triage.set_stance("fast") end)
+show("A stance that is set in captured code", function()
+  triage.compile(function(x) triage.set_stance("force_eager") return x end)(z)
+end)
+
+print("\n# Backends that fail")
+
+local function refuses() error("it takes no graph of this kind", 0) end
+show("A warning, and the interpreter", function() triage.compile(doubled, {name = "repair", backend = refuses})(z) end)
+show("Between two breaks", function()
+  local function halves(x) triage.graph_break("here") return x * 2 end
+  local f = triage.compile(halves, {name = "repair", backend = refuses})
+  triage.set_logs({graph_breaks = false})
+  f(z)
+end)
+triage.set_logs({graph_breaks = true})
+show("An error where fail_on_backend_error asks for it", function()
+  triage.compile(doubled, {name = "repair", backend = refuses, fail_on_backend_error = true})(z)
+end)
+show("A backend that is none", function() triage.compile(doubled, {backend = "fusd"}) end)
+
+print("\n# Exports that are refused")
+
+show("A number is read", function() triage.export(reads, {z}) end)
+show("A dynamic size is read", function()
+  triage.export(by_rows, {z}, {dynamic_shapes = "batch"})
+end)
+show("Two dynamic sizes must be equal", function()
+  triage.export(function(x, y) return typed(x, y) end, {z, z}, {dynamic_shapes = {x = {[0] = "a"}, y = {[0] = "b"}}})
+end)
+show("One name, two sizes", function()
+  triage.export(function(x, y) return x:sum(0) + y:sum(0) end, {z, torch.ones({3, 2})},
+    {dynamic_shapes = {x = {[0] = "n"}, y = {[0] = "n"}}})
+end)
+show("Out of its own bounds", function()
+  triage.export(doubled, {z}, {dynamic_shapes = {x = {[0] = {name = "n", min = 4, max = 8}}}})
+end)
+show("An input that is no tensor", function() triage.export(doubled, {z, 3}) end)
+show("A result that is no tensor", function() triage.export(function(x) return x, 1 end, {z}) end)
+show("Operators inside pcall", function()
+  triage.export(function(x) local _, y = pcall(function() return x * 2 end) return y end, {z})
+end)
+
+print("\n# Constraints that do not hold")
+
+local fixed = triage.export(doubled, {z})
+local batched = triage.export(function(x, y) return x + y end, {z, z},
+  {dynamic_shapes = {x = {[0] = {name = "n", min = 1, max = 8}}, y = {[0] = "n"}}})
+show("A size that was fixed", function() fixed(torch.ones({3, 2})) end)
+show("Another dtype", function() fixed(z:to(torch.int64)) end)
+show("Another number of inputs", function() fixed(z, z) end)
+show("A size out of its bounds", function() batched(torch.ones({9, 2}), torch.ones({9, 2})) end)
+show("Two sizes that must be equal", function() batched(torch.ones({3, 2}), torch.ones({4, 2})) end)
+show("A mark that the call does not fit", function() triage.mark_dynamic(z, 0, {min = 5}) end)
+show("A mark that the script does not keep", function()
+  local x = torch.ones({3, 2})
+  triage.mark_dynamic(x, 0)
+  triage.compile(by_rows, {name = "repair"})(x)
+end)
+with_config({capture_scalar_outputs = true}, function()
+  show("A check of a number in a graph", function()
+    local f = triage.compile(function(x)
+      local n = x:sum():int():item()
+      triage.check(n <= 5, "n is a count of rows")
+      return x * n
+    end, {name = "repair"})
+    f(torch.ones({2}))
+    f(torch.ones({9}))
+  end)
+end)
