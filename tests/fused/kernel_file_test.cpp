@@ -21,10 +21,15 @@ std::string new_source() {
          "\nextern \"C\" __attribute__((visibility(\"default\"))) void triage_rows() {}\n";
 }
 
+/// Under a name of its own: a loader answers with what it loaded from the same path before.
 struct File {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("triage-kernels-" + std::to_string(::getpid()) + ".so");
-  explicit File(const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+  std::filesystem::path path;
+  explicit File(const std::string& bytes) {
+    static int count = 0;
+    path = std::filesystem::temp_directory_path() /
+           ("triage-kernels-" + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".so");
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
   ~File() { std::filesystem::remove(path); }
 };
 
@@ -110,6 +115,26 @@ TEST_CASE("a kernel that no loaded file has is compiled as ever") {
   const auto kernel = kernel_of(new_source());
   kernel->wait();
   CHECK((kernel->function() != nullptr));
+}
+
+TEST_CASE("another file under the name of one that is loaded is refused, not mistaken for it") {
+  std::string bytes[2];
+  for (auto& built : bytes) {
+    const KernelBuilder builder;
+    kernel_of(new_source());
+    built = builder.build("one of two");
+  }
+  const File file(bytes[0]);
+  load_kernels(file.path);
+  std::filesystem::remove(file.path);
+  std::ofstream(file.path, std::ios::binary) << bytes[1];
+  std::string message;
+  try {
+    load_kernels(file.path);
+  } catch (const FileError& error) {
+    message = error.what();
+  }
+  CHECK_MESSAGE(has(message, "start the program anew"), message);
 }
 
 TEST_CASE("a builder without kernels, and one for a processor that is none") {
