@@ -5,11 +5,14 @@
 #include <fmt/ranges.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
+#include <spdlog/spdlog.h>
 #include <triage/backend.h>
 #include <triage/files.h>
+#include <triage/kernels.h>
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "bindings/cli/command.h"
 #include "bindings/cli/generator.h"
@@ -113,7 +116,7 @@ void check_backend(const std::string& name) {
       fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
 }
 
-void add_call_options(CLI::App& command, CallOptions& options) {
+void add_example_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy")->required();
   command
       .add_option("--input,-i", options.inputs, "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR")
@@ -124,12 +127,40 @@ void add_call_options(CLI::App& command, CallOptions& options) {
       ->type_name("NAME=NUMBER")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--backend", options.backend, "what runs the captured graph")->capture_default_str();
-  command.add_option("--device", options.device, "where the inputs are put")->capture_default_str();
-  command.add_flag("--fullgraph", options.fullgraph, "a graph break is an error");
   command.footer(std::string("Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of "
                              "several tensors.\n") +
                  generator_help);
+}
+
+void add_call_options(CLI::App& command, CallOptions& options) {
+  add_example_options(command, options);
+  command.add_option("--backend", options.backend, "what runs the captured graph")->capture_default_str();
+  command.add_option("--device", options.device, "where the inputs are put")->capture_default_str();
+  command.add_flag("--fullgraph", options.fullgraph, "a graph break is an error");
+}
+
+void add_kernels_option(CLI::App& command, CallOptions& options) {
+  command
+      .add_option("--kernels", options.kernels,
+                  "a file of triage build, whose code is run: give only files you trust; implies --backend fused")
+      ->type_name("FILE.so")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void load_kernel_files(const CallOptions& options) {
+  for (const std::string& file : options.kernels) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(file, ignored))
+      throw UsageError(fmt::format("--kernels {}: there is no such file", file));
+  }
+  for (const std::string& file : options.kernels) {
+    try {
+      load_kernels(file);
+    } catch (const FileError& error) {
+      spdlog::warn("{}; the cache, the compiler or the interpreter serves", error.what());
+    }
+  }
 }
 
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
@@ -150,6 +181,7 @@ RuntimeOptions quiet_runtime(bool json) {
 
 Call prepare_call(const CallOptions& options, bool json) {
   check_backend(options.backend);
+  load_kernel_files(options);
   c10::Device device = parse_device(options.device);
   RuntimeOptions runtime_options = quiet_runtime(json);
   runtime_options.backend = options.backend;

@@ -14,9 +14,16 @@ struct CallOptions {
   std::vector<std::string> params;  // NAME=VALUE
   std::string backend = "eager";
   std::string device = "cpu";
+  std::vector<std::string> kernels;  // files of `triage build`
   bool fullgraph = false;
 };
 void add_call_options(CLI::App& command, CallOptions& options);
+/// Of these, policy, inputs and params: for commands that can find inputs for themselves.
+void add_example_options(CLI::App& command, CallOptions& options);
+/// `--kernels`, which implies the fused backend.
+void add_kernels_option(CLI::App& command, CallOptions& options);
+/// Loads these files. One that cannot be used is told on standard error; throws UsageError where there is no such file.
+void load_kernel_files(const CallOptions& options);
 
 /// Throws UsageError that lists the backends there are, unless `name` is one.
 void check_backend(const std::string& name);

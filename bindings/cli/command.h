@@ -21,6 +21,8 @@ void add_run(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
+void add_build(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 void add_watch(CLI::App& app, Action& action);
 void add_test(CLI::App& app, Action& action);
 void add_repl(CLI::App& app, Action& action);

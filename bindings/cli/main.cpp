@@ -99,7 +99,9 @@ int main(int argc, char** argv) {
   std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
   add_run(app, action);
   add_exec(app, action, script_arguments);
-  for (auto add : {add_check, add_test, add_explain, add_export, add_watch, add_repl, add_version}) add(app, action);
+  for (auto add :
+       {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_repl, add_version})
+    add(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

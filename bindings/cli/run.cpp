@@ -152,7 +152,18 @@ void add_run(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
   command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  add_kernels_option(*command, options->call);
+  command->callback([options, command, &action] {
+    const bool chosen = command->count("--backend") > 0;
+    action = [options, chosen] {
+      if (!options->call.kernels.empty()) {
+        if (chosen && options->call.backend != "fused")
+          throw UsageError(fmt::format("--kernels are for --backend fused, not {}", options->call.backend));
+        options->call.backend = "fused";
+      }
+      return run(*options);
+    };
+  });
 }
 
 }  // namespace triage::cli

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <triage/backend.h>
+#include <triage/kernels.h>
 
 #include <algorithm>
 
@@ -16,6 +17,13 @@ namespace {
 RuntimeOptions completed(RuntimeOptions options) {
   if (!options.logger) options.logger = spdlog::default_logger();
   find_backend(options.backend);  // a wrong name is told here, not at the first call
+  for (const auto& file : options.kernels) {
+    try {
+      load_kernels(file);
+    } catch (const FileError& error) {
+      options.logger->warn("{}", error.what());
+    }
+  }
   return options;
 }
 

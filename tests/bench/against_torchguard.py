@@ -6,6 +6,9 @@ Each line is one piece of work at one shape. For policies `read` is what torch.s
 candidate runs in turn, on one thread; figures are processor time, which other programs on the machine disturb least: the median
 over the rounds and, after ±, half the distance between the quartiles. triage is timed by its own program
 (tests/bench/torchguard_work.cpp), one process a round.
+
+--write brings a page up to date: its two tables, and beside it images/POLICY.svg, the policies at one width against the rows
+(tests/bench/plots.py).
 """
 import argparse
 import datetime
@@ -22,12 +25,18 @@ import time
 import types
 import warnings
 
+import plots
 import torch
 
 LOCATION = 7
-SHAPES = [(32, 512), (256, 1024), (4096, 1024)]
+SHAPES = [(32, 512), (256, 1024), (4096, 1024)]   # of the table
+PLOT_COLUMNS, PLOT_ROWS = 1024, [32, 256, 1024, 4096, 16384]
+LIMITS = {"flag_nan": "a read of the data", "flag_nan_and_inf": "a read of the data", "detect_repair": "a copy, warm",
+          "zscore_clip": "a copy, warm", "softmax_repair": "softmax alone, warm", "branch": "tanh alone, warm"}
+FAMILIES = {"torchguard": "triage", "torchguard_eager": "backend_eager", "torchguard_script": "script", "torchguard_limit": "limit"}
 BATCHES = [32, 4096]
 BEGIN, END = "<!-- torchguard: begin -->", "<!-- torchguard: end -->"
+FUSED_BEGIN, FUSED_END = "<!-- fused: begin -->", "<!-- fused: end -->"
 
 
 def load_torchguard():
@@ -123,23 +132,26 @@ class Bench:
         self.options, self.rows, self.triage_version = options, [], ""
 
     def triage(self, name):
-        done = subprocess.run([self.options.program, f"--benchmark_filter=^torchguard/{re.escape(name)}$",
+        """{candidate: µs} of what the program has under that name: for policies, the script, both backends and the limit."""
+        done = subprocess.run([self.options.program, f"--benchmark_filter=^torchguard(_[a-z]+)?/{re.escape(name)}$",
                                "--benchmark_format=json", f"--benchmark_min_time={self.options.seconds}"],
                               capture_output=True, text=True, check=True)
-        results = json.loads(done.stdout)["benchmarks"]
-        if len(results) != 1:
+        scale = {"ns": 1e-3, "us": 1, "ms": 1e3}
+        results = {FAMILIES[result["name"].split("/")[0]]: result["cpu_time"] * scale[result["time_unit"]]
+                   for result in json.loads(done.stdout)["benchmarks"]}
+        if "triage" not in results:
             sys.exit(f"{self.options.program} has no benchmark torchguard/{name}")
-        return results[0]["cpu_time"] / {"ns": 1e3, "us": 1, "ms": 1e-3}[results[0]["time_unit"]]
+        return results
 
     def compare(self, work, shape, function, arguments, read=None):
         name = f"{work}/{shape}"
         if not re.search(self.options.only, name):
             return
-        candidates = {"triage": lambda: self.triage(name)}
+        candidates = {}
         if read:
             candidates["read"] = lambda: micros(read, (), self.options.seconds)
         candidates["eager"] = lambda: micros(function, arguments, self.options.seconds)
-        row = {"work": work, "shape": shape}
+        row = {"work": work, "shape": shape, "limit_name": LIMITS.get(work)}
         if not self.options.quick:
             torch._dynamo.reset()
             compiled = torch.compile(function, fullgraph=True, dynamic=False)
@@ -147,27 +159,34 @@ class Bench:
             compiled(*arguments)
             row["compile_s"] = time.perf_counter() - start
             candidates["inductor"] = lambda: micros(compiled, arguments, self.options.seconds)
-        times = {candidate: [] for candidate in candidates}
+        times = {}
         for _ in range(self.options.rounds):
+            for candidate, time_of_call in self.triage(name).items():
+                times.setdefault(candidate, []).append(time_of_call)
             for candidate, run in candidates.items():
-                times[candidate].append(run())
+                times.setdefault(candidate, []).append(run())
         for candidate, values in times.items():
             quartiles = statistics.quantiles(values, n=4)
             row[candidate] = {"us": statistics.median(values), "spread_us": (quartiles[2] - quartiles[0]) / 2, "rounds": values}
         self.rows.append(row)
-        print(markdown_row(row), flush=True)
+        if in_table(row):
+            print(markdown_row(row), flush=True)
 
     def run(self):
         tg = load_torchguard()
         print(markdown_head(), flush=True)
         with torch.no_grad():
             for policy in policies(tg):
-                for rows, columns in SHAPES:
+                for rows, columns in SHAPES + [(rows, PLOT_COLUMNS) for rows in PLOT_ROWS if (rows, PLOT_COLUMNS) not in SHAPES]:
                     x = noise(rows, columns)
                     self.compare(policy.__name__, f"{rows}x{columns}", policy, (x,), read=x.sum)
             for rows in BATCHES:
                 for name, (function, arguments) in operations(tg, rows).items():
                     self.compare(name, str(rows), function, arguments)
+
+
+def in_table(row):
+    return "x" not in row["shape"] or row["shape"] in [f"{rows}x{columns}" for rows, columns in SHAPES]
 
 
 def markdown_head():
@@ -198,17 +217,32 @@ def machine():
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
 
 
-def write_page(page, bench, about):
-    """Replaces what stands between the two marks."""
+def replaced(text, begin, end, content):
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
+
+
+def fused_table(program):
+    """`bench_triage --table=fused`, as a table of the page."""
+    printed = subprocess.run([program, "--table=fused"], capture_output=True, text=True, check=True).stdout.splitlines()[2:]
+    lines = ["| policy | shape | limit | limit, µs | fused, µs | fused / limit | eager, µs |", "|---|---|---|---|---|---|---|"]
+    return "\n".join(lines + [f"| {' | '.join(line.split())} |" for line in printed])
+
+
+def write_page(page, bench, about, drawn):
+    """Replaces what stands between the marks."""
     with open(page) as file:
         text = file.read()
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    table = "\n".join([markdown_head(), *map(markdown_row, bench.rows)])
+    table = "\n".join([markdown_head(), *[markdown_row(row) for row in bench.rows if in_table(row)]])
     head = (f"{about['date']}, {about['cpu']}, {about['cores']} cores, one thread. TorchGuard 1.0.4 on PyTorch {about['torch']}, "
             f"Python {about['python']}; {about['triage']}. The load of the machine was {about['load_before']:.1f} when the run began "
             f"and {about['load']:.1f} when it ended. Processor time, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
+    images = "\n".join(f"![{work}: time of a call against the rows of the batch](images/{work}.svg)" for work in drawn)
+    text = replaced(text, BEGIN, END, f"{head}\n\n{table}" + (f"\n\n{images}" if images else ""))
+    if FUSED_BEGIN in text and not bench.options.only:
+        text = replaced(text, FUSED_BEGIN, FUSED_END, fused_table(bench.options.program))
     with open(page, "w") as file:
-        file.write(f"{before}{BEGIN}\n{head}\n\n{table}\n{END}{after}")
+        file.write(text)
 
 
 def main():
@@ -217,7 +251,7 @@ def main():
     arguments.add_argument("--quick", action="store_true", help="three short rounds, without torch.compile")
     arguments.add_argument("--only", default="", metavar="REGEX", help="of names such as merge/4096")
     arguments.add_argument("--rounds", type=int, help="default 7, with --quick 3")
-    arguments.add_argument("--write", metavar="PAGE", help="puts the table into this page, between its two marks")
+    arguments.add_argument("--write", metavar="PAGE", help="puts the tables and pictures into this page, between its marks")
     arguments.add_argument("--json", metavar="FILE")
     options = arguments.parse_args()
     options.rounds = max(2, options.rounds or (3 if options.quick else 7))
@@ -230,11 +264,12 @@ def main():
     bench.run()
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     about = {**machine(), "load_before": load_before, "rounds": options.rounds, "triage": version}
+    figures = {"about": about, "plot_columns": PLOT_COLUMNS, "rows": bench.rows}
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({"about": about, "rows": bench.rows}, file, indent=1)
+            json.dump(figures, file, indent=1)
     if options.write:
-        write_page(options.write, bench, about)
+        write_page(options.write, bench, about, plots.write(figures, os.path.join(os.path.dirname(options.write), "images")))
 
 
 if __name__ == "__main__":

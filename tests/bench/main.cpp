@@ -11,10 +11,8 @@
 #include <triage/version.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 
 namespace triage::bench {
 namespace {
@@ -29,51 +27,9 @@ std::vector<Entry>& tables() {
   return all;
 }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-// On one thread its processor time, which other programs on the machine disturb little; on several, the time on the wall.
-double now_micros() {
-  if (at::get_num_threads() > 1) {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
-}
-
-double micros_of(const std::function<void()>& run, int64_t calls) {
-  const double start = now_micros();
-  for (int64_t i = 0; i < calls; ++i) run();
-  return (now_micros() - start) / static_cast<double>(calls);
-}
-
 }  // namespace
 
 Table::Table(const char* name, void (*print)()) { tables().push_back({name, print}); }
-
-Timing measure(const std::vector<std::function<void()>>& candidates, int rounds) {
-  std::vector<int64_t> calls;
-  for (const auto& run : candidates) {
-    run();
-    calls.push_back(std::max<int64_t>(1, static_cast<int64_t>(1000 / std::max(micros_of(run, 3), 0.05))));
-  }
-  std::vector<std::vector<double>> times(candidates.size()), ratios(candidates.size());
-  for (int round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      times[i].push_back(micros_of(candidates[i], calls[i]));
-      ratios[i].push_back(times[i].back() / times[0].back());
-    }
-  }
-  Timing result;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    result.micros.push_back(median(times[i]));
-    result.ratio.push_back(median(ratios[i]));
-  }
-  return result;
-}
 
 }  // namespace triage::bench
 

@@ -1,5 +1,7 @@
 // The work that `./dev bench --torchguard` compares: the same policies and operations as tests/bench/against_torchguard.py runs with
-// TorchGuard, on data made the same way. Benchmarks are named `torchguard/WORK/SHAPE`.
+// TorchGuard, on data made the same way. Benchmarks are named `torchguard/WORK/SHAPE`: policies on the fused backend. Of the
+// policies there are also `torchguard_eager/...` (the eager backend), `torchguard_script/...` (the script, not captured) and
+// `torchguard_limit/...` (what bounds it, alone: a read, a copy, or the one transcendental operator, into a warm buffer).
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 #include <triage/triage.h>
@@ -7,13 +9,14 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace triage::bench {
 namespace {
 
-constexpr int64_t SHAPES[][2] = {{32, 512}, {256, 1024}, {4096, 1024}};
+constexpr int64_t SHAPES[][2] = {{32, 512}, {32, 1024}, {256, 1024}, {1024, 1024}, {4096, 1024}, {16384, 1024}};
 constexpr int64_t BATCHES[] = {32, 4096};
 
 const std::map<std::string, const char*> POLICIES = {
@@ -58,9 +61,9 @@ at::Tensor noise(int64_t rows, int64_t columns) {
   return x;
 }
 
-void run_policy(benchmark::State& state, const char* source, int64_t rows, int64_t columns) {
+void run_policy(benchmark::State& state, const char* source, const char* backend, int64_t rows, int64_t columns) {
   RuntimeOptions options;
-  options.backend = "fused";
+  options.backend = backend;
   Runtime runtime(options);
   const Policy policy = runtime.load_source(source, "torchguard_work.lua");
   const std::vector<at::Tensor> inputs = {noise(rows, columns)};
@@ -70,6 +73,37 @@ void run_policy(benchmark::State& state, const char* source, int64_t rows, int64
     auto outputs = policy.run(inputs);
     benchmark::DoNotOptimize(outputs.data());
   }
+}
+
+void run_script(benchmark::State& state, const char* source, int64_t rows, int64_t columns) {
+  ScriptOptions options;
+  options.path = "torchguard_work.lua";
+  const auto script = find_front_end(options.path)(source, options);
+  const std::vector<at::Tensor> inputs = {noise(rows, columns)};
+  at::NoGradGuard no_grad;
+  for (auto _ : state) {
+    auto outputs = script->call(inputs, {}, std::nullopt);
+    benchmark::DoNotOptimize(outputs.data());
+  }
+}
+
+using Limit = void (*)(const at::Tensor& data, at::Tensor& warm);
+void read_all(const at::Tensor& data, at::Tensor&) { benchmark::DoNotOptimize(at::sum(data)); }
+void copy_all(const at::Tensor& data, at::Tensor& warm) { warm.copy_(data); }
+const std::map<std::string, Limit> LIMITS = {
+    {"flag_nan", read_all},
+    {"flag_nan_and_inf", read_all},
+    {"detect_repair", copy_all},
+    {"zscore_clip", copy_all},
+    {"softmax_repair", [](const at::Tensor& data, at::Tensor& warm) { at::_softmax_out(warm, data, -1, false); }},
+    {"branch", [](const at::Tensor& data, at::Tensor& warm) { at::tanh_out(warm, data); }},
+};
+
+void run_limit(benchmark::State& state, Limit limit, int64_t rows, int64_t columns) {
+  const at::Tensor data = noise(rows, columns);
+  at::Tensor warm = at::zeros_like(data);
+  at::NoGradGuard no_grad;
+  for (auto _ : state) limit(data, warm);
 }
 
 struct Records {
@@ -101,24 +135,23 @@ void run_operation(benchmark::State& state, Operation operation, int64_t rows) {
   for (auto _ : state) benchmark::DoNotOptimize(operation(records));
 }
 
-void run_read(benchmark::State& state, int64_t rows, int64_t columns) {
-  const auto x = noise(rows, columns);
-  for (auto _ : state) benchmark::DoNotOptimize(at::sum(x));
-}
-
-std::string name_of(const std::string& work, int64_t rows, int64_t columns) {
-  return "torchguard/" + work + "/" + std::to_string(rows) + (columns ? "x" + std::to_string(columns) : "");
+std::string name_of(const std::string& family, const std::string& work, int64_t rows, int64_t columns) {
+  return family + "/" + work + "/" + std::to_string(rows) + (columns ? "x" + std::to_string(columns) : "");
 }
 
 const bool registered = [] {
   for (const auto& [rows, columns] : SHAPES) {
-    benchmark::RegisterBenchmark(name_of("read", rows, columns).c_str(), run_read, rows, columns);
-    for (const auto& [name, source] : POLICIES)
-      benchmark::RegisterBenchmark(name_of(name, rows, columns).c_str(), run_policy, source, rows, columns);
+    for (const auto& [name, source] : POLICIES) {
+      const auto named = [&, &work = name](const char* family) { return name_of(family, work, rows, columns); };
+      benchmark::RegisterBenchmark(named("torchguard").c_str(), run_policy, source, "fused", rows, columns);
+      benchmark::RegisterBenchmark(named("torchguard_eager").c_str(), run_policy, source, "eager", rows, columns);
+      benchmark::RegisterBenchmark(named("torchguard_script").c_str(), run_script, source, rows, columns);
+      benchmark::RegisterBenchmark(named("torchguard_limit").c_str(), run_limit, LIMITS.at(name), rows, columns);
+    }
   }
   for (const int64_t rows : BATCHES) {
     for (const auto& [name, operation] : OPERATIONS)
-      benchmark::RegisterBenchmark(name_of(name, rows, 0).c_str(), run_operation, operation, rows);
+      benchmark::RegisterBenchmark(name_of("torchguard", name, rows, 0).c_str(), run_operation, operation, rows);
   }
   return true;
 }();

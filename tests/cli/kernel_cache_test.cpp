@@ -1,28 +1,17 @@
 // Compiled kernels on disk, and hosts where the compiler is missing or fails: the program always answers.
 #include "program.h"
+#include "variable.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include <cstdlib>
+#include <chrono>
 #include <filesystem>
 #include <string>
 
 namespace {
 
 namespace fs = std::filesystem;
-
-/// An environment variable for the time of this object.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 struct Scene {
   TemporaryFolder folder;
@@ -68,7 +57,31 @@ TEST_CASE("a folder that others may write to holds no kernels") {
   CHECK(scene.kernel().empty());
 }
 
-TEST_CASE("no compiler, or one that fails: the interpreter serves, and it is said once") {
+TEST_CASE("the folder of kernels is bounded: the oldest go") {
+  const Scene scene;
+  const fs::path kernels = scene.folder / "kernels";
+  fs::create_directory(kernels);
+  fs::permissions(kernels, fs::perms::owner_all);
+  const auto now = fs::file_time_type::clock::now();
+  for (int i = 0; i < 600; ++i) {
+    const std::string name = (kernels / (std::to_string(i) + ".so")).string();
+    write_bytes(name, "old");
+    write_bytes(name + ".sum", "old");
+    fs::last_write_time(name, now - std::chrono::hours(1000 - i));
+  }
+  CHECK(scene.run().status == 0);
+  size_t objects = 0, sums = 0;
+  for (const auto& entry : fs::directory_iterator(kernels)) {
+    objects += entry.path().extension() == ".so";
+    sums += entry.path().extension() == ".sum";
+  }
+  CHECK(objects == 512);
+  CHECK(sums == 512);
+  CHECK(!fs::exists(kernels / "0.so"));
+  CHECK(fs::exists(kernels / "599.so"));
+}
+
+TEST_CASE("no compiler, or one that fails or is killed: the interpreter serves, and it is said once") {
   for (const char* compiler : {"/nowhere/c++", "false"}) {
     const Scene scene;
     const Variable chosen("TRIAGE_CXX", compiler);
@@ -77,6 +90,16 @@ TEST_CASE("no compiler, or one that fails: the interpreter serves, and it is sai
     CHECK(ran.out.find("backend fused") != std::string::npos);
     CHECK(ran.err.find("no fused kernels, the interpreter serves in their place") != std::string::npos);
     CHECK(scene.kernel().empty());
+  }
+  const Scene killed;
+  write_bytes(killed.folder / "killed", "#!/bin/sh\ncase $1 in --version) echo killed;; *) kill -9 $$;; esac\n");
+  fs::permissions(killed.folder / "killed", fs::perms::owner_all);
+  {
+    const Variable chosen("TRIAGE_CXX", killed.folder / "killed");
+    const Ran ran = killed.run();
+    CHECK(ran.status == 0);
+    CHECK(ran.err.find("no fused kernels, the interpreter serves in their place") != std::string::npos);
+    CHECK(killed.kernel().empty());
   }
   const Scene scene;
   write_bytes(scene.folder / "half", "#!/bin/sh\ncase $1 in --version) echo half a compiler;; *) exit 1;; esac\n");

@@ -1,6 +1,6 @@
 // The thread that compiles kernels, where processes fork and end.
 #include <doctest/doctest.h>
-#include <runtime/backends/fused/kernel.h>
+#include <runtime/backends/fused/kernels/kernel.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -39,3 +39,13 @@ TEST_CASE("T35: the page of figures has TorchGuard's table with ours beside it, 
     for (const char* batch : {"32", "4096"}) has_figures(operation, batch);
   }
 }
+
+TEST_CASE("every picture that the page of figures shows is there, and is one") {
+  const std::string page = read("docs/performance.md");
+  static const std::regex image(R"(!\[[^\]]+\]\(([^)]+)\))");
+  for (std::sregex_iterator match(page.begin(), page.end(), image), end; match != end; ++match) {
+    const std::string name = (*match)[1], picture = read("docs/" + name);
+    CHECK_MESSAGE(picture.rfind("<svg ", 0) == 0, name << " is no SVG");
+    CHECK_MESSAGE(picture.find("</svg>") != std::string::npos, name << " has no end");
+  }
+}

@@ -212,6 +212,14 @@ TEST_CASE("the logger that the host gives hears of versions, refusals and failur
   CHECK(says(text.str(), "version 2 is live"));
 }
 
+TEST_CASE("kernels that cannot be loaded are told to the logger, and policies run without them") {
+  std::ostringstream text;
+  const auto logger = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+  Runtime runtime({.logger = logger, .kernels = {"/nowhere/repair.so"}});
+  CHECK(says(text.str(), "cannot use the kernels in \"/nowhere/repair.so\": there is no such file"));
+  CHECK(runtime.load_source("add 1", "p.fake").run({at::zeros({3, 2})}).size() == 1);
+}
+
 TEST_CASE("10,000 reloads leave nothing behind") {
   const int before = fake::alive;
   {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/backends/fused/kernel.h"
+#include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/output_pool.h"
 #include "runtime/backends/fused/regions.h"
 

@@ -68,6 +68,10 @@ struct RuntimeOptions {
   bool fullgraph = false;
   /// How many versions of a policy stay ready for rollback, the live one included.
   size_t keep_versions = 8;
+  /// Files that `triage build` made (triage/kernels.h), for the whole process and its `fused` graphs. Their code runs when the
+  /// Runtime is made: name none that others may write. One that cannot be used is told to the logger, and the cache, the
+  /// compiler or the interpreter serves.
+  std::vector<std::filesystem::path> kernels = {};
   /// Where `print` of the scripts goes. Default: standard output.
   std::function<void(const std::string&)> print = {};
 };

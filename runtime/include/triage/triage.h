@@ -9,6 +9,7 @@
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/instrument.h>
+#include <triage/kernels.h>
 #include <triage/location.h>
 #include <triage/location_tree.h>
 #include <triage/provenance.h>

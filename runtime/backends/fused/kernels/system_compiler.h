@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <string>
+#include <vector>
 
 namespace triage::fused {
 
@@ -16,8 +17,16 @@ class SystemCompiler {
   /// that takes longer than a minute is ended, and so is one when `give_up` becomes true.
   void compile(const std::string& source, const std::string& output, const std::atomic<bool>& give_up) const;
 
+  /// The same for a processor that -march knows, to an object file and then a shared one.
+  void compile_object(const std::string& source, const std::string& output, const std::string& cpu,
+                      const std::vector<std::string>& more_flags, const std::atomic<bool>& give_up) const;
+  void link(const std::vector<std::string>& objects, const std::string& output, const std::atomic<bool>& give_up) const;
+  /// What the compiler defines for that processor, one `#define` a line.
+  std::string macros(const std::string& cpu) const;
+
  private:
   SystemCompiler();
+  std::vector<std::string> words(const std::string& cpu) const;
   std::string program_, identity_;
 };
 

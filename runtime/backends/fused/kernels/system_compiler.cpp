@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/system_compiler.h"
+#include "runtime/backends/fused/kernels/system_compiler.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -24,14 +24,12 @@ namespace {
 // the copies of a loop that g++ makes for a condition of the row forget that they may be reordered. Integers wrap, as ATen's do.
 const std::vector<std::string> flags = {"-std=c++20",
                                         "-O3",
-                                        "-march=native",
                                         "-mprefer-vector-width=512",
                                         "-fopenmp-simd",
                                         "-ffp-contract=off",
                                         "-fno-math-errno",
                                         "-fno-trapping-math",
                                         "-fPIC",
-                                        "-shared",
                                         "-fno-unswitch-loops",
                                         "-fwrapv",
                                         "-fvisibility=hidden",
@@ -135,12 +133,40 @@ SystemCompiler::SystemCompiler() {
   for (const auto& flag : flags) identity_ += flag + "\n";
 }
 
-void SystemCompiler::compile(const std::string& source, const std::string& output,
-                             const std::atomic<bool>& give_up) const {
+std::vector<std::string> SystemCompiler::words(const std::string& cpu) const {
   std::vector<std::string> words{program_};
   words.insert(words.end(), flags.begin(), flags.end());
-  words.insert(words.end(), {"-x", "c++", "-", "-o", output});
-  run(words, source, give_up);
+  words.push_back("-march=" + cpu);
+  return words;
+}
+
+void SystemCompiler::compile(const std::string& source, const std::string& output,
+                             const std::atomic<bool>& give_up) const {
+  std::vector<std::string> command = words("native");
+  command.insert(command.end(), {"-shared", "-x", "c++", "-", "-o", output});
+  run(command, source, give_up);
+}
+
+void SystemCompiler::compile_object(const std::string& source, const std::string& output, const std::string& cpu,
+                                    const std::vector<std::string>& more_flags,
+                                    const std::atomic<bool>& give_up) const {
+  std::vector<std::string> command = words(cpu);
+  command.insert(command.end(), more_flags.begin(), more_flags.end());
+  command.insert(command.end(), {"-c", "-x", "c++", "-", "-o", output});
+  run(command, source, give_up);
+}
+
+void SystemCompiler::link(const std::vector<std::string>& objects, const std::string& output,
+                          const std::atomic<bool>& give_up) const {
+  std::vector<std::string> command{program_, "-shared", "-o", output};
+  command.insert(command.end(), objects.begin(), objects.end());
+  run(command, "", give_up);
+}
+
+std::string SystemCompiler::macros(const std::string& cpu) const {
+  std::vector<std::string> command = words(cpu);
+  command.insert(command.end(), {"-dM", "-E", "-x", "c++", "-"});
+  return run(command, "", false);
 }
 
 }  // namespace triage::fused

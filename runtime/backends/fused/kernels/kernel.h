@@ -1,7 +1,10 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/backends/fused/emit.h"
 
@@ -21,13 +24,24 @@ class Kernel {
   bool finished_ = false;  // the compiler's mutex guards it
 };
 
-/// The kernel of `source`: the one that this process has, the one on disk, or one that a thread in the background compiles
-/// with the system's compiler (TRIAGE_CXX, else `c++`). Equal sources share a kernel.
+/// The kernel of `source`: the one that this process has, one of those added to it, the one on disk, or one that a thread in
+/// the background compiles with the system's compiler (TRIAGE_CXX, else `c++`). Equal sources share a kernel.
 ///
 /// On disk: TRIAGE_KERNEL_CACHE, else XDG_CACHE_HOME/triage/kernels, else ~/.cache/triage/kernels. The name is the hash of
 /// source, compiler, flags and processor; a file is used only when it belongs to this user, nobody else may write to it, and
 /// its content has the hash that is kept beside it. It is put there whole, by rename, so several processes may share the
 /// folder. The oldest files go when there are more than 512. Where nothing can be written, kernels live in memory alone.
 std::shared_ptr<const Kernel> kernel_of(const std::string& source);
+
+/// Sources with their machine code.
+using KernelFunctions = std::vector<std::pair<std::string, RowsFunction>>;
+/// From a file that was built ahead of time, named in the one message for a kernel that no such file has.
+void add_kernels(const KernelFunctions& kernels, const std::string& file);
+
+/// From here until `stop_noting`, the sources of kernels that are asked for and not there go into `sources`, and are not
+/// compiled. Only `noted` may look at it meanwhile.
+void note_kernels(std::set<std::string>& sources);
+void stop_noting(std::set<std::string>& sources);
+std::set<std::string> noted(const std::set<std::string>& sources);
 
 }  // namespace triage::fused

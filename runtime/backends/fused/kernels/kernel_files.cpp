@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/kernel_files.h"
+#include "runtime/backends/fused/kernels/kernel_files.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/kernel.h"
+#include "runtime/backends/fused/kernels/kernel.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -15,8 +16,8 @@
 #include <thread>
 #include <unordered_map>
 
-#include "runtime/backends/fused/kernel_files.h"
-#include "runtime/backends/fused/system_compiler.h"
+#include "runtime/backends/fused/kernels/kernel_files.h"
+#include "runtime/backends/fused/kernels/system_compiler.h"
 
 namespace triage::fused {
 
@@ -39,15 +40,50 @@ class Compiler {
   }
 
   std::shared_ptr<const Kernel> get(const std::string& source) {
-    std::lock_guard lock(mutex_);
-    auto& kernel = kernels_[source];
-    if (!kernel) {
-      kernel = std::make_shared<Kernel>();
-      queue_.emplace_back(source, kernel);
-      start_thread();
-      work_there_is_->notify_one();
+    std::unique_lock lock(mutex_);
+    if (!noting_.empty()) {
+      for (auto* sources : noting_) sources->insert(source);
+      return finished(nullptr);
     }
+    auto& known = kernels_[source];
+    if (known) return known;
+    if (const auto found = added_.find(source); found != added_.end()) return known = finished(found->second);
+    const auto kernel = known = std::make_shared<Kernel>();
+    queue_.emplace_back(source, kernel);
+    start_thread();
+    work_there_is_->notify_one();
+    const std::string files = added_from_;
+    lock.unlock();
+    if (!files.empty())
+      say_once(lacks_, fmt::format("a part of a graph has no kernel in {}: that was built from another "
+                                   "policy, another version of it, or for other kinds of inputs. The "
+                                   "kernel comes from the cache or the compiler",
+                                   files));
     return kernel;
+  }
+
+  void add(const KernelFunctions& kernels, const std::string& file) {
+    std::lock_guard lock(mutex_);
+    if (added_from_.find('"' + file + '"') == std::string::npos)
+      added_from_ += fmt::format("{}\"{}\"", added_from_.empty() ? "" : ", ", file);
+    for (const auto& [source, function] : kernels) {
+      added_.emplace(source, function);
+      if (const auto asked = kernels_.find(source); asked != kernels_.end() && !asked->second->function())
+        asked->second->function_.store(function, std::memory_order_release);
+    }
+  }
+
+  void note(std::set<std::string>& sources) {
+    std::lock_guard lock(mutex_);
+    noting_.push_back(&sources);
+  }
+  void stop_noting(std::set<std::string>& sources) {
+    std::lock_guard lock(mutex_);
+    noting_.erase(std::remove(noting_.begin(), noting_.end(), &sources), noting_.end());
+  }
+  std::set<std::string> noted(const std::set<std::string>& sources) {
+    std::lock_guard lock(mutex_);
+    return sources;
   }
 
   void wait(const Kernel& kernel) {
@@ -58,6 +94,13 @@ class Compiler {
 
  private:
   using Job = std::pair<std::string, std::shared_ptr<Kernel>>;
+
+  static std::shared_ptr<Kernel> finished(RowsFunction function) {
+    auto kernel = std::make_shared<Kernel>();
+    kernel->function_.store(function, std::memory_order_release);
+    kernel->finished_ = true;
+    return kernel;
+  }
 
   void start_thread() {
     if (thread_of_ == ::getpid()) return;
@@ -79,8 +122,10 @@ class Compiler {
       lock.unlock();
       const RowsFunction function = make(job.first);
       lock.lock();
-      if (!function) kernels_.erase(job.first);  // the next graph that wants it tries again
-      job.second->function_.store(function, std::memory_order_release);
+      if (function)
+        job.second->function_.store(function, std::memory_order_release);
+      else if (!job.second->function())  // nor was one added meanwhile
+        kernels_.erase(job.first);       // the next graph that wants it tries again
       job.second->finished_ = true;
       running_ = {};
       one_is_done_->notify_all();
@@ -92,15 +137,15 @@ class Compiler {
     try {
       return load(shared_object(source));
     } catch (const std::exception& error) {
-      say_once(error.what());
+      say_once(fails_, fmt::format("no fused kernels, the interpreter serves in their place: {}", error.what()));
       return nullptr;
     }
   }
 
-  void say_once(const char* what) {
+  /// `said` is what remembers it, under saying_.
+  void say_once(bool& said, const std::string& what) {
     std::lock_guard lock(saying_);
-    if (!std::exchange(silent_, true))
-      spdlog::default_logger()->warn("no fused kernels, the interpreter serves in their place: {}", what);
+    if (!std::exchange(said, true) && !silent_) spdlog::default_logger()->warn("{}", what);
   }
 
   /// The process ends, and its loggers with it. What is being compiled is given up, so that neither the system's compiler nor
@@ -163,16 +208,28 @@ class Compiler {
   std::condition_variable* work_there_is_ = new std::condition_variable;
   std::condition_variable* one_is_done_ = new std::condition_variable;
   std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_;
+  std::unordered_map<std::string, RowsFunction> added_;  // from files that were built ahead of time
+  std::string added_from_;                               // these files
+  std::vector<std::set<std::string>*> noting_;           // of those who build such files
   std::deque<Job> queue_;
   Job running_;  // what the thread is at
   pid_t thread_of_ = -1;
   std::atomic<bool> ending_{false};
   std::mutex saying_;
-  bool silent_ = false;
+  bool silent_ = false;                 // the process ends
+  bool fails_ = false, lacks_ = false;  // said
 };
 
 void Kernel::wait() const { Compiler::instance().wait(*this); }
 
 std::shared_ptr<const Kernel> kernel_of(const std::string& source) { return Compiler::instance().get(source); }
+
+void add_kernels(const KernelFunctions& kernels, const std::string& file) { Compiler::instance().add(kernels, file); }
+
+void note_kernels(std::set<std::string>& sources) { Compiler::instance().note(sources); }
+
+void stop_noting(std::set<std::string>& sources) { Compiler::instance().stop_noting(sources); }
+
+std::set<std::string> noted(const std::set<std::string>& sources) { return Compiler::instance().noted(sources); }
 
 }  // namespace triage::fused

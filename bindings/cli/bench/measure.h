@@ -1,0 +1,21 @@
+#pragma once
+// What a call costs against the limit that the machine sets, both measured in the same run, turn by turn, as medians. Wall
+// times of two separate runs say little on a shared machine; their ratio in one run says much.
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace triage::bench {
+
+/// Median microseconds a call of each candidate. In every round each candidate runs for about a millisecond, once at least.
+/// `ratio[i]` is the median over the rounds of candidate i against candidate 0 of the same round.
+struct Timing {
+  std::vector<double> micros;
+  std::vector<double> ratio;
+};
+
+/// Five rounds at least; after them it ends when `seconds` have gone by.
+Timing measure(const std::vector<std::function<void()>>& candidates, int rounds = 41,
+               double seconds = std::numeric_limits<double>::infinity());
+
+}  // namespace triage::bench

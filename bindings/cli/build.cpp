@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/kernels.h>
+
+#include <memory>
+
+#include "bindings/cli/call.h"
+#include "bindings/cli/command.h"
+#include "bindings/cli/examples.h"
+#include "bindings/cli/terminal.h"
+#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/capture/compiled.h"
+#include "runtime/files/disk.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using capture::Compiled;
+
+struct Options {
+  CallOptions call;
+  std::string output, cpu = "native";
+  bool json = false;
+};
+
+ScriptOptions script_options(const Options& options) {
+  ScriptOptions script;
+  script.path = options.call.policy;
+  script.print = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  return script;
+}
+
+void call(Compiled& compiled, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& params) {
+  for (int times = 0; times < 2; ++times) {  // the first captures, the second may go another way
+    std::vector<at::Tensor> outputs;
+    compiled.run(inputs, params, std::nullopt, outputs);
+  }
+}
+
+/// Captures the policy for each example, so that its kernels are asked for; and for batches of one sample and of none, of
+/// which graphs are captured of their own. A policy need not take those.
+void capture_all(Compiled& compiled, const std::vector<Example>& examples) {
+  for (const Example& example : examples) {
+    call(compiled, example.inputs, example.params);
+    for (const int64_t rows : {1, 0}) {
+      const std::vector<at::Tensor> inputs = with_rows(example.inputs, rows);
+      if (inputs.empty()) continue;
+      try {
+        call(compiled, inputs, example.params);
+      } catch (const LimitError&) {
+        throw;
+      } catch (const std::exception&) {
+        continue;
+      }
+    }
+  }
+}
+
+void check_output(const std::string& output, const std::string& policy) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(output, ignored)) throw UsageError(fmt::format("-o {}: it is a folder", output));
+  if (std::filesystem::equivalent(output, policy, ignored))
+    throw UsageError(fmt::format("-o {}: it is the policy itself", output));
+}
+
+void write(const std::string& path, const std::string& bytes) {
+  files::OutputFile file(path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+}
+
+int build(const Options& options) {
+  check_output(options.output, options.call.policy);
+  const std::string source = read_source(options.call.policy);
+  lua::LuaScript asked(source,
+                       script_options(options));  // for its tests; what they do stays apart from what is captured
+  const std::vector<Example> examples = examples_for(asked, options.call);
+  const auto script = std::make_shared<lua::LuaScript>(source, script_options(options));
+  Compiled::Options compile;
+  compile.backend = "fused";
+  compile.fullgraph = options.call.fullgraph || script->fullgraph();
+  compile.recompile_limit = 1000;  // tests may call with every kind of input
+  const KernelBuilder builder;
+  std::string bytes;
+  {
+    Progress progress;
+    progress.show("capturing ...");
+    Compiled compiled(script, compile);
+    capture_all(compiled, examples);
+    progress.show(fmt::format("compiling {} kernels ...", builder.size()));
+    bytes = builder.build(script->name(), options.cpu);
+  }
+  const KernelManifest manifest = fused::unseal(bytes, options.output);
+  write(options.output, bytes);
+  if (options.json) {
+    Json from = Json::array();
+    for (const Example& example : examples) from.push_back(example.from);
+    print_json({{"policy", script->name()},
+                {"file", options.output},
+                {"kernels", manifest.kernels},
+                {"from", from},
+                {"triage", manifest.version},
+                {"architecture", manifest.architecture},
+                {"features", manifest.features},
+                {"compiler", manifest.compiler}});
+    return 0;
+  }
+  const size_t count = manifest.kernels.size();
+  fmt::print("{}\n  kernels    {}, from {}\n  for        {} with {}\n  by         triage {}, {}\n  written to {}\n",
+             paint(Paint::heading, script->name()), count,
+             examples.size() == 1 ? examples[0].from : fmt::format("{} tests", examples.size()), manifest.architecture,
+             manifest.features.empty() ? "nothing more" : fmt::format("{}", fmt::join(manifest.features, " ")),
+             manifest.version, manifest.compiler, options.output);
+  return 0;
+}
+
+}  // namespace
+
+void add_build(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("build", "Compile the fused kernels of a policy, for hosts without a compiler");
+  add_example_options(*command, options->call);
+  command->add_option("--output,-o", options->output, "the file to write, for triage run --kernels and RuntimeOptions")
+      ->type_name("FILE.so")
+      ->required();
+  command->add_option("--cpu", options->cpu, "the processor, as the compiler's -march takes it: x86-64-v3, znver3, ...")
+      ->capture_default_str();
+  command->add_flag("--fullgraph", options->call.fullgraph, "a graph break is an error");
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &action] { action = [options] { return build(*options); }; });
+}
+
+}  // namespace triage::cli

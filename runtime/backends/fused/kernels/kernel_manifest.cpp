@@ -1,0 +1,133 @@
+#include "runtime/backends/fused/kernels/kernel_manifest.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/version.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/backends/fused/kernels/kernel_files.h"
+
+namespace triage::fused {
+namespace {
+
+constexpr std::string_view mark = "triage kernels ";
+constexpr size_t length_digits = 20, hash_digits = 32;
+constexpr size_t last_line_size = mark.size() + length_digits + 1 + hash_digits + 1;
+
+/// A policy chooses its own name: it must not become a line of the manifest.
+std::string on_one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F || c == '\\')
+      line += fmt::format("\\x{:02x}", byte);
+    else
+      line += c;
+  }
+  return line;
+}
+
+std::string manifest_text(const KernelManifest& manifest) {
+  std::string text =
+      fmt::format("\nabi {}\ntriage {}\narchitecture {}\nfeatures {}\ncompiler {}\nname {}\n", manifest.abi,
+                  manifest.version, manifest.architecture, fmt::join(manifest.features, " "),
+                  on_one_line(manifest.compiler), on_one_line(manifest.name));
+  for (const std::string& hash : manifest.kernels) text += "kernel " + hash + "\n";
+  return text;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+KernelManifest parse_manifest(const std::string& text) {
+  KernelManifest manifest;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t space = line.find(' ');
+    const std::string key = line.substr(0, space), value = space == std::string::npos ? "" : line.substr(space + 1);
+    if (key == "abi") std::from_chars(value.data(), value.data() + value.size(), manifest.abi);
+    if (key == "triage") manifest.version = value;
+    if (key == "architecture") manifest.architecture = value;
+    if (key == "features") manifest.features = words_of(value);
+    if (key == "compiler") manifest.compiler = value;
+    if (key == "name") manifest.name = value;
+    if (key == "kernel") manifest.kernels.push_back(value);
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::string seal(const std::string& shared_object, const KernelManifest& manifest) {
+  const std::string text = manifest_text(manifest);
+  const std::string bytes = fmt::format("{}{}{}{:0{}} ", shared_object, text, mark, text.size(), length_digits);
+  return bytes + hash_of(bytes) + "\n";
+}
+
+KernelManifest unseal(std::string_view bytes, const std::string& file) {
+  const auto no_such_file = [&] {
+    return FileError(fmt::format(
+        "cannot use the kernels in \"{}\": it is no file that `triage build` has made, or its end is missing", file));
+  };
+  if (bytes.size() < last_line_size) throw no_such_file();
+  const std::string_view all = bytes.substr(0, bytes.size() - last_line_size);
+  const std::string_view line = bytes.substr(all.size());
+  size_t length = 0;
+  const char* digits = line.data() + mark.size();
+  const auto [end, error] = std::from_chars(digits, digits + length_digits, length);
+  if (line.substr(0, mark.size()) != mark || error != std::errc() || end != digits + length_digits ||
+      length > all.size() || line.back() != '\n')
+    throw no_such_file();
+  if (line.substr(last_line_size - 1 - hash_digits, hash_digits) !=
+      hash_of(std::string(bytes.substr(0, bytes.size() - 1 - hash_digits))))
+    throw FileError(fmt::format(
+        "cannot use the kernels in \"{}\": it was changed or damaged after `triage build` had made it", file));
+  return parse_manifest(std::string(all.substr(all.size() - length)));
+}
+
+void check_usable(const KernelManifest& manifest, const std::string& file) {
+  if (manifest.abi != kernel_abi || manifest.version != TRIAGE_VERSION)
+    throw FileError(
+        fmt::format("cannot use the kernels in \"{}\": triage {} has built it (calling kernels in way {}), and this is "
+                    "triage {} (way {}); build it again",
+                    file, manifest.version, manifest.abi, TRIAGE_VERSION, kernel_abi));
+  if (manifest.architecture != architecture())
+    throw FileError(fmt::format("cannot use the kernels in \"{}\": they are for {}, and this processor is {}", file,
+                                manifest.architecture, architecture()));
+  const std::vector<std::string> here = processor_features();
+  std::vector<std::string> missing;
+  for (const std::string& feature : manifest.features)
+    if (std::find(here.begin(), here.end(), feature) == here.end()) missing.push_back(feature);
+  if (!missing.empty())
+    throw FileError(
+        fmt::format("cannot use the kernels in \"{}\": this processor lacks {}; build them with --cpu for one that all "
+                    "hosts have, such as x86-64-v3",
+                    file, fmt::join(missing, ", ")));
+}
+
+std::string architecture() {
+#if defined(__x86_64__)
+  return "x86_64";
+#elif defined(__aarch64__)
+  return "aarch64";
+#else
+  return "unknown";
+#endif
+}
+
+std::vector<std::string> processor_features() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && !line.empty();)
+    if (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0) return words_of(line.substr(line.find(':') + 1));
+  return {};
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,28 @@
+#pragma once
+#include <triage/kernels.h>
+
+#include <string>
+#include <string_view>
+
+/// A file of kernels: a shared object, behind it the manifest as text, and a last line with the length of the manifest and the
+/// hash of all before it. So the file is checked without running any of it, and a loader passes over what is behind the object.
+namespace triage::fused {
+
+/// Changes with `Call` and `RowsFunction` (emit.h).
+constexpr int kernel_abi = 1;
+
+std::string seal(const std::string& shared_object, const KernelManifest& manifest);
+/// Of the bytes of a file; throws FileError that names it where it is not whole, or no such file.
+KernelManifest unseal(std::string_view bytes, const std::string& file);
+/// Throws FileError where this process cannot use the kernels: another version of triage, another processor.
+void check_usable(const KernelManifest& manifest, const std::string& file);
+
+/// The processor: "x86_64", and what it can do, as /proc/cpuinfo names it.
+std::string architecture();
+std::vector<std::string> processor_features();
+
+/// The symbols of a kernel with that hash.
+inline std::string rows_symbol(const std::string& hash) { return "triage_rows_" + hash; }
+inline std::string source_symbol(const std::string& hash) { return "triage_source_" + hash; }
+
+}  // namespace triage::fused

@@ -1,0 +1,151 @@
+// Files of kernels that were built ahead of time: what is checked before any of their code runs.
+#include <doctest/doctest.h>
+#include <runtime/backends/fused/kernels/kernel.h>
+#include <runtime/backends/fused/kernels/kernel_manifest.h>
+#include <triage/version.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace triage::fused {
+namespace {
+
+/// A kernel that no process has compiled before.
+std::string new_source() {
+  static int count = 0;
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return "// \"" + std::to_string(::getpid()) + "?\\ " + std::to_string(now) + " " + std::to_string(count++) +
+         "\nextern \"C\" __attribute__((visibility(\"default\"))) void triage_rows() {}\n";
+}
+
+/// Under a name of its own: a loader answers with what it loaded from the same path before.
+struct File {
+  std::filesystem::path path;
+  explicit File(const std::string& bytes) {
+    static int count = 0;
+    path = std::filesystem::temp_directory_path() /
+           ("triage-kernels-" + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".so");
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  ~File() { std::filesystem::remove(path); }
+};
+
+std::string refusal(const std::string& bytes) {
+  const File file(bytes);
+  try {
+    load_kernels(file.path);
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+KernelManifest manifest() { return {"repair", TRIAGE_VERSION, kernel_abi, "a compiler", architecture(), {}, {}}; }
+
+}  // namespace
+
+TEST_CASE("a builder notes what is asked for, compiles it, and a file of it serves at once") {
+  const std::string source = new_source();
+  std::string bytes;
+  {
+    const KernelBuilder builder;
+    const auto noted = kernel_of(source);
+    noted->wait();  // it is decided: there is none
+    CHECK((noted->function() == nullptr));
+    kernel_of(source);
+    CHECK(builder.size() == 1);
+    bytes = builder.build("a test");
+  }
+  const KernelManifest read = unseal(bytes, "the file");
+  CHECK(read.name == "a test");
+  CHECK(read.version == TRIAGE_VERSION);
+  CHECK(read.abi == kernel_abi);
+  CHECK(read.architecture == architecture());
+  REQUIRE(read.kernels.size() == 1);
+  const File file(bytes);
+  CHECK(load_kernels(file.path).kernels == read.kernels);
+  CHECK((kernel_of(source)->function() != nullptr));  // nothing was waited for
+}
+
+TEST_CASE("files of another triage, another processor or another way of calling are refused before they are loaded") {
+  KernelManifest other = manifest();
+  other.version = "0.0.1";
+  CHECK(has(refusal(seal("no object", other)), "triage 0.0.1 has built it"));
+  other = manifest();
+  other.abi = kernel_abi + 1;
+  CHECK(has(refusal(seal("no object", other)), "build it again"));
+  other = manifest();
+  other.architecture = "z80";
+  CHECK(has(refusal(seal("no object", other)), "they are for z80"));
+  other = manifest();
+  other.features = {"time_travel", "mind_reading"};
+  CHECK(has(refusal(seal("no object", other)), "this processor lacks time_travel, mind_reading"));
+  CHECK(has(refusal(seal("no object", manifest())), "cannot use the kernels"));  // the loader's own words
+}
+
+TEST_CASE("a file that is cut short, changed or something else is told from one that build has made") {
+  const std::string whole = seal("no object", manifest());
+  for (size_t size = 0; size < whole.size(); ++size)
+    CHECK(has(refusal(whole.substr(0, size)), "no file that `triage build` has made"));
+  for (size_t at = 0; at < whole.size(); at += 3) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    const std::string message = refusal(changed);
+    CHECK((has(message, "changed or damaged") || has(message, "no file that `triage build` has made")));
+  }
+  CHECK(has(refusal(std::string(1000, 'x')), "no file that `triage build` has made"));
+  CHECK_THROWS_AS(load_kernels("/nowhere/repair.so"), FileError);
+  CHECK_THROWS_AS(load_kernels(std::filesystem::temp_directory_path()), FileError);
+}
+
+TEST_CASE("a kernel that no loaded file has is compiled as ever") {
+  std::string bytes;
+  {
+    const KernelBuilder builder;
+    kernel_of(new_source());
+    bytes = builder.build("another");
+  }
+  const File file(bytes);
+  load_kernels(file.path);
+  const auto kernel = kernel_of(new_source());
+  kernel->wait();
+  CHECK((kernel->function() != nullptr));
+}
+
+TEST_CASE("another file under the name of one that is loaded is refused, not mistaken for it") {
+  std::string bytes[2];
+  for (auto& built : bytes) {
+    const KernelBuilder builder;
+    kernel_of(new_source());
+    built = builder.build("one of two");
+  }
+  const File file(bytes[0]);
+  load_kernels(file.path);
+  std::filesystem::remove(file.path);
+  std::ofstream(file.path, std::ios::binary) << bytes[1];
+  std::string message;
+  try {
+    load_kernels(file.path);
+  } catch (const FileError& error) {
+    message = error.what();
+  }
+  CHECK_MESSAGE(has(message, "start the program anew"), message);
+}
+
+TEST_CASE("a builder without kernels, and one for a processor that is none") {
+  const KernelBuilder builder;
+  CHECK_THROWS_WITH_AS(
+      builder.build("nothing"),
+      "there is nothing to build for nothing: no part of it became a fused kernel, ATen computes it all", Error);
+  kernel_of(new_source());
+  CHECK_THROWS_AS(builder.build("x", "no-such-processor"), InputError);
+  CHECK_THROWS_AS(builder.build("x", "native;rm"), InputError);
+  CHECK_THROWS_AS(builder.build("x", ""), InputError);
+}
+
+}  // namespace triage::fused
