@@ -1,6 +1,7 @@
 #include "runtime/capture/compiled.h"
 
 #include "runtime/backends/deadline.h"
+#include "runtime/backends/donation.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
@@ -165,6 +166,7 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
                        std::vector<at::Tensor>& outputs) {
   std::optional<triage::Deadline> scope;
   if (deadline) scope.emplace(*deadline);
+  Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());
   if (!entry.script_handles_errors) return entry.executable->run(all, outputs);
   try {
     return entry.executable->run(all, outputs);
@@ -204,6 +206,7 @@ const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
 void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
                    std::vector<at::Tensor>& outputs) {
   const bool plainly = get_stance() == Stance::force_eager;
+  if (plainly) Donation::address(nullptr);
   if (params.empty()) {
     if (plainly) return run_plainly(inputs, 0, deadline, outputs);
     if (const Entry* entry = find(inputs)) return execute(*entry, inputs, 0, deadline, outputs);
@@ -223,6 +226,7 @@ bool Compiled::gave_up() const {
 
 void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                     std::vector<at::Tensor>& outputs) {
+  Donation::address(nullptr);  // the script may read its inputs at any time
   std::optional<Turn> turn(std::in_place, *this, deadline);
   if (const Entry* entry = find(all)) {  // another thread captured it meanwhile
     turn.reset();

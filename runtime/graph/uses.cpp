@@ -25,4 +25,9 @@ bool is_uninitialized(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) != 0;
 }
 
+bool is_view(const c10::OperatorHandle& op) {
+  const auto& results = op.schema().returns();
+  return results.size() == 1 && results[0].alias_info() && !results[0].alias_info()->isWrite();
+}
+
 }  // namespace triage::graph

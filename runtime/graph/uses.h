@@ -27,4 +27,7 @@ void replace_uses(Graph& graph, const Replacements& replacements);
 /// Operators whose results hold whatever was in memory: equal calls do not give equal values.
 bool is_uninitialized(const c10::OperatorHandle& op);
 
+/// Whether the result of a call is its argument in another form, in the same memory.
+bool is_view(const c10::OperatorHandle& op);
+
 }  // namespace triage::graph

@@ -1,8 +1,10 @@
 // The path of one call through a policy, and what happens when the policy fails.
+#include "runtime/backends/donation.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/pass_through.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/error.h>
@@ -80,6 +82,10 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs) {
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                              const std::vector<at::Tensor>& params, const RunOptions& options,
                              std::vector<at::Tensor>& outputs) {
+  c10::SmallVector<at::Tensor, 4> given;
+  if (!version.trial.on())  // a version on trial may fail, and another answer in its place
+    for (const size_t index : options.donate) given.push_back(inputs[index]);
+  const Donation donation(given);
   try {
     if (options.params.empty()) {
       version.compiled.run(inputs, params, options.deadline, outputs);

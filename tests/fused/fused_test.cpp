@@ -8,57 +8,22 @@
 #include <triage/flags.h>
 #include <triage/graph.h>
 
-#include <cstring>
-#include <functional>
 #include <limits>
 #include <string>
 #include <thread>
 
+#include "programs.h"
+
 namespace triage::fused {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using Program = std::function<Tensors(const Tensors&)>;
-
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-at::Tensor data(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
-  int64_t count = 1;
-  for (const int64_t size : sizes) count *= size;
-  return (at::arange(count, at::kDouble) * 0.7390851 + 0.3).sin().mul(2).view(sizes).to(dtype);
-}
-
-at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
-  at::Tensor x = data(sizes, dtype);
-  for (int64_t row = 0; row < x.size(0); ++row) {
-    if (row % 5 == 1) x[row].flatten()[0].fill_(nan);
-    if (row % 7 == 2) x[row].flatten()[-1].fill_(-inf);
-  }
-  return x;
-}
-
-std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples) {
-  auto executable = compile_fused(graph::trace(program, examples), examples);
-  executable->finish_compiling();
-  return executable;
-}
-
-Tensors run(const Executable& executable, const Tensors& inputs) {
-  Tensors outputs;
-  executable.run(inputs, outputs);
-  return outputs;
-}
 
 bool same(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
   if (!at::isFloatingType(a.scalar_type())) return a.equal(b);
   return at::allclose(a.to(at::kDouble), b.to(at::kDouble), 2e-6, 1e-5, /*equal_nan=*/true);
-}
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.contiguous(), y = b.contiguous();
-  return a.sizes() == b.sizes() && (x.nbytes() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0);
 }
 
 /// Runs `program` fused, captured on `examples`, on `inputs`, and compares with the program itself.
@@ -80,21 +45,6 @@ std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples
   for (const Part& part : cut(graph::trace(program, examples)))
     (part.fused ? count.first : count.second) += part.graph.nodes().size();
   return count;
-}
-
-Tensors softmax_repair(const Tensors& in) {
-  const at::Tensor f = flag_nan_and_inf(in[0], 1);
-  auto [z, g] = fix(in[0], f, 1);
-  return {at::softmax(z, -1), g};
-}
-
-Tensors zscore_clip(const Tensors& in) {
-  const at::Tensor f = flag_nan_and_inf(in[0], 1), z = err::take_ok_p(f, in[0]);
-  const at::Tensor mean = z.mean(-1, true), spread = z.std(-1, true, true) + 1e-6;
-  const at::Tensor far = (z - mean).abs() > spread * 3;
-  PushOptions options;
-  options.where = far.any(-1);
-  return {at::where(far, mean + spread * 3 * at::sign(z - mean), z), err::push(f, err::value_clamped, 1, options)};
 }
 
 }  // namespace
@@ -130,6 +80,22 @@ TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops 
     agrees("elementwise", elementwise, two);
     agrees("reductions", reductions, two);
   }
+  const Program norms = [](const Tensors& in) {
+    const at::Tensor& x = in[0];
+    return Tensors{x.norm(2, -1),
+                   x.norm(1, -1),
+                   x.norm(at::Scalar(inf), -1),
+                   x * (x > 0),
+                   at::layer_norm(in[1], {24}, in[2], in[3]),
+                   at::layer_norm(in[1], {24}),
+                   x / in[4],
+                   in[4] + in[4]};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    agrees("norms", norms, [&](int64_t n) {
+      return Tensors{with_bad_rows({n, 33}, dtype), data({n, 24}, dtype), data({24}, dtype), data({24}, dtype),
+                     at::arange(n).view({n, 1}) + 1};
+    });
   const Program real = [](const Tensors& in) {
     const at::Tensor& x = in[0];
     return Tensors{x.exp(),          (x.abs() + 0.1).log(), x.tanh(), x.sigmoid(), x.std(-1),
@@ -143,6 +109,44 @@ TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops 
   };
   for (const auto dtype : {at::kHalf, at::kBFloat16})
     agrees("half precision", half, [&](int64_t n) { return Tensors{with_bad_rows({n, 24}, dtype)}; });
+}
+
+TEST_CASE("T34: argmax and its kind: the first of equal values, and a NaN before all") {
+  const Program positions = [](const Tensors& in) {
+    const auto [most, where_most] = in[0].max(-1);
+    const auto [least, where_least] = in[0].min(-1, true);
+    return Tensors{in[0].argmax(-1), in[0].argmin(-1, true), most, where_most, least, where_least};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kLong, at::kByte}) {
+    const auto ties = [&](int64_t n) {
+      at::Tensor x = (at::arange(n * 37).view({n, 37}) * 7).remainder(11).to(dtype);
+      if (n > 1) x[1].fill_(3);
+      if (at::isFloatingType(dtype))
+        for (int64_t row = 0; row < n; row += 3) x[row].slice(0, row % 37, 37, 5).fill_(row % 2 ? nan : -inf);
+      return Tensors{x};
+    };
+    agrees("positions", positions, ties);
+    CHECK(shares(positions, ties(5)).second == 0);
+  }
+}
+
+TEST_CASE("T34: layer_norm with a weight is one loop, and holds for its own width alone") {
+  const Program norm = [](const Tensors& in) { return Tensors{at::layer_norm(in[0], {24}, in[1], in[2]) * 2}; };
+  CHECK(shares(norm, {data({5, 24}), data({24}), data({24})}).second == 0);
+  const auto fused = compiled(norm, {data({5, 24}), data({24}), data({24})});
+  CHECK_THROWS_AS(run(*fused, {data({5, 12}), data({12}), data({12})}), Error);
+}
+
+TEST_CASE("sizes that stand in the graph hold") {
+  const Program spread = [](const Tensors& in) { return Tensors{in[0].sum(-1, true).expand({5, 7}) * 2, in[1] + 1}; };
+  const auto inputs = [](int64_t n, int64_t d) { return Tensors{data({n, d}), data({n, 7})}; };
+  CHECK(shares(spread, inputs(5, 7)).second == 0);
+  const auto fused = compiled(spread, inputs(5, 7));
+  const Tensors expected = spread(inputs(5, 7)), got = run(*fused, inputs(5, 7));
+  for (size_t i = 0; i < got.size(); ++i) CHECK(same(expected[i], got[i]));
+  CHECK_THROWS_AS(run(*fused, inputs(4, 7)), Error);
+  const Tensors other = run(*fused, inputs(5, 9));
+  CHECK(same(spread(inputs(5, 9))[0], other[0]));
 }
 
 TEST_CASE("T33: rows, columns, numbers and several extents in one region") {
@@ -296,16 +300,6 @@ TEST_CASE("memory of large outputs is used again when nobody holds it, and never
     CHECK(again.data_ptr() != memory);
   }
   CHECK(view[0].item<float>() == kept);
-}
-
-TEST_CASE("with gradients the whole graph is the interpreter's") {
-  const at::Tensor z = data({4, 6}).requires_grad_(true);
-  const auto fused = compiled(softmax_repair, {z});
-  run(*fused, {z})[0].pow(2).sum().backward();
-  const at::Tensor got = z.grad().clone();
-  z.mutable_grad() = at::Tensor();
-  softmax_repair({z})[0].pow(2).sum().backward();
-  CHECK(got.equal(z.grad()));
 }
 
 TEST_CASE("a graph that was read from text cannot make a kernel write where it should not") {

@@ -91,9 +91,10 @@ class FunctionMaker {
   graph::Copies copies_;
 };
 
-class AotExecutable final : public Executable {
+class JointExecutable final : public Executable {
  public:
-  AotExecutable(const Graph& graph, const std::vector<at::Tensor>& examples)
+  JointExecutable(const Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
+                  const Backend& half)
       : eager_(compile_eager(graph, examples)), num_inputs_(graph.inputs().size()) {
     std::vector<const Value*> made;
     for (const Value* output : graph.outputs()) {
@@ -114,7 +115,8 @@ class AotExecutable final : public Executable {
     not_joint_ = std::move(function.not_joint);
     if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside, as it is";
     if (made.empty() && !not_joint_) not_joint_ = "it computes nothing";
-    program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number));
+    program_ =
+        std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number), backend, half);
     // The script has drawn its numbers already: a graph that draws does not answer for it.
     answers_capture_ = !not_joint_ && !program_->draws() && wants_gradients(examples);
   }
@@ -132,6 +134,7 @@ class AotExecutable final : public Executable {
   }
 
   bool answers_capture() const override { return answers_capture_; }
+  void finish_compiling() const override { program_->finish_compiling(); }
 
  private:
   bool wants_gradients(at::ArrayRef<at::Tensor> inputs) const {
@@ -164,8 +167,13 @@ class AotExecutable final : public Executable {
 
 }  // namespace
 
+std::unique_ptr<Executable> compile_joint(const Graph& graph, const std::vector<at::Tensor>& examples,
+                                          const std::string& name, const Backend& half) {
+  return std::make_unique<JointExecutable>(graph, examples, name, half);
+}
+
 std::unique_ptr<Executable> compile_aot_eager(const Graph& graph, const std::vector<at::Tensor>& examples) {
-  return std::make_unique<AotExecutable>(graph, examples);
+  return compile_joint(graph, examples, "aot_eager", compile_eager);
 }
 
 }  // namespace triage

@@ -10,4 +10,9 @@ namespace triage {
 /// says so once in the log.
 std::unique_ptr<Executable> compile_aot_eager(const graph::Graph& graph, const std::vector<at::Tensor>& examples);
 
+/// The same for another backend, `name`: `half` compiles the two halves, and the graph by itself for calls whose backward run
+/// nobody has asked for yet. What it makes runs with grad mode off.
+std::unique_ptr<Executable> compile_joint(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
+                                          const std::string& name, const Backend& half);
+
 }  // namespace triage

@@ -154,7 +154,11 @@ void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, co
   Tensors made;
   {
     const at::NoGradGuard no_grad;
-    (variant ? *variant->forward : program->plain()).run(primals, made);
+    (variant ? *variant->forward : program->forward()).run(primals, made);
+  }
+  if (!layout.any_differentiable) {
+    outputs = std::move(made);
+    return;
   }
   const size_t count = layout.differentiable.size();
   auto* node = new JointBackward(edges_of(primals), program, layout, variant, std::move(random));

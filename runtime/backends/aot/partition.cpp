@@ -27,12 +27,6 @@ Values ancestors(const Graph& graph, Values values) {
   return values;
 }
 
-/// A view costs nothing; saved, it would be a second look at memory that others may write to.
-bool is_view(const Node& node) {
-  const auto& results = node.op.schema().returns();
-  return results.size() == 1 && results[0].alias_info() && !results[0].alias_info()->isWrite();
-}
-
 class Partitioner {
  public:
   explicit Partitioner(const Joint& joint)
@@ -76,7 +70,8 @@ class Partitioner {
     Node* node = value->producer;
     if (!node) {
       needed_ends_.insert(value);
-    } else if (of_tangents_.count(value) || !forward_.count(value) || is_view(*node)) {
+    } else if (of_tangents_.count(value) || !forward_.count(value) || graph::is_view(node->op)) {
+      // a view costs nothing; saved, it would be a second look at memory that others may write to
       inside_.insert(node);
       graph::for_each_use(*node, [&](Value*& operand) { want(operand); });
     } else {
@@ -121,6 +116,7 @@ class Partitioner {
     }
     for (const Value* saved : saved_in_order_) {
       Value* copy = backward.add_input("saved" + std::to_string(saved->id), graph::InputKind::tensor, saved->meta);
+      copy->is_flags = saved->is_flags;
       copies[saved] = copy;
     }
     for (size_t i = joint_.num_primals; i < inputs.size(); ++i) graph::copy_input(backward, inputs[i], copies);

@@ -72,8 +72,25 @@ const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
   return variants_.emplace_back(std::move(variant)).get();
 }
 
-Program::Program(graph::Graph graph, std::vector<bool> read_as_number)
-    : graph_(std::move(graph)), read_as_number_(std::move(read_as_number)), plain_(compile_eager(graph_, {})) {
+void Layout::finish_compiling() const {
+  std::vector<const Variant*> all;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& variant : variants_) all.push_back(variant.get());
+  }
+  for (const Variant* variant : all) {
+    variant->forward->finish_compiling();
+    variant->backward->finish_compiling();
+  }
+}
+
+Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half)
+    : graph_(std::move(graph)),
+      read_as_number_(std::move(read_as_number)),
+      backend_(std::move(backend)),
+      half_(std::move(half)),
+      plain_(compile_eager(graph_, {})),
+      forward_(half_(graph_, {})) {
   for (const auto& node : graph_.nodes()) draws_ = draws_ || graph::is_random(node->op);
 }
 
@@ -124,13 +141,11 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
   plain_->run(primals, outputs);
   auto layout = std::make_unique<Layout>();
   layout->key = std::move(key);
-  bool any = false;
   for (const at::Tensor& output : outputs) {
     layout->differentiable.push_back(output.requires_grad());
-    any |= output.requires_grad();
+    layout->any_differentiable |= output.requires_grad();
   }
-  if (!any) layout->make_plain();
-  for (size_t i = 0; i < outputs.size(); ++i)
+  for (size_t i = 0; layout->any_differentiable && i < outputs.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (share_memory(outputs[i], outputs[j])) {
         layout->make_plain();
@@ -146,8 +161,8 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     Halves halves = partition(joint);
     auto variant = std::make_unique<Variant>();
     variant->tangents = tangents_key(tangents);
-    variant->forward = compile_eager(halves.forward, {});
-    variant->backward = compile_eager(halves.backward, {});
+    variant->forward = half_(halves.forward, {});
+    variant->backward = half_(halves.backward, {});
     variant->saved_primals = std::move(halves.saved_primals);
     variant->output_of_saved = std::move(halves.output_of_saved);
     variant->has_gradient = std::move(joint.has_gradient);
@@ -183,9 +198,16 @@ Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, 
   return gradients;
 }
 
+void Program::finish_compiling() {
+  forward_->finish_compiling();
+  for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
+    layout->finish_compiling();
+}
+
 void Program::hand_over(const std::string& reason) const {
   if (said_.exchange(true)) return;
-  spdlog::default_logger()->warn("graph `{}`: `eager` serves in place of `aot_eager`, since {}", graph_.name(), reason);
+  spdlog::default_logger()->warn("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_,
+                                 reason);
 }
 
 }  // namespace triage::aot

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// What `aot_eager` keeps of one graph: forward and backward halves for each kind of inputs and incoming gradients.
+/// What `aot_eager` and `fused` keep of one graph: forward and backward halves for each kind of inputs and incoming gradients.
 namespace triage::aot {
 
 using Tensors = std::vector<at::Tensor>;
@@ -29,6 +29,7 @@ class Layout {
  public:
   std::vector<int64_t> key;
   std::vector<bool> differentiable;  // outputs
+  bool any_differentiable = false;
   const Layout* next = nullptr;
 
   bool is_plain() const noexcept { return plain_.load(std::memory_order_relaxed); }
@@ -39,6 +40,7 @@ class Layout {
   const Variant* find(const std::vector<int64_t>& tangents) const;
   /// Keeps one made meanwhile by another thread, if there is one. Null when there are too many already.
   const Variant* add(std::unique_ptr<Variant> variant) const;
+  void finish_compiling() const;
 
  private:
   mutable std::atomic<bool> plain_{false};
@@ -51,15 +53,16 @@ class Layout {
 class Program {
  public:
   /// `graph` has no variables: what it reaches from outside are inputs.
-  Program(graph::Graph graph, std::vector<bool> read_as_number);
+  /// `half` compiles what runs with grad mode off, for backend `backend`.
+  Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half);
   ~Program();
 
   const graph::Graph& graph() const { return graph_; }
   /// Whether it draws random numbers. Whoever runs it again for one call must do so from the state of the generator at
   /// that call.
   bool draws() const { return draws_; }
-  /// The graph by itself: with grad mode on, autograd records it.
-  const Executable& plain() const { return *plain_; }
+  /// The graph by itself, with grad mode off.
+  const Executable& forward() const { return *forward_; }
 
   /// The layout of these primals; null where there are too many. A new one is found out by running the graph once.
   const Layout* layout_of(const Tensors& primals);
@@ -68,6 +71,9 @@ class Program {
   /// The gradients as autograd itself computes them, by running the graph again: at any time right, and differentiable
   /// with `create_graph`. `tangents`: one for each output, undefined where none came in.
   Tensors differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const;
+
+  /// Waits until nothing about the graph and the halves there are gets faster any more.
+  void finish_compiling();
 
   /// Says once in the log that, and why, `eager` serves in place of this backend.
   void hand_over(const std::string& reason) const;
@@ -79,7 +85,10 @@ class Program {
   graph::Graph graph_;
   std::vector<bool> read_as_number_;
   bool draws_ = false;
-  std::unique_ptr<Executable> plain_;
+  std::string backend_;
+  Backend half_;
+  std::unique_ptr<Executable> plain_;  // the interpreter: with grad mode on, autograd records it
+  std::unique_ptr<Executable> forward_;
   std::atomic<const Layout*> newest_{nullptr};
   std::atomic<bool> full_{false};
   std::mutex mutex_;  // of what follows

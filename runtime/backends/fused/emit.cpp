@@ -31,11 +31,23 @@ std::string to_store(at::ScalarType dtype, const std::string& value) {
 
 class Emitter {
  public:
-  explicit Emitter(const Loops& loops) : loops_(loops), pass_(loops.values.size(), 0) {}
-
-  Emitted run() {
+  explicit Emitter(const Loops& loops) : loops_(loops), pass_(loops.values.size(), 0) {
     assign_passes();
     choose_kept();
+  }
+
+  std::vector<InPlace> in_place_choices() const {
+    std::vector<InPlace> choices;
+    for (const bool selections : {true, false})
+      for (size_t output = 0; output < loops_.outputs.size(); ++output)
+        for (size_t slot = 0; slot < loops_.inputs.size(); ++slot)
+          if (const InPlace choice{output, slot}; can_be(choice) && is_selection(choice) == selections)
+            choices.push_back(choice);
+    return choices;
+  }
+
+  Emitted run(std::optional<InPlace> in_place) {
+    in_place_ = in_place;
     source_ = support_source();
     source_ += "\nusing namespace triage;\nusing namespace triage::fused;\n\n";
     source_ += call_struct();
@@ -49,6 +61,8 @@ class Emitter {
       row_values(pass);
       for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
         element_loop(pass, static_cast<int32_t>(extent));
+      if (in_place_ && is_selection(*in_place_) && pass_of(loops_.outputs[in_place_->output].value) == pass)
+        changed_row(pass);
     }
     store_rows();
     line(1, "}");
@@ -89,12 +103,70 @@ class Emitter {
       if (value.kind == Kind::reduce && pass_[i] == pass && at(value.operands[0]).extent == extent)
         list.push_back(value.operands[0]);
     }
-    for (const LoopOutput& output : loops_.outputs)
-      if (is_element(output.value) && at(output.value).extent == extent && pass_of(output.value) == pass)
-        list.push_back(output.value);
+    for (size_t i = 0; i < loops_.outputs.size(); ++i)
+      if (stores(i, pass, extent)) list.push_back(loops_.outputs[i].value);
     for (const auto& [ref, where] : kept_)
-      if (at(ref).extent == extent && pass_of(ref) == pass) list.push_back(ref);
+      if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass) list.push_back(ref);
     return list;
+  }
+
+  /// Whether the loop of a pass over this extent writes output `i`.
+  bool stores(size_t i, int pass, int32_t extent) const {
+    const Ref ref = loops_.outputs[i].value;
+    const bool elsewhere = in_place_ && in_place_->output == i && is_selection(*in_place_);
+    return !elsewhere && is_element(ref) && at(ref).extent == extent && pass_of(ref) == pass;
+  }
+
+  // --- an output in the place of an input
+
+  Ref input_of(size_t slot) const {
+    for (size_t i = 0; i < loops_.values.size(); ++i)
+      if (at(static_cast<Ref>(i)).kind == Kind::input && at(static_cast<Ref>(i)).slot == static_cast<int32_t>(slot))
+        return static_cast<Ref>(i);
+    return -1;
+  }
+
+  bool can_be(const InPlace& choice) const {
+    const TensorForm &out = loops_.outputs[choice.output].form, &in = loops_.inputs[choice.slot].form;
+    if (out.kind != TensorForm::Kind::element || in.kind != out.kind || in.dtype != out.dtype ||
+        in.extent != out.extent || in.rank != out.rank)
+      return false;
+    for (size_t slot = 0; slot < loops_.inputs.size(); ++slot)
+      if (slot != choice.slot && loops_.inputs[slot].argument == loops_.inputs[choice.slot].argument) return false;
+    const Ref input = input_of(choice.slot);
+    const int written = pass_of(loops_.outputs[choice.output].value);
+    for (int pass = written + 1; pass <= last_pass_; ++pass)
+      for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
+        if (needed_in(pass, static_cast<int32_t>(extent)).count(input)) return false;
+    for (size_t i = 0; i < loops_.values.size(); ++i) {  // these look at their row again
+      const LoopValue& value = loops_.values[i];
+      std::set<Ref> needed;
+      if (value.kind == Kind::classify && pass_[i] > written) need(value.operands[0], pass_[i], needed);
+      if (needed.count(input)) return false;
+    }
+    return true;
+  }
+
+  /// The output is the input itself, but in rows where a condition holds.
+  bool is_selection(const InPlace& choice) const {
+    const LoopValue& value = at(loops_.outputs[choice.output].value);
+    if (value.code.find(row_selection) == std::string::npos || at(value.operands[0]).place != Place::row) return false;
+    const Ref input = input_of(choice.slot);
+    return value.operands[1] == input || value.operands[2] == input;
+  }
+
+  void changed_row(int pass) {
+    const Ref ref = loops_.outputs[in_place_->output].value;
+    const bool else_input = at(ref).operands[2] == input_of(in_place_->slot);
+    line(2, fmt::format("if ({}{}) {{", else_input ? "" : "!", name(at(ref).operands[0])));
+    source_ += "#pragma omp simd\n";
+    line(3, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(ref).extent));
+    std::set<Ref> needed;
+    need(ref, pass, needed);
+    body(needed, pass);
+    line(4, fmt::format("o{}[i] = {};", in_place_->output, to_store(at(ref).dtype, name(ref))));
+    line(3, "}");
+    line(2, "}");
   }
 
   /// All element values behind `root` that `pass` computes, in order; kept ones of earlier passes are read instead.
@@ -161,14 +233,16 @@ class Emitter {
       if (value.kind != Kind::input || value.place == Place::number) continue;
       const std::string at_row = fmt::format("(const char*)call->in[{0}] + row * call->in_stride[{0}]", value.slot);
       const bool record = value.type.rfind("Record", 0) == 0;
-      line(2, fmt::format("const auto* const __restrict i{} = (const {}*)({});", value.slot,
+      const bool shared = in_place_ && static_cast<int32_t>(in_place_->slot) == value.slot;
+      line(2, fmt::format("const auto* const {}i{} = (const {}*)({});", shared ? "" : "__restrict ", value.slot,
                           record ? "void" : stored_type(value.dtype, value.type), at_row));
     }
     for (size_t i = 0; i < loops_.outputs.size(); ++i) {
       const LoopValue& value = at(loops_.outputs[i].value);
       if (value.place == Place::element)
-        line(2, fmt::format("auto* const __restrict o{0} = ({1}*)call->out[{0}] + row * d{2};", i,
-                            stored_type(value.dtype, value.type), value.extent));
+        line(2, fmt::format("auto* const {3}o{0} = ({1}*)call->out[{0}] + row * d{2};", i,
+                            stored_type(value.dtype, value.type), value.extent,
+                            in_place_ && in_place_->output == i ? "" : "__restrict "));
     }
   }
 
@@ -264,8 +338,7 @@ class Emitter {
         line(4, fmt::format("{}[i] = {};", where, to_store(at(ref).dtype, name(ref))));
     for (size_t i = 0; i < loops_.outputs.size(); ++i) {
       const Ref ref = loops_.outputs[i].value;
-      if (is_element(ref) && at(ref).extent == extent && pass_of(ref) == pass)
-        line(4, fmt::format("o{}[i] = {};", i, to_store(at(ref).dtype, name(ref))));
+      if (stores(i, pass, extent)) line(4, fmt::format("o{}[i] = {};", i, to_store(at(ref).dtype, name(ref))));
     }
     line(2, "}");
     for (const Ref ref : reductions)
@@ -302,11 +375,14 @@ class Emitter {
   int last_pass_ = 0;
   std::map<Ref, std::string> kept_;  // values read again in a later pass: "k3" in scratch memory, "o1" in an output
   int64_t scratch_rows_ = 0;
+  std::optional<InPlace> in_place_;
   std::string source_;
 };
 
 }  // namespace
 
-Emitted emit(const Loops& loops) { return Emitter(loops).run(); }
+std::vector<InPlace> in_place_choices(const Loops& loops) { return Emitter(loops).in_place_choices(); }
+
+Emitted emit(const Loops& loops, std::optional<InPlace> in_place) { return Emitter(loops).run(in_place); }
 
 }  // namespace triage::fused

@@ -1,5 +1,7 @@
 #pragma once
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/backends/fused/loop_ir.h"
 
@@ -20,9 +22,18 @@ struct Emitted {
   int64_t scratch_rows = 0;
 };
 
+/// An output that is written where an input lies: both are elements of the same sizes and dtype, and once a row of the output
+/// is written nobody reads that row of the input.
+struct InPlace {
+  size_t output, slot;  // index into Loops::outputs and Loops::inputs
+};
+/// All there are, those first in which rows that a selection leaves as they are need not be written.
+std::vector<InPlace> in_place_choices(const Loops& loops);
+
 /// The loops as C++: for each row, passes over its positions as long as they are in the cache. What a later pass needs of an
 /// earlier one is computed again where that is cheap, else kept in scratch memory (or read back from an output).
-Emitted emit(const Loops& loops);
+/// With `in_place`, that output's memory is that input's; rows that stay as they are, are not written.
+Emitted emit(const Loops& loops, std::optional<InPlace> in_place = {});
 
 /// What goes in front of every generated source (runtime/backends/fused/support).
 const std::string& support_source();

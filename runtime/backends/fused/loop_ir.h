@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace triage::fused {
 enum class Place : uint8_t { number, row, element };
 
 using Ref = int32_t;  // index into Loops::values
+
+/// The code of a selection by a condition that holds for whole rows: condition, value, else.
+inline constexpr const char* row_selection = "pick({0}, {1}, {2})";
 
 struct LoopValue {
   enum class Kind : uint8_t {
@@ -66,6 +70,9 @@ struct Loops {
   std::vector<LoopOutput> outputs;
   /// The sizes of a row, as captured; at run time they come from the inputs of that extent.
   std::vector<std::vector<int64_t>> extents;
+  /// Extents whose sizes stand in the graph (`expand`): such they are, or the loops do not fit.
+  std::vector<bool> fixed;
+  std::optional<int64_t> fixed_batch;  // likewise how many rows there are
 };
 
 }  // namespace triage::fused

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/backends/fused/lowering.h"
 
 namespace triage::fused {
@@ -52,6 +54,11 @@ bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*al
     name ".Scalar", [](Lowering& l) { return elementwise(l, {0, 1}, is_any, code, false, at::kBool); }    \
   }
 
+/// mul, which of bools is `and`.
+bool product(Lowering& l) {
+  return elementwise(l, {0, 1}, is_bool, "{0} & {1}") || elementwise(l, {0, 1}, is_number, "{0} * {1}");
+}
+
 /// add and sub, whose third argument scales the second operand.
 template <char sign>
 bool sum(Lowering& l) {
@@ -72,6 +79,8 @@ bool power(Lowering& l) {
   const auto* exponent = l.constant(1);
   if (!exponent || !(exponent->isInt() || exponent->isDouble())) return false;
   const double e = exponent->isInt() ? static_cast<double>(exponent->toInt()) : exponent->toDouble();
+  if (e == 1.0) return elementwise(l, {0}, is_real, "{0}");
+  if (e == 3.0) return elementwise(l, {0}, is_real, "{0} * {0} * {0}");
   if (e == 2.0) return elementwise(l, {0}, is_real, "{0} * {0}");
   if (e == 0.5) return elementwise(l, {0}, is_real, "root({0})", true);
   return false;
@@ -90,7 +99,7 @@ bool where(Lowering& l) {
   TensorForm made = *form;
   made.dtype = result;
   const bool by_element = l.value(*condition).place == Place::element;
-  return l.result(0, made, l.map(result, by_element ? "{0} ? {1} : {2}" : "pick({0}, {1}, {2})", {*condition, *a, *b}));
+  return l.result(0, made, l.map(result, by_element ? "{0} ? {1} : {2}" : row_selection, {*condition, *a, *b}));
 }
 
 bool nan_to_num(Lowering& l) {
@@ -145,6 +154,50 @@ bool filled(Lowering& l, const c10::IValue& number) {
   return l.result(0, form, l.map(seen->dtype, "((void){1}, {0})", {*value, x->value}));
 }
 
+/// masked_fill: the mask is a bool of the same form, or one a row.
+bool masked_fill(Lowering& l) {
+  const auto x = l.lowered(0);
+  if (!x || (x->form.kind != Kind::element && x->form.kind != Kind::row)) return false;
+  const auto mask = l.operand(1, at::kBool, x->form), value = l.operand(2, x->form.dtype, x->form);
+  if (!mask || !value) return false;
+  const bool by_element = l.value(*mask).place == Place::element;
+  return l.result(0, x->form,
+                  l.map(x->form.dtype, by_element ? "{0} ? {1} : {2}" : row_selection, {*mask, *value, x->value}));
+}
+
+/// expand to sizes that stand in the graph: what is one a row, or one for all, in every position.
+bool expand(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto& seen = l.node().results[0]->meta;
+  if (!x || !seen || seen->sizes.empty() ||
+      (x->form.kind != Kind::number && x->form.rank != static_cast<int64_t>(seen->sizes.size())))
+    return false;
+  if (x->form.kind == Kind::element) {
+    const bool same = std::equal(x->form.trailing.begin(), x->form.trailing.end(), seen->sizes.begin() + 1);
+    return same && l.fix_sizes(1, seen->sizes, x->form) && l.result(0, x->form, x->value);
+  }
+  if (x->form.kind == Kind::record) return false;
+  const bool ones = std::all_of(seen->sizes.begin() + 1, seen->sizes.end(), [](int64_t size) { return size == 1; });
+  if (ones) return x->form.kind == Kind::row && l.fix_sizes(1, seen->sizes, x->form) && l.result(0, x->form, x->value);
+  const auto form = l.element_form(seen->sizes, x->form.dtype);
+  return form && l.fix_sizes(1, seen->sizes, *form) && l.result(0, *form, l.spread(x->value, *form));
+}
+
+/// view and its kind: to the same sizes, or of one value a row to another rank.
+bool view(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto& seen = l.node().results[0]->meta;
+  if (!x || !seen || (x->form.kind != Kind::row && x->form.kind != Kind::element)) return false;
+  const auto& sizes = seen->sizes;
+  TensorForm form = x->form;
+  form.rank = static_cast<int64_t>(sizes.size());
+  if (form.rank == 0) return false;
+  const std::vector<int64_t> trailing(sizes.begin() + 1, sizes.end());
+  const bool ones = std::all_of(trailing.begin(), trailing.end(), [](int64_t size) { return size == 1; });
+  if (form.kind == Kind::row ? !ones : trailing != form.trailing) return false;
+  return l.fix_sizes(1, sizes, form) && l.result(0, form, x->value);
+}
+
 /// (N) to (N, 1): another shape for one value a row.
 bool unsqueeze(Lowering& l) {
   const auto x = l.lowered(0);
@@ -181,7 +234,7 @@ const LowerTable& elementwise_operators() {
          const auto alpha = l.integer(2);
          return alpha == int64_t{1} && elementwise(l, {0, 1}, is_number, "{1} - {0}");
        }},
-      TRIAGE_BINARY("aten::mul.Tensor", is_number, "{0} * {1}"),
+      {"aten::mul.Tensor", product},
       TRIAGE_BINARY("aten::mul.Scalar", is_number, "{0} * {1}"),
       TRIAGE_BINARY("aten::div.Tensor", is_real, "{0} / {1}"),
       TRIAGE_BINARY("aten::div.Scalar", is_real, "{0} / {1}"),
@@ -192,6 +245,7 @@ const LowerTable& elementwise_operators() {
       TRIAGE_UNARY("aten::neg", is_number, "-{0}", false),
       TRIAGE_UNARY("aten::abs", is_number, "magnitude_of({0})", false),
       TRIAGE_UNARY("aten::sign", is_real, "sign_of({0})", false),
+      TRIAGE_UNARY("aten::sgn", is_real, "sign_of({0})", false),
       TRIAGE_UNARY("aten::relu", is_number, "at_least({0}, (decltype({0}))0)", false),
       TRIAGE_UNARY("aten::reciprocal", is_real, "1 / {0}", true),
       TRIAGE_UNARY("aten::sqrt", is_real, "root({0})", true),
@@ -221,6 +275,13 @@ const LowerTable& elementwise_operators() {
       TRIAGE_BINARY("aten::bitwise_or.Tensor", is_whole, "{0} | {1}"),
       TRIAGE_BINARY("aten::bitwise_xor.Tensor", is_whole, "{0} ^ {1}"),
       TRIAGE_UNARY("aten::bitwise_not", is_bool, "!{0}", false),
+      TRIAGE_BINARY("aten::tanh_backward", is_real, "{0} * (1 - {1} * {1})"),
+      TRIAGE_BINARY("aten::sigmoid_backward", is_real, "{0} * (1 - {1}) * {1}"),
+      {"aten::threshold_backward",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1, 2}, is_number, "{1} <= {2} ? 0 : {0}");
+       }},
+      {"aten::masked_fill.Scalar", masked_fill},
       {"aten::where.self", where},
       {"aten::where.ScalarSelf", where},
       {"aten::where.ScalarOther", where},
@@ -234,6 +295,11 @@ const LowerTable& elementwise_operators() {
       {"aten::zeros_like", [](Lowering& l) { return filled(l, c10::IValue(0)); }},
       {"aten::ones_like", [](Lowering& l) { return filled(l, c10::IValue(1)); }},
       {"aten::full_like", [](Lowering& l) { return l.constant(1) && filled(l, *l.constant(1)); }},
+      {"aten::expand", expand},
+      {"aten::view", view},
+      {"aten::reshape", view},
+      {"aten::_unsafe_view", view},
+      {"aten::_reshape_alias", view},
       {"aten::unsqueeze", unsqueeze},
       {"aten::squeeze.dim", squeeze},
   };

@@ -169,7 +169,7 @@ bool detect_indices(Lowering& l) {
 
 /// The rows where `taken` holds get `value`, the others keep z.
 bool replaced_rows(Lowering& l, size_t index, const Lowered& z, Ref taken, Ref value) {
-  return l.result(index, z.form, l.map(z.form.dtype, "pick({0}, {1}, {2})", {taken, value, z.value}));
+  return l.result(index, z.form, l.map(z.form.dtype, row_selection, {taken, value, z.value}));
 }
 
 /// fix: z, flags, fallback, location, codes, min_severity, num_slots, policy
@@ -226,7 +226,7 @@ bool select(Lowering& l) {
   if (!same) return false;
   std::vector<Ref> operands{condition->value, a->value, b->value};
   if (a->form.kind == Kind::record) return record_result(l, 0, a->form, "{0} ? {1} : {2}", std::move(operands));
-  return l.result(0, a->form, l.map(a->form.dtype, "pick({0}, {1}, {2})", std::move(operands)));
+  return l.result(0, a->form, l.map(a->form.dtype, row_selection, std::move(operands)));
 }
 
 bool pass_on(Lowering& l) {

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "runtime/backends/fused/lowering.h"
 
 namespace triage::fused {
@@ -49,6 +51,13 @@ std::string sum_type(at::ScalarType dtype) {
 
 Ref sum_of(Lowering& l, Ref element, at::ScalarType dtype, const std::string& code = "{0}") {
   const std::string type = sum_type(dtype);
+  // The sum of a row that a selection may have made 0 is the sum of the row, or 0: it need not wait for the selection.
+  const LoopValue& value = l.value(element);
+  if (code == "{0}" && value.code == row_selection && l.value(value.operands[0]).place == Place::row &&
+      l.is_zero(value.operands[1]) && l.value(value.operands[2]).place == Place::element) {
+    const std::vector<Ref> parts = value.operands;
+    return l.map(dtype, row_selection, {parts[0], parts[1], sum_of(l, parts[2], dtype)});
+  }
   return l.reduce(is_real(dtype) ? dtype : at::kLong, type, "(" + type + ")(" + code + ")", "+", "0", element);
 }
 
@@ -142,14 +151,87 @@ bool softmax(Lowering& l) {
   return l.result(0, r->form, l.map(dtype, "{0} * {1}", {power, share}));
 }
 
-/// The Euclidean norm.
+/// The gradient of softmax: of what came out ({1}), and of what came in from behind ({0}).
+template <bool logarithmic>
+bool softmax_backward(Lowering& l) {
+  const auto r = rows(l, 2, {});
+  if (!r || (r->form.dtype != at::kFloat && r->form.dtype != at::kDouble)) return false;
+  const at::ScalarType dtype = r->form.dtype;
+  const auto output = l.operand(1, dtype, r->form);
+  if (!output || r->result.dtype != dtype) return false;
+  if (logarithmic) {
+    const Ref total = sum_of(l, r->element, dtype), share = l.map(dtype, "exponential({0})", {*output}, true);
+    return l.result(0, r->form, l.map(dtype, "{0} - {1} * {2}", {r->element, share, total}));
+  }
+  const Ref total = sum_of(l, l.map(dtype, "{0} * {1}", {r->element, *output}), dtype);
+  return l.result(0, r->form, l.map(dtype, "({0} - {2}) * {1}", {r->element, *output, total}));
+}
+
+/// The sum of magnitudes, their Euclidean norm, and the largest of them.
 bool norm(Lowering& l, size_t order, size_t dim, size_t keepdim) {
   const auto r = rows(l, dim, keepdim);
   const auto* p = l.constant(order);
-  const bool two = p && ((p->isInt() && p->toInt() == 2) || (p->isDouble() && p->toDouble() == 2.0));
-  if (!r || !two || (r->form.dtype != at::kFloat && r->form.dtype != at::kDouble)) return false;
-  const Ref squares = sum_of(l, r->element, r->form.dtype, "{0} * {0}");
-  return l.result(0, r->result, l.map(r->result.dtype, "root({0})", {squares}));
+  if (!r || !p || !(p->isInt() || p->isDouble()) || (r->form.dtype != at::kFloat && r->form.dtype != at::kDouble))
+    return false;
+  const double power = p->isInt() ? static_cast<double>(p->toInt()) : p->toDouble();
+  const at::ScalarType dtype = r->form.dtype;
+  if (power == 2.0)
+    return l.result(0, r->result, l.map(dtype, "root({0})", {sum_of(l, r->element, dtype, "{0} * {0}")}));
+  const Ref magnitude = l.map(dtype, "magnitude_of({0})", {r->element});
+  if (power == 1.0) return l.result(0, r->result, sum_of(l, magnitude, dtype));
+  return std::isinf(power) && l.result(0, r->result, extreme(l, magnitude, dtype, power > 0));
+}
+
+/// Where the largest (smallest) value stands: the first of equal ones; a NaN before all numbers.
+Ref position(Lowering& l, Ref element, Ref found) {
+  return l.reduce(at::kLong, "int64_t", "{0}", "min", "INT64_MAX",
+                  l.map(at::kLong, "({0} == {1}) | (is_nan({0}) & is_nan({1})) ? i : INT64_MAX", {element, found}));
+}
+
+template <bool largest>
+bool arg_extreme(Lowering& l) {
+  const auto r = rows(l, 1, 2);
+  if (!r || r->form.dtype == at::kBool) return false;
+  return l.result(0, r->result, position(l, r->element, extreme(l, r->element, r->form.dtype, largest)));
+}
+
+/// max and min along a dim: the value, and where it stands.
+template <bool largest>
+bool extreme_with_position(Lowering& l) {
+  const auto r = rows(l, 1, 2);
+  if (!r || r->form.dtype == at::kBool) return false;
+  const Ref found = extreme(l, r->element, r->form.dtype, largest);
+  return l.result(0, r->result, found) &&
+         l.result(1, l.row_form(at::kLong, r->result.rank), position(l, r->element, found));
+}
+
+/// layer_norm and native_layer_norm: x, sizes of a row, weight, bias, eps. The latter gives mean and 1 / deviation too.
+template <bool native>
+bool layer_norm(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto* sizes = l.constant(1);
+  const auto* eps = l.constant(4);
+  if (!x || x->form.kind != Kind::element || !sizes || !sizes->isIntList() || !eps || !eps->isDouble() ||
+      sizes->toIntVector() != x->form.trailing || (x->form.dtype != at::kFloat && x->form.dtype != at::kDouble))
+    return false;
+  const at::ScalarType dtype = x->form.dtype;
+  const std::string d = l.count(x->value);
+  const Ref mean = l.map(dtype, "{0} / " + d, {sum_of(l, x->value, dtype)});
+  const Ref distance = l.map(dtype, "{0} - {1}", {x->value, mean});
+  const auto epsilon = l.number(*eps, dtype);
+  const Ref squares = sum_of(l, distance, dtype, "{0} * {0}");
+  const Ref scale = l.map(dtype, "1 / root({0} / " + d + " + {1})", {squares, *epsilon}, true);
+  Ref result = l.map(dtype, "{0} * {1}", {distance, scale});
+  const std::initializer_list<std::pair<size_t, const char*>> affine = {{2, "{0} * {1}"}, {3, "{0} + {1}"}};
+  for (const auto& [argument, code] : affine) {
+    if (l.is_none(argument)) continue;
+    const auto column = l.operand(argument, dtype, x->form);
+    if (!column) return false;
+    result = l.map(dtype, code, {result, *column});
+  }
+  l.fix_extent(x->form);
+  const TensorForm row = l.row_form(dtype, x->form.rank);
+  return l.result(0, x->form, result) && (!native || (l.result(1, row, mean) && l.result(2, row, scale)));
 }
 
 }  // namespace
@@ -170,6 +252,14 @@ const LowerTable& reductions() {
       {"aten::_softmax", softmax<false>},
       {"aten::log_softmax.int", softmax<true>},
       {"aten::_log_softmax", softmax<true>},
+      {"aten::_softmax_backward_data", softmax_backward<false>},
+      {"aten::_log_softmax_backward_data", softmax_backward<true>},
+      {"aten::argmax", arg_extreme<true>},
+      {"aten::argmin", arg_extreme<false>},
+      {"aten::max.dim", extreme_with_position<true>},
+      {"aten::min.dim", extreme_with_position<false>},
+      {"aten::layer_norm", layer_norm<false>},
+      {"aten::native_layer_norm", layer_norm<true>},
       {"aten::norm.ScalarOpt_dim", [](Lowering& l) { return norm(l, 1, 2, 3); }},
       {"aten::linalg_vector_norm", [](Lowering& l) { return l.is_none(4) && norm(l, 1, 2, 3); }},
   };

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -44,6 +45,11 @@ std::string real_literal(double number, bool single) {
 }
 
 bool is_row(const TensorForm& form) { return form.kind == Kind::row; }
+
+/// Whether ATen computes values of dtype `from` in `to`, and C++ converts them as it does.
+bool promotes(at::ScalarType from, at::ScalarType to) {
+  return to != at::kHalf && to != at::kBFloat16 && at::promote_types(from, to) == to;
+}
 
 /// Whether two tensors of these forms have the same sizes whatever the batch.
 bool same_sizes(const TensorForm& a, const TensorForm& b) {
@@ -93,12 +99,16 @@ bool Lowering::add(const Node& node) {
   if (!lower) return false;
   const auto values = loops_.values.size(), inputs = loops_.inputs.size(), extents = loops_.extents.size(),
              arguments = arguments_.size();
+  const auto fixed = loops_.fixed;
+  const auto fixed_batch = loops_.fixed_batch;
   added_.clear();
   node_ = &node;
   if (lower(*this)) return true;
   loops_.values.resize(values);
   loops_.inputs.resize(inputs);
   loops_.extents.resize(extents);
+  loops_.fixed = fixed;
+  loops_.fixed_batch = fixed_batch;
   arguments_.resize(arguments);
   for (const auto& [known, value] : added_) known->erase(value);
   return false;
@@ -167,21 +177,37 @@ std::optional<TensorForm> Lowering::form_of(const Value& value) {
   if (sizes[0] != batch_) return std::nullopt;
   if (value.is_flags)
     return sizes.size() == 2 && sizes[1] > 0 ? std::optional(record_form(sizes[1], dtype)) : std::nullopt;
-  const std::vector<int64_t> trailing(sizes.begin() + 1, sizes.end());
-  bool ones = true;
-  for (const int64_t size : trailing) ones &= size == 1;
-  if (ones) return row_form(dtype, static_cast<int64_t>(sizes.size()));
+  if (std::all_of(sizes.begin() + 1, sizes.end(), [](int64_t size) { return size == 1; }))
+    return row_form(dtype, static_cast<int64_t>(sizes.size()));
+  return element_form(sizes, dtype);
+}
+
+std::optional<TensorForm> Lowering::element_form(const std::vector<int64_t>& sizes, at::ScalarType dtype) {
+  if (sizes.size() < 2 || sizes[0] != batch_) return std::nullopt;
+  TensorForm form;
   form.kind = Kind::element;
+  form.dtype = dtype;
   form.rank = static_cast<int64_t>(sizes.size());
-  form.trailing = trailing;
-  form.extent = extent_of(trailing);
+  form.trailing.assign(sizes.begin() + 1, sizes.end());
+  form.extent = extent_of(form.trailing);
   return form;
+}
+
+bool Lowering::fix_sizes(size_t argument, const std::vector<int64_t>& seen, const TensorForm& form) {
+  const auto* asked = constant(argument);
+  if (!asked || !asked->isIntList() || seen.empty() || seen[0] != batch_) return false;
+  const auto sizes = asked->toIntVector();
+  if (sizes.size() != seen.size()) return false;
+  if (sizes[0] >= 0) loops_.fixed_batch = batch_;
+  if (form.kind == Kind::element) fix_extent(form);
+  return true;
 }
 
 int32_t Lowering::extent_of(const std::vector<int64_t>& trailing) {
   for (size_t i = 0; i < loops_.extents.size(); ++i)
     if (loops_.extents[i] == trailing) return static_cast<int32_t>(i);
   loops_.extents.push_back(trailing);
+  loops_.fixed.push_back(false);
   return static_cast<int32_t>(loops_.extents.size() - 1);
 }
 
@@ -260,8 +286,7 @@ std::optional<at::ScalarType> Lowering::common_dtype(std::initializer_list<size_
   for (const size_t argument : list) {
     const Value* value = tensor(argument);
     if (!value || !value->meta || value->meta->sizes.empty()) continue;
-    if (dtype && *dtype != value->meta->dtype) return std::nullopt;
-    dtype = value->meta->dtype;
+    dtype = dtype ? at::promote_types(*dtype, value->meta->dtype) : value->meta->dtype;
   }
   return dtype;
 }
@@ -303,13 +328,18 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
     if (one->form.dtype == dtype) return one->value;
     return map(dtype, fmt::format("({}){{0}}", computed_type(dtype)), {one->value});
   }
-  if (value->meta->dtype != dtype) return std::nullopt;
-  if (const auto column = as_column(*value, shape)) return column;
+  const at::ScalarType from = value->meta->dtype;
+  if (from != dtype && !promotes(from, dtype)) return std::nullopt;
+  if (const auto column = as_column(*value, shape)) return converted(*column, from, dtype);
   const auto one = lowered(argument);
   if (!one || one->form.kind == Kind::record) return std::nullopt;
   const bool same = same_sizes(one->form, shape);
   const bool over_row = is_row(one->form) && shape.kind == Kind::element && one->form.rank == shape.rank;
-  return same || over_row ? std::optional(one->value) : std::nullopt;
+  return same || over_row ? std::optional(converted(one->value, from, dtype)) : std::nullopt;
+}
+
+Ref Lowering::converted(Ref value, at::ScalarType from, at::ScalarType to) {
+  return from == to ? value : map(to, fmt::format("({}){{0}}", computed_type(to)), {value});
 }
 
 // --- values ----------------------------------------------------------------------------------------------------------
@@ -361,6 +391,19 @@ Ref Lowering::classify(Ref element, Ref marks) {
   made.operands = {element, marks};
   loops_.values.push_back(std::move(made));
   return static_cast<Ref>(loops_.values.size() - 1);
+}
+
+bool Lowering::is_zero(Ref ref) const {
+  const LoopValue& number = value(ref);
+  return number.kind == LoopValue::Kind::map && number.place == Place::number && number.operands.empty() &&
+         (number.code == real_literal(0.0, true) || number.code == real_literal(0.0, false));
+}
+
+Ref Lowering::spread(Ref one, const TensorForm& shape) {
+  const Ref made = map(value(one).dtype, "{0}", {one});
+  loops_.values.back().place = Place::element;
+  loops_.values.back().extent = shape.extent;
+  return made;
 }
 
 std::string Lowering::count(Ref element) const { return fmt::format("d{}", value(element).extent); }

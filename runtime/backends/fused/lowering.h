@@ -43,7 +43,8 @@ class Lowering {
   std::optional<Ref> operand(size_t argument, at::ScalarType dtype, const TensorForm& shape);
   /// The form of an elementwise result of these arguments: that of the largest.
   std::optional<TensorForm> broadcast(std::initializer_list<size_t> arguments);
-  /// The dtype in which tensors and numbers among these arguments are computed: that of all tensors.
+  /// The dtype in which tensors and numbers among these arguments are computed: that of all tensors, or to which theirs are
+  /// promoted.
   std::optional<at::ScalarType> common_dtype(std::initializer_list<size_t> arguments);
   std::optional<Ref> number(const c10::IValue& value, at::ScalarType dtype);
 
@@ -53,18 +54,29 @@ class Lowering {
   Ref reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start,
              Ref element);
   Ref classify(Ref element, Ref marks);
+  bool is_zero(Ref ref) const;  // the number +0
   const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   /// How many positions a row of this element has, as C++.
   std::string count(Ref element) const;
 
+  /// A number, or one value a row, in every position of a row of form `shape`.
+  Ref spread(Ref value, const TensorForm& shape);
+  /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
+  /// it. False where they are not constants.
+  void fix_extent(const TensorForm& form) { loops_.fixed[static_cast<size_t>(form.extent)] = true; }
+  bool fix_sizes(size_t argument, const std::vector<int64_t>& seen, const TensorForm& form);
+
   bool result(size_t index, TensorForm form, Ref value);
   TensorForm row_form(at::ScalarType dtype, int64_t rank = 1) const;
   TensorForm record_form(int64_t words, at::ScalarType carrier) const;
+  /// A form of elements, with the rows that captured sizes `sizes` have; nothing where they are not of the batch.
+  std::optional<TensorForm> element_form(const std::vector<int64_t>& sizes, at::ScalarType dtype);
 
  private:
   std::optional<TensorForm> form_of(const graph::Value& value);
   Ref read(const graph::Value& value, const TensorForm& form);
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
+  Ref converted(Ref value, at::ScalarType from, at::ScalarType to);
   int32_t extent_of(const std::vector<int64_t>& trailing);
 
   using Known = std::unordered_map<const graph::Value*, Lowered>;

@@ -43,6 +43,10 @@ struct Region::Memory {
   c10::SmallVector<const at::Tensor*, 4> of_extent;                   // an input whose rows have these sizes
   c10::SmallVector<std::pair<size_t, const at::Tensor*>, 4> columns;  // with their extents
   c10::SmallVector<at::Tensor, 4> kept;                               // dense copies
+
+  at::IntArrayRef sizes_of(size_t extent, const Loops& loops) const {
+    return of_extent[extent] ? of_extent[extent]->sizes().slice(1) : at::IntArrayRef(loops.extents[extent]);
+  }
 };
 
 Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eager(part.graph, {})) {
@@ -50,14 +54,24 @@ Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eage
   scratch_rows_ = emitted.scratch_rows;
   kernel_ = kernel_of(emitted.source);
   pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
+  for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
 
-void Region::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
+void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
+                 std::vector<at::Tensor>& outputs) const {
   check_deadline();
-  const RowsFunction function = kernel_->function();
+  RowsFunction function = kernel_->function();
   Memory memory;
   if (!function || !lay_out(inputs, memory)) return interpreter_->run(inputs, outputs);
-  make_outputs(memory, outputs);
+  if (const Variant* variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory)) {
+    function = variant->kernel->function();
+    make_outputs(memory, outputs, variant->where.output);
+    const at::Tensor& input = inputs[loops_.inputs[variant->where.slot].argument];
+    input.unsafeGetTensorImpl()->bump_version();
+    outputs[variant->where.output] = input;
+  } else {
+    make_outputs(memory, outputs, loops_.outputs.size());
+  }
   if (memory.batch == 0) return;
   c10::SmallVector<void*, 8> out;
   for (const at::Tensor& output : outputs) out.push_back(output.data_ptr());
@@ -70,6 +84,12 @@ void Region::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outpu
   });
 }
 
+void Region::finish_compiling() const {
+  kernel_->wait();
+  for (const Variant& variant : variants_)
+    if (variant.asked.load(std::memory_order_acquire)) variant.kernel->wait();
+}
+
 bool Region::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {
   memory.extents.resize(loops_.extents.size(), -1);
   memory.of_extent.resize(loops_.extents.size(), nullptr);
@@ -78,9 +98,47 @@ bool Region::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {
     const LoopInput& input = loops_.inputs[slot];
     if (!lay_out(input, inputs[input.argument], slot, memory)) return false;
   }
+  return settle_sizes(memory);
+}
+
+/// The sizes that no input told are those that stand in the graph, where they do; false where two do not agree.
+bool Region::settle_sizes(Memory& memory) const {
+  if (loops_.fixed_batch && memory.batch >= 0 && memory.batch != *loops_.fixed_batch) return false;
+  if (loops_.fixed_batch) memory.batch = *loops_.fixed_batch;
+  for (size_t extent = 0; extent < loops_.extents.size(); ++extent) {
+    const at::IntArrayRef captured(loops_.extents[extent]);
+    if (!memory.of_extent[extent] && !loops_.fixed[extent]) return false;
+    if (loops_.fixed[extent] && memory.sizes_of(extent, loops_) != captured) return false;
+    int64_t count = 1;
+    for (const int64_t size : memory.sizes_of(extent, loops_)) count *= size;
+    if (count == 0) return false;  // the interpreter knows what ATen makes of nothing
+    memory.extents[extent] = count;
+  }
   for (const auto& [extent, column] : memory.columns)
-    if (!memory.of_extent[extent] || memory.of_extent[extent]->sizes().slice(1) != column->sizes()) return false;
-  return memory.batch >= 0 && std::find(memory.extents.begin(), memory.extents.end(), -1) == memory.extents.end();
+    if (memory.sizes_of(extent, loops_) != column->sizes()) return false;
+  return memory.batch >= 0;
+}
+
+/// Null where nothing that was given can be used, or its kernel is not there yet.
+Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
+                                     const Memory& memory) const {
+  const auto can_take = [&](const InPlace& where) {
+    const at::Tensor& input = inputs[loops_.inputs[where.slot].argument];
+    const auto same = [&](const at::Tensor& other) { return other.is_same(input); };
+    const auto shares = [&](const at::Tensor& other) { return other.has_storage() && other.is_alias_of(input); };
+    return std::any_of(donated.begin(), donated.end(), same) &&
+           std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
+           !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
+  };
+  for (Variant& variant : variants_) {
+    if (!can_take(variant.where)) continue;
+    std::call_once(variant.once, [&] {
+      variant.kernel = kernel_of(emit(loops_, variant.where).source);
+      variant.asked.store(true, std::memory_order_release);
+    });
+    if (variant.kernel->function()) return &variant;
+  }
+  return nullptr;
 }
 
 /// Notes where an input lies; false where it is not what the loops were written for.
@@ -119,7 +177,6 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, size_t slo
       int64_t count = 1;
       for (const int64_t size : sizes) count *= size;
       const auto extent = static_cast<size_t>(form.extent);
-      if (count == 0) return false;  // the interpreter knows what ATen makes of nothing
       if (form.kind == Kind::element) {
         if (memory.of_extent[extent] && memory.of_extent[extent]->sizes().slice(1) != sizes) return false;
         memory.of_extent[extent] = &given;
@@ -135,12 +192,17 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, size_t slo
   return true;
 }
 
-void Region::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs) const {
+/// All but `given`, which there is already.
+void Region::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const {
   for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+    if (i == given) {
+      outputs.emplace_back();
+      continue;
+    }
     const TensorForm& form = loops_.outputs[i].form;
     c10::SmallVector<int64_t, 6> sizes{memory.batch};
     if (form.kind == Kind::element) {
-      const auto trailing = memory.of_extent[static_cast<size_t>(form.extent)]->sizes().slice(1);
+      const auto trailing = memory.sizes_of(static_cast<size_t>(form.extent), loops_);
       sizes.append(trailing.begin(), trailing.end());
     } else if (form.kind == Kind::record) {
       sizes.push_back(form.words);

@@ -1,7 +1,10 @@
 #pragma once
 #include <triage/backend.h>
 
+#include <atomic>
+#include <deque>
 #include <memory>
+#include <mutex>
 
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/output_pool.h"
@@ -14,20 +17,36 @@ class Region final : public Executable {
  public:
   /// `part.fused` holds.
   explicit Region(const Part& part);
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override;
-  void finish_compiling() const override { kernel_->wait(); }
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    run(inputs, {}, outputs);
+  }
+  /// One output may come in the memory of an input that is among `donated`: where that is dense, without grad, and shares
+  /// memory with no other input.
+  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
+  /// Of the loops in place, those that a call could have used.
+  void finish_compiling() const override;
 
  private:
   struct Memory;  // of one call
+  /// The loops with one output in the place of an input; compiled when a call first could use them.
+  struct Variant {
+    InPlace where;
+    std::once_flag once;
+    std::shared_ptr<const Kernel> kernel;
+    std::atomic<bool> asked{false};
+  };
+  Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, size_t slot, Memory& memory) const;
-  void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs) const;
+  bool settle_sizes(Memory& memory) const;
+  void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;
 
   Loops loops_;
   int64_t scratch_rows_;
   std::shared_ptr<const Kernel> kernel_;
   std::unique_ptr<Executable> interpreter_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output
+  mutable std::deque<Variant> variants_;
 };
 
 }  // namespace triage::fused

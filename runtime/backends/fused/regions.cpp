@@ -9,6 +9,7 @@
 
 #include "runtime/backends/fused/lowering.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/uses.h"
 
 namespace triage::fused {
 namespace {
@@ -120,7 +121,26 @@ class Cutter {
       order_kept &= !has_order(*node);
     }
     if (nodes.empty() && refused) nodes.push_back(refused);
+    drop_early_views(nodes);
     if (!nodes.empty()) finish(make_part(nodes, false), nodes);
+  }
+
+  /// A view goes where it is read: as the output of a part it would be a copy.
+  void drop_early_views(std::vector<const Node*>& nodes) const {
+    std::vector<const Node*> kept;
+    std::set<const Node*> inside;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      bool read_here = false, output = false;
+      for (const Value* result : (*node)->results) {
+        output |= outputs_.count(result) != 0;
+        if (const auto users = users_.find(result); users != users_.end())
+          for (const Node* user : users->second) read_here |= inside.count(user) != 0;
+      }
+      if (graph::is_view((*node)->op) && !read_here && !output) continue;
+      inside.insert(*node);
+      kept.push_back(*node);
+    }
+    if (!kept.empty()) nodes.assign(kept.rbegin(), kept.rend());
   }
 
   void finish(Part part, const std::vector<const Node*>& nodes) {

@@ -80,8 +80,8 @@ struct RuntimeOptions {
 using Params = std::vector<std::pair<std::string, c10::Scalar>>;
 
 struct RunOptions {
-  /// Indices of inputs whose memory the policy may reuse. What such an input holds afterwards is unspecified. No backend
-  /// makes use of it yet.
+  /// Indices of inputs whose memory outputs may take (backend `fused`, where one loop is the whole graph, and the input is
+  /// dense, without grad, and shares memory with no other input). What such an input holds afterwards is unspecified.
   std::vector<size_t> donate = {};
   Params params = {};
   /// Past this moment the call ends with LimitError (checked while script code runs and between the operators of a

@@ -1,5 +1,6 @@
--- Bad rows that go through layers before they are masked: with aot_eager they leave no trace in the weights' gradients.
+-- Bad rows that go through layers before they are masked leave no trace in the gradients of weights (aot_eager, fused).
 local bad_values <const> = {0 / 0, math.huge, -math.huge}
+local backends <const> = {"aot_eager", "fused"}
 
 --- Whole numbers: sums of their products are exact, so gradients can be compared in every bit.
 local function whole(shape, salt)
@@ -30,13 +31,20 @@ local function gradients(f, x, ok, weights)
   return found
 end
 
-for name, repair in pairs(repairs) do
-  test("D04: a bad row that " .. name .. " masks behind layers leaves weights the gradients of the others", function()
+local function each(run)
+  for name, repair in pairs(repairs) do
+    for _, backend in ipairs(backends) do run(name, repair, backend) end
+  end
+end
+
+each(function(name, repair, backend)
+  local what = ("D04: a bad row that %s masks behind layers leaves weights the gradients of the others, %s")
+  test(what:format(name, backend), function()
     local function model(x, ok, w, b, v)
       return repair(torch.linear(torch.relu(torch.linear(x, w, b)), v), ok)
     end
     local weights = {whole({4, 3}, 1), whole({4}, 2), whole({2, 4}, 3)}
-    local compiled = triage.compile(model, {backend = "aot_eager", fullgraph = true, name = name})
+    local compiled = triage.compile(model, {backend = backend, fullgraph = true, name = name})
     local ok = torch.tensor({true, false, true, false, true})
     local healthy = torch.tensor({0, 2, 4})
     for _ = 1, 3 do
@@ -53,44 +61,46 @@ for name, repair in pairs(repairs) do
       end
     end
   end)
-end
+end)
 
 test("D04: a batch without bad rows has the gradients that it has without a graph, bit for bit", function()
-  for name, repair in pairs(repairs) do
+  each(function(name, repair, backend)
     local function model(x, ok, w, b, v)
       return repair(torch.linear(torch.gelu(torch.linear(x, w, b)), v), ok)
     end
-    local compiled = triage.compile(model, {backend = "aot_eager", fullgraph = true})
+    local compiled = triage.compile(model, {backend = backend, fullgraph = true})
     for _, rows in ipairs({1, 2, 31, 32, 33, 33}) do
       local x, ok = torch.randn({rows, 3}), torch.ones({rows}, {dtype = torch.bool})
       local weights = {torch.randn({4, 3}), torch.randn({4}), torch.randn({2, 4})}
       local got, expected = gradients(compiled, x, ok, weights), gradients(model, x, ok, weights)
       for i, gradient in ipairs(got) do eq(gradient, expected[i], name) end
     end
-  end
+  end)
 end)
 
-test("D04: training with a bad row in every batch learns what the others teach", function()
-  torch.manual_seed(1)
-  local model = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 1))
-  local forward = triage.compile(function(x)
-    local y = model(x)
-    return fix(y, flag_nan_and_inf(y, "out"), "out")
-  end, {backend = "aot_eager", fullgraph = true})
-  local optimizer = optim.SGD(model:parameters(), {lr = 0.05})
-  local first, last
-  for step = 1, 60 do
-    local x = torch.randn({16, 3})
-    local target = x:sum(1, true)
-    x[{step % 16, 0}] = bad_values[step % 3 + 1]
-    local y, f = forward(x)
-    local good = err.get_first_code(f):eq(err.OK):unsqueeze(1)
-    local loss = torch.where(good, (y - target):pow(2), 0.0):mean()
-    optimizer:zero_grad()
-    loss:backward()
-    optimizer:step()
-    for _, p in ipairs(model:parameters()) do assert(torch.isfinite(p):all():item(), "step " .. step) end
-    first, last = first or loss:item(), loss:item()
-  end
-  assert(last < first / 4, ("loss %f -> %f"):format(first, last))
-end)
+for _, backend in ipairs(backends) do
+  test("D04: training with a bad row in every batch learns what the others teach, " .. backend, function()
+    torch.manual_seed(1)
+    local model = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 1))
+    local forward = triage.compile(function(x)
+      local y = model(x)
+      return fix(y, flag_nan_and_inf(y, "out"), "out")
+    end, {backend = backend, fullgraph = true})
+    local optimizer = optim.SGD(model:parameters(), {lr = 0.05})
+    local first, last
+    for step = 1, 60 do
+      local x = torch.randn({16, 3})
+      local target = x:sum(1, true)
+      x[{step % 16, 0}] = bad_values[step % 3 + 1]
+      local y, f = forward(x)
+      local good = err.get_first_code(f):eq(err.OK):unsqueeze(1)
+      local loss = torch.where(good, (y - target):pow(2), 0.0):mean()
+      optimizer:zero_grad()
+      loss:backward()
+      optimizer:step()
+      for _, p in ipairs(model:parameters()) do assert(torch.isfinite(p):all():item(), "step " .. step) end
+      first, last = first or loss:item(), loss:item()
+    end
+    assert(last < first / 4, ("loss %f -> %f"):format(first, last))
+  end)
+end
