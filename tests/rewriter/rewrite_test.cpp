@@ -82,14 +82,14 @@ TEST_CASE("bounds of loops, and keys") {
   check_all({{"for i = 1, n do end", "for i = 1,  __triage_plain(n) do end"},
              {"for i = n - 1, -n, -1 do end", "for i =  __triage_plain(n - 1),  __triage_plain(-n), -1 do end"},
              {"for k in n do end", "for k in n do end"},
-             {"return t[n], t.n, t['n'], t[1]", "return t[ __triage_plain(n)], t.n, t['n'], t[1]"},
+             {"return t[n], t.n, t['n'], t[1]", "return t[ __triage_plain(n,t)], t.n, t['n'], t[1]"},
              {"return {[n] = n, n}", "return ( __triage_table({[ __triage_plain(n)] = n, n}))"}});
 }
 
 TEST_CASE("concatenation") {
   check_all({{"return 'a' .. 1 .. 2.5", "return  ( __triage_concat('a' , 1 , 2.5,17,\"\"))"},
              {"local a return a.x .. a[1] .. a[i]",
-              "local a return  ( __triage_concat(a.x , a[1] , a[ __triage_plain(i)],28,\"field 'x'\\010field 'integer "
+              "local a return  ( __triage_concat(a.x , a[1] , a[ __triage_plain(i,a)],28,\"field 'x'\\010field 'integer "
               "index'\\010field "
               "'?'\"))"},
              {"return a .. (b .. c)",

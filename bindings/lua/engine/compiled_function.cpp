@@ -3,6 +3,7 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/loading/allowed_writes.h"
+#include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
@@ -291,11 +292,11 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
 
 }  // namespace
 
-void check_callable(lua_State* L, int index) {
+void check_callable(lua_State* L, int index, const char* who) {
+  if (lua_isfunction(L, index)) return;
   if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
-    luaL_checktype(L, index, LUA_TFUNCTION);
-  else
-    lua_pop(L, 1);
+    throw InputError(std::string(who) + ": expected a function, got " + describe(L, index));
+  lua_pop(L, 1);
 }
 
 const CompiledFunction* test_compiled(lua_State* L, int index) {
@@ -365,7 +366,7 @@ int call_compiled(lua_State* L) {
 }
 
 CompiledFunction& push_compiled(lua_State* L) {
-  check_callable(L, 1);
+  check_callable(L, 1, "triage.compile");
   auto function = std::make_unique<CompiledFunction>();
   function->name = function_name(L, 1);
   function->options.protect_inputs = false;

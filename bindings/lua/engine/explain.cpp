@@ -111,7 +111,7 @@ int explanation_tostring(lua_State* L) {
 
 /// triage.explain(fn, ...): runs fn once on the arguments, and says what was captured.
 int explain(lua_State* L) {
-  check_callable(L, 1);
+  check_callable(L, 1, "triage.explain");
   if (const CompiledFunction* compiled = test_compiled(L, 1)) {  // the function it was made of is explained
     lua_rawgeti(L, LUA_REGISTRYINDEX, compiled->function);
     lua_replace(L, 1);

@@ -139,7 +139,7 @@ int export_(lua_State* L) {
   capture::graph_break(capture::Break::unsupported, "`triage.export` captures a graph of its own",
                        "Export outside of compiled code.");
   lua_settop(L, 3);
-  check_callable(L, 1);
+  check_callable(L, 1, "triage.export");
   const std::vector<at::Tensor> inputs = check_tensor_list(L, 2, "triage.export");
   const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
   std::string name = default_name(L, 1);

@@ -254,7 +254,8 @@ class Rewriter {
         table(e);
         break;
       case ExpressionKind::Index:
-        plain(*e.right);
+        // A tensor takes a number that only a replay knows. Reading a variable twice changes nothing.
+        plain(*e.right, variable(*e.left));
         break;
       case ExpressionKind::Call:
       case ExpressionKind::MethodCall:
@@ -326,12 +327,17 @@ class Rewriter {
     return before != std::string_view::npos && source_[before] == '[';
   }
 
-  /// An expression whose value Lua takes itself, as a bound or a key.
-  void plain(const Expression& e) {
+  /// The name of a variable; empty for other expressions.
+  std::string_view variable(const Expression& e) const {
+    return e.kind == ExpressionKind::Name ? source_.substr(e.begin, e.end - e.begin) : std::string_view();
+  }
+
+  /// An expression whose value Lua takes itself, as a bound or as a key of `table`.
+  void plain(const Expression& e, std::string_view table = {}) {
     expression(e, false);
     if (!can_be_a_number(e)) return;
     edits_.before(e.begin, "__triage_plain(");
-    edits_.after(e.end, ")");
+    edits_.after(e.end, table.empty() ? ")" : "," + std::string(table) + ")");
   }
 
   void function_expression(const Expression& e) {

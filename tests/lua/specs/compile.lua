@@ -131,7 +131,7 @@ test("gradients flow through compiled functions", function()
 end)
 
 test("wrong use of triage.compile says what is expected", function()
-  fails(function() triage.compile(3) end, "function expected")
+  fails(function() triage.compile(3) end, "triage.compile: expected a function, got int 3")
   fails(function() triage.compile(function() end, {fulgraph = true}) end, "option 'fulgraph'")
   fails(function() triage.compile(function() end, {backend = "nowhere"}) end, "nowhere")
 end)

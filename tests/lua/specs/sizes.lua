@@ -22,6 +22,7 @@ test("D19: whichever way a size is asked for, passing it on specialises nothing"
     arithmetic = function(x) return x * (12 // (#x + 1)) + (7 - #x) % 3 end,
     computed = function(x) local y = torch.cat({x, x}) return y * #y + y:numel() end,
     item = function(x) return torch.cat({x, torch.zeros({1, 3})})[{#x}] end,
+    row = function(x) local y = torch.cat({x, torch.zeros({1, 3})}) return y[#x], y[x:size(0)] * #x end,
     slice = function(x) return x[{{0, #x // 2}}] * 2, x[{{#x // 2, torch.None}}] end,
   }
   for name, program in pairs(programs) do
