@@ -172,10 +172,7 @@ class Binder {
     for (size_t i = 0; i < overload_.params.size(); ++i) {
       const Param& param = overload_.params[i];
       if (binding_.slots[i] != 0 || static_cast<int>(i) == binding_.gathered || param.has_default) continue;
-      const bool is_self = i == 0 && param.name == "self";  // z.abs() in place of z:abs()
-      if (!param.optional)
-        return fail("argument '" + param.name + "' (" + type_name(param) + ") is missing" +
-                    (is_self ? "; call a method with a colon: z:name(...)" : ""));
+      if (!param.optional) return fail("argument '" + param.name + "' (" + type_name(param) + ") is missing");
       binding_.cost += cost_of_missing;  // None, as in Python where the parser has a default the schema lacks
     }
     return true;
