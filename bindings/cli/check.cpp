@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 #include <triage/runtime.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/command.h"
 #include "bindings/cli/terminal.h"
+#include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/rewriter/rewriter.h"
 
 namespace triage::cli {
@@ -16,6 +19,7 @@ namespace rewriter = lua::rewriter;
 
 struct Options {
   std::vector<std::string> files;
+  std::vector<std::string> host_functions;
   bool json = false;
 };
 
@@ -37,14 +41,32 @@ std::string without_place(const std::string& message, const std::string& path, i
   return message.compare(0, place.size(), place) == 0 ? message.substr(place.size()) : message;
 }
 
-Checked check_file(const std::string& path, bool json) {
+void check_names(Checked& checked, const std::string& source, const std::vector<std::string>& host_functions) {
+  for (const lua::UnknownName& name : lua::unknown_names(source, checked.path, host_functions))
+    (name.error ? checked.errors : checked.warnings).push_back({name.line, name.column, name.message});
+}
+
+/// What the policy's file returns. A function of the host is never called here.
+Signature load_signature(const std::string& path, const Options& options) {
+  Runtime runtime(quiet_runtime(options.json));
+  for (const std::string& name : options.host_functions)
+    runtime.define(name, [name](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
+      throw Error(fmt::format("`{}` is a function of the host, which `triage check` does not have", name));
+    });
+  return runtime.load(path).signature();
+}
+
+Checked check_file(const std::string& path, const Options& options) {
   Checked checked{path, {}, {}, {}};
   std::string source = read_source(path);
   try {
     for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
       checked.warnings.push_back({warning.line, warning.column, warning.message});
-    Runtime runtime(quiet_runtime(json));
-    checked.signature = runtime.load(path).signature();
+    check_names(checked, source, options.host_functions);
+    if (checked.errors.empty()) checked.signature = load_signature(path, options);
+    std::stable_sort(checked.warnings.begin(), checked.warnings.end(), [](const Finding& a, const Finding& b) {
+      return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+    });
   } catch (const rewriter::SyntaxError& error) {
     checked.errors.push_back({error.line, error.column, without_place(error.what(), path, error.line)});
   } catch (const Error& error) {
@@ -83,7 +105,7 @@ int check(const Options& options) {
   for (const std::string& path : options.files)
     read_source(path);  // a wrong name is wrong use: nothing is checked then
   for (const std::string& path : options.files) {
-    Checked checked = check_file(path, options.json);
+    Checked checked = check_file(path, options);
     broken += !checked.errors.empty();
     if (options.json) {
       files.push_back(to_json(checked));
@@ -104,6 +126,12 @@ void add_check(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "check", "Check policies without running them: syntax, likely mistakes, what the file returns");
   command->add_option("FILES", options->files, "Lua files that return policies")->required();
+  command
+      ->add_option("--define", options->host_functions,
+                   "a function that the host defines, so that policies may call it")
+      ->type_name("NAME")
+      ->expected(1)
+      ->allow_extra_args(false);
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return check(*options); }; });
 }

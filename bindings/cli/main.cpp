@@ -47,17 +47,21 @@ std::string guess_option(const CLI::App& app, const std::string& text) {
   return std::find(names.begin(), names.end(), given) == names.end() ? did_you_mean(given, names) : "";
 }
 
+/// A guess ends with a question mark, and wants no full stop behind it.
+std::string with_help(const std::string& message, const std::string& command) {
+  return fmt::format("{}{} See {} --help", message, message.back() == '?' ? "" : ".", command);
+}
+
 /// CLI11 only says that a word was not expected; most often it is a misspelt command.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-    return fmt::format("there is no command \"{}\"{}. See triage --help", argv[1], did_you_mean(argv[1], names));
+    return with_help(fmt::format("there is no command \"{}\"{}", argv[1], did_you_mean(argv[1], names)), "triage");
   }
   std::string text = error.what();
   for (char& c : text) c = c == '\n' ? ' ' : c;
-  return fmt::format("{}{}. See {} --help", text.substr(0, text.find_last_not_of(" .") + 1), guess_option(app, text),
-                     chosen_command(app));
+  return with_help(text.substr(0, text.find_last_not_of(" .") + 1) + guess_option(app, text), chosen_command(app));
 }
 
 int run_action(const CLI::App& app, const Action& action) {
@@ -73,8 +77,10 @@ int run_action(const CLI::App& app, const Action& action) {
   } catch (const triage::ConfigError& error) {
     return complain(command, error.what(), wrong_use);
   } catch (const triage::Error& error) {
-    std::string traceback = error.traceback().empty() ? "" : "\n" + error.traceback();
-    return complain(command, error.what() + traceback, failed);
+    const std::string message = error.what();
+    const bool said =
+        message.find(error.traceback()) != std::string::npos;  // a graph break shows the user's code itself
+    return complain(command, message + (said ? "" : "\n" + error.traceback()), failed);
   } catch (const c10::Error& error) {
     return complain(command, error.what_without_backtrace(), failed);
   } catch (const std::exception& error) {

@@ -101,6 +101,7 @@ void print_line(const Line& line, bool json) {
   std::string version = line.version > 0 ? fmt::format("  version {}", line.version) : "";
   std::string hash = line.hash.empty() ? "" : "  " + line.hash;
   std::string message = line.message.empty() ? "" : "  " + line.message;
+  if (line.event == "loaded") message = paint(Paint::faint, "  (its tests were not run)");
   fmt::print("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)),
              paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
   std::fflush(stdout);

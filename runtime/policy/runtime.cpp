@@ -1,5 +1,6 @@
 #include <triage/runtime.h>
 
+#include "runtime/capture/logs.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/watch.h"
 
@@ -73,7 +74,9 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   compile.backend = options_.backend;
   compile.fullgraph = options_.fullgraph || script->fullgraph();
   compile.warn = [logger = options_.logger](const std::string& text) { logger->warn("{}", text); };
-  compile.inform = [logger = options_.logger](const std::string& text) { logger->info("{}", text); };
+  compile.inform = [logger = options_.logger](const std::string& text) {
+    if (capture::get_logs().recompiles) logger->info("{}", text);
+  };
   return std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
 }
 

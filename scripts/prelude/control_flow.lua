@@ -103,14 +103,20 @@ local function branch_name(position, last)
   return position == last and "ELSE" or ("ELIF %d"):format(position - 1)
 end
 
-local Chain = {}
-Chain.__index = Chain
-Chain.__name = "IF chain"
-Chain.__metatable = "IF chain"
+local methods = {}
+local Chain = {__index = core.strict(methods, "IF"), __name = "IF chain", __metatable = "IF chain"}
+
+local function branch_function(operation, fn)
+  if core.is_tensor(fn) or not core.is_callable(fn) then   -- calling a tensor is an error of its own
+    core.fail(("%s: expected a function as `fn`, got %s; write function() return ... end")
+      :format(operation, core.describe(fn)))
+  end
+  return fn
+end
 
 local function add_branch(chain, operation, condition, fn)
   local per_sample = core.condition_rank(condition, operation) == 1
-  arguments.callable(operation, "fn", fn)
+  branch_function(operation, fn)
   if chain.finished then
     core.fail(operation .. ": this chain already ended with ELSE")
   end
@@ -124,7 +130,8 @@ local function deciding_branches(chain)
     return chain
   end
   local deciding = {}
-  for _, branch in ipairs(chain) do
+  for i = 1, #chain do
+    local branch = chain[i]
     insert(deciding, branch)
     if not branch.condition then
       break
@@ -141,24 +148,25 @@ end
 
 core.deciding_branches = deciding_branches
 
-function Chain:ELIF(condition, fn)
+function methods:ELIF(condition, fn)
   return add_branch(self, "ELIF", condition, fn)
 end
 
-function Chain:ELSE(fn)
-  arguments.callable("ELSE", "fn", fn)
+function methods:ELSE(fn)
+  branch_function("ELSE", fn)
   if self.finished then
     core.fail("ELSE: this chain already ended with ELSE")
   end
   self.finished = true
-  core.close_chain(self.ticket)
+  core.close_chain(self.ticket or nil)
   insert(self, {fn = fn})
-  for position, branch in ipairs(self) do
-    branch.name = branch_name(position, #self)
+  for position = 1, #self do
+    self[position].name = branch_name(position, #self)
   end
   local deciding = deciding_branches(self)
   local before = {}
-  for position, branch in ipairs(deciding) do
+  for position = 1, #deciding do
+    local branch = deciding[position]
     -- What runs last of several in eager code decides all that is left, whatever its condition.
     local condition = (core.capturing() or position < #deciding) and branch.condition or nil
     branch.results = pack(core.in_branch(branch.fn, condition, before))
@@ -174,10 +182,11 @@ function Chain:ELSE(fn)
   return unpack(merged, 1, merged.n)
 end
 
-Chain.ELIF, Chain.ELSE = core.forwarding(Chain.ELIF), core.forwarding(Chain.ELSE)
+methods.ELIF, methods.ELSE = core.forwarding(methods.ELIF), core.forwarding(methods.ELSE)
 
 function globals.IF(condition, fn)
-  return add_branch(setmetatable({ticket = core.open_chain()}, Chain), "IF", condition, fn)
+  local chain = {ticket = core.open_chain() or false, finished = false, place = core.place()}
+  return add_branch(setmetatable(chain, Chain), "IF", condition, fn)
 end
 
 function globals.HAS(flags)

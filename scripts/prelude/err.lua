@@ -384,4 +384,4 @@ function err.replace(z, value, targets)
   return replace_elements(z, value, wanted.nan, wanted.posinf, wanted.neginf, wanted.values)
 end
 
-_G.err = err
+_G.err = core.strict(err, "err")

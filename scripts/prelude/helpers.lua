@@ -35,7 +35,10 @@ local fix_options = {fallback = true, codes = true, min_severity = true, config 
 function globals.fix(z, flags, location, options)
   options = arguments.options("fix", options, fix_options)
   arguments.tensor("fix", "z", z)
-  arguments.tensor("fix", "f", flags)
+  if core.is_data(arguments.tensor("fix", "f", flags), options.config) then
+    local hint = core.is_data(z, options.config) and "" or "; are the two swapped?"
+    core.fail(("fix(z, f): the second argument is no flags tensor (%s)%s"):format(core.describe(flags), hint))
+  end
   local fallback = options.fallback
   if type(fallback) == "function" then
     fallback = fallback()

@@ -420,3 +420,78 @@ TEST_CASE("watch tells of each change until it is stopped") {
   CHECK(lines[2]["line"].get<int>() >= 1);
   CHECK(lines[3]["event"] == "deleted");
 }
+
+TEST_CASE("check names what does not exist, with its place and a guess") {
+  Scene triage;
+  const auto check = [&](const std::string& source) {
+    write_bytes(triage.folder / "mine.lua", source);
+    return triage({"check", "mine.lua"});
+  };
+  const auto says = [&](const std::string& source, const std::string& line) {
+    Ran ran = check(source);
+    CAPTURE(source);
+    CAPTURE(ran.out);
+    CAPTURE(ran.err);
+    CHECK(ran.status == (line.find(": error: ") == std::string::npos ? 0 : 1));
+    CHECK(ran.out.find(line) != std::string::npos);
+  };
+  const std::string sandbox = "(the sandbox: no os, io, debug, require); trusted scripts run with triage exec\n";
+  says("return function(z)\n  local f = flag_nan_and_imf(z, 'x')\n  return z, f\nend\n",
+       "mine.lua:2:13: error: there is no 'flag_nan_and_imf' in a policy; did you mean 'flag_nan_and_inf'?\n");
+  says("return function(z)\n  return z:to(float32)\nend\n",
+       "mine.lua:2:15: error: there is no 'float32' in a policy; did you mean 'torch.float32'?\n");
+  says("return function(z)\n  return y, z\nend\n", "mine.lua:2:10: error: there is no 'y' in a policy\n");
+  says("return function(z)\n  local t = os.time()\n  return z\nend\n",
+       "mine.lua:2:13: error: policies have no 'os' " + sandbox);
+  says("return function(z)\n  io.write('x')\n  return z\nend\n",
+       "mine.lua:2:3: error: policies have no 'io' " + sandbox);
+  says("return function(z)\n  return z, err.new(z), find(err.OUT_OF_BOUND, err.new(z))\nend\n",
+       "mine.lua:2:30: error: err has no 'OUT_OF_BOUND'; did you mean 'OUT_OF_BOUNDS'?\n");
+  says("return function(z)\n  return z * math.flor(2.5)\nend\n",
+       "mine.lua:2:14: error: math has no 'flor'; did you mean 'floor'");
+  says("return function(z)\n  return torch.nan_to_nun(z)\nend\n", "mine.lua:2:10: error: ");
+  says("return policy { params = { limit = 2.0 },\n  run = function(z, p) return z * p.lmit end }\n",
+       "mine.lua:2:35: error: there is no param 'lmit'; did you mean 'limit'?\n");
+  says("return policy { params = { limit = 2.0 }, run = function(z) return z end }\n",
+       "write run = function(z, p), or name the inputs, as in inputs = { \"z\" }\n");
+  says("return function(z)\n  if jit then return z end\n  return z\nend\n",
+       "mine.lua:2:6: warning: there is no 'jit' in a policy\n");
+}
+
+TEST_CASE("check is content with every name that a policy may use") {
+  Scene triage;
+  write_bytes(triage.folder / "fine.lua", R"(
+function twice(z) return z * 2 end
+local host = lookup
+return policy {
+  params = { limit = 2.0 },
+  run = function(z, p)
+    local f = push(err.new(z), err.VALUE_CLAMPED, "here", {where = z:flatten(1):any(-1)})
+    local ok, value = pcall(function() return math.huge + select("#", string.format("%d", 3)) end)
+    f = flag_nan(z, nil, f)
+    return torch.linalg.vector_norm(twice(z), 2, {1}, true) * p.limit + lookup(z), f
+  end,
+  tests = {{ name = "n", args = function() return torch.ones({2, 2}) end, check = function(z) return _VERSION ~= nil end }},
+}
+)");
+  Ran unknown = triage({"check", "fine.lua"});
+  CAPTURE(unknown.out);
+  CHECK(unknown.status == 1);
+  CHECK(unknown.out.find("there is no 'lookup' in a policy") != std::string::npos);
+  Ran defined = triage({"check", "fine.lua", "--define", "lookup"});
+  CAPTURE(defined.out);
+  CAPTURE(defined.err);
+  CHECK(defined.status == 0);
+  CHECK(defined.out.find("error") == std::string::npos);
+  CHECK(defined.out.find("there is no") == std::string::npos);
+}
+
+TEST_CASE("messages end with one mark, and leave out tracebacks that hold no line of a script") {
+  Scene triage;
+  Ran guess = triage({"rnu"});
+  CHECK(guess.err.find("did you mean \"run\"? See") != std::string::npos);
+  write_bytes(triage.folder / "one.lua",
+              "return policy { outputs = {\"z\", \"f\"},\n  run = function(z) return z end }\n");
+  check_message(triage({"run", "one.lua", "--input", "z=ones:2x3"}), 1, "triage run",
+                {"one.lua:2: `run` returned 1 value, and outputs = {\"z\", \"f\"} names 2"});
+}

@@ -126,7 +126,7 @@ TEST_CASE("tests fail with what is wrong and where, and do not keep the next fro
       "{ args = function() end, check = function(z) return true end },\n"
       "} }");
   REQUIRE(report.tests.size() == 7);
-  CHECK(report.tests[0].failure == "check returned false");
+  CHECK(says(report.tests[0].failure, "check returned false\nout0 = "));
   CHECK(report.tests[0].line == 2);
   CHECK(says(report.tests[1].failure, "a tensor of 2 elements"));
   CHECK(says(report.tests[2].failure, "check returned nil"));

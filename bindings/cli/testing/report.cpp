@@ -30,6 +30,12 @@ std::string indented(const std::string& text) {
   return result;
 }
 
+/// With the place in front, which most failures say themselves.
+std::string placed_failure(const TestedFile& file, const lua::TestResult& test) {
+  const std::string place = fmt::format("{}:{}: ", file.path, test.line);
+  return (test.failure.rfind(place, 0) == 0 ? "" : place) + test.failure;
+}
+
 void print_rules(const TestedFile& file) {
   if (file.tested.rules.empty()) return;
   size_t widest = 4;
@@ -112,14 +118,16 @@ void print_tested(const TestedFile& file, bool full_coverage) {
     if (test.failure.empty())
       fmt::print("  {}      {}\n", paint(Paint::good, "ok"), test.name);
     else
-      fmt::print("  {}    {}\n        {}:{}: {}\n", paint(Paint::error, "FAIL"), test.name, file.path, test.line,
-                 indented(test.failure));
+      fmt::print("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), test.name,
+                 indented(placed_failure(file, test)));
   }
   if (file.tested.tests.empty())
     fmt::print("  {}\n", paint(Paint::warning, "it brings no tests (the field `tests` of its policy {...} table)"));
   print_rules(file);
+  // Where a policy fails before its first rule, its rules are not what is missing.
+  const bool got_there = full_coverage || file.failed() == 0 || file.rules_taken() > 0;
   for (const auto& taken : file.tested.rules)
-    if (taken.samples.empty())
+    if (taken.samples.empty() && got_there)
       fmt::print("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
                  paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"),
                  taken.rule.name);

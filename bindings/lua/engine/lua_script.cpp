@@ -2,9 +2,12 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/library_check.h"
+#include "bindings/lua/engine/policy_results.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/flags/strict.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
@@ -13,6 +16,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <triage/flags.h>
 
 #include <filesystem>
 
@@ -31,6 +35,7 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
     push_tensor(L, values[i]);
     lua_setfield(L, -2, params[i].name.c_str());
   }
+  refuse_unknown_fields(L, "there is no param");
 }
 
 /// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
@@ -43,27 +48,6 @@ void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> i
   }
 }
 
-std::string described(lua_State* L, int index) {
-  return lua_isnil(L, index) ? "nil" : std::string("a ") + luaL_typename(L, index);
-}
-
-std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefinition& policy) {
-  std::vector<at::Tensor> results;
-  int count = lua_gettop(L) - first + 1;
-  const auto& names = policy.signature.outputs;
-  if (!names.empty() && static_cast<size_t>(count) != names.size())
-    throw PolicyError("policy '" + policy.name + "' names " + std::to_string(names.size()) + " outputs and returned " +
-                      std::to_string(count) + (count == 1 ? " value" : " values"));
-  for (int i = 0; i < count; ++i) {
-    const at::Tensor* tensor = test_tensor(L, first + i);
-    if (!tensor)
-      throw PolicyError("policy '" + policy.name + "' returned " + described(L, first + i) + " as result " +
-                        std::to_string(i + 1) + "; a policy returns tensors");
-    results.push_back(*tensor);
-  }
-  return results;
-}
-
 /// Pushes a field of a test; returns its type.
 int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, const char* field) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, policy.tests);
@@ -74,14 +58,38 @@ int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, 
   return type;
 }
 
+constexpr const char* check_is_false = "check returned false";
+
 /// How what `check` returned at `index` fails the test; empty: it passes.
 std::string verdict(lua_State* L, int index) {
-  if (lua_isboolean(L, index)) return lua_toboolean(L, index) ? "" : "check returned false";
+  if (lua_isboolean(L, index)) return lua_toboolean(L, index) ? "" : check_is_false;
   const at::Tensor* tensor = test_tensor(L, index);
   if (!tensor) return "check returned " + described(L, index) + "; it returns true or false, or raises an error";
   if (tensor->numel() != 1)
     return "check returned a tensor of " + std::to_string(tensor->numel()) + " elements; end it with :all()";
-  return tensor->item().toBool() ? "" : "check returned false";
+  return tensor->item().toBool() ? "" : check_is_false;
+}
+
+/// The outputs that `check` was not content with, a line each: flags in words, of data the first rows.
+std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Tensor> outputs,
+                  const std::vector<bool>& flags) {
+  constexpr int64_t rows = 4;
+  std::string text;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor& output = outputs[i];
+    const std::string name = i < signature.outputs.size() ? signature.outputs[i] : "out" + std::to_string(i);
+    const bool long_one = output.dim() > 0 && output.size(0) > rows;
+    text += "\n" + name + " = ";
+    if (i < flags.size() && flags[i]) {
+      text += flags::repr(output);
+      continue;
+    }
+    push_tensor(L, long_one ? output.detach().narrow(0, 0, rows) : output.detach());
+    text += luaL_tolstring(L, -1, nullptr);
+    if (long_one) text += " (the first " + std::to_string(rows) + " of " + std::to_string(output.size(0)) + " rows)";
+    lua_pop(L, 2);
+  }
+  return text;
 }
 
 }  // namespace
@@ -101,6 +109,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
   try {
     in_protected_call(state_->lua(), [&](lua_State* L) {
       push_chunk(*state_, source, "@" + options.path);
+      refuse_unknown_globals(*state_, source, options.path);
       lua_call(L, 0, 1);
       policy_ = read_policy(L, options.path);
       if (policy_.tests == LUA_NOREF) return;
@@ -214,6 +223,7 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
     for (const auto& output : outputs) push_tensor(L, output);
     lua_call(L, static_cast<int>(outputs.size()), LUA_MULTRET);
     if (lua_gettop(L) >= first) failure = verdict(L, first);  // without a result it passed: it may use assert
+    if (failure == check_is_false) failure += shown(L, policy_.signature, outputs, flags_outputs_);
   });
   return failure;
 }

@@ -3,6 +3,7 @@
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/userdata.h"
 
@@ -71,8 +72,8 @@ std::vector<std::string> read_names(lua_State* L, int table, const char* field) 
   return names;
 }
 
-std::vector<Param> read_params(lua_State* L, int table) {
-  std::vector<Param> params;
+std::vector<triage::Param> read_params(lua_State* L, int table) {
+  std::vector<triage::Param> params;
   if (!get_field(L, table, "params", LUA_TTABLE, "a table of names and numbers")) return params;
   int list = lua_gettop(L);
   lua_pushnil(L);
@@ -94,7 +95,8 @@ std::vector<Param> read_params(lua_State* L, int table) {
   }
   lua_pop(L, 1);
   // Table order is not defined; the signature's must be.
-  std::sort(params.begin(), params.end(), [](const Param& a, const Param& b) { return a.name < b.name; });
+  std::sort(params.begin(), params.end(),
+            [](const triage::Param& a, const triage::Param& b) { return a.name < b.name; });
   return params;
 }
 
@@ -142,15 +144,38 @@ std::vector<std::string> parameter_names(lua_State* L, const char* complaint) {
   return names;
 }
 
+/// Of the parameters of `run`, the last receives the params: run(z, f, p). One alone that has not the name of params is an
+/// input that was forgotten to be told from them.
+void drop_params_parameter(std::vector<std::string>& names) {
+  if (names.size() == 1 && names[0] != "p" && names[0] != "params" && names[0] != "_")
+    throw LoadError("policy: run(" + names[0] +
+                    ") takes 1 parameter, and with params the last one receives them: write run = function(" +
+                    names[0] + ", p), or name the inputs, as in inputs = { \"" + names[0] + "\" }");
+  if (!names.empty()) names.pop_back();
+}
+
+/// Of a test, at the top: the names of its fields.
+void check_test_fields(lua_State* L, const std::string& where) {
+  constexpr std::array<std::string_view, 4> known = {"name", "args", "check", "params"};
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+    const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    if (key.empty()) throw LoadError(where + ": expected named fields only (name, args, check, params)");
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      throw LoadError(where + ": there is no field '" + key + "'" +
+                      did_you_mean(close_words(key, {known.begin(), known.end()})) +
+                      " (fields: name, args, check, params)");
+  }
+}
+
 /// Of a test, at the top: numbers and booleans for params that the policy has.
-void check_test_params(lua_State* L, const std::string& where, const std::vector<Param>& params) {
+void check_test_params(lua_State* L, const std::string& where, const std::vector<triage::Param>& params) {
   if (lua_getfield(L, -1, "params") == LUA_TNIL) return lua_pop(L, 1);
   if (!lua_istable(L, -1)) throw LoadError(where + ": field 'params': expected a table of names and numbers");
   lua_pushnil(L);
   while (lua_next(L, -2)) {
     const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
     const bool known =
-        std::any_of(params.begin(), params.end(), [&](const Param& param) { return param.name == name; });
+        std::any_of(params.begin(), params.end(), [&](const triage::Param& param) { return param.name == name; });
     if (!known) throw LoadError(where + ": field 'params': the policy has no param '" + name + "'");
     if (lua_type(L, -1) != LUA_TNUMBER && !lua_isboolean(L, -1))
       throw LoadError(where + ": field 'params': '" + name + "': expected a number or a boolean, got a " +
@@ -160,12 +185,13 @@ void check_test_params(lua_State* L, const std::string& where, const std::vector
   lua_pop(L, 1);
 }
 
-void check_tests(lua_State* L, int table, const std::vector<Param>& params) {
+void check_tests(lua_State* L, int table, const std::vector<triage::Param>& params) {
   if (!get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) return;
   int list = lua_gettop(L);
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
     std::string where = "policy: test " + std::to_string(i);
     if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");
+    check_test_fields(L, where);
     for (const char* field : {"args", "check"}) {
       if (lua_getfield(L, -1, field) != LUA_TFUNCTION)
         throw LoadError(where + ": field '" + field + "': expected a function");
@@ -250,8 +276,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   if (policy.signature.inputs.empty()) {
     policy.signature.inputs =
         parameter_names(L, "policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }");
-    if (!policy.signature.params.empty() && !policy.signature.inputs.empty())
-      policy.signature.inputs.pop_back();  // run(z, f, p)
+    if (!policy.signature.params.empty()) drop_params_parameter(policy.signature.inputs);
   }
   for (const auto& param : policy.signature.params)
     if (std::find(policy.signature.inputs.begin(), policy.signature.inputs.end(), param.name) !=

@@ -7,7 +7,23 @@ std::string& last_traceback() {
   return traceback;
 }
 
+namespace {
+
+/// Whether a frame is of a script: frames of C alone tell nobody anything.
+bool runs_script(lua_State* L) {
+  lua_Debug frame;
+  for (int level = 1; lua_getstack(L, level, &frame); ++level) {
+    lua_getinfo(L, "l", &frame);
+    if (frame.currentline > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 int keep_traceback(lua_State* L) {
+  last_traceback().clear();
+  if (!runs_script(L)) return 1;
   luaL_traceback(L, L, nullptr, 1);
   last_traceback() = lua_tostring(L, -1);
   lua_pop(L, 1);

@@ -1,4 +1,5 @@
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/flags/strict.h"
 
 #include "bindings/lua/capture/breaks.h"
 #include "bindings/lua/flags/prelude.h"
@@ -190,6 +191,42 @@ int read_only(lua_State* L) {
   return 1;
 }
 
+/// __index of a table whose fields are all there are: upvalue 1 says of what, as in "err has no".
+int refuse_field(lua_State* L) {
+  const std::string complaint = lua_tostring(L, lua_upvalueindex(1));
+  if (lua_type(L, 2) != LUA_TSTRING) throw InputError(complaint + " " + describe(L, 2));
+  const std::string field = lua_tostring(L, 2);
+  std::vector<std::string> names;
+  for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1))
+    if (lua_type(L, -2) == LUA_TSTRING) names.emplace_back(lua_tostring(L, -2));
+  throw InputError(complaint + " '" + field + "'" + did_you_mean(close_words(field, names)));
+}
+
+/// core.strict(table, name) -> table: a field that it does not have is an error, not nil.
+int make_strict(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  const std::string complaint = std::string(luaL_checkstring(L, 2)) + " has no";
+  lua_settop(L, 1);
+  refuse_unknown_fields(L, complaint.c_str());
+  return 1;
+}
+
+/// core.is_data(tensor, config or nil) -> its dtype is one that flags of the configuration cannot have, and data has
+int is_data(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  lua_pushboolean(L, tensor.is_floating_point() && tensor.scalar_type() != error_config(L, 2).flag_dtype);
+  return 1;
+}
+
+/// core.place() -> "file:line" of the script, nil where there is none
+int push_place(lua_State* L) {
+  const Source place = current_line(L);
+  if (place.file.empty()) return 0;
+  const std::string text = place.file + ":" + std::to_string(place.line);
+  lua_pushlstring(L, text.data(), text.size());
+  return 1;
+}
+
 /// core.forwarding(fn) -> a C function that calls it, for methods of what scripts hold.
 int make_forwarding(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -243,6 +280,16 @@ void protect_fields(lua_State* L, int table, const std::string& name) {
 }
 
 }  // namespace
+
+void refuse_unknown_fields(lua_State* L, const char* complaint) {
+  lua_createtable(L, 0, 2);
+  lua_pushstring(L, complaint);
+  lua_pushcclosure(L, guarded<refuse_field>, 1);
+  lua_setfield(L, -2, "__index");
+  lua_pushboolean(L, false);
+  lua_setfield(L, -2, "__metatable");
+  lua_setmetatable(L, -2);
+}
 
 void push_read_only(lua_State* L, int index, const char* name) {
   const int table = lua_absindex(L, index);
@@ -299,6 +346,9 @@ void add_argument_checks(lua_State* L) {
                                        {"severity_name", guarded<push_name<severity_name>>},
                                        {"domain_name", guarded<push_name<domain_name>>},
                                        {"read_only", guarded<read_only>},
+                                       {"strict", guarded<make_strict>},
+                                       {"place", guarded<push_place>},
+                                       {"is_data", guarded<is_data>},
                                        {"forwarding", guarded<make_forwarding>},
                                        {"wrapping", guarded<make_wrapping>},
                                        {nullptr, nullptr}};

@@ -18,9 +18,26 @@ void break_graph(const char* operation, const char* hint) {
                        hint);
 }
 
+/// The dtype that flags have: of the config in the options, which are the last argument, else of the global one.
+at::ScalarType flag_dtype(lua_State* L) {
+  const int last = lua_gettop(L);
+  if (last < 2 || !lua_istable(L, last)) return get_config().flag_dtype;
+  lua_pushliteral(L, "config");
+  lua_rawget(L, last);
+  const ErrorConfig* config = test_error_config(L, -1);
+  const at::ScalarType dtype = (config ? *config : get_config()).flag_dtype;
+  lua_pop(L, 1);
+  return dtype;
+}
+
 const at::Tensor& flags_argument(lua_State* L, const char* operation) {
   const at::Tensor* flags = test_tensor(L, 1);
-  if (!flags) throw InputError(std::string(operation) + ": expected a flags tensor as `f`, got " + describe(L, 1));
+  const bool is_data = flags && flags->is_floating_point() && flags->scalar_type() != flag_dtype(L);
+  if (!flags || is_data)
+    throw InputError(
+        std::string(operation) + ": expected a flags tensor as `f`, got " + describe(L, 1) +
+        (is_data ? ", which is data: flags of this configuration are " + std::string(c10::toString(flag_dtype(L)))
+                 : ""));
   break_graph(operation, "Inspect flags after the policy has run, on what it returned.");
   return *flags;
 }

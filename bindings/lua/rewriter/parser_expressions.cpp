@@ -1,5 +1,7 @@
 #include "bindings/lua/rewriter/parser.h"
 
+#include <utility>
+
 namespace triage::lua::rewriter {
 namespace {
 
@@ -277,16 +279,19 @@ Expression* Parser::parse_table() {
 }
 
 void Parser::parse_table_field(Expression& table) {
+  std::string key;
   if (at('[')) {
     advance();
     table.items.push_back(parse_expression());
+    table.keys.emplace_back();
     expect(']');
     expect('=');
   } else if (at(TokenKind::Name) && peek().is('=')) {
-    expect_name();
+    key = expect_name();
     expect('=');
   }
   table.items.push_back(parse_expression());
+  table.keys.push_back(std::move(key));
 }
 
 }  // namespace triage::lua::rewriter

@@ -92,6 +92,7 @@ struct Expression {
   Expression* left = nullptr;    // Binary's left; Unary's and Parenthesized's operand; Index's object; a call's callee
   Expression* right = nullptr;   // Binary's right; Index's key
   std::vector<Expression*> items;  // a call's arguments; Table: values and computed keys, in order
+  std::vector<std::string> keys;   // Table: of each item the name before its `=`, empty without one
   bool bare_argument = false;      // a call `f{...}` or `f"..."`: no parentheses
   struct Function* function = nullptr;
 };

@@ -6,6 +6,7 @@
 #include "bindings/lua/tensors/tensor.h"
 
 #include <cstring>
+#include <string_view>
 
 namespace triage::lua {
 namespace {
@@ -55,9 +56,23 @@ int call_named(lua_State* L, const char* name, int first, int count) {
   return call_operator(L, *op, first, count, false);
 }
 
+/// `z > 3 & z < 5` is `z > (3 & z) < 5`.
+void check_bits(lua_State* L, const Binary& op) {
+  const bool bitwise =
+      std::string_view(op.sign) == "&" || std::string_view(op.sign) == "|" || std::string_view(op.sign) == "~";
+  for (int i = 1; bitwise && i <= 2; ++i) {
+    const at::Tensor* tensor = test_tensor(L, i);
+    if (tensor && (tensor->is_floating_point() || tensor->is_complex()))
+      throw std::invalid_argument(std::string("`") + op.sign + "` takes masks and integers, got " + describe(L, 1) +
+                                  " and " + describe(L, 2) + "; `" + op.sign +
+                                  "` binds tighter than < and >: write (z > 3) " + op.sign + " (z < 5)");
+  }
+}
+
 template <const Binary& op>
 int binary(lua_State* L) {
   check_operands(L, op.sign);
+  check_bits(L, op);
   lua_settop(L, 2);
   if (test_tensor(L, 1)) return call_named(L, op.name, 1, 2);
   if (op.swaps) lua_insert(L, 1);  // [1] = tensor, [2] = number

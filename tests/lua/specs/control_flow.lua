@@ -67,6 +67,8 @@ test("T15: other conditions are errors that say what to do", function()
   fails(function() IF(z > 0, constant(1)) end, "reduce it")
   fails(function() IF(HAS(f), constant(1)):ELIF(1, constant(1)) end, "ELIF: expected a bool tensor")
   fails(function() IF(HAS(f), 5) end, "IF: expected a function as `fn`, got")
+  fails(function() IF(HAS(f), z) end, "; write function() return ... end")
+  fails(function() IF(HAS(f), constant(1)):ELSEIF(HAS(f), constant(1)) end, "IF has no 'ELSEIF'; did you mean 'ELIF'")
   fails(function() IF(HAS(f), constant(1)):ELSE() end, "ELSE: expected a function")
 end)
 

@@ -19,6 +19,17 @@ test("T03: codes, aliases and severities", function()
   eq(Severity.name(3), "CRITICAL")
 end)
 
+test("T03: err and flags have no field but their own", function()
+  fails(function() return err.OUT_OF_BOUND end, "err has no 'OUT_OF_BOUND'; did you mean 'OUT_OF_BOUNDS'?")
+  fails(function() return flags.sumary end, "flags has no 'sumary'; did you mean 'summary'?")
+  eq(rawget(err, "OUT_OF_BOUND"), nil)
+  local count = 0
+  for name in pairs(err) do
+    count = count + (name == "NAN" and 1 or 0)
+  end
+  eq(count, 1)
+end)
+
 test("T03: an integer code brings its own severity, everywhere", function()
   local severities = {[1] = 3, [2] = 3, [3] = 2, [5] = 2, [6] = 2, [7] = 2,
     [9] = 1, [10] = 1, [11] = 1, [13] = 1, [14] = 1, [15] = 1}

@@ -1,0 +1,27 @@
+#pragma once
+#include "bindings/lua/sandbox/sandbox.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace triage::lua {
+
+/// A name in a policy's source that stands for nothing.
+struct UnknownName {
+  int line = 0, column = 0;  // 1-based
+  std::string message;
+  bool error = false;  // the value is needed, or handed on; not where a script may test whether there is one
+};
+
+/// Everything that `triage check` says of names: globals that neither the policy nor its environment has, fields that
+/// libraries do not have, params that the policy does not have; in the order of the source. `host_functions` are names
+/// that the host defines. Throws rewriter::SyntaxError, LoadError.
+std::vector<UnknownName> unknown_names(std::string_view source, const std::string& path,
+                                       const std::vector<std::string>& host_functions);
+
+/// Throws LoadError for the first global that the source calls, indexes or reckons with, and that neither it nor the
+/// environment of `state` has. Quiet where the source may make globals in ways that its text does not show.
+void refuse_unknown_globals(State& state, std::string_view source, const std::string& path);
+
+}  // namespace triage::lua

@@ -1,0 +1,45 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bindings/lua/rewriter/rewriter.h"
+
+namespace triage::lua::rewriter {
+
+/// One place where a script reads a global, or a field of one by name.
+struct GlobalRead {
+  std::string path;  // "flag_nan", "err.NAN", "torch.linalg.norm"
+  int line = 0, column = 0;
+  enum class Use {
+    Needed,  // called, indexed or reckoned with: nil is an error there
+    Passed,  // an argument, or a result: nil is most likely one
+    Kept,    // anything else
+    Tested,  // a condition, `x == nil`, `type(x)`: nil may be meant
+  } use = Use::Kept;
+  bool protected_call = false;  // in a function that is an argument of pcall or xpcall
+};
+
+/// What a script reads that it does not define itself: every free global that is never assigned, in the order of the
+/// source, and each field that is written as a constant name. `path` of a field stands once for each of its prefixes.
+struct GlobalReads {
+  std::vector<GlobalRead> reads;
+  bool makes_globals = false;  // uses _G, load, ...: globals may come from where the text does not show it
+};
+
+/// Throws SyntaxError.
+GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const Options& options = {});
+
+/// A field of the params that a policy does not have: `p.lmit` in policy { params = {limit = 1}, run = function(z, p) }.
+struct UnknownParam {
+  std::string name;
+  int line = 0, column = 0;
+  std::vector<std::string> params;  // those there are
+};
+
+/// Only where `params` is written as a table of names, and `run` as a function, in the call of `policy`. Throws
+/// SyntaxError.
+std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name,
+                                         const Options& options = {});
+
+}  // namespace triage::lua::rewriter
