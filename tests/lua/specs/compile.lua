@@ -100,6 +100,28 @@ test("D09: explain counts graphs, breaks and operations, and shows the graph and
   assert(tostring(report):find("Graph Count: 1", 1, true))
 end)
 
+test("D09: explain of a function that breaks: counts, the break with its place, operations of each graph", function()
+  local function toy_example(a, b)
+    local x = a / (torch.abs(a) + 1)
+    if b:sum() < 0 then
+      b = b * -1
+    end
+    return x * b
+  end
+  local line = debug.getinfo(toy_example, "S").linedefined
+  local report = triage.explain(toy_example, torch.ones({10}), -torch.ones({10}))
+  eq({report.graph_count, report.graph_break_count, report.op_count}, {2, 1, 7})
+  local text = tostring(report)
+  for _, part in ipairs({"Graph Count: 2\nGraph Break Count: 1\nOp Count: 7\nBreak Reasons:\n  Break Reason 1: ",
+    ("compile.lua:%d: graph break: a tensor as a condition reads its value\n  Explanation: "):format(line + 2),
+    "(TB0001)\n\nfrom user code:\n",
+    "  Ops 1:\n    aten::abs\n    aten::add.Scalar\n    aten::div.Tensor\n    aten::sum\n    aten::lt.Scalar\n" ..
+    "  Ops 2:\n    aten::mul.Scalar\n    aten::mul.Tensor\nOut Guards:\n"}) do
+    assert(text:find(part, 1, true), part .. " is not in\n" .. text)
+  end
+  eq(report.break_ids, {"TB0001"})
+end)
+
 test("D14: every node names its script line, in tail calls too", function()
   local function line_of(fn, op)
     local text = triage.explain(fn, z).graphs[1]
