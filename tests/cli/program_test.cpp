@@ -432,7 +432,7 @@ TEST_CASE("check names what does not exist, with its place and a guess") {
     CAPTURE(source);
     CAPTURE(ran.out);
     CAPTURE(ran.err);
-    CHECK(ran.status == (line.find(": error: ") == std::string::npos ? 0 : 1));
+    CHECK(ran.status == (ran.out.find(": error: ") == std::string::npos ? 0 : 1));
     CHECK(ran.out.find(line) != std::string::npos);
   };
   const std::string sandbox = "(the sandbox: no os, io, debug, require); trusted scripts run with triage exec\n";

@@ -167,7 +167,7 @@ TEST_CASE("repl prints tensors, flags with their bad samples, tables and graphs"
                       "ErrorFlags(2 samples, 1 errors: 1xNAN @ c)\n",
                       0) == 0);
   CHECK(has(ran.out, "Graph Count: 1\n"));
-  CHECK(has(ran.out, "aten::relu(%arg0)"));
+  CHECK(has(ran.out, "aten::relu(%z)"));
 }
 
 TEST_CASE("repl goes on after an error, and a pipe learns of it by the status") {
