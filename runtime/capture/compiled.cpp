@@ -99,12 +99,12 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
     for (const Mark& mark : marks_of(inputs[i]))
       for (const auto& size : captured.sizes)
         if (mark.dynamic && size.input == i && size.dim == mark.dim)
-          throw Error(
-              "dimension " + std::to_string(mark.dim) + " of tensor '" +
-              (i < names.size() ? names[i] : "#" + std::to_string(i)) +
-              "' is marked dynamic, and the script goes its way by its size, " + std::to_string(size.size) +
-              " in this call (a loop bound, a condition, a key, a string); a graph would hold for that size only. "
-              "Leave the size to operations, or do not mark it.");
+          throw Error("dimension " + std::to_string(mark.dim) + " of tensor '" +
+                      (i < names.size() ? names[i] : "#" + std::to_string(i)) +
+                      "' is marked dynamic, and the script goes its way by its size, " + std::to_string(size.size) +
+                      " in this call (it counts to it, compares it with one number, or takes it as a key or text); a "
+                      "graph would hold for that size only. "
+                      "Leave the size to operations, or do not mark it.");
 }
 
 bool holds_break(const std::vector<GraphBreak>& breaks, const GraphBreak& wanted) {
@@ -261,12 +261,14 @@ std::optional<std::string> Compiled::limit_reached() const {
 
 void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params,
                               Deadline deadline, std::vector<at::Tensor>& outputs) {
+  const bool fails = get_compiler_config().fail_on_recompile_limit_hit;
   const std::string text =
-      "'" + script_->name() + "' reached " + limit + "; other calls now run the script." +
+      "'" + script_->name() + "' reached " + limit +
+      (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
       (entries_.empty() ? "" : " Last reason: " + entries_.back()->guards.failure(all, input_names()) + ".") +
       " Hint: a size that the script reads is specialised; pass numbers as params, keep sizes in tensor operations. "
       "TRIAGE_LOGS=recompiles shows every reason.";
-  if (get_compiler_config().fail_on_recompile_limit_hit) throw Error(text);
+  if (fails) throw Error(text);
   if (!std::exchange(limit_reported_, true) && options_.warn) options_.warn(text);
   run_script(all, num_params, deadline, outputs, /*follow=*/false);
 }
