@@ -266,7 +266,7 @@ void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor>
       "'" + script_->name() + "' reached " + limit +
       (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
       (entries_.empty() ? "" : " Last reason: " + entries_.back()->guards.failure(all, input_names()) + ".") +
-      " Hint: a size that the script reads is specialised; pass numbers as params, keep sizes in tensor operations. "
+      " Hint: a size that the script counts to is held fast; pass numbers as params, keep sizes in tensor operations. "
       "TRIAGE_LOGS=recompiles shows every reason.";
   if (fails) throw Error(text);
   if (!std::exchange(limit_reported_, true) && options_.warn) options_.warn(text);
