@@ -87,14 +87,15 @@ TEST_CASE("bounds of loops, and keys") {
 }
 
 TEST_CASE("concatenation") {
-  check_all({{"return 'a' .. 1 .. 2.5", "return  ( __triage_concat('a' , 1 , 2.5,17,\"\"))"},
-             {"local a return a.x .. a[1] .. a[i]",
-              "local a return  ( __triage_concat(a.x , a[1] , a[ __triage_plain(i,a)],28,\"field 'x'\\010field 'integer "
-              "index'\\010field "
-              "'?'\"))"},
-             {"return a .. (b .. c)",
-              "return  ( __triage_concat(a , ( __triage_concat(b , c,16,\"global 'b'\\010global 'c'\")),10,\"global "
-              "'a'\\010\"))"}});
+  check_all(
+      {{"return 'a' .. 1 .. 2.5", "return  ( __triage_concat('a' , 1 , 2.5,17,\"\"))"},
+       {"local a return a.x .. a[1] .. a[i]",
+        "local a return  ( __triage_concat(a.x , a[1] , a[ __triage_plain(i,a)],28,\"field 'x'\\010field 'integer "
+        "index'\\010field "
+        "'?'\"))"},
+       {"return a .. (b .. c)",
+        "return  ( __triage_concat(a , ( __triage_concat(b , c,16,\"global 'b'\\010global 'c'\")),10,\"global "
+        "'a'\\010\"))"}});
 }
 
 TEST_CASE("functions") {

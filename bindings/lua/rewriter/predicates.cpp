@@ -55,7 +55,8 @@ bool is_open(const Expression& e) {
 
 bool can_be_a_number(const Expression& e) {
   if (is_open(e) || e.kind == ExpressionKind::Parenthesized) return true;
-  if (e.kind == ExpressionKind::Unary) return e.op == Operator::Length || (e.op == Operator::Negate && can_be_a_number(*e.left));
+  if (e.kind == ExpressionKind::Unary)
+    return e.op == Operator::Length || (e.op == Operator::Negate && can_be_a_number(*e.left));
   return e.kind == ExpressionKind::Binary && !is_concat(e) && !is_comparison(e);
 }
 
