@@ -3,8 +3,9 @@
 
 #include "runtime/capture/recorder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <string_view>
 
 namespace triage::lua {
@@ -79,12 +80,6 @@ std::string located(const Source& where, std::string_view text) {
   std::string prefix = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
   if (text.substr(0, prefix.size()) == prefix) prefix.clear();  // it says so itself
   return prefix + std::string(text);
-}
-
-std::string short_number(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", number);
-  return text;
 }
 
 template <typename E>
@@ -172,7 +167,7 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
   }
   if (own.deadline && std::chrono::steady_clock::now() >= *own.deadline) {
     own.expired = true;
-    exceeded("time", short_number(limits.seconds) + " s, or the deadline of the call");
+    exceeded("time", fmt::format("{:g}", limits.seconds) + " s, or the deadline of the call");
   }
   if (over(own.script_bytes, script_bytes, limits.script_bytes)) {
     lua_gc(L, LUA_GCCOLLECT);

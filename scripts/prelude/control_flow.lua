@@ -185,8 +185,8 @@ end
 methods.ELIF, methods.ELSE = core.forwarding(methods.ELIF), core.forwarding(methods.ELSE)
 
 function globals.IF(condition, fn)
-  local chain = {ticket = core.open_chain() or false, finished = false, place = core.place()}
-  return add_branch(setmetatable(chain, Chain), "IF", condition, fn)
+  local place, ticket = core.open_chain()
+  return add_branch(setmetatable({ticket = ticket, finished = false, place = place}, Chain), "IF", condition, fn)
 end
 
 function globals.HAS(flags)

@@ -1,6 +1,7 @@
 #include "bindings/lua/capture/user_code.h"
 
 #include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
 
 #include <algorithm>
 #include <fstream>
@@ -59,6 +60,13 @@ std::string function_name(lua_State* L, int index) {
   lua_getinfo(L, ">S", &info);
   if (info.linedefined <= 0) return "a function of C";
   return std::string(info.short_src) + ":" + std::to_string(info.linedefined);
+}
+
+void check_callable(lua_State* L, int index, const char* who) {
+  if (lua_isfunction(L, index)) return;
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
+    throw InputError(std::string(who) + ": expected a function, got " + describe(L, index));
+  lua_pop(L, 1);
 }
 
 capture::UserCode user_code(lua_State* L) {

@@ -11,6 +11,9 @@ namespace triage::lua {
 /// of its type.
 std::string function_name(lua_State* L, int index);
 
+/// A function, or what can be called like one, such as a module; else raises "`who`: expected a function, got ...".
+void check_callable(lua_State* L, int index, const char* who);
+
 /// What graph breaks say of the script that runs in `L`: the line, and the functions on the stack with their source lines
 /// (where the file can still be read). `L` must outlive it.
 capture::UserCode user_code(lua_State* L);

@@ -3,7 +3,6 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/loading/allowed_writes.h"
-#include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
@@ -174,6 +173,18 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
 }
 
+/// What the function can see besides its arguments goes into `world`; returns the key of its bucket. Pushes the table of what
+/// the key names by address.
+std::string read_world(lua_State* L, const CompiledFunction& function, const std::string& arguments,
+                       CompiledFunction::World& world) {
+  lua_newtable(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  world.parts.clear();
+  world.state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts);
+  lua_pop(L, 1);
+  return arguments + '|' + world.state;
+}
+
 /// The graphs for this world. A function that broke in several worlds (it counts its calls, say) is followed in all others.
 std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunction& function,
                                                      const std::string& arguments) {
@@ -182,11 +193,7 @@ std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunct
     return function.last;
   const int last_argument = lua_gettop(L);
   CompiledFunction::World world;
-  lua_newtable(L);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  world.state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts);
-  const std::string key = arguments + '|' + world.state;
-  lua_pop(L, 1);
+  const std::string key = read_world(L, function, arguments, world);
   std::shared_ptr<CompiledFunction::Bucket> bucket;
   if (const auto found = function.buckets.find(key); found != function.buckets.end()) {
     lua_pop(L, 1);
@@ -219,14 +226,10 @@ std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunct
 /// are found under what is left.
 void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
                                  const std::shared_ptr<CompiledFunction::Bucket>& bucket) {
-  lua_newtable(L);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  bucket->world.parts.clear();
-  bucket->world.state = closure_state(L, -1, lua_gettop(L) - 1, &bucket->world.parts);
-  lua_pop(L, 1);
+  const std::string key = read_world(L, function, arguments, bucket->world);
   add_anchors(L, function);
   std::erase_if(function.buckets, [&](const auto& known) { return known.second == bucket; });
-  function.buckets[arguments + '|' + bucket->world.state] = bucket;
+  function.buckets[key] = bucket;
 }
 
 struct Running {
@@ -291,13 +294,6 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
 }
 
 }  // namespace
-
-void check_callable(lua_State* L, int index, const char* who) {
-  if (lua_isfunction(L, index)) return;
-  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
-    throw InputError(std::string(who) + ": expected a function, got " + describe(L, index));
-  lua_pop(L, 1);
-}
 
 const CompiledFunction* test_compiled(lua_State* L, int index) {
   auto** holder = static_cast<CompiledFunction**>(luaL_testudata(L, index, compiled_type));

@@ -90,9 +90,6 @@ const CompiledFunction* test_compiled(lua_State* L, int index);
 /// What a compiled function does when it is called; it stands at stack index 1.
 int call_compiled(lua_State* L);
 
-/// A function, or what can be called like one, such as a module; else raises.
-void check_callable(lua_State* L, int index, const char* who);
-
 /// The names that the function (or module: its `forward`) at `index` gives its first `count` arguments; "x0", "x1", ... where
 /// it has none, or one twice.
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count);

@@ -1,4 +1,6 @@
 #include "bindings/lua/engine/compiled_function.h"
+
+#include "bindings/lua/capture/user_code.h"
 #include "runtime/capture/following/trace_tree.h"
 #include "runtime/graph/describe.h"
 

@@ -169,16 +169,23 @@ void push_open_chains(lua_State* L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &open_chains);
 }
 
-/// core.open_chain() -> ticket, nil where nothing is captured
+/// core.open_chain() -> "file:line" of the script, nil where there is none; ticket, false where nothing is captured
 int open_chain(lua_State* L) {
-  if (!Recorder::current()) return 0;
+  lua_settop(L, 0);
+  const Source line = current_line(L);
+  const std::string place = line.file + ":" + std::to_string(line.line);
+  line.file.empty() ? lua_pushnil(L) : void(lua_pushlstring(L, place.data(), place.size()));
+  if (!Recorder::current()) {
+    lua_pushboolean(L, 0);
+    return 2;
+  }
   push_open_chains(L);
   const auto ticket = static_cast<lua_Integer>(lua_rawlen(L, -1)) + 1;
-  const Source line = current_line(L);
-  lua_pushstring(L, (line.file + ":" + std::to_string(line.line)).c_str());
+  lua_pushlstring(L, place.data(), place.size());
   lua_rawseti(L, -2, ticket);
   lua_pushinteger(L, ticket);
-  return 1;
+  lua_replace(L, -2);
+  return 2;
 }
 
 int close_chain(lua_State* L) {

@@ -218,15 +218,6 @@ int is_data(lua_State* L) {
   return 1;
 }
 
-/// core.place() -> "file:line" of the script, nil where there is none
-int push_place(lua_State* L) {
-  const Source place = current_line(L);
-  if (place.file.empty()) return 0;
-  const std::string text = place.file + ":" + std::to_string(place.line);
-  lua_pushlstring(L, text.data(), text.size());
-  return 1;
-}
-
 /// core.forwarding(fn) -> a C function that calls it, for methods of what scripts hold.
 int make_forwarding(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -347,7 +338,6 @@ void add_argument_checks(lua_State* L) {
                                        {"domain_name", guarded<push_name<domain_name>>},
                                        {"read_only", guarded<read_only>},
                                        {"strict", guarded<make_strict>},
-                                       {"place", guarded<push_place>},
                                        {"is_data", guarded<is_data>},
                                        {"forwarding", guarded<make_forwarding>},
                                        {"wrapping", guarded<make_wrapping>},

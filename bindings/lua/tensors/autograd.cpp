@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/autograd.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
@@ -33,14 +34,6 @@ int push_guard(lua_State* L, bool enabled) {
   push_userdata(L, ModeGuard{c10::GradMode::is_enabled(), true}, &guard_metatable);
   c10::GradMode::set_enabled(enabled);
   return 1;
-}
-
-/// A function, or what can be called like one, such as a module.
-void check_callable(lua_State* L, int index, const std::string& who) {
-  if (lua_isfunction(L, index)) return;
-  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
-    throw std::invalid_argument(who + ": expected a function, got " + describe(L, index));
-  lua_pop(L, 1);
 }
 
 /// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` returns a guard for a block. The mode goes

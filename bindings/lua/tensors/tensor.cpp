@@ -169,12 +169,8 @@ bool asked_by_script(lua_State* L) {
 int tensor_len(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   if (tensor.dim() == 0) throw std::invalid_argument("# of a 0-dim tensor: it has no dimension 0");
-  if (asked_by_script(L)) {
-    push_size(L, tensor, 0);
-  } else {
-    if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, 0);
-    lua_pushinteger(L, tensor.size(0));
-  }
+  push_size(L, tensor, 0);
+  if (!asked_by_script(L)) settle_number(L, -1);
   return 1;
 }
 
