@@ -1,4 +1,5 @@
 #include "runtime/capture/graph_break.h"
+#include "tests/paths.h"
 
 #include <doctest.h>
 
@@ -13,7 +14,7 @@ namespace {
 using triage::capture::Break;
 using triage::capture::BreakInfo;
 
-const std::string page_path = TRIAGE_SOURCE_DIR "/docs/graph-breaks.md";
+const std::string page_path = triage::test::source_dir() + "/docs/graph-breaks.md";
 
 std::string read(const std::string& path) {
   std::ifstream file(path);

@@ -111,7 +111,7 @@ TEST_CASE("kernels that cannot be used: one message, and the usual way serves") 
   std::string damaged = whole;
   damaged[whole.size() / 2] = static_cast<char>(damaged[whole.size() / 2] ^ 1);
   CHECK(has(message_of(damaged), "changed or damaged"));
-  CHECK(has(message_of(read_bytes(TRIAGE_PROGRAM).substr(0, 4096)), "no file that `triage build` has made"));
+  CHECK(has(message_of(read_bytes(program_path()).substr(0, 4096)), "no file that `triage build` has made"));
 }
 
 TEST_CASE("build and --kernels, used wrongly") {

@@ -10,12 +10,13 @@
 #include <sstream>
 
 #include "program.h"
+#include "tests/paths.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path root = TRIAGE_SOURCE_DIR;
+const fs::path root = triage::test::source_dir();
 
 struct Block {
   std::string language, text;
@@ -59,7 +60,7 @@ std::vector<Command> commands_of(const std::string& text) {
 
 /// What a shell is to run for the first word of a command; nothing where it is not there.
 std::optional<std::string> program_of(const std::string& word) {
-  if (word == "triage") return shell_quoted(TRIAGE_PROGRAM);
+  if (word == "triage") return shell_quoted(program_path());
   REQUIRE(word == "python3");
   const char* python = std::getenv("TRIAGE_PYTHON");
   if (!python || !*python) return std::nullopt;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "policy_folder.h"
+#include "tests/paths.h"
 
 namespace {
 
@@ -117,7 +118,8 @@ TEST_CASE("E04: TorchScript from a policy runs in C++ without triage, to the sam
 
 TEST_CASE("E04: every policy of the library becomes TorchScript") {
   TemporaryFolder folder;
-  std::filesystem::create_directory_symlink(std::filesystem::path(TRIAGE_SOURCE_DIR) / "scripts", folder / "scripts");
+  std::filesystem::create_directory_symlink(std::filesystem::path(triage::test::source_dir()) / "scripts",
+                                            folder / "scripts");
   int exported = 0;
   for (const char* name :
        {"clamp", "constant_output", "logits", "repair_mean", "repair_neighbour", "repair_zero", "saturation"}) {

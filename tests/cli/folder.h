@@ -1,4 +1,6 @@
 #pragma once
+#include "tests/paths.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,4 +51,6 @@ inline std::string write_bytes(const std::string& path, const std::string& bytes
 }
 
 /// A file that PyTorch or NumPy wrote (tests/data/files/make.py).
-inline std::string data_file(const std::string& name) { return std::string(TRIAGE_TEST_DATA) + "/files/" + name; }
+inline std::string data_file(const std::string& name) {
+  return triage::test::source_dir() + "/tests/data/files/" + name;
+}

@@ -4,12 +4,13 @@
 #include <sstream>
 
 #include "program.h"
+#include "tests/paths.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path folder = fs::path(TRIAGE_SOURCE_DIR) / "examples" / "patterns";
+const fs::path folder = fs::path(triage::test::source_dir()) / "examples" / "patterns";
 
 std::string promised_output(const std::string& program) {
   std::string text;
@@ -54,8 +55,8 @@ TEST_CASE("T27 T33: keep the first, the last or the worst errors of a full recor
 TEST_CASE("D20: a backend of one's own, given the graph") { check_pattern("toy_backend"); }
 
 TEST_CASE("T33: every program of examples/patterns has its test here, and stands in docs/policy-library.md") {
-  const std::string tests = read_bytes(TRIAGE_SOURCE_DIR "/tests/cli/patterns_test.cpp");
-  const std::string page = read_bytes(TRIAGE_SOURCE_DIR "/docs/policy-library.md");
+  const std::string tests = read_bytes(triage::test::source_dir() + "/tests/cli/patterns_test.cpp");
+  const std::string page = read_bytes(triage::test::source_dir() + "/docs/policy-library.md");
   for (const auto& entry : fs::directory_iterator(folder)) {
     CAPTURE(entry.path().string());
     CHECK(page.find("| `" + entry.path().filename().string() + "` |") != std::string::npos);

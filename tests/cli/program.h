@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,10 +22,13 @@ inline std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-/// Runs the program that was built beside this test, in `folder`, without a terminal.
+/// The `triage` program that was built beside this test.
+inline std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "triage"; }
+
+/// Runs it in `folder`, without a terminal.
 inline Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
   TemporaryFolder output;
-  std::string command = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(TRIAGE_PROGRAM);
+  std::string command = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(program_path());
   for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
   command += " > " + shell_quoted(output / "out") + " 2> " + shell_quoted(output / "err") + " < /dev/null";
   int status = std::system(command.c_str());

@@ -373,7 +373,7 @@ TEST_CASE("watch tells of each change until it is stopped") {
   Scene triage;
   std::string log = triage.folder / "log";
   std::string command = "cd " + shell_quoted(triage.folder.path().string()) + " && exec " +
-                        shell_quoted(TRIAGE_PROGRAM) + " watch . --json --debounce 10 > log 2>&1";
+                        shell_quoted(program_path()) + " watch . --json --debounce 10 > log 2>&1";
   pid_t child = ::fork();
   if (child == 0) {
     ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);

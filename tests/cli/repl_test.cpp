@@ -24,7 +24,7 @@ bool has(const std::string& text, const std::string& part) {
 Ran answers(const std::string& lines) {
   TemporaryFolder folder;
   write_bytes(folder / "in", lines);
-  const std::string command = shell_quoted(TRIAGE_PROGRAM) + " repl < " + shell_quoted(folder / "in") + " > " +
+  const std::string command = shell_quoted(program_path()) + " repl < " + shell_quoted(folder / "in") + " > " +
                               shell_quoted(folder / "out") + " 2> " + shell_quoted(folder / "err");
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(folder / "out"), read_bytes(folder / "err")};
@@ -50,7 +50,7 @@ class Terminal {
       ::setenv("XDG_STATE_HOME", state.c_str(), 1);
       ::setenv("TERM", "xterm", 1);
       ::setenv("NO_COLOR", "1", 1);
-      ::execl(TRIAGE_PROGRAM, "triage", "repl", nullptr);
+      ::execl(program_path().c_str(), "triage", "repl", nullptr);
       ::_exit(127);
     }
   }

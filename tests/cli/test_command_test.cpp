@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "program.h"
+#include "tests/paths.h"
 
 namespace {
 
@@ -237,7 +238,8 @@ TEST_CASE("wrong use of test ends with status 2") {
 
 TEST_CASE("the policy library passes `triage test`, on batches of all sizes, with full coverage") {
   Scene triage;
-  Ran ran = triage({"test", TRIAGE_SOURCE_DIR "/scripts/policies", "--batches", "0,1,2,31,32,33", "--full-coverage"});
+  Ran ran = triage(
+      {"test", triage::test::source_dir() + "/scripts/policies", "--batches", "0,1,2,31,32,33", "--full-coverage"});
   CAPTURE(ran.out);
   CHECK(ran.status == 0);
   CHECK(has(ran.out, " 0 failed; "));

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "tests/diagnose/script_model.h"
+#include "tests/paths.h"
 
 #include <doctest/doctest.h>
 
@@ -68,8 +69,8 @@ TEST_CASE("the C++ of docs/locations.md runs") {
   look(file.string(), x);
   std::filesystem::remove(file);
 
-  const std::string here = without_indent(read(TRIAGE_SOURCE_DIR "/tests/diagnose/docs_test.cpp"));
-  const std::string page = read(TRIAGE_SOURCE_DIR "/docs/locations.md");
+  const std::string here = without_indent(read(triage::test::source_dir() + "/tests/diagnose/docs_test.cpp"));
+  const std::string page = read(triage::test::source_dir() + "/docs/locations.md");
   int blocks = 0;
   for (size_t at = page.find("```cpp\n"); at != std::string::npos; at = page.find("```cpp\n", at + 1), ++blocks) {
     const size_t begin = at + 7;

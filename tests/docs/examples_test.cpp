@@ -1,6 +1,7 @@
 // Every example of the README and the docs runs: Lua that returns something is a policy, other Lua is a script; a comment
 // `--> text` tells what its line prints. C++ is part of a program that is built.
 #include "bindings/lua/engine/exec.h"
+#include "tests/paths.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -46,7 +47,7 @@ std::vector<Example> examples_of(const fs::path& file) {
 }
 
 std::vector<Example> all_examples(const std::string& language) {
-  fs::path root = TRIAGE_SOURCE_DIR;
+  fs::path root = triage::test::source_dir();
   std::vector<fs::path> pages = {root / "README.md"};
   for (const auto& entry : fs::directory_iterator(root / "docs"))
     if (entry.path().extension() == ".md") pages.push_back(entry.path());
@@ -148,7 +149,7 @@ TEST_CASE("scripts in the docs run and print what the docs say") {
 }
 
 TEST_CASE("C++ in the docs is taken from programs that run") {
-  fs::path root = TRIAGE_SOURCE_DIR;
+  fs::path root = triage::test::source_dir();
   const std::pair<const char*, const char*> pages[] = {{"docs/embedding.md", "examples/embed/main.cpp"},
                                                        {"docs/backends.md", "tests/docs/own_backend.cpp"}};
   for (const auto& [page, source] : pages) {

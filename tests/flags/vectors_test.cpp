@@ -1,5 +1,6 @@
 // The golden sequences of tests/data/flags.txt (format: tests/data/pack_flags_vectors.py), on both levels.
 #include "levels.h"
+#include "tests/paths.h"
 
 #include <fstream>
 #include <map>
@@ -116,7 +117,7 @@ void ask(const Sequence& now, int64_t sample, std::istringstream& in) {
 }  // namespace
 
 TEST_CASE("T02 T05 T06 T07 T10 T26 T27: every golden sequence, on both levels") {
-  std::ifstream file(TRIAGE_TEST_DATA "/flags.txt");
+  std::ifstream file(triage::test::source_dir() + "/tests/data/flags.txt");
   REQUIRE(file.good());
   Sequence now;
   int64_t cases = 0, steps = 0, sample = 0, line_number = 0;

@@ -1,4 +1,6 @@
 // `./dev COMMAND --help` is answered at once: it neither configures nor builds.
+#include "tests/paths.h"
+
 #include <doctest/doctest.h>
 
 #include <array>
@@ -8,7 +10,7 @@
 namespace {
 
 std::string printed_by(const std::string& arguments) {
-  const std::string command = "timeout 20 '" + std::string(TRIAGE_SOURCE_DIR) + "/dev' " + arguments + " 2>&1";
+  const std::string command = "timeout 20 '" + triage::test::source_dir() + "/dev' " + arguments + " 2>&1";
   FILE* pipe = ::popen(command.c_str(), "r");
   REQUIRE(pipe);
   std::string text;

@@ -1,4 +1,6 @@
 // The rules of the house that no other tool holds: the map is true, files stay short, versions agree.
+#include "tests/paths.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path root = TRIAGE_SOURCE_DIR;
+const fs::path root = triage::test::source_dir();
 
 std::string read(const fs::path& path) {
   std::ifstream file(path);

@@ -1,4 +1,6 @@
 // docs/parity.md against the tests: no row is claimed that no test names, and no test names a row that is not there.
+#include "tests/paths.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path root = TRIAGE_SOURCE_DIR;
+const fs::path root = triage::test::source_dir();
 
 struct Row {
   std::string id, feature, state, tests;

@@ -1,4 +1,6 @@
 // docs/performance.md holds the figures it promises: of every workload that tests/bench compares with TorchGuard.
+#include "tests/paths.h"
+
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -9,7 +11,7 @@
 namespace {
 
 std::string read(const std::string& path) {
-  std::ifstream file(std::string(TRIAGE_SOURCE_DIR) + "/" + path);
+  std::ifstream file(triage::test::source_dir() + "/" + path);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

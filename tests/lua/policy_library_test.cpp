@@ -3,6 +3,7 @@
 #include "bindings/lua/engine/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
 #include "bindings/lua/testing/policy_tests.h"
+#include "tests/paths.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path root = TRIAGE_SOURCE_DIR;
+const fs::path root = triage::test::source_dir();
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -1,6 +1,7 @@
 // Runs every tests/lua/specs/*.lua in a trusted state of its own; each test("...", fn) in them is one check here.
 #include "bindings/lua/loading/chunk.h"
 #include "tests/lua/lua_fixture.h"
+#include "tests/paths.h"
 
 #include <doctest/doctest.h>
 
@@ -23,7 +24,7 @@ std::string read(const fs::path& path) {
 
 std::vector<fs::path> spec_files() {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(TRIAGE_SOURCE_DIR "/tests/lua/specs"))
+  for (const auto& entry : fs::directory_iterator(triage::test::source_dir() + "/tests/lua/specs"))
     if (entry.path().extension() == ".lua") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
@@ -61,7 +62,7 @@ void run_test(lua_State* L) {
 void run_file(const fs::path& path) {
   Fixture fixture;
   in_protected_call(fixture.lua(), [&](lua_State* L) {
-    std::string library = read(TRIAGE_SOURCE_DIR "/tests/lua/spec.lua");
+    std::string library = read(triage::test::source_dir() + "/tests/lua/spec.lua");
     if (luaL_loadbuffer(L, library.data(), library.size(), "@tests/lua/spec.lua") != LUA_OK) lua_error(L);
     lua_call(L, 0, 1);
     int tests = lua_gettop(L);

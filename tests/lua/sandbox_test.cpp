@@ -5,6 +5,7 @@
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/sandbox/allowed_ops.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "tests/paths.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -235,7 +236,7 @@ TEST_CASE("sandbox: everything reachable from a policy is on the golden list") {
     table.sort(lines)
     return table.concat(lines, '\n') .. '\n'
   )lua");
-  const std::string path = TRIAGE_TEST_DATA "/../lua/policy_environment.golden";
+  const std::string path = triage::test::source_dir() + "/tests/lua/policy_environment.golden";
   std::ifstream in(path);
   const std::string golden{std::istreambuf_iterator<char>(in), {}};
   if (golden != reachable) std::ofstream("policy_environment.actual") << reachable;

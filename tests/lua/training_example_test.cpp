@@ -1,5 +1,6 @@
 // examples/training is run as a user would run it.
 #include "bindings/lua/engine/exec.h"
+#include "tests/paths.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ std::string output_of(const std::string& script, const std::vector<std::string>&
 
 TEST_CASE("T31, T33: examples/training: the loss falls, and bad samples leave no trace") {
   int status = 1;
-  const std::string folder = TRIAGE_SOURCE_DIR "/examples/";
+  const std::string folder = triage::test::source_dir() + "/examples/";
   const std::string text = output_of(folder + "training/train.lua", {folder + "data/digits.npy"}, status);
   CAPTURE(text);
   REQUIRE(status == 0);  // it stops itself where a parameter is not finite

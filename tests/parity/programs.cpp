@@ -1,4 +1,5 @@
 #include "programs.h"
+#include "tests/paths.h"
 
 #include <triage/front_end.h>
 
@@ -11,7 +12,7 @@ namespace {
 std::vector<Program> read_programs() {
   const std::string start = "-- program: ", breaks = " (breaks)";
   std::vector<Program> list;
-  std::ifstream file(TRIAGE_SOURCE_DIR "/tests/parity/programs.txt");
+  std::ifstream file(triage::test::source_dir() + "/tests/parity/programs.txt");
   int line_number = 0;
   for (std::string line; std::getline(file, line);) {
     ++line_number;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/paths.h"
 #include "tests/rewriter/scripted.h"
 
 namespace triage::lua::testing {
@@ -14,8 +15,7 @@ namespace {
 
 std::vector<std::filesystem::path> corpus() {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(TRIAGE_SOURCE_DIR) + "/tests/rewriter/corpus"))
+  for (const auto& entry : std::filesystem::directory_iterator(triage::test::source_dir() + "/tests/rewriter/corpus"))
     if (entry.path().extension() == ".lua") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
