@@ -7,7 +7,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -30,6 +33,17 @@ struct Scene {
     return {};
   }
 };
+
+/// Not only on its way out, nor a zombie that nobody has waited for.
+bool runs(pid_t process) {
+  for (int tries = 0; tries < 100; ++tries) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    std::string id, name, state;
+    if (!(file >> id >> name >> state) || state == "Z" || state == "X") return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -106,6 +120,45 @@ TEST_CASE("no compiler, or one that fails or is killed: the interpreter serves, 
   fs::permissions(scene.folder / "half", fs::perms::owner_all);
   const Variable chosen("TRIAGE_CXX", scene.folder / "half");
   for (int call = 0; call < 5; ++call) CHECK(scene.run().status == 0);  // it ends before it has read its input
+}
+
+TEST_CASE("a compiler that hangs is ended, with what it has started, and the interpreter serves") {
+  const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
+  for (const char* when : {"--version) echo slow", "--help) exit"}) {
+    CAPTURE(when);
+    const Scene scene;
+    // What it starts holds on to the pipes, as the compiler proper does where `c++` itself is killed.
+    write_bytes(scene.folder / "hangs", std::string("#!/bin/sh\ncase $1 in ") + when +
+                                            ";; *) sleep 600 & echo $$ $! > " + shell_quoted(scene.folder / "pids") +
+                                            "; wait;; esac\n");
+    fs::permissions(scene.folder / "hangs", fs::perms::owner_all);
+    const Variable chosen("TRIAGE_CXX", scene.folder / "hangs");
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CAPTURE(ran.err);
+    CHECK(ran.err.find("the interpreter serves in their place: `" + (scene.folder / "hangs") +
+                       "` took longer than 1 s") != std::string::npos);
+    CHECK(scene.kernel().empty());
+    std::istringstream pids(read_bytes(scene.folder / "pids"));
+    pid_t compiler = 0, started = 0;
+    REQUIRE((pids >> compiler >> started));
+    CHECK(!runs(compiler));
+    CHECK(!runs(started));
+  }
+}
+
+TEST_CASE("a compiler that has ended is not waited for longer because of what it left running") {
+  const Scene scene;
+  write_bytes(scene.folder / "leaves",
+              "#!/bin/sh\nsleep 600 & echo $! >> " + shell_quoted(scene.folder / "pids") + "\nexec c++ \"$@\"\n");
+  fs::permissions(scene.folder / "leaves", fs::perms::owner_all);
+  const Variable chosen("TRIAGE_CXX", scene.folder / "leaves");
+  const Ran ran = scene.run();
+  CHECK(ran.status == 0);
+  CHECK(ran.err.empty());
+  CHECK(!scene.kernel().empty());
+  std::istringstream pids(read_bytes(scene.folder / "pids"));
+  for (pid_t left = 0; pids >> left;) CHECK(::kill(left, SIGKILL) == 0);  // its own affair
 }
 
 TEST_CASE("a program that ends while a kernel is compiled leaves no compiler and no half-written file") {

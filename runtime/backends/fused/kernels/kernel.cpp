@@ -183,7 +183,7 @@ class Compiler {
   KernelFile shared_object(const std::string& source) {
     const SystemCompiler& compiler = [&]() -> const SystemCompiler& {
       std::lock_guard lock(whole_);
-      return SystemCompiler::instance();
+      return SystemCompiler::instance(ending_);
     }();
     KernelFiles files;
     const std::string key = hash_of(compiler.identity() + source);

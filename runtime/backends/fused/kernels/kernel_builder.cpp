@@ -15,6 +15,8 @@
 namespace triage {
 namespace {
 
+const std::atomic<bool> never{false};  // a build is not given up
+
 namespace fs = std::filesystem;
 
 /// Where objects are compiled to: a folder of its own, gone with this.
@@ -131,7 +133,6 @@ std::string macros_for(const fused::SystemCompiler& compiler, const std::string&
 
 std::string compiled(const fused::SystemCompiler& compiler, const std::set<std::string>& sources,
                      const std::string& cpu, KernelManifest& manifest) {
-  const std::atomic<bool> go_on{false};
   const Workshop workshop;
   std::vector<std::string> objects;
   std::string texts;
@@ -139,14 +140,14 @@ std::string compiled(const fused::SystemCompiler& compiler, const std::set<std::
     const std::string hash = fused::hash_of(source);
     manifest.kernels.push_back(hash);
     objects.push_back(workshop / fmt::format("{}.o", objects.size()));
-    compiler.compile_object(source, objects.back(), cpu, {"-Dtriage_rows=" + fused::rows_symbol(hash)}, go_on);
+    compiler.compile_object(source, objects.back(), cpu, {"-Dtriage_rows=" + fused::rows_symbol(hash)}, never);
     texts += fmt::format("extern \"C\" __attribute__((visibility(\"default\"))) const char {}[] = {};\n",
                          fused::source_symbol(hash), literal(source));
   }
   objects.push_back(workshop / "sources.o");
-  compiler.compile_object(texts, objects.back(), cpu, {}, go_on);
+  compiler.compile_object(texts, objects.back(), cpu, {}, never);
   const std::string library = workshop / "kernels.so";
-  compiler.link(objects, library, go_on);
+  compiler.link(objects, library, never);
   std::ifstream file(library, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -165,7 +166,7 @@ std::string KernelBuilder::build(const std::string& name, const std::string& cpu
     throw Error(fmt::format(
         "there is nothing to build for {}: no part of it became a fused kernel, ATen computes it all", name));
   try {
-    const fused::SystemCompiler& compiler = fused::SystemCompiler::instance();
+    const fused::SystemCompiler& compiler = fused::SystemCompiler::instance(never);
     const std::string macros = macros_for(compiler, cpu);
     KernelManifest manifest{name,
                             TRIAGE_VERSION,

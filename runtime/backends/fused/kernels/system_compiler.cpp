@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -35,10 +36,18 @@ const std::vector<std::string> flags = {"-std=c++20",
                                         "-fvisibility=hidden",
                                         "-w",
                                         "--param=vect-max-peeling-for-alignment=0"};
-constexpr auto time_limit = std::chrono::seconds(60);
+
+/// TRIAGE_CXX_TIMEOUT seconds, a minute without it.
+std::chrono::seconds time_limit() {
+  const char* chosen = std::getenv("TRIAGE_CXX_TIMEOUT");
+  const long seconds = chosen ? std::strtol(chosen, nullptr, 10) : 0;
+  return std::chrono::seconds(seconds > 0 ? seconds : 60);
+}
+
+constexpr size_t longest_output = 1 << 20;  // bytes; what is longer is read and dropped
 
 /// Runs a program with `input` on its standard input; its output and errors together. Throws where it cannot be started, or
-/// fails, or takes too long, or `give_up` becomes true.
+/// fails, or takes too long, or `give_up` becomes true; then all processes that it has started end with it.
 std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up) {
   int to_child[2], from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
@@ -59,7 +68,8 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setpgroup(&attributes, 0);  // `c++` starts others, which have to end with it
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   pid_t child = -1;
   const int failed = ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
@@ -70,11 +80,13 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
     throw std::runtime_error(fmt::format("cannot start `{}`", words[0]));
   }
 
-  const auto end = std::chrono::steady_clock::now() + time_limit;
+  const auto limit = time_limit();
+  const auto end = std::chrono::steady_clock::now() + limit;
   ::fcntl(to_child[1], F_SETFL, O_NONBLOCK);
   std::string output;
   size_t written = 0;
-  bool late = false;
+  int status = 0;
+  bool late = false, ended = false;
   while (true) {
     if (written == input.size() && to_child[1] >= 0) ::close(std::exchange(to_child[1], -1));
     pollfd waiting[2] = {{from_child[0], POLLIN, 0}, {to_child[1], POLLOUT, 0}};
@@ -83,7 +95,11 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
     late = left <= 0 || give_up;
     if (late) break;
     constexpr int look_up_after = 20;  // ms
-    if (::poll(waiting, 2, look_up_after) <= 0) continue;
+    if (::poll(waiting, 2, look_up_after) <= 0) {
+      ended = ::waitpid(child, &status, WNOHANG) == child;
+      if (ended) break;  // something it has left running still holds the pipe
+      continue;
+    }
     if (waiting[1].revents) {
       const ssize_t count = ::write(to_child[1], input.data() + written, input.size() - written);
       written = count < 0 ? input.size() : written + static_cast<size_t>(count);  // gone: its exit status will tell
@@ -92,17 +108,16 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
       char buffer[4096];
       const ssize_t count = ::read(from_child[0], buffer, sizeof(buffer));
       if (count <= 0) break;
-      output.append(buffer, static_cast<size_t>(count));
+      output.append(buffer, std::min(static_cast<size_t>(count), longest_output - output.size()));
     }
   }
   if (to_child[1] >= 0) ::close(to_child[1]);
   ::close(from_child[0]);
-  if (late) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  if (late) ::kill(-child, SIGKILL);
+  while (!ended && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (late && give_up) throw std::runtime_error("the process ends");
-  if (late) throw std::runtime_error(fmt::format("`{}` took longer than {} s", words[0], time_limit.count()));
+  if (late) throw std::runtime_error(fmt::format("`{}` took longer than {} s", words[0], limit.count()));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw std::runtime_error(fmt::format("`{}` failed: {}", words[0], output.substr(0, 2000)));
   return output;
@@ -120,16 +135,16 @@ std::string processor() {
 
 }  // namespace
 
-const SystemCompiler& SystemCompiler::instance() {
+const SystemCompiler& SystemCompiler::instance(const std::atomic<bool>& give_up) {
   static const SystemCompiler* const compiler =
-      new SystemCompiler;  // a thread may be at work while statics are destroyed
+      new SystemCompiler(give_up);  // a thread may be at work while statics are destroyed
   return *compiler;
 }
 
-SystemCompiler::SystemCompiler() {
+SystemCompiler::SystemCompiler(const std::atomic<bool>& give_up) {
   const char* chosen = std::getenv("TRIAGE_CXX");
   program_ = chosen && *chosen ? chosen : "c++";
-  identity_ = run({program_, "--version"}, "", false) + processor();
+  identity_ = run({program_, "--version"}, "", give_up) + processor();
   for (const auto& flag : flags) identity_ += flag + "\n";
 }
 
