@@ -7,7 +7,9 @@
 #include <triage/backend.h>
 #include <triage/triage.h>
 
+#include <cmath>
 #include <cstring>
+#include <map>
 
 #include "programs.h"
 
@@ -60,7 +62,45 @@ bool agree(const at::Tensor& got, const at::Tensor& expected, double ulps) {
   return ((a - b).abs().max() <= b.abs().max() * (unit * ulps)).item<bool>();
 }
 
+/// What spoils the gradient of a row that is not taken, in the ways to leave it out.
+Program guarded(const std::string& way, const std::string& function) {
+  const std::map<std::string, std::string> ways = {
+      {"map_ok", "return err.map_ok(f, z, fn)"},
+      {"and_then", "return (err.and_then(f, z, function(v) return fn(v), err.new(v) end))"},
+      {"IF", "return IF(err.is_ok(f), function() return fn(z) end):ELSE(function() return z end)"},
+      {"fix", "return fn((fix(z, f, 'x', {fallback = 1.0})))"}};
+  return {way + " of " + function,
+          "return function(z)\n  local function fn(v) return " + function +
+              " end\n  local f = push(flag_nan_and_inf(z, 'x'), err.NAN, 1, {where = (z <= 0):any(-1)})\n  " +
+              ways.at(way) + "\nend\n",
+          false};
+}
+
 }  // namespace
+
+TEST_CASE("D04 T11 T15 T31: kernels keep what is not taken out of the gradients") {
+  for (const std::string way : {"map_ok", "and_then", "IF", "fix"})
+    for (const std::string function : {"v:log() * v:sqrt()", "1 / v", "v / v:norm(2, {-1}, true)"}) {
+      const Program program = guarded(way, function);
+      CAPTURE(program.name);
+      const Policy fused = load(program, "fused"), eager = load(program, "eager");
+      for (const int64_t n : {2, 33}) {
+        at::Tensor z = at::linspace(0.5, 3.0, n * 3).view({n, 3});
+        const at::Tensor healthy = gradients(eager, {z})[0].slice(0, 1).clone();
+        for (const float bad : {0.f, -1.f, HUGE_VALF, std::nanf("")}) {
+          z[0].fill_(bad);
+          fused.prepare(requiring_grad({z}));
+          gradients(fused, {z});  // records the other half
+          fused.prepare(requiring_grad({z}));
+          const Tensors got = gradients(fused, {z}), expected = gradients(eager, {z});
+          REQUIRE(got.size() == 1);
+          CHECK(at::isfinite(got[0]).all().item<bool>());
+          CHECK(agree(got[0], expected[0], 64));
+          CHECK(agree(got[0].slice(0, 1), healthy, 64));
+        }
+      }
+    }
+}
 
 TEST_CASE("D04: gradients of every program with every backend") {
   int compared = 0;
