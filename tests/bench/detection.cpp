@@ -1,16 +1,13 @@
-// Detection against one plain read of the same bytes (at::sum of floats), and operations on flags against moving their bytes.
+// Detection against one plain read of as many bytes (at::sum of floats).
 #include "table.h"
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 #include <triage/flags.h>
 
-#include <cstdio>
-#include <cstring>
+#include <initializer_list>
 #include <limits>
-#include <map>
 #include <string>
-#include <vector>
 
 namespace triage::bench {
 namespace {
@@ -34,107 +31,36 @@ at::Tensor floats_of_as_many_bytes(const at::Tensor& z) {
   return at::randn({static_cast<int64_t>(z.numel() * static_cast<int64_t>(z.element_size()) / 4)});
 }
 
-// `moved` holds what an operation moves in multiples of what candidate 0 does, where that is not 1.
-void print_row(Shape shape, const char* dtype, const std::vector<const char*>& names, const Timing& timing, double goal,
-               const std::map<std::string, double>& moved = {}) {
-  for (size_t i = 1; i < names.size(); ++i) {
-    const auto known = moved.find(names[i]);
-    const double share = known == moved.end() ? 1 : known->second, limit = timing.micros[0] * share;
-    const bool within = timing.micros[i] <= limit * goal + 0.5;  // a call has a floor of half a microsecond
-    std::printf("%5ldx%-5ld %-9s %-18s %9.2f %9.2f %7.2f   %s\n", shape.rows, shape.columns, dtype, names[i], limit,
-                timing.micros[i], timing.ratio[i] / share, within ? "within" : "over");
-  }
-}
-
-void print_head(const char* title, const char* limit) {
-  std::printf("\n%s\n%-11s %-9s %-18s %9s %9s %7s   goal\n", title, "shape", "dtype", "operation", limit, "us",
-              "ratio");
-}
-
-void detection_table() {
-  print_head(
-      "Detection against one read of the same bytes (goal: 1.1 x in cache, 1.2 x beyond, above a floor of 0.5 us)",
-      "read us");
+void measure_detection(const Add& add) {
   at::NoGradGuard no_grad;
   for (const Shape shape : SHAPES) {
     const double goal = shape.rows < 4096 ? 1.1 : 1.2;
+    const auto lines = [&](const Timing& timing, at::ScalarType dtype, std::initializer_list<const char*> names) {
+      size_t i = 0;
+      for (const char* name : names)
+        add(line_of(timing, ++i, std::string(name) + ", " + c10::toString(dtype), shape_name(shape.rows, shape.columns),
+                    "read", goal, 0.5));
+    };
     for (auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
       const auto z = noise(shape, dtype), plain = floats_of_as_many_bytes(z);
       const auto timing =
           measure({[&] { benchmark::DoNotOptimize(at::sum(plain)); }, [&] { benchmark::DoNotOptimize(flag_nan(z, 1)); },
                    [&] { benchmark::DoNotOptimize(flag_inf(z, 1)); },
                    [&] { benchmark::DoNotOptimize(flag_nan_and_inf(z, 1)); }});
-      print_row(shape, c10::toString(dtype), {"read", "flag_nan", "flag_inf", "flag_nan_and_inf"}, timing, goal);
+      lines(timing, dtype, {"flag_nan", "flag_inf", "flag_nan_and_inf"});
     }
     for (auto dtype : {at::kLong, at::kInt}) {
       const auto ids = at::randint(0, 50000, {shape.rows, shape.columns}).to(dtype),
                  plain = floats_of_as_many_bytes(ids);
       const auto timing = measure({[&] { benchmark::DoNotOptimize(at::sum(plain)); },
                                    [&] { benchmark::DoNotOptimize(flag_oob_indices(ids, 49990, 1)); }});
-      print_row(shape, c10::toString(dtype), {"read", "flag_oob_indices"}, timing, goal);
+      lines(timing, dtype, {"flag_oob_indices"});
     }
   }
 }
 
-void flags_table() {
-  // What an operation moves besides one copy of the flags counts as well: a merge reads a second flags tensor, a push by
-  // codes eight bytes a sample.
-  const std::map<std::string, double> moved = {{"merge", 1.5}, {"push(codes)", 1.125}};
-  print_head("Operations on flags against moving their bytes (goal: 1.2 x, above a floor of 0.5 us)", "move us");
-  at::NoGradGuard no_grad;
-  for (int64_t rows : {32L, 4096L}) {
-    const auto z = noise({rows, 64}, at::kFloat);
-    const auto f = flag_nan_and_inf(z, 1), other = err::push(f, err::saturated, 2, {{}, at::rand({rows}) < 0.02, {}});
-    PushOptions where;
-    where.where = at::rand({rows}) < 0.02;
-    const auto codes = where.where.to(at::kLong) * err::saturated;
-    auto copy = at::empty_like(f);
-    const std::vector<const char*> names{"move",  "new",      "push(where)",  "push(codes)",  "push_scalar", "merge",
-                                         "is_ok", "has_code", "count_errors", "max_severity", "clear"};
-    const auto timing = measure({[&] {
-                                   std::memcpy(copy.data_ptr(), f.data_ptr(), static_cast<size_t>(f.numel()) * 8);
-                                   benchmark::ClobberMemory();
-                                 },
-                                 [&] { benchmark::DoNotOptimize(err::new_(z)); },
-                                 [&] { benchmark::DoNotOptimize(err::push(f, err::saturated, 3, where)); },
-                                 [&] { benchmark::DoNotOptimize(err::push(f, codes, 3)); },
-                                 [&] { benchmark::DoNotOptimize(err::push_scalar(f, err::saturated, 3)); },
-                                 [&] {
-                                   benchmark::DoNotOptimize(err::merge({f, other}));
-                                 },
-                                 [&] { benchmark::DoNotOptimize(err::is_ok(f)); },
-                                 [&] { benchmark::DoNotOptimize(err::has_code(f, err::nan)); },
-                                 [&] { benchmark::DoNotOptimize(err::count_errors(f)); },
-                                 [&] { benchmark::DoNotOptimize(err::max_severity(f)); },
-                                 [&] { benchmark::DoNotOptimize(err::clear(f, err::nan)); }});
-    print_row({rows, 16}, "int64", names, timing, 1.2, moved);
-  }
-}
-
-// The table of TorchGuard's README: records of several widths for 32 samples, and detection in (32, 512) data as its `push`.
-void slots_table() {
-  std::printf("\nOperations by the slots of a record, 32 samples, us\n%-6s %9s %9s %9s %9s\n", "slots", "new", "push",
-              "merge(2)", "is_ok");
-  at::NoGradGuard no_grad;
-  const auto z = noise({32, 512}, at::kFloat);
-  for (const int64_t slots : {4, 16, 64, 256}) {
-    ErrorConfig config;
-    config.num_slots = slots;
-    const auto f = flag_nan(z, 1, {}, {config}), other = flag_inf(z, 2, {}, {config});
-    const auto timing = measure({[&] { benchmark::DoNotOptimize(err::new_(z, {config})); },
-                                 [&] { benchmark::DoNotOptimize(flag_nan(z, 3, f, {config})); },
-                                 [&] {
-                                   benchmark::DoNotOptimize(err::merge({f, other}, {config}));
-                                 },
-                                 [&] { benchmark::DoNotOptimize(err::is_ok(f)); }});
-    std::printf("%-6ld %9.2f %9.2f %9.2f %9.2f\n", slots, timing.micros[0], timing.micros[1], timing.micros[2],
-                timing.micros[3]);
-  }
-}
-
-const Table detection("detection", detection_table);
-const Table slots_of_records("slots", slots_table);
-const Table flags_operations("flags", flags_table);
+const Table detection("detection", "Detection against one read of as many bytes (us; the floor of an operation is 0.5)",
+                      measure_detection);
 
 void detect(benchmark::State& state) {
   const auto z = noise({state.range(0), state.range(1)}, at::kFloat);

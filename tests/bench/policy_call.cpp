@@ -1,23 +1,16 @@
-// What one warm call of a policy costs besides its operators, against the limits that are promised for it: everything from
-// the host's `run` to its outputs for a policy that does nothing, and the check of the guards alone.
-#include "table.h"
-
+// What one warm call of a policy costs besides its operators: everything from the host's `run` to its outputs for a policy
+// that does nothing, and the check of the guards alone.
 #include "runtime/capture/compiled.h"
+#include "table.h"
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 #include <triage/runtime.h>
 
-#include <cstdio>
-
 namespace triage::bench {
 namespace {
 
-void print_line(const char* name, double micros, double limit) {
-  std::printf("%-44s %8.3f %8.3f   %s\n", name, micros, limit, micros <= limit ? "within" : "over");
-}
-
-void print_policy_calls() {
+void measure_calls(const Add& add) {
   Runtime runtime;
   const Policy identity = runtime.load_source("return function(z) return z end", "identity.lua");
   const Policy two = runtime.load_source(
@@ -40,15 +33,13 @@ void print_policy_calls() {
       },
       [&] { benchmark::DoNotOptimize(guards.hold(three)); },
   });
-  std::printf("A warm call, microseconds\n%-44s %8s %8s\n", "", "took", "limit");
-  print_line("function(z) return z end", timing.micros[0], 1.0);
-  print_line("... destructured", timing.micros[1], 1.0);
-  print_line("two inputs, two outputs, one param", timing.micros[2], 1.0);
-  print_line("... the param given with the call", timing.micros[3], 1.0);
-  print_line("guard check of three tensors", timing.micros[4], 0.1);
+  const char* names[] = {"function(z) return z end", "... destructured", "two inputs, two outputs, one param",
+                         "... the param given with the call"};
+  for (size_t i = 0; i < std::size(names); ++i) add(line_of(timing, i, names[i], "", "", 1));
+  add(line_of(timing, 4, "guard check of three tensors", "", "", 0.1));
 }
 
-const Table policy_calls("policy_call", print_policy_calls);
+const Table table("policy_call", "A warm call of a policy that does nothing (us)", measure_calls);
 
 }  // namespace
 }  // namespace triage::bench

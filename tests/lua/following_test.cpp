@@ -161,6 +161,18 @@ TEST_CASE("a followed policy writes to no input of the host, through a view that
   CHECK(z.equal(at::zeros({2, 3})));
 }
 
+TEST_CASE("calls that are followed leave their memory to the next ones, however many there are") {
+  triage::RuntimeOptions options;
+  options.limits.tensor_bytes = 256 << 20;
+  triage::Runtime runtime(options);
+  const triage::Policy policy = runtime.load_source(
+      "return function(z)\n  local y = ((z * 2 + 1):relu() - z):abs()\n  triage.graph_break()\n"
+      "  return ((y * 3 - 1):relu() + z):clamp({max = 3})\nend",
+      "followed.lua");
+  const at::Tensor z = at::zeros({512, 1024});  // 2 MiB, of which a call makes eight
+  for (int call = 0; call < 150; ++call) REQUIRE(policy.run({z}).size() == 1);
+}
+
 TEST_CASE("policies that call each other through the host are each followed by themselves") {
   triage::Policy* inner = nullptr;
   triage::Runtime runtime;

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 
+#include "bindings/cli/bench/empty_cache.h"
 #include "bindings/cli/bench/measure.h"
 #include "bindings/cli/call.h"
 #include "bindings/cli/command.h"
@@ -33,35 +34,6 @@ struct Options {
   int threads = 1;
   bool json = false;
 };
-
-/// Kernels go to an empty folder of our own while it lives: what is compiled is compiled now.
-class EmptyCache {
- public:
-  EmptyCache() {
-    std::error_code error;
-    std::string own = (std::filesystem::temp_directory_path(error) / "triage-bench-XXXXXX").string();
-    if (const char* before = std::getenv(variable)) before_ = before;
-    if (::mkdtemp(own.data())) folder_ = own, ::setenv(variable, own.c_str(), 1);
-  }
-  ~EmptyCache() {
-    if (folder_.empty()) return;
-    before_.empty() ? ::unsetenv(variable) : ::setenv(variable, before_.c_str(), 1);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  EmptyCache(const EmptyCache&) = delete;
-  EmptyCache& operator=(const EmptyCache&) = delete;
-
- private:
-  static constexpr const char* variable = "TRIAGE_KERNEL_CACHE";
-  std::string folder_, before_;
-};
-
-double milliseconds(const std::function<void()>& run) {
-  const auto start = std::chrono::steady_clock::now();
-  run();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
 
 int64_t bytes_of(const Tensors& tensors) {
   int64_t bytes = 0;
@@ -174,15 +146,15 @@ class Subject {
 
   /// In a process that has run none of it, and with nothing in the cache.
   void measure_first_call(BenchReport& report) {
-    const EmptyCache empty;
+    const bench::EmptyCache empty;
     const auto run_script = [&] { script_.call(example_.inputs, example_.params, std::nullopt); };
     run_script();  // LibTorch itself is warm from here on
     std::vector<double> times;
-    for (int i = 0; i < 3; ++i) times.push_back(milliseconds(run_script));
+    for (int i = 0; i < 3; ++i) times.push_back(bench::milliseconds(run_script));
     std::sort(times.begin(), times.end());
     report.script_ms = times[1];
-    report.first_ms = milliseconds([&] { fused_.run(example_.inputs, call_); });
-    report.ready_ms = report.first_ms + milliseconds([&] { fused_.prepare(example_.inputs); });
+    report.first_ms = bench::milliseconds([&] { fused_.run(example_.inputs, call_); });
+    report.ready_ms = report.first_ms + bench::milliseconds([&] { fused_.prepare(example_.inputs); });
   }
 
   /// Of no rows at all: the line through the two smallest of what was measured and batches of 1 and 8, where the policy takes

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int fewest_rounds = 5;
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+/// Of sorted values; `part` is between 0 and 1.
+double quantile(const std::vector<double>& values, double part) {
+  return values[static_cast<size_t>(static_cast<double>(values.size() - 1) * part + 0.5)];
 }
 
 double wall_micros() {
@@ -38,6 +38,12 @@ double micros_of(const std::function<void()>& run, int64_t calls) {
 
 }  // namespace
 
+double milliseconds(const std::function<void()>& work) {
+  const double start = wall_micros();
+  work();
+  return (wall_micros() - start) / 1000;
+}
+
 Timing measure(const std::vector<std::function<void()>>& candidates, int rounds, double seconds) {
   const double end = wall_micros() + seconds * 1e6;
   std::vector<int64_t> calls;
@@ -54,8 +60,11 @@ Timing measure(const std::vector<std::function<void()>>& candidates, int rounds,
   }
   Timing result;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    result.micros.push_back(median(times[i]));
-    result.ratio.push_back(median(ratios[i]));
+    std::sort(times[i].begin(), times[i].end());
+    std::sort(ratios[i].begin(), ratios[i].end());
+    result.micros.push_back(quantile(times[i], 0.5));
+    result.spread.push_back((quantile(times[i], 0.75) - quantile(times[i], 0.25)) / 2);
+    result.ratio.push_back(quantile(ratios[i], 0.5));
   }
   return result;
 }

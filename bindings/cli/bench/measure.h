@@ -8,14 +8,19 @@
 namespace triage::bench {
 
 /// Median microseconds a call of each candidate. In every round each candidate runs for about a millisecond, once at least.
-/// `ratio[i]` is the median over the rounds of candidate i against candidate 0 of the same round.
+/// `spread[i]` is half the distance between the quartiles of its times; `ratio[i]` the median over the rounds of candidate i
+/// against candidate 0 of the same round.
 struct Timing {
   std::vector<double> micros;
+  std::vector<double> spread;
   std::vector<double> ratio;
 };
 
 /// Five rounds at least; after them it ends when `seconds` have gone by.
 Timing measure(const std::vector<std::function<void()>>& candidates, int rounds = 41,
                double seconds = std::numeric_limits<double>::infinity());
+
+/// Of one call, on the wall.
+double milliseconds(const std::function<void()>& work);
 
 }  // namespace triage::bench

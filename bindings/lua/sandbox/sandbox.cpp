@@ -155,6 +155,7 @@ int State::assemble(lua_State* L) {
 void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
   const Limits& limits = context_.limits;
   context_.tensor_bytes += std::exchange(context_.held_bytes, 0);
+  context_.collected_at = std::min<int64_t>(context_.collected_at, context_.tensor_bytes);
   context_.expired = false;
   context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();
   context_.deadline = deadline;
