@@ -7,8 +7,8 @@ candidate runs in turn, on one thread; figures are processor time, which other p
 over the rounds and, after ±, half the distance between the quartiles. triage is timed by its own program
 (tests/bench/torchguard_work.cpp), one process a round.
 
---write brings a page up to date: its two tables, and beside it images/POLICY.svg, the policies at one width against the rows
-(tests/bench/plots.py).
+--write brings the table of a page up to date, and beside it images/POLICY.svg, the policies at one width against the rows
+(tests/bench/plots.py). `bench_triage --write=PAGE` does it for the other tables.
 """
 import argparse
 import datetime
@@ -36,7 +36,6 @@ LIMITS = {"flag_nan": "a read of the data", "flag_nan_and_inf": "a read of the d
 FAMILIES = {"torchguard": "triage", "torchguard_eager": "backend_eager", "torchguard_script": "script", "torchguard_limit": "limit"}
 BATCHES = [32, 4096]
 BEGIN, END = "<!-- torchguard: begin -->", "<!-- torchguard: end -->"
-FUSED_BEGIN, FUSED_END = "<!-- fused: begin -->", "<!-- fused: end -->"
 
 
 def load_torchguard():
@@ -222,13 +221,6 @@ def replaced(text, begin, end, content):
     return f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
 
 
-def fused_table(program):
-    """`bench_triage --table=fused`, as a table of the page."""
-    printed = subprocess.run([program, "--table=fused"], capture_output=True, text=True, check=True).stdout.splitlines()[2:]
-    lines = ["| policy | shape | limit | limit, µs | fused, µs | fused / limit | eager, µs |", "|---|---|---|---|---|---|---|"]
-    return "\n".join(lines + [f"| {' | '.join(line.split())} |" for line in printed])
-
-
 def write_page(page, bench, about, drawn):
     """Replaces what stands between the marks."""
     with open(page) as file:
@@ -239,8 +231,6 @@ def write_page(page, bench, about, drawn):
             f"and {about['load']:.1f} when it ended. Processor time, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
     images = "\n".join(f"![{work}: time of a call against the rows of the batch](images/{work}.svg)" for work in drawn)
     text = replaced(text, BEGIN, END, f"{head}\n\n{table}" + (f"\n\n{images}" if images else ""))
-    if FUSED_BEGIN in text and not bench.options.only:
-        text = replaced(text, FUSED_BEGIN, FUSED_END, fused_table(bench.options.program))
     with open(page, "w") as file:
         file.write(text)
 
