@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/deadline.h>
+#include <runtime/backends/eager.h>
 #include <runtime/backends/fused/fused.h>
 #include <runtime/backends/fused/regions.h>
 #include <triage/flags.h>
@@ -237,6 +238,31 @@ TEST_CASE("a graph of loops and ATen calls: what is between them keeps its order
   const auto [loops, calls] = shares(layers, inputs(5));
   CHECK(loops >= 6);
   CHECK(calls == 2);
+}
+
+TEST_CASE("numbers that are made of sizes are there before the loop that reads them") {
+  const graph::Graph graph = graph::parse(R"(graph repair(%x: "f32[4, 6]"):
+  %c0: "f64[]" = constant 1.0
+  %1: "i64[4, 4]" flags = triage::flag_nan_and_inf(%x, None, location=7, num_slots=16, policy=24, dtype=int64)
+  %2: "f32[4, 6]" = aten::softmax.int(%x, -1)
+  %3: "i64[]" = triage::size(%x, 1)
+  %4: "f64[]" = aten::to.dtype(%3, float64)
+  %5: "f64[]" = aten::div.Tensor(%c0, %4)
+  %6: "f32[4, 6]" = triage::take_ok_p(%1, %2, fill=%5)
+  return %6, %1
+)");
+  size_t in_loops = 0;
+  for (const Part& part : cut(graph)) in_loops += part.fused ? part.graph.nodes().size() : 0;
+  CHECK(in_loops == 3);
+  const at::Tensor x = with_bad_rows({4, 6});
+  const auto fused = find_backend("fused")(graph, {x}), eager = compile_eager(graph, {x});
+  fused->finish_compiling();
+  for (const int64_t n : {1, 4, 33}) {
+    const Tensors given{with_bad_rows({n, 9})};
+    const Tensors got = run(*fused, given), expected = run(*eager, given);
+    CHECK(same(expected[0], got[0]));
+    CHECK(expected[1].equal(got[1]));
+  }
 }
 
 TEST_CASE("a row never depends on its neighbours, the batch, or the threads") {

@@ -41,6 +41,7 @@ class Cutter {
 
   std::vector<Part> run() {
     while (!waiting_.empty()) {
+      take_numbers();
       take_region();
       take_others();
     }
@@ -69,6 +70,39 @@ class Cutter {
         });
     }
     return sizes;
+  }
+
+  /// What computes numbers from sizes and numbers alone, where a region could read them: else what reads them would have to
+  /// wait for the part after that region.
+  void take_numbers() {
+    std::unordered_set<const Value*> made;
+    std::vector<const Node*> nodes;
+    for (const Node* node : waiting_) {
+      if (!ready(*node, made) || has_order(*node) || !computes_numbers(*node)) continue;
+      nodes.push_back(node);
+      made.insert(node->results.begin(), node->results.end());
+    }
+    const bool read = std::any_of(waiting_.begin(), waiting_.end(), [&](const Node* node) {
+      return !made.count(node->results.empty() ? nullptr : node->results[0]) && find_lowering(graph::op_name(node->op)) &&
+             reads_any(*node, made);
+    });
+    if (read) finish(make_part(nodes, false), nodes);
+  }
+
+  static bool is_number(const Value* value) { return value->meta && value->meta->sizes.empty(); }
+
+  static bool computes_numbers(const Node& node) {
+    bool all = !node.results.empty() && std::all_of(node.results.begin(), node.results.end(), is_number);
+    if (graph::op_name(node.op) == "triage::size") return all;
+    for (const auto& operand : node.operands) each_value(operand, [&](const Value* value) { all &= is_number(value); });
+    return all;
+  }
+
+  static bool reads_any(const Node& node, const std::unordered_set<const Value*>& values) {
+    bool any = false;
+    for (const auto& operand : node.operands)
+      each_value(operand, [&](const Value* value) { any |= values.count(value) != 0; });
+    return any;
   }
 
   /// The largest region that can run now becomes a part.
