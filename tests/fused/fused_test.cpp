@@ -240,7 +240,7 @@ TEST_CASE("a graph of loops and ATen calls: what is between them keeps its order
   CHECK(calls == 2);
 }
 
-TEST_CASE("numbers that are made of sizes are there before the loop that reads them") {
+TEST_CASE("numbers that are made of sizes are the loop's that reads them, or there before it") {
   const graph::Graph graph = graph::parse(R"(graph repair(%x: "f32[4, 6]"):
   %c0: "f64[]" = constant 1.0
   %1: "i64[4, 4]" flags = triage::flag_nan_and_inf(%x, None, location=7, num_slots=16, policy=24, dtype=int64)
@@ -251,9 +251,21 @@ TEST_CASE("numbers that are made of sizes are there before the loop that reads t
   %6: "f32[4, 6]" = triage::take_ok_p(%1, %2, fill=%5)
   return %6, %1
 )");
-  size_t in_loops = 0;
-  for (const Part& part : cut(graph)) in_loops += part.fused ? part.graph.nodes().size() : 0;
-  CHECK(in_loops == 3);
+  const auto in_loops = [](const graph::Graph& of) {
+    size_t count = 0;
+    for (const Part& part : cut(of)) count += part.fused ? part.graph.nodes().size() : 0;
+    return count;
+  };
+  CHECK(in_loops(graph) == 6);
+  // How many rows there are, and what others read, no loop computes.
+  CHECK(in_loops(graph::parse(R"(graph mean(%x: "f32[4, 6]"):
+  %1: "i64[]" = triage::size(%x, 0)
+  %2: "f64[]" = aten::to.dtype(%1, float64)
+  %3: "f64[]" = aten::mul.Scalar(%2, 2.0)
+  %4: "f32[4, 6]" = aten::div.Tensor(%x, %3)
+  %5: "f32[4, 6]" = aten::relu(%4)
+  return %5, %2
+)")) == 3);
   const at::Tensor x = with_bad_rows({4, 6});
   const auto fused = find_backend("fused")(graph, {x}), eager = compile_eager(graph, {x});
   fused->finish_compiling();

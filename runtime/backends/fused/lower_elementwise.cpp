@@ -17,11 +17,31 @@ bool is_bool(at::ScalarType dtype) { return dtype == at::kBool; }
 bool is_whole(at::ScalarType dtype) { return at::isIntegralType(dtype, true); }
 bool is_any(at::ScalarType) { return true; }
 
+/// A number computed from numbers, of one dtype that ATen computes in as C++ does.
+bool from_numbers(Lowering& l, std::initializer_list<size_t> arguments, bool (*allowed)(at::ScalarType),
+                  const char* code) {
+  const auto& seen = l.node().results[0]->meta;
+  if (!seen || !seen->sizes.empty() || !allowed(seen->dtype)) return false;
+  if (seen->dtype != at::kDouble && seen->dtype != at::kFloat && seen->dtype != at::kLong) return false;
+  TensorForm form;
+  form.dtype = seen->dtype;
+  std::vector<Ref> operands;
+  for (const size_t argument : arguments) {
+    if (const auto* value = l.tensor(argument); value && (!value->meta || value->meta->dtype != form.dtype))
+      return false;
+    const auto operand = l.operand(argument, form.dtype, form);
+    if (!operand) return false;
+    operands.push_back(*operand);
+  }
+  return l.result(0, form, l.map(form.dtype, code, std::move(operands)));
+}
+
 /// A result of the form that the tensors among `arguments` broadcast to, computed by `code` from all of them.
 bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*allowed)(at::ScalarType),
                  const char* code, bool expensive = false, std::optional<at::ScalarType> result_dtype = {}) {
   const auto form = l.broadcast(arguments);
   const auto dtype = l.common_dtype(arguments);
+  if (!form && !expensive && !result_dtype) return from_numbers(l, arguments, allowed, code);
   if (!form || !dtype || !allowed(*dtype)) return false;
   std::vector<Ref> operands;
   for (const size_t argument : arguments) {
@@ -131,7 +151,7 @@ bool same(Lowering& l) {
 bool convert(Lowering& l) {
   const auto x = l.lowered(0);
   const auto& seen = l.node().results[0]->meta;
-  if (!x || !seen || x->form.kind == Kind::number || x->form.kind == Kind::record) return false;
+  if (!x || !seen || x->form.kind == Kind::record) return false;
   const at::ScalarType from = x->form.dtype, to = seen->dtype;
   if (from == to) return l.result(0, x->form, x->value);
   if (computed_type(to).empty() || (is_real(from) && !is_real(to) && to != at::kBool)) return false;
@@ -139,6 +159,17 @@ bool convert(Lowering& l) {
   form.dtype = to;
   const std::string code = to == at::kBool ? "{0} != 0" : fmt::format("({}){{0}}", computed_type(to));
   return l.result(0, form, l.map(to, code, {x->value}));
+}
+
+/// triage::size: of a row of one dim. How many rows there are, a kernel does not know.
+bool size(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto dim = l.integer(1);
+  if (!x || !dim || x->form.kind != Kind::element || x->form.rank != 2 || (*dim != 1 && *dim != -1)) return false;
+  TensorForm form;
+  form.dtype = at::kLong;
+  const Ref value = l.map(at::kLong, "(int64_t)" + l.count(x->value), {});
+  return l.result(0, form, value);
 }
 
 /// zeros_like and its kind: a number in the form of the argument.
@@ -295,6 +326,7 @@ const LowerTable& elementwise_operators() {
       {"aten::zeros_like", [](Lowering& l) { return filled(l, c10::IValue(0)); }},
       {"aten::ones_like", [](Lowering& l) { return filled(l, c10::IValue(1)); }},
       {"aten::full_like", [](Lowering& l) { return l.constant(1) && filled(l, *l.constant(1)); }},
+      {"triage::size", size},
       {"aten::expand", expand},
       {"aten::view", view},
       {"aten::reshape", view},

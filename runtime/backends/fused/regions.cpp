@@ -72,19 +72,20 @@ class Cutter {
     return sizes;
   }
 
-  /// What computes numbers from sizes and numbers alone, where a region could read them: else what reads them would have to
-  /// wait for the part after that region.
+  /// What computes numbers from sizes and numbers alone, and is no loop's: where a loop reads them, they come first, else what
+  /// reads them would have to wait for the loop after that.
   void take_numbers() {
     std::unordered_set<const Value*> made;
     std::vector<const Node*> nodes;
     for (const Node* node : waiting_) {
       if (!ready(*node, made) || has_order(*node) || !computes_numbers(*node)) continue;
+      if (find_lowering(graph::op_name(node->op)) && !calls_.count(node)) continue;
       nodes.push_back(node);
       made.insert(node->results.begin(), node->results.end());
     }
     const bool read = std::any_of(waiting_.begin(), waiting_.end(), [&](const Node* node) {
-      return !made.count(node->results.empty() ? nullptr : node->results[0]) && find_lowering(graph::op_name(node->op)) &&
-             reads_any(*node, made);
+      return !made.count(node->results.empty() ? nullptr : node->results[0]) &&
+             find_lowering(graph::op_name(node->op)) && reads_any(*node, made);
     });
     if (read) finish(make_part(nodes, false), nodes);
   }
@@ -105,22 +106,34 @@ class Cutter {
     return any;
   }
 
-  /// The largest region that can run now becomes a part.
+  /// The largest region that can run now becomes a part. It gives no numbers: those that others read are calls.
   void take_region() {
-    std::vector<const Node*> best;
-    int64_t best_batch = 0;
+    for (;;) {
+      const auto [nodes, batch] = largest_region();
+      if (nodes.size() < fewest_nodes) return;
+      const size_t before = calls_.size();
+      const std::set<const Node*> inside(nodes.begin(), nodes.end());
+      for (const Node* node : nodes)
+        if (computes_numbers(*node) && is_read_outside(node->results[0], inside)) calls_.insert(node);
+      if (calls_.size() == before) return add_region(nodes, batch);
+      take_numbers();
+    }
+  }
+
+  std::pair<std::vector<const Node*>, int64_t> largest_region() const {
+    std::pair<std::vector<const Node*>, int64_t> best;
     for (const int64_t batch : batches()) {
       Lowering lowering(batch);
       std::unordered_set<const Value*> made;
       std::vector<const Node*> nodes;
       for (const Node* node : waiting_) {
-        if (!ready(*node, made) || !lowering.add(*node)) continue;
+        if (calls_.count(node) || !ready(*node, made) || !lowering.add(*node)) continue;
         nodes.push_back(node);
         made.insert(node->results.begin(), node->results.end());
       }
-      if (nodes.size() > best.size()) best = nodes, best_batch = batch;
+      if (nodes.size() > best.first.size()) best = {std::move(nodes), batch};
     }
-    if (best.size() >= fewest_nodes) add_region(best, best_batch);
+    return best;
   }
 
   void add_region(const std::vector<const Node*>& nodes, int64_t batch) {
@@ -146,7 +159,7 @@ class Cutter {
     bool order_kept = true;
     for (const Node* node : waiting_) {
       const bool can = ready(*node, made) && (order_kept || !has_order(*node));
-      if (can && !find_lowering(graph::op_name(node->op))) {
+      if (can && (calls_.count(node) || !find_lowering(graph::op_name(node->op)))) {
         nodes.push_back(node);
         made.insert(node->results.begin(), node->results.end());
         continue;
@@ -247,6 +260,7 @@ class Cutter {
 
   const Graph& graph_;
   std::vector<const Node*> waiting_;
+  std::set<const Node*> calls_;  // no loop's, though one could compute them
   std::unordered_set<const Value*> available_;
   std::unordered_map<const Value*, std::set<const Node*>> users_;
   std::unordered_set<const Value*> outputs_;
