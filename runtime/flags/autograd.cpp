@@ -1,6 +1,7 @@
 // Gradients. A repaired row contributes nothing to any gradient: its own gradient at `z` is exactly 0, whatever came from
 // below (0 * NaN is NaN: multiplying by a mask would not do). Flags never require grad.
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -24,9 +25,15 @@ auto operation(const char* name, const char* overload = "") {
 
 bool wants_grad(const Tensor& z) { return at::GradMode::is_enabled() && z.requires_grad(); }
 
+/// `grad` where `mask` holds, else 0. LibTorch 1.13 has no `where` for Meta tensors.
+Tensor kept_where(const Tensor& mask, const Tensor& grad) {
+  if (grad.is_meta()) return at::empty(at::infer_size(mask.sizes(), grad.sizes()), grad.options());
+  return at::where(mask, grad, at::zeros({}, grad.options()));
+}
+
 // `grad` where the mask over rows holds, else 0.
 Tensor keep_rows(const Tensor& grad, const Tensor& mask) {
-  return at::where(composite::over_rows(mask, grad.dim()), grad, at::zeros({}, grad.options()));
+  return kept_where(composite::over_rows(mask, grad.dim()), grad);
 }
 
 Tensor bad_rows(const Tensor& flags, int64_t codes, int64_t min_severity) {
@@ -72,7 +79,7 @@ struct Fix : Function<Fix> {
     if (!grads[0].defined()) return result;
     const auto bad = ctx->get_saved_variables()[0];
     const auto sizes = ctx->saved_data["sizes"].toIntVector();
-    result[0] = keep_rows(grads[0], at::logical_not(bad)).to(ctx->saved_data["z"].toScalarType());
+    result[0] = keep_rows(grads[0], at::bitwise_not(bad)).to(ctx->saved_data["z"].toScalarType());
     result[2] = at::sum_to(keep_rows(grads[0], bad), sizes).to(ctx->saved_data["fallback"].toScalarType());
     return result;
   }
@@ -92,7 +99,7 @@ struct Keep : Function<Keep> {
     if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
     const auto kept = ctx->get_saved_variables()[0];
     const auto mask = kept.dim() == 1 ? composite::over_rows(kept, grads[0].dim()) : kept;
-    const auto grad = at::where(mask, grads[0], at::zeros({}, grads[0].options()));
+    const auto grad = kept_where(mask, grads[0]);
     return {grad.to(ctx->saved_data["z"].toScalarType()), Tensor(), Tensor()};
   }
 };
@@ -107,7 +114,7 @@ struct Select : Function<Select> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
     const auto cond = ctx->get_saved_variables()[0];
-    return {Tensor(), keep_rows(grads[0], cond), keep_rows(grads[0], at::logical_not(cond))};
+    return {Tensor(), keep_rows(grads[0], cond), keep_rows(grads[0], at::bitwise_not(cond))};
   }
 };
 
@@ -120,7 +127,7 @@ struct GuardGrad : Function<GuardGrad> {
     if (!grads[0].defined()) return {Tensor(), Tensor()};
     const auto taken = composite::over_rows(ctx->get_saved_variables()[0], grads[0].dim());
     const auto passes = at::logical_or(taken, at::isfinite(grads[0]));
-    return {at::where(passes, grads[0], at::zeros({}, grads[0].options())), Tensor()};
+    return {kept_where(passes, grads[0]), Tensor()};
   }
 };
 
@@ -138,7 +145,7 @@ FixResult fix(const Tensor& z, const Tensor& flags, const Tensor& fallback, int6
 FixResult fix_scalar(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location, int64_t codes,
                      int64_t min_severity, int64_t num_slots, int64_t policy) {
   if (!wants_grad(z)) return fix_scalar_below(z, flags, fallback, location, codes, min_severity, num_slots, policy);
-  const auto good = at::logical_not(bad_rows(flags, codes, min_severity));
+  const auto good = at::bitwise_not(bad_rows(flags, codes, min_severity));
   Tensor updated;
   auto run = [&](const Tensor& data) {
     auto results = fix_scalar_below(data, flags, fallback, location, codes, min_severity, num_slots, policy);
@@ -157,7 +164,7 @@ Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   };
   if (!wants_grad(z)) return run(z);
   check::flags("take_ok_p", flags);
-  return Keep::apply(z, Keep::Run(run), at::logical_not(bad_rows(flags, 0xFFFF, 0)));
+  return Keep::apply(z, Keep::Run(run), at::bitwise_not(bad_rows(flags, 0xFFFF, 0)));
 }
 
 Tensor take_err_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
@@ -183,7 +190,7 @@ Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool
   {
     at::AutoDispatchBelowADInplaceOrView below;
     const auto hit = composite::replaced(z, nan, posinf, neginf, values);
-    kept = hit.defined() ? at::logical_not(hit) : at::ones_like(z, z.options().dtype(at::kBool));
+    kept = hit.defined() ? at::bitwise_not(hit) : at::ones_like(z, z.options().dtype(at::kBool));
   }
   return Keep::apply(z, Keep::Run(run), kept);
 }

@@ -120,7 +120,7 @@ Tensor replaced(const Tensor& data, bool nan, bool posinf, bool neginf, at::Arra
   const auto z = comparable(data);
   Tensor hit;
   auto also = [&](const Tensor& more) { hit = hit.defined() ? at::logical_or(hit, more) : more; };
-  if (nan) also(at::isnan(z));
+  if (nan) also(at::ne(z, z));  // `isnan` knows no Meta tensors in LibTorch 1.13
   if (posinf && neginf) also(at::isinf(z));
   if (posinf && !neginf) also(at::eq(z, inf));
   if (neginf && !posinf) also(at::eq(z, -inf));

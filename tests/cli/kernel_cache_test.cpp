@@ -63,11 +63,13 @@ TEST_CASE("a kernel is kept on disk, and a broken one is made again") {
   CHECK(fs::file_size(kernel) == size);
 }
 
-TEST_CASE("a folder that others may write to holds no kernels") {
+TEST_CASE("a folder that others may write to holds no kernels, and it is said") {
   const Scene scene;
   fs::create_directory(scene.folder / "kernels");
   fs::permissions(scene.folder / "kernels", fs::perms::all);
-  CHECK(scene.run().status == 0);
+  const Ran ran = scene.run();
+  CHECK(ran.status == 0);
+  CHECK(ran.err.find("compiled kernels are not kept for the next process") != std::string::npos);
   CHECK(scene.kernel().empty());
 }
 
@@ -112,7 +114,7 @@ TEST_CASE("no compiler, or one that fails or is killed: the interpreter serves, 
     const Variable chosen("TRIAGE_CXX", killed.folder / "killed");
     const Ran ran = killed.run();
     CHECK(ran.status == 0);
-    CHECK(ran.err.find("no fused kernels, the interpreter serves in their place") != std::string::npos);
+    CHECK(ran.err.find("was ended by signal 9 (Killed)") != std::string::npos);
     CHECK(killed.kernel().empty());
   }
   const Scene scene;
@@ -147,18 +149,55 @@ TEST_CASE("a compiler that hangs is ended, with what it has started, and the int
   }
 }
 
-TEST_CASE("a compiler that has ended is not waited for longer because of what it left running") {
+TEST_CASE("what a compiler leaves running is not waited for, and ends") {
+  for (const char* then : {"exec c++ \"$@\"", "echo broken; exit 1"}) {
+    CAPTURE(then);
+    const Scene scene;
+    write_bytes(scene.folder / "leaves",
+                "#!/bin/sh\ncase $1 in --version) exec c++ --version;; esac\nsleep 600 & echo $! >> " +
+                    shell_quoted(scene.folder / "pids") + "\n" + then + "\n");
+    fs::permissions(scene.folder / "leaves", fs::perms::owner_all);
+    const Variable chosen("TRIAGE_CXX", scene.folder / "leaves");
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CAPTURE(ran.err);
+    const bool broken = then[0] == 'e' && then[1] == 'c';
+    CHECK(broken == (ran.err.find("failed with exit status 1: broken") != std::string::npos));
+    CHECK(broken == scene.kernel().empty());
+    std::istringstream pids(read_bytes(scene.folder / "pids"));
+    pid_t left = 0;
+    REQUIRE((pids >> left));
+    CHECK(!runs(left));
+  }
+}
+
+TEST_CASE("a compiler that says nothing more and does not end is ended, too") {
+  const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
   const Scene scene;
-  write_bytes(scene.folder / "leaves",
-              "#!/bin/sh\nsleep 600 & echo $! >> " + shell_quoted(scene.folder / "pids") + "\nexec c++ \"$@\"\n");
-  fs::permissions(scene.folder / "leaves", fs::perms::owner_all);
-  const Variable chosen("TRIAGE_CXX", scene.folder / "leaves");
+  write_bytes(scene.folder / "silent",
+              "#!/bin/sh\ncase $1 in --version) echo silent;; *) exec >&- 2>&-; sleep 600;; esac\n");
+  fs::permissions(scene.folder / "silent", fs::perms::owner_all);
+  const Variable chosen("TRIAGE_CXX", scene.folder / "silent");
   const Ran ran = scene.run();
   CHECK(ran.status == 0);
-  CHECK(ran.err.empty());
+  CHECK(ran.err.find("took longer than 1 s") != std::string::npos);
+}
+
+TEST_CASE("what a compiler makes is loaded before it is kept") {
+  const Scene scene;
+  write_bytes(scene.folder / "garbage",
+              "#!/bin/sh\ncase $1 in --version) exec c++ --version;; esac\nfor word; do out=$word; done\n"
+              "echo no machine code > \"$out\"\n");
+  fs::permissions(scene.folder / "garbage", fs::perms::owner_all);
+  {
+    const Variable chosen("TRIAGE_CXX", scene.folder / "garbage");
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CHECK(ran.err.find("cannot load a compiled kernel") != std::string::npos);
+    CHECK(scene.kernel().empty());
+  }
+  CHECK(scene.run().err.empty());
   CHECK(!scene.kernel().empty());
-  std::istringstream pids(read_bytes(scene.folder / "pids"));
-  for (pid_t left = 0; pids >> left;) CHECK(::kill(left, SIGKILL) == 0);  // its own affair
 }
 
 TEST_CASE("a program that ends while a kernel is compiled leaves no compiler and no half-written file") {

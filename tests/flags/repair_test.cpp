@@ -257,6 +257,9 @@ TEST_CASE("Meta tensors: every differentiable operation gives shapes without dat
   CHECK((err::count_errors(next).scalar_type() == at::kInt));
   CHECK(err::merge({f, next}).is_meta());
   CHECK((err::replace(z, 0, {true}).sizes() == z.sizes()));
+  const auto x = at::empty_like(z).requires_grad_();
+  for (const at::Tensor& y : {fix(x, flagged, 1).first, err::take_ok_p(flagged, x), err::replace(x, 0, {true})})
+    CHECK((torch::autograd::grad({y.sum()}, {x})[0].sizes() == z.sizes()));
 }
 
 }  // namespace triage::test

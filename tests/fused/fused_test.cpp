@@ -110,6 +110,12 @@ TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops 
   };
   for (const auto dtype : {at::kHalf, at::kBFloat16})
     agrees("half precision", half, [&](int64_t n) { return Tensors{with_bad_rows({n, 24}, dtype)}; });
+  const Program rounded = [](const Tensors& in) {
+    return Tensors{in[0].pow(3) * 2, in[1] + int64_t{1152921573326323713}, in[1] * int64_t{16777217}};
+  };
+  agrees("numbers and cubes, rounded where ATen rounds", rounded, [&](int64_t n) {
+    return Tensors{data({n, 24}, at::kBFloat16) * 3, data({n, 24}, at::kFloat)};
+  });
 }
 
 TEST_CASE("T34: argmax and its kind: the first of equal values, and a NaN before all") {

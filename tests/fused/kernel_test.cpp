@@ -1,11 +1,17 @@
 // The thread that compiles kernels, where processes fork and end.
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/kernels/kernel.h>
+#include <runtime/backends/fused/kernels/kernel_files.h>
+#include <runtime/backends/fused/kernels/system_compiler.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace triage::fused {
@@ -49,6 +55,28 @@ TEST_CASE("a kernel that is being compiled during a fork is there for parent and
           kernel->wait();
           return kernel->function() ? 7 : 1;
         }) == 7);
+}
+
+TEST_CASE("a kernel that is whole on disk and cannot be loaded is made anew") {
+  std::string folder = (std::filesystem::temp_directory_path() / "triage-kernel-test-XXXXXX").string();
+  REQUIRE(::mkdtemp(folder.data()));
+  ::setenv("TRIAGE_KERNEL_CACHE", folder.c_str(), 1);
+  const std::string source = new_source();
+  const std::atomic<bool> never{false};
+  const std::string key = hash_of(SystemCompiler::instance(never).identity() + source);
+  const KernelFiles files;
+  {
+    KernelFile made = files.scratch(key);
+    std::ofstream(made.path()) << "no machine code";
+    files.keep(key, std::move(made));
+  }
+  REQUIRE(files.find(key));
+  const auto kernel = kernel_of(source);
+  kernel->wait();
+  CHECK((kernel->function() != nullptr));
+  CHECK(std::filesystem::file_size(folder + "/" + key + ".so") > 1000);
+  ::unsetenv("TRIAGE_KERNEL_CACHE");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace triage::fused

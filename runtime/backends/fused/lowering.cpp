@@ -305,7 +305,10 @@ std::optional<Ref> Lowering::number(const c10::IValue& value, at::ScalarType dty
     // LibTorch versions differ in whether such a number is rounded before or after: only where it makes no difference
     if (dtype == at::kHalf && !survives<at::Half>(real)) return std::nullopt;
     if (dtype == at::kBFloat16 && !survives<at::BFloat16>(real)) return std::nullopt;
-    literal.code = dtype == at::kDouble ? real_literal(real, false) : real_literal(static_cast<float>(real), true);
+    literal.code =
+        dtype == at::kDouble
+            ? real_literal(real, false)
+            : real_literal(value.isInt() ? static_cast<float>(value.toInt()) : static_cast<float>(real), true);
   } else if (dtype == at::kBool) {
     literal.code = value.toBool() ? "true" : "false";
   } else {

@@ -135,7 +135,7 @@ class Compiler {
   /// Null where there is none.
   RowsFunction make(const std::string& source) {
     try {
-      return load(shared_object(source));
+      return from_cache_or_compiler(source);
     } catch (const std::exception& error) {
       say_once(fails_, fmt::format("no fused kernels, the interpreter serves in their place: {}", error.what()));
       return nullptr;
@@ -179,18 +179,28 @@ class Compiler {
     after_fork();
   }
 
-  /// A file with the machine code: from the cache, or compiled now.
-  KernelFile shared_object(const std::string& source) {
+  /// From the cache, or compiled now. A file is loaded before it is kept, and one that cannot be loaded is not kept longer.
+  RowsFunction from_cache_or_compiler(const std::string& source) {
     const SystemCompiler& compiler = [&]() -> const SystemCompiler& {
       std::lock_guard lock(whole_);
       return SystemCompiler::instance(ending_);
     }();
     KernelFiles files;
+    if (!files.refused().empty())
+      say_once(unkept_, fmt::format("compiled kernels are not kept for the next process: {}", files.refused()));
     const std::string key = hash_of(compiler.identity() + source);
-    if (auto known = files.find(key)) return std::move(*known);
+    if (const auto known = files.find(key)) {
+      try {
+        return load(*known);
+      } catch (const std::runtime_error&) {
+        files.remove(key);
+      }
+    }
     KernelFile made = files.scratch(key);
     compiler.compile(source, made.path(), ending_);
-    return files.keep(key, std::move(made));
+    const RowsFunction function = load(made);
+    files.keep(key, std::move(made));
+    return function;
   }
 
   RowsFunction load(const KernelFile& file) {
@@ -216,8 +226,8 @@ class Compiler {
   pid_t thread_of_ = -1;
   std::atomic<bool> ending_{false};
   std::mutex saying_;
-  bool silent_ = false;                 // the process ends
-  bool fails_ = false, lacks_ = false;  // said
+  bool silent_ = false;                                  // the process ends
+  bool fails_ = false, lacks_ = false, unkept_ = false;  // said
 };
 
 void Kernel::wait() const { Compiler::instance().wait(*this); }

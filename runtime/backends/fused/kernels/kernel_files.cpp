@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t most_files = 512;
+constexpr const char* scratch_extension = ".tmp";  // of files in the folder that are not kernels yet
 
 fs::path wanted_folder() {
   const auto from = [](const char* variable) {
@@ -47,7 +48,7 @@ std::string sum_of(const fs::path& file) { return file.string() + ".sum"; }
 
 std::string unique_name(const std::string& key) {
   static std::atomic<int> count{0};
-  return fmt::format("{}.{}.{}.tmp", key, ::getpid(), count++);
+  return fmt::format("{}.{}.{}{}", key, ::getpid(), count++, scratch_extension);
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ std::string hash_of(const std::string& bytes) {
 KernelFile::~KernelFile() {
   if (!scratch_) return;
   ::unlink(path_.c_str());
-  ::rmdir(fs::path(path_).parent_path().c_str());  // a temporary one; any other is not empty, or is made again
+  if (fs::path(path_).extension() != scratch_extension) ::rmdir(fs::path(path_).parent_path().c_str());  // made for it
 }
 
 KernelFiles::KernelFiles() {
@@ -74,7 +75,14 @@ KernelFiles::KernelFiles() {
   if (wanted.empty()) return;
   std::error_code error;
   if (fs::create_directories(wanted, error)) ::chmod(wanted.c_str(), S_IRWXU);
-  if (!error && is_ours(wanted) && ::access(wanted.c_str(), W_OK | X_OK) == 0) folder_ = wanted;
+  if (error || ::access(wanted.c_str(), W_OK | X_OK) != 0)
+    refused_ = fmt::format("\"{}\" cannot be written to", wanted.string());
+  else if (!is_ours(wanted))
+    refused_ = fmt::format(
+        "\"{}\" is another user's, a symbolic link, or one that others may write to, who could then run code here",
+        wanted.string());
+  else
+    folder_ = wanted;
 }
 
 std::optional<KernelFile> KernelFiles::find(const std::string& key) const {
@@ -94,16 +102,22 @@ KernelFile KernelFiles::scratch(const std::string& key) const {
   return {own + "/" + key + ".so", true};
 }
 
-KernelFile KernelFiles::keep(const std::string& key, KernelFile made) const {
-  if (folder_.empty()) return made;
+void KernelFiles::keep(const std::string& key, KernelFile made) const {
+  if (folder_.empty()) return;
   const fs::path file = folder_ / (key + ".so"), sum = folder_ / unique_name(key);
   ::chmod(made.path().c_str(), S_IRWXU);
   { std::ofstream(sum, std::ios::binary) << hash_of(content(made.path())); }
   ::chmod(sum.c_str(), S_IRUSR | S_IWUSR);
   // The sum goes first: a reader between the two finds a file that does not fit it, and compiles for itself.
-  if (::rename(sum.c_str(), sum_of(file).c_str()) != 0 || ::rename(made.path().c_str(), file.c_str()) != 0) return made;
+  if (::rename(sum.c_str(), sum_of(file).c_str()) != 0 || ::rename(made.path().c_str(), file.c_str()) != 0)
+    return remove(key);
   remove_oldest();
-  return {file.string(), false};
+}
+
+void KernelFiles::remove(const std::string& key) const {
+  std::error_code error;
+  fs::remove(folder_ / (key + ".so"), error);
+  fs::remove(sum_of(folder_ / (key + ".so")), error);
 }
 
 void KernelFiles::remove_oldest() const {
@@ -112,7 +126,8 @@ void KernelFiles::remove_oldest() const {
   const auto forgotten = fs::file_time_type::clock::now() - std::chrono::hours(1);  // by a process that ended early
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     if (entry.path().extension() == ".so") files.emplace_back(entry.last_write_time(error), entry.path());
-    if (entry.path().extension() == ".tmp" && entry.last_write_time(error) < forgotten) fs::remove(entry.path(), error);
+    if (entry.path().extension() == scratch_extension && entry.last_write_time(error) < forgotten)
+      fs::remove(entry.path(), error);
   }
   if (files.size() <= most_files) return;
   std::sort(files.begin(), files.end());

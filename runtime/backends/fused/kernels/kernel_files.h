@@ -32,11 +32,15 @@ class KernelFiles {
   /// A name to compile to: in the folder, or in the system's temporary one where there is no folder.
   KernelFile scratch(const std::string& key) const;
   /// Takes a compiled file into the folder, where there is one.
-  KernelFile keep(const std::string& key, KernelFile made) const;
+  void keep(const std::string& key, KernelFile made) const;
+  void remove(const std::string& key) const;
+  /// Why there is no folder, where one was asked for: "\"...\" is ..."; empty otherwise.
+  const std::string& refused() const { return refused_; }
 
  private:
   void remove_oldest() const;
   std::filesystem::path folder_;  // empty: there is none
+  std::string refused_;
 };
 
 }  // namespace triage::fused

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <vector>
@@ -47,7 +48,7 @@ std::chrono::seconds time_limit() {
 constexpr size_t longest_output = 1 << 20;  // bytes; what is longer is read and dropped
 
 /// Runs a program with `input` on its standard input; its output and errors together. Throws where it cannot be started, or
-/// fails, or takes too long, or `give_up` becomes true; then all processes that it has started end with it.
+/// fails, or takes too long, or `give_up` becomes true. Whatever it has started in its process group ends with it.
 std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up) {
   int to_child[2], from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
@@ -77,7 +78,8 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   ::close(to_child[0]), ::close(from_child[1]);
   if (failed) {
     ::close(to_child[1]), ::close(from_child[0]);
-    throw std::runtime_error(fmt::format("cannot start `{}`", words[0]));
+    throw std::runtime_error(fmt::format("cannot start `{}` ({}); TRIAGE_CXX names a program, without arguments",
+                                         words[0], ::strerror(failed)));
   }
 
   const auto limit = time_limit();
@@ -86,18 +88,15 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   std::string output;
   size_t written = 0;
   int status = 0;
-  bool late = false, ended = false;
-  while (true) {
+  bool late = false, ended = false, open = true;
+  while (!ended) {
     if (written == input.size() && to_child[1] >= 0) ::close(std::exchange(to_child[1], -1));
-    pollfd waiting[2] = {{from_child[0], POLLIN, 0}, {to_child[1], POLLOUT, 0}};
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
-    late = left <= 0 || give_up;
+    late = std::chrono::steady_clock::now() >= end || give_up;
     if (late) break;
-    constexpr int look_up_after = 20;  // ms
-    if (::poll(waiting, 2, look_up_after) <= 0) {
+    const int look_up_after = open ? 20 : 1;  // ms
+    pollfd waiting[2] = {{open ? from_child[0] : -1, POLLIN, 0}, {to_child[1], POLLOUT, 0}};
+    if (::poll(waiting, 2, look_up_after) <= 0) {  // silent, or something it has left running still holds the pipe
       ended = ::waitpid(child, &status, WNOHANG) == child;
-      if (ended) break;  // something it has left running still holds the pipe
       continue;
     }
     if (waiting[1].revents) {
@@ -107,19 +106,23 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
     if (waiting[0].revents) {
       char buffer[4096];
       const ssize_t count = ::read(from_child[0], buffer, sizeof(buffer));
-      if (count <= 0) break;
-      output.append(buffer, std::min(static_cast<size_t>(count), longest_output - output.size()));
+      open = count > 0;
+      if (open) output.append(buffer, std::min(static_cast<size_t>(count), longest_output - output.size()));
     }
   }
   if (to_child[1] >= 0) ::close(to_child[1]);
   ::close(from_child[0]);
-  if (late) ::kill(-child, SIGKILL);
+  ::kill(-child, SIGKILL);
   while (!ended && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (late && give_up) throw std::runtime_error("the process ends");
   if (late) throw std::runtime_error(fmt::format("`{}` took longer than {} s", words[0], limit.count()));
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw std::runtime_error(fmt::format("`{}` failed: {}", words[0], output.substr(0, 2000)));
+  if (WIFSIGNALED(status))
+    throw std::runtime_error(
+        fmt::format("`{}` was ended by signal {} ({})", words[0], WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+  if (WEXITSTATUS(status) != 0)
+    throw std::runtime_error(fmt::format("`{}` failed with exit status {}: {}", words[0], WEXITSTATUS(status),
+                                         output.empty() ? "it said nothing" : output.substr(0, 2000)));
   return output;
 }
 
