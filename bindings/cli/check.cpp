@@ -102,10 +102,16 @@ Json to_json(const Checked& checked) {
 int check(const Options& options) {
   Json files = Json::array();
   size_t broken = 0;
-  for (const std::string& path : options.files)
-    read_source(path);  // a wrong name is wrong use: nothing is checked then
+  std::string unreadable;  // wrong use, which is told when the others are checked
   for (const std::string& path : options.files) {
-    Checked checked = check_file(path, options);
+    Checked checked{path, {}, {}, {}};
+    try {
+      checked = check_file(path, options);
+    } catch (const FileError& error) {
+      unreadable += (unreadable.empty() ? "" : "\n") + std::string(error.what());
+      if (!options.json) continue;
+      checked.errors.push_back({0, 0, error.what()});
+    }
     broken += !checked.errors.empty();
     if (options.json) {
       files.push_back(to_json(checked));
@@ -116,6 +122,7 @@ int check(const Options& options) {
     if (checked.errors.empty() && checked.warnings.empty()) fmt::print("{}: {}\n", path, paint(Paint::good, "ok"));
   }
   if (options.json) print_json({{"ok", broken == 0}, {"files", files}});
+  if (!unreadable.empty()) throw FileError(unreadable);
   return broken == 0 ? 0 : 1;
 }
 

@@ -75,6 +75,8 @@ class EagerExecutable final : public Executable {
                                                             : passed_through(output, inputs));
   }
 
+  size_t bytes() const override { return sizeof(*this) + eager::bytes(plan_); }
+
  private:
   void run_steps(at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
     const Step* step = plan_.steps.data();

@@ -4,6 +4,7 @@
 
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/memory.h"
 
 namespace triage::eager {
 namespace {
@@ -174,5 +175,15 @@ class Planner {
 }  // namespace
 
 Plan plan_of(const Graph& graph) { return Planner(graph).run(); }
+
+size_t bytes(const Plan& plan) {
+  using graph::heap_bytes;
+  size_t bytes = heap_bytes(plan.name) + heap_bytes(plan.steps) + heap_bytes(plan.slots) + heap_bytes(plan.constants) +
+                 heap_bytes(plan.lists) + heap_bytes(plan.unused) + heap_bytes(plan.outputs) +
+                 heap_bytes(plan.constant_storages) + heap_bytes(plan.origins);
+  for (const List& list : plan.lists) bytes += heap_bytes(list.items);
+  for (const StepOrigin& origin : plan.origins) bytes += heap_bytes(origin.text) + heap_bytes(origin.source.file);
+  return bytes;  // what constants point to is shared with the graph
+}
 
 }  // namespace triage::eager

@@ -74,5 +74,6 @@ struct Plan {
 };
 
 Plan plan_of(const graph::Graph& graph);
+size_t bytes(const Plan& plan);
 
 }  // namespace triage::eager

@@ -3,6 +3,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
 #include "runtime/capture/branch_guard.h"
+#include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/marks.h"
@@ -197,12 +198,6 @@ class Compiled::RetireIfWritten {
   bool armed_ = true;
 };
 
-const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
-  for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next)
-    if (entry->guards.hold(all)) return entry;
-  return nullptr;
-}
-
 void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
                    std::vector<at::Tensor>& outputs) {
   const bool plainly = get_stance() == Stance::force_eager;
@@ -253,10 +248,16 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
 std::optional<std::string> Compiled::limit_reached() const {
   const CompilerConfig config = get_compiler_config();
   const size_t limit = options_.recompile_limit.value_or(static_cast<size_t>(config.recompile_limit));
-  if (entries_.size() >= limit) return "the limit of " + std::to_string(limit) + " captured graphs";
   if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
     return "the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all";
+  if (entries_.size() >= limit) return "the limit of " + std::to_string(limit) + " captured graphs";
   return std::nullopt;
+}
+
+std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
+  const std::string reason =
+      entries_.empty() ? options_.last_reason : entries_.back()->guards.failure(all, input_names());
+  return reason.empty() ? "" : " Last reason: " + reason + ".";
 }
 
 void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params,
@@ -264,10 +265,9 @@ void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor>
   const bool fails = get_compiler_config().fail_on_recompile_limit_hit;
   const std::string text =
       "'" + script_->name() + "' reached " + limit +
-      (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
-      (entries_.empty() ? "" : " Last reason: " + entries_.back()->guards.failure(all, input_names()) + ".") +
-      " Hint: a size that the script counts to is held fast; pass numbers as params, keep sizes in tensor operations. "
-      "TRIAGE_LOGS=recompiles shows every reason.";
+      (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") + last_reason(all) +
+      " Hint: sizes that the script counts to, plain arguments and variables from outside are held fast; pass numbers "
+      "as params or as tensors, keep sizes in tensor operations. TRIAGE_LOGS=recompiles shows every reason.";
   if (fails) throw Error(text);
   if (!std::exchange(limit_reported_, true) && options_.warn) options_.warn(text);
   run_script(all, num_params, deadline, outputs, /*follow=*/false);
@@ -376,10 +376,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.conditions = std::move(captured.conditions);
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));
-  entry->next = newest_.load(std::memory_order_relaxed);
-  entries_.push_back(std::move(entry));
-  options_.graphs_made->fetch_add(1, std::memory_order_relaxed);
-  newest_.store(entries_.back().get(), std::memory_order_release);
+  add_entry(std::move(entry));
 }
 
 /// After a call that was followed.
@@ -506,14 +503,6 @@ void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all) const {
 }
 
 // None of these takes the mutex of the script: a reload asks them while a call may be inside the script for long.
-std::vector<const Entry*> Compiled::entries() const {
-  std::vector<const Entry*> entries;
-  for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next)
-    entries.push_back(entry);
-  std::reverse(entries.begin(), entries.end());
-  return entries;
-}
-
 std::vector<GraphBreak> Compiled::breaks() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return breaks_;
@@ -523,12 +512,6 @@ std::vector<std::string> Compiled::graph_breaks() const {
   std::vector<std::string> texts;
   for (const GraphBreak& graph_break : breaks()) texts.push_back(graph_break.brief());
   return texts;
-}
-
-std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
-  std::vector<std::vector<InputShape>> shapes;
-  for (const Entry* entry : entries()) shapes.push_back(entry->shape);
-  return shapes;
 }
 
 std::vector<bool> Compiled::flags_outputs() const {

@@ -4,6 +4,7 @@
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/size_condition.h>
 #include <triage/backend.h>
+#include <triage/cache_statistics.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
@@ -19,6 +20,7 @@
 
 namespace triage::capture {
 
+class EntryIndex;
 class Follower;
 class TraceTree;
 
@@ -72,6 +74,7 @@ struct Guards {
   static Guards of(at::ArrayRef<at::Tensor> inputs);
   void add_variables(const graph::Graph& graph);
   bool hold(at::ArrayRef<at::Tensor> inputs) const noexcept;
+  size_t heap_bytes() const;
   /// The first guard that fails, for a person ("tensor 'x' size mismatch at index 1. expected 3, actual 4").
   std::string failure(at::ArrayRef<at::Tensor> inputs, const std::vector<std::string>& names) const;
   /// One line a guard.
@@ -95,7 +98,11 @@ struct Entry {
   std::vector<InputShape> shape;
   double capture_seconds = 0, compile_seconds = 0;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
-  const Entry* next = nullptr;
+  size_t number = 0;                   // 1 for the first that its Compiled made
+  const Entry* next = nullptr;         // the one before it
+  size_t chain = 1;                    // how many there are from here on
+  /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
+  const EntryIndex* index = nullptr;
 };
 
 /// A script's function with its cache of captured graphs: a call whose guards hold runs the compiled graph, any other call
@@ -115,6 +122,8 @@ class Compiled {
     std::optional<size_t> recompile_limit;
     /// Graphs made so far by all that count together for the accumulated limit.
     std::shared_ptr<std::atomic<int64_t>> graphs_made;
+    /// Why graphs of the others that count together did not fit: where the accumulated limit is met before a graph is made here.
+    std::string last_reason;
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
@@ -147,6 +156,8 @@ class Compiled {
   void follow_always() noexcept;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
   std::vector<std::vector<InputShape>> shapes_in_use() const;
+  /// Of entries. Segments are not counted: several caches may share them.
+  CacheStatistics statistics() const;
   /// Of the newest call form: which outputs are flags.
   std::vector<bool> flags_outputs() const;
   Script& script() { return *script_; }
@@ -166,7 +177,9 @@ class Compiled {
                   bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
+  std::string last_reason(at::ArrayRef<at::Tensor> all) const;
   std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples) const;
+  void add_entry(std::unique_ptr<Entry> entry);
   void note_flags_outputs();
   void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
   void note_breaks(const std::vector<GraphBreak>& breaks);
@@ -185,6 +198,8 @@ class Compiled {
   std::atomic<int> broken_under_{0};  // ... under these settings; under others it is tried again
   std::timed_mutex mutex_;            // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::unique_ptr<EntryIndex>> indexes_;
+  std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them
   bool limit_reported_ = false;
   bool was_called_ = false;
   bool flags_reported_ = false;
@@ -193,6 +208,9 @@ class Compiled {
   std::vector<std::shared_ptr<const graph::Graph>> segments_;
   std::vector<bool> eager_flags_outputs_;
 };
+
+/// Adds graphs between breaks.
+void add_segments(CacheStatistics& statistics, const std::vector<std::shared_ptr<const graph::Graph>>& segments);
 
 /// While alive on a thread, `capture::call` refuses operators that write to the memory of these tensors (the inputs of a
 /// policy belong to the host).

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "runtime/graph/describe.h"
+#include "runtime/graph/memory.h"
 
 namespace triage::capture {
 namespace {
@@ -85,6 +86,14 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
   for (const Variable& variable : variables)
     if (!holds(variable)) return false;
   return true;
+}
+
+size_t Guards::heap_bytes() const {
+  using graph::heap_bytes;
+  size_t bytes = heap_bytes(inputs) + heap_bytes(sizes) + heap_bytes(same_sizes) + heap_bytes(conditions) +
+                 heap_bytes(ranges) + heap_bytes(variables);
+  for (const Variable& variable : variables) bytes += heap_bytes(variable.sizes);
+  return bytes;
 }
 
 std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<std::string>& names) const {

@@ -122,6 +122,14 @@ std::vector<std::shared_ptr<const graph::Graph>> Policy::segments() const {
   return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.segments(); });
 }
 
+CacheStatistics Policy::cache() const {
+  return core().with_live([](const policy::PolicyVersion& live) {
+    CacheStatistics statistics = live.compiled.statistics();
+    capture::add_segments(statistics, live.compiled.segments());
+    return statistics;
+  });
+}
+
 std::vector<std::string> Policy::graph_breaks() const {
   return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.graph_breaks(); });
 }

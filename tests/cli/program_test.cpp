@@ -294,6 +294,29 @@ TEST_CASE("check finds errors, warnings, and broken contracts") {
   CHECK(json["files"][1]["outputs"] == nlohmann::json({"z", "f"}));
 }
 
+TEST_CASE("check tells of the files there are before it tells of those that are not") {
+  Scene triage;
+  write_bytes(triage.folder / "open.lua", "return function(z)\n  if true then\n    z = z + 1\n  return z\nend\n");
+  write_bytes(triage.folder / "field.lua", "return policy { inpts = {'z'}, run = function(z) return z end }\n");
+  const Ran ran = triage({"check", "open.lua", "missing.lua", "field.lua", "gone.lua", "repair.lua"});
+  CAPTURE(ran.out);
+  CHECK(ran.status == 2);
+  CHECK(ran.out.find("open.lua:6:1: error: 'end' expected (to close 'function' at line 1; 'if' at line 2 seems to lack "
+                     "one") == 0);
+  CHECK(ran.out.find("field.lua:1: error: policy: there is no field 'inpts'; did you mean 'inputs'? (fields: ") !=
+        std::string::npos);
+  CHECK(ran.out.find("repair.lua: ok\n") != std::string::npos);
+  CHECK(ran.err ==
+        "triage check: cannot read \"missing.lua\": there is no such file\ncannot read \"gone.lua\": there is no such "
+        "file\n");
+  const Ran json = triage({"check", "repair.lua", "missing.lua", "--json"});
+  CHECK(json.status == 2);
+  const nlohmann::json files = nlohmann::json::parse(json.out)["files"];
+  CHECK(files[0]["ok"] == true);
+  CHECK(files[1]["ok"] == false);
+  CHECK(files[1]["errors"][0]["message"] == "cannot read \"missing.lua\": there is no such file");
+}
+
 TEST_CASE("explain shows the graph, its plain form and its guards") {
   Scene triage;
   Ran ran = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--decomposed", "--guards"});
@@ -309,7 +332,11 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("triage::") == std::string::npos);
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "graph_breaks", "graphs", "inputs", "ops", "policy"});
+  CHECK(keys_of(json) ==
+        std::vector<std::string>{"backend", "cache", "graph_breaks", "graphs", "inputs", "ops", "policy"});
+  CHECK(keys_of(json["cache"]) == std::vector<std::string>{"bytes", "graphs", "retired", "segments"});
+  CHECK(json["cache"]["graphs"] == 1);
+  CHECK(json["cache"]["bytes"] > 1000);
   CHECK(keys_of(json["graphs"][0]) == std::vector<std::string>{"graph", "guards", "ops"});
   CHECK(json["graph_breaks"].empty());
 }
@@ -321,7 +348,7 @@ TEST_CASE("run and explain count the graphs between graph breaks") {
               "y:relu():tanh()\nend\n");
   const Ran ran = triage({"explain", "broken.lua", "--input", "z=ones:4x8", "--guards"});
   CAPTURE(ran.out);
-  CHECK(ran.out.rfind("broken\n  graphs        2\n  graph breaks  1\n  ops           6\n", 0) == 0);
+  CHECK(ran.out.rfind("broken\n  graphs        2\n  graph breaks  1\n  ops           6\n  cache         ", 0) == 0);
   CHECK(ran.out.find("graph broken_segment_2(") != std::string::npos);
   CHECK(ran.out.find("# broken.lua:4") != std::string::npos);
   const nlohmann::json json = triage({"run", "broken.lua", "--input", "z=ones:4x8", "--repeat", "3", "--json"}).json();

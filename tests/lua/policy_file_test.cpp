@@ -95,7 +95,8 @@ TEST_CASE("what is no policy is refused with what was expected") {
   check_refused("return function(...) return ... end", "takes `...`");
   check_refused("return policy {}", "field 'run' is missing");
   check_refused("return policy {run = 1}", "field 'run': expected a function, got a number");
-  check_refused("return policy {run = function(z) return z end, input = {'z'}}", "there is no field 'input'");
+  check_refused("return policy {run = function(z) return z end, input = {'z'}}",
+                "there is no field 'input'; did you mean 'inputs'? (fields: name, inputs, ");
   check_refused("return policy {run = function(z) return z end, inputs = {'z', 'z'}}", "names 'z' twice");
   check_refused("return policy {run = function(z) return z end, inputs = {'1z'}}", "is no name");
   check_refused("return policy {run = function(z, p) return z end, params = {k = 'x'}}",

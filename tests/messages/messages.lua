@@ -212,10 +212,17 @@ for _, fails in ipairs({false, true}) do
   end)
 end
 with_config({accumulated_recompile_limit = 2}, function()
-  show("The limit of a function in all", function()
+  show("The limit of a function in all: said once", function()
     local f = triage.compile(function(x, n) return x * n end, {name = "repair"})
-    for n = 1, 3 do
+    for n = 1, 100 do
       f(z, n)
+    end
+  end)
+  show("The same, of a variable from outside", function()
+    local f = triage.compile(function(x) return x * factor end, {name = "repair"})
+    for n = 1, 100 do
+      factor = n
+      f(z)
     end
   end)
 end)

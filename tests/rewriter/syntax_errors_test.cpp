@@ -153,7 +153,8 @@ const std::string kBroken[] = {
     "x = {\n1\n",
     "x = (\n1\n",
     "x = a[\n1\n",
-    "function f()\n  if x then\n  return 1\nend",
+    "function f()\n  if x then\n  return 1",
+    "function f()\nif x then\nreturn 1\nend",
     "f(\n1\n2)",
     "x = {\n1\n2}",
     "a.b(\n{\n)",
@@ -234,6 +235,20 @@ TEST_CASE("broken programs are refused with Lua's own messages") {
     CHECK(!expected.empty());
     CHECK(message_of_rewriter(source, "=chunk") == expected);
   }
+}
+
+TEST_CASE("a block that took the end of an outer one is named, by where they stand") {
+  const auto said = [](const std::string& source) { return message_of_rewriter(source, "=chunk"); };
+  CHECK(said("function f()\n  if x then\n  return 1\nend") ==
+        "chunk:4: 'end' expected (to close 'function' at line 1; 'if' at line 2 seems to lack one: it took that of "
+        "line 4, "
+        "which stands further left) near <eof>");
+  CHECK(said("return function(z)\r\n\tfor i = 1, 3 do\r\n\t\tif z then\r\n\t\tg()\r\n\tend\r\n\treturn z\r\nend\r\n")
+            .find("'if' at line 3 seems to lack one: it took that of line 5") != std::string::npos);
+  CHECK(said("call(function()\n  while x do\n    y()\n)").find("lack") ==
+        std::string::npos);  // Lua names the right one
+  for (const char* even : {"do\ndo\nend", "do\n\tdo\n  end\n", "do\n do x() end\n", "do\rdo\r  x()\rend\r"})
+    CHECK(said(even) == message_of_lua(even, "=chunk"));
 }
 
 TEST_CASE("prefixes of a program are refused, or taken, as by Lua") {

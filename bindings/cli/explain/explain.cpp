@@ -60,6 +60,12 @@ std::vector<std::pair<std::string, std::string>> typed_inputs(const Signature& s
   return inputs;
 }
 
+std::string cache_text(const CacheStatistics& cache) {
+  std::string text = fmt::format("{:.1f} kB", static_cast<double>(cache.bytes) / 1024);
+  if (cache.retired > 0) text += fmt::format(", with {} that the script's own writes retired", cache.retired);
+  return text;
+}
+
 int explain(const Options& options) {
   if (options.provenance) return explain_provenance(options.call, options.json);
   if (is_model_file(options.call.policy))
@@ -72,6 +78,7 @@ int explain(const Options& options) {
   size_t operations = 0;
   for (const CapturedGraph& captured : graphs) operations += captured.graph->nodes().size();
   const auto inputs = typed_inputs(call.policy.signature());
+  const CacheStatistics cache = call.policy.cache();
   if (options.json) {
     Json inputs_json = Json::object();
     for (const auto& [name, type] : inputs) inputs_json[name] = type;
@@ -82,11 +89,16 @@ int explain(const Options& options) {
                 {"inputs", inputs_json},
                 {"graphs", list},
                 {"graph_breaks", breaks},
-                {"ops", operations}});
+                {"ops", operations},
+                {"cache",
+                 {{"graphs", cache.graphs},
+                  {"segments", cache.segments},
+                  {"retired", cache.retired},
+                  {"bytes", cache.bytes}}}});
     return 0;
   }
-  fmt::print("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n",
-             paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations);
+  fmt::print("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n",
+             paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache));
   for (const auto& [name, type] : inputs)
     if (type != "any") fmt::print("  input         {}: {}\n", name, type);
   for (size_t i = 0; i < breaks.size(); ++i)

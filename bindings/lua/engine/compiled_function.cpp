@@ -2,7 +2,9 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compile.h"
+#include "bindings/lua/engine/worlds.h"
 #include "bindings/lua/loading/allowed_writes.h"
+#include "bindings/lua/loading/effects.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
@@ -21,10 +23,7 @@ namespace {
 using capture::Compiled;
 using capture::Recorder;
 
-constexpr size_t max_buckets = 64;
-constexpr int max_broken_buckets = 3;
 const char* const compiled_type = "triage.compiled";
-std::atomic<uint64_t> generation{0};
 
 CompiledFunction& check_compiled(lua_State* L, int index) {
   auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, index, compiled_type));
@@ -81,157 +80,6 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
     function.options.warn("'" + function.name + "' runs as a script on such calls: " + what);
 }
 
-/// Keeps the table on top of the stack with those of the other buckets. Pops it.
-void add_anchors(lua_State* L, CompiledFunction& function) {
-  if (function.anchors == LUA_NOREF) {
-    lua_newtable(L);
-    function.anchors = luaL_ref(L, LUA_REGISTRYINDEX);
-  }
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.anchors);
-  lua_insert(L, -2);
-  lua_rawseti(L, -2, static_cast<lua_Integer>(lua_rawlen(L, -2)) + 1);
-  lua_pop(L, 1);
-}
-
-constexpr const char* tensor_text = "a tensor";
-
-/// Of the tensors among the arguments.
-std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function,
-                                     const std::vector<std::string>& arguments) {
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  const std::vector<std::string> all = parameter_names(L, -1, std::min<size_t>(arguments.size(), 64));
-  lua_pop(L, 1);
-  std::vector<std::string> names;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (arguments[i] == tensor_text) names.push_back(all[i]);
-  return names;
-}
-
-std::shared_ptr<CompiledFunction::Bucket> make_bucket(lua_State* L, CompiledFunction& function,
-                                                      CompiledFunction::World world) {
-  const std::vector<std::string> inputs = input_names(L, function, world.arguments);
-  auto bucket = std::make_shared<CompiledFunction::Bucket>();
-  bucket->script =
-      std::make_shared<FunctionScript>(L, function.function, function.name, function.options.fullgraph, inputs);
-  bucket->compiled = std::make_unique<Compiled>(bucket->script, function.options);
-  bucket->world = std::move(world);
-  return bucket;
-}
-
-/// The arguments of the call, which begin at stack index 2, as a person writes them.
-std::vector<std::string> argument_texts(lua_State* L, int last) {
-  std::vector<std::string> texts;
-  for (int i = 2; i <= last; ++i) {
-    const bool quoted = lua_type(L, i) == LUA_TSTRING;
-    if (test_tensor(L, i)) {
-      texts.emplace_back(tensor_text);
-      continue;
-    }
-    luaL_tolstring(L, i, nullptr);
-    texts.push_back(quoted ? "'" + std::string(lua_tostring(L, -1)) + "'" : lua_tostring(L, -1));
-    lua_pop(L, 1);
-  }
-  return texts;
-}
-
-std::string_view part_of(const CompiledFunction::World& world, size_t part) {
-  const size_t begin = part ? world.parts[part - 1].second : 0;
-  return std::string_view(world.state).substr(begin, world.parts[part].second - begin);
-}
-
-/// What of `now` is not as it was in `before`.
-std::string difference(const CompiledFunction::World& before, const CompiledFunction::World& now) {
-  for (size_t i = 0; i < std::max(before.arguments.size(), now.arguments.size()); ++i) {
-    const std::string was = i < before.arguments.size() ? before.arguments[i] : "nothing";
-    const std::string is = i < now.arguments.size() ? now.arguments[i] : "nothing";
-    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, is);
-  }
-  for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
-    if (part_of(before, i) != part_of(now, i))
-      return now.parts[i].first == "_ENV" ? "a global that it may read changed"
-                                          : "upvalue '" + now.parts[i].first + "' changed";
-  return "an argument has another subtype, or what the function may read changed";
-}
-
-void report_recompile(const CompiledFunction& function, const CompiledFunction::World& now) {
-  if (function.buckets.empty() || !function.options.inform) return;
-  std::string text = "Recompiling function " + function.name + "\n  triggered by the following guard failure(s):";
-  size_t number = 0;
-  for (const auto& [key, bucket] : function.buckets)
-    text += fmt::format("\n  - {}/0: {}", number++, difference(bucket->world, now));
-  function.options.inform(text);
-}
-
-void forget_graphs(lua_State* L, CompiledFunction& function) {
-  function.generation = generation.load(std::memory_order_relaxed);
-  function.buckets.clear();
-  function.last.reset();
-  function.followed.reset();
-  function.broken_buckets = 0;
-  function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
-  function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.compile_with);
-  luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
-}
-
-/// What the function can see besides its arguments goes into `world`; returns the key of its bucket. Pushes the table of what
-/// the key names by address.
-std::string read_world(lua_State* L, const CompiledFunction& function, const std::string& arguments,
-                       CompiledFunction::World& world) {
-  lua_newtable(L);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  world.parts.clear();
-  world.state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts);
-  lua_pop(L, 1);
-  return arguments + '|' + world.state;
-}
-
-/// The graphs for this world. A function that broke in several worlds (it counts its calls, say) is followed in all others.
-std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunction& function,
-                                                     const std::string& arguments) {
-  if (function.generation != generation.load(std::memory_order_relaxed)) forget_graphs(L, function);
-  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
-    return function.last;
-  const int last_argument = lua_gettop(L);
-  CompiledFunction::World world;
-  const std::string key = read_world(L, function, arguments, world);
-  std::shared_ptr<CompiledFunction::Bucket> bucket;
-  if (const auto found = function.buckets.find(key); found != function.buckets.end()) {
-    lua_pop(L, 1);
-    bucket = found->second;
-  } else if (function.broken_buckets >= max_broken_buckets) {
-    lua_pop(L, 1);
-    world.arguments = argument_texts(L, last_argument);
-    if (!function.followed) {
-      function.followed = make_bucket(L, function, std::move(world));
-      function.followed->compiled->follow_always();
-    }
-    bucket = function.followed;
-  } else {
-    if (function.buckets.size() >= max_buckets) {
-      function.buckets.clear();
-      luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
-    }
-    add_anchors(L, function);
-    world.arguments = argument_texts(L, last_argument);
-    report_recompile(function, world);
-    bucket = function.buckets[key] = make_bucket(L, function, std::move(world));
-  }
-  function.last = bucket;
-  function.last_epoch = context(L).epoch;
-  function.last_arguments = arguments;
-  return bucket;
-}
-
-/// What a function under allow_in_graph wrote in the call that captured is no part of the key any more: the graphs of that call
-/// are found under what is left.
-void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
-                                 const std::shared_ptr<CompiledFunction::Bucket>& bucket) {
-  const std::string key = read_world(L, function, arguments, bucket->world);
-  add_anchors(L, function);
-  std::erase_if(function.buckets, [&](const auto& known) { return known.second == bucket; });
-  function.buckets[key] = bucket;
-}
-
 struct Running {
   explicit Running(CompiledFunction& function) : function(function) { function.running = true; }
   ~Running() { function.running = false; }
@@ -261,10 +109,18 @@ int compiled_gc(lua_State* L) {
 
 int compiled_tostring(lua_State* L) {
   const CompiledFunction& function = check_compiled(L, 1);
-  size_t graphs = 0;
-  for (const auto& [key, bucket] : function.buckets) graphs += bucket->compiled->entries().size();
+  const size_t graphs = statistics_of(function).graphs;
   lua_pushfstring(L, "compiled function %s (%d %s)", function.name.c_str(), static_cast<int>(graphs),
                   graphs == 1 ? "graph" : "graphs");
+  return 1;
+}
+
+/// f:cache()
+int compiled_cache(lua_State* L) {
+  const CompiledFunction& function = check_compiled(L, 1);
+  break_graph(L, capture::Break::registry, "the cache of a compiled function is asked",
+              "Ask for it outside of the compiled code.");
+  push_statistics(L, statistics_of(function));
   return 1;
 }
 
@@ -387,8 +243,6 @@ int compiled_function_of(lua_State* L, int index) {
   return holder && *holder ? (*holder)->function : LUA_NOREF;
 }
 
-void forget_all_graphs() noexcept { generation.fetch_add(1, std::memory_order_relaxed); }
-
 void open_compiled(lua_State* L) {
   static const luaL_Reg compiled_methods[] = {{"__call", guarded<call_compiled>},
                                               {"__gc", guarded<compiled_gc>},
@@ -396,6 +250,10 @@ void open_compiled(lua_State* L) {
                                               {nullptr, nullptr}};
   luaL_newmetatable(L, compiled_type);
   luaL_setfuncs(L, compiled_methods, 0);
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, guarded<compiled_cache>);
+  lua_setfield(L, -2, "cache");
+  lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "compiled function");
   lua_setfield(L, -2, "__metatable");
   lua_pop(L, 1);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,22 +57,27 @@ struct CompiledFunction {
   /// What graphs hold for besides tensors, as the key of a bucket and for a person.
   struct World {
     std::vector<std::string> arguments;  // "3", "'text'", "tensor"
-    std::string state;                   // closure_state
+    std::string key;                     // the plain arguments, then closure_state
+    size_t state_begin = 0;              // in `key`
     StateParts parts;
   };
   struct Bucket {
     std::shared_ptr<FunctionScript> script;
     std::unique_ptr<capture::Compiled> compiled;
     World world;
+    lua_Integer number = 0;  // 1 for the first one made
   };
   int function = LUA_NOREF;
-  int anchors = LUA_NOREF;  // a list: what the keys name by address, which therefore stays alive
+  int anchors = LUA_NOREF;  // a table: what the key of each bucket names by address, which therefore stays alive
   std::string name;
   capture::Compiled::Options options;
-  std::map<std::string, std::shared_ptr<Bucket>> buckets;  // a call keeps its own alive
+  std::map<std::string_view, std::shared_ptr<Bucket>> buckets;  // by the key of their world; a call keeps its own alive
+  lua_Integer buckets_made = 0;
+  size_t sweep_at = 0;  // that many buckets: time to look for those without graphs
   std::shared_ptr<Bucket>
-      followed;                  // for all worlds: the function broke in several, and is not tried in one graph again
-  std::shared_ptr<Bucket> last;  // of the last call, still right while the epoch has not moved
+      followed;                    // for all worlds: the function broke in several, and is not tried in one graph again
+  std::shared_ptr<Bucket> beyond;  // for all worlds: the accumulated limit was met, and the function runs as a script
+  std::shared_ptr<Bucket> last;    // of the last call, still right while the epoch has not moved
   int broken_buckets = 0;
   uint64_t generation = 0;
   bool odd_arguments_said = false;

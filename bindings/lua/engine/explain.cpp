@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/compiled_function.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/worlds.h"
 #include "runtime/capture/following/trace_tree.h"
 #include "runtime/graph/describe.h"
 
@@ -21,6 +22,7 @@ struct Explanation {
   std::vector<std::shared_ptr<const graph::Graph>> graphs;
   std::vector<std::string> guards;  // of the first graphs; those between breaks have none, the script runs
   double capture_seconds = 0, compile_seconds = 0;
+  CacheStatistics cache;
 
   size_t num_ops() const {
     size_t ops = 0;
@@ -31,7 +33,7 @@ struct Explanation {
 
 Explanation explanation_of(const CompiledFunction& function) {
   Explanation all;
-  for (const auto& [key, bucket] : function.buckets) {
+  for (const CompiledFunction::Bucket* bucket : buckets_in_order(function)) {
     for (const capture::GraphBreak& graph_break : bucket->compiled->breaks()) all.breaks.push_back(graph_break);
     for (const capture::Entry* entry : bucket->compiled->entries()) {
       all.graphs.push_back(entry->graph);
@@ -41,6 +43,7 @@ Explanation explanation_of(const CompiledFunction& function) {
     }
   }
   for (const auto& graph : function.options.traces->graphs) all.graphs.push_back(graph);
+  all.cache = statistics_of(function);
   return all;
 }
 
@@ -62,6 +65,8 @@ std::string text_of(const Explanation& all) {
   for (size_t i = 0; i < all.guards.size(); ++i) text += fmt::format("  Graph {}:\n{}", i + 1, all.guards[i]);
   text +=
       fmt::format("Compile Times:\n  capture {:.3f} s\n  backend {:.3f} s\n", all.capture_seconds, all.compile_seconds);
+  text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,
+                      all.cache.segments, all.cache.retired, all.cache.bytes);
   for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
   return text;
 }
@@ -88,7 +93,7 @@ void push_explanation(lua_State* L, const Explanation& all) {
     ids.emplace_back(capture::info(graph_break.kind).id);
   }
   for (const auto& graph : all.graphs) graphs.push_back(graph::print(*graph));
-  lua_createtable(L, 0, 8);
+  lua_createtable(L, 0, 9);
   set_count(L, "graph_count", all.graphs.size());
   set_count(L, "graph_break_count", all.breaks.size());
   set_count(L, "op_count", all.num_ops());
@@ -96,6 +101,8 @@ void push_explanation(lua_State* L, const Explanation& all) {
   set_list(L, "break_ids", ids);
   set_list(L, "graphs", graphs);
   set_list(L, "guards", all.guards);
+  push_statistics(L, all.cache);
+  lua_setfield(L, -2, "cache");
   const std::string text = text_of(all);
   lua_pushlstring(L, text.data(), text.size());
   lua_setfield(L, -2, "text");

@@ -35,8 +35,9 @@ void check_known_fields(lua_State* L, int table) {
           "policy: expected named fields only (name, inputs, signature, outputs, params, fullgraph, lua, run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
-      throw LoadError("policy: there is no field '" + key +
-                      "'. Known fields: name, inputs, outputs, params, fullgraph, lua, run, tests, signature.");
+      throw LoadError("policy: there is no field '" + key + "'" +
+                      did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
+                      " (fields: name, inputs, outputs, params, fullgraph, lua, run, tests, signature)");
   }
 }
 

@@ -78,6 +78,7 @@ class Lexer {
 
   /// Where the source proper begins: behind the byte order mark and the first `#` line.
   size_t start() const { return start_; }
+  std::string_view source() const { return source_; }
   /// Of the last token read, or of the error: what Lua calls the current line.
   int line() const { return line_; }
 

@@ -1,5 +1,7 @@
 #include "bindings/lua/rewriter/parser.h"
 
+#include <algorithm>
+
 namespace triage::lua::rewriter {
 namespace {
 
@@ -75,14 +77,40 @@ void Parser::expect(char character) {
   if (!accept(character)) fail_expected(show_token(TokenKind::Character, character));
 }
 
+/// Where blocks were closed by an `end` that stands further left than the line that opened them, the first of them is the one
+/// that lacks its own: Lua itself names the outermost. Empty where none is.
+std::string Parser::misplaced_end() const {
+  const std::string_view source = lexer_.source();
+  std::vector<size_t> lines = {0, 0};  // where each begins; the first has number 1
+  for (size_t i = 0; i < source.size(); ++i)
+    if (source[i] == '\n') lines.push_back(i + 1);
+  const auto indentation = [&](int line) {
+    const size_t begin = lines.at(static_cast<size_t>(line));
+    return source.substr(begin, std::min(source.find_first_not_of(" \t", begin), source.size()) - begin);
+  };
+  for (const ClosedBlock& block : closed_blocks_) {
+    if (static_cast<size_t>(block.end_line) >= lines.size()) return "";  // lines that end in another way
+    const std::string_view outer = indentation(block.end_line), inner = indentation(block.line);
+    const bool first_on_line = lines[static_cast<size_t>(block.end_line)] + outer.size() == block.end;
+    if (first_on_line && outer.size() < inner.size() && inner.substr(0, outer.size()) == outer)
+      return "; " + show_token(block.opening) + " at line " + std::to_string(block.line) +
+             " seems to lack one: it took that of line " + std::to_string(block.end_line) +
+             ", which stands further left";
+  }
+  return "";
+}
+
 /// The `end` of a `while`, ...: says which opening it lacks, unless that is on this very line.
 void Parser::fail_unclosed(const std::string& closing, const std::string& opening, int line) {
   if (line == lexer_.line()) fail_expected(closing);
-  fail(closing + " expected (to close " + opening + " at line " + std::to_string(line) + ")");
+  const std::string misplaced = closing == show_token(TokenKind::End) ? misplaced_end() : "";
+  fail(closing + " expected (to close " + opening + " at line " + std::to_string(line) + misplaced + ")");
 }
 
 void Parser::expect_closing(TokenKind kind, TokenKind opening, int line) {
-  if (!accept(kind)) fail_unclosed(show_token(kind), show_token(opening), line);
+  if (!at(kind)) fail_unclosed(show_token(kind), show_token(opening), line);
+  if (kind == TokenKind::End) closed_blocks_.push_back({opening, line, token_.line, token_.begin});
+  advance();
 }
 
 void Parser::expect_closing(char closing, char opening, int line) {

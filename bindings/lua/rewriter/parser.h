@@ -52,6 +52,7 @@ class Parser {
   void expect_closing(TokenKind kind, TokenKind opening, int line);
   void expect_closing(char closing, char opening, int line);
   std::string expect_name();
+  std::string misplaced_end() const;
   [[noreturn]] void fail_unclosed(const std::string& closing, const std::string& opening, int line);
   [[noreturn]] void fail(const std::string& message);          // with "near ..."
   [[noreturn]] void fail_meaning(const std::string& message);  // without
@@ -107,6 +108,12 @@ class Parser {
   size_t previous_end_ = 0;
   int previous_line_ = 1;
   int depth_ = 0;
+  struct ClosedBlock {
+    TokenKind opening;
+    int line, end_line;
+    size_t end;  // offset of its `end`
+  };
+  std::vector<ClosedBlock> closed_blocks_;
 };
 
 }  // namespace triage::lua::rewriter

@@ -203,4 +203,11 @@ void push_named_operator(lua_State* L, const std::string& name, bool method) {
   push_operator(L, *op, method);
 }
 
+void refuse_without_tensor(lua_State* L, int index, const char* method) {
+  const std::string name = method ? method : "name";
+  const std::string got = index == 0 || lua_isnone(L, index) ? "nothing" : describe(L, index);
+  throw std::invalid_argument((method ? "x:" + name : "a method of tensors") + ": expected a tensor to work on, got " +
+                              got + "; a method is called with ':', as in z:" + name + "(...)");
+}
+
 }  // namespace triage::lua

@@ -27,4 +27,8 @@ at::Tensor run_for_tensor(const char* name, const char* overload, std::initializ
 /// the names that may have been meant) or where the script may not call it.
 void push_named_operator(lua_State* L, const std::string& name, bool method);
 
+/// Of a method that was called on what is at `index` (0: on nothing) and no tensor, as with '.' in place of ':'. `method` may
+/// be null.
+[[noreturn]] void refuse_without_tensor(lua_State* L, int index, const char* method);
+
 }  // namespace triage::lua

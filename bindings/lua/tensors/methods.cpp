@@ -19,6 +19,15 @@ namespace {
 
 void break_graph(const char* what, const char* hint) { capture::graph_break(capture::Break::reads_value, what, hint); }
 
+/// The tensor that the running method was called on.
+const at::Tensor& self(lua_State* L) {
+  if (const at::Tensor* tensor = test_tensor(L, 1)) return *tensor;
+  lua_Debug info;
+  info.name = nullptr;
+  if (lua_getstack(L, 0, &info)) lua_getinfo(L, "n", &info);
+  refuse_without_tensor(L, 1, info.name);
+}
+
 int64_t check_dim(lua_State* L, int index, const at::Tensor& tensor) {
   int64_t dim = luaL_checkinteger(L, index), rank = tensor.dim();
   if (dim < -rank || dim >= rank)
@@ -33,7 +42,7 @@ int push_integers(lua_State* L, at::IntArrayRef values) {
 }
 
 int size(lua_State* L) {
-  const at::Tensor& tensor = check_tensor(L, 1);
+  const at::Tensor& tensor = self(L);
   if (lua_isnoneornil(L, 2))
     push_shape(L, tensor);
   else
@@ -42,19 +51,19 @@ int size(lua_State* L) {
 }
 
 int dim(lua_State* L) {
-  const at::Tensor& tensor = check_tensor(L, 1);
+  const at::Tensor& tensor = self(L);
   if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor);
   lua_pushinteger(L, tensor.dim());
   return 1;
 }
 
 int numel(lua_State* L) {
-  push_numel(L, check_tensor(L, 1));
+  push_numel(L, self(L));
   return 1;
 }
 
 int stride(lua_State* L) {
-  const at::Tensor& tensor = check_tensor(L, 1);
+  const at::Tensor& tensor = self(L);
   break_graph("`stride` reads how a tensor lies in memory", "Use operators, which take tensors of any strides.");
   if (lua_isnoneornil(L, 2)) return push_integers(L, tensor.strides());
   lua_pushinteger(L, tensor.stride(check_dim(L, 2, tensor)));
@@ -62,7 +71,7 @@ int stride(lua_State* L) {
 }
 
 int is_contiguous(lua_State* L) {
-  const at::Tensor& tensor = check_tensor(L, 1);
+  const at::Tensor& tensor = self(L);
   break_graph("`is_contiguous` reads how a tensor lies in memory",
               "Call x:contiguous(), which costs nothing where it already is.");
   const Constant* format = test_constant(L, 2);
@@ -73,29 +82,29 @@ int is_contiguous(lua_State* L) {
 }
 
 int element_size(lua_State* L) {
-  lua_pushinteger(L, static_cast<lua_Integer>(check_tensor(L, 1).element_size()));
+  lua_pushinteger(L, static_cast<lua_Integer>(self(L).element_size()));
   return 1;
 }
 
 int is_floating_point(lua_State* L) {
-  lua_pushboolean(L, check_tensor(L, 1).is_floating_point());
+  lua_pushboolean(L, self(L).is_floating_point());
   return 1;
 }
 
 int is_complex(lua_State* L) {
-  lua_pushboolean(L, check_tensor(L, 1).is_complex());
+  lua_pushboolean(L, self(L).is_complex());
   return 1;
 }
 
 int is_signed(lua_State* L) {
-  lua_pushboolean(L, check_tensor(L, 1).is_signed());
+  lua_pushboolean(L, self(L).is_signed());
   return 1;
 }
 
 bool is_real_number(at::ScalarType dtype) { return at::isIntegralType(dtype, false) || at::isFloatingType(dtype); }
 
 int item(lua_State* L) {
-  const at::Tensor& tensor = check_tensor(L, 1);
+  const at::Tensor& tensor = self(L);
   if (tensor.numel() != 1)
     throw std::invalid_argument("x:item() takes a tensor of one element, got " + describe(L, 1) +
                                 "; reduce it first, or use x:totable()");
@@ -127,7 +136,7 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
 }
 
 int totable(lua_State* L) {
-  at::Tensor tensor = check_tensor(L, 1);
+  at::Tensor tensor = self(L);
   break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it outside of the policy.");
   charge(L, static_cast<size_t>(tensor.numel()) * 16);
   at::Tensor values = tensor.detach().cpu();
@@ -203,7 +212,7 @@ int push_converted(lua_State* L, const at::Tensor& tensor, const Conversion& tar
 }
 
 int to(lua_State* L) {
-  const at::Tensor& tensor = check_tensor(L, 1);
+  const at::Tensor& tensor = self(L);
   Conversion target;
   int last = lua_gettop(L);
   for (int i = 2; i <= last; ++i) {
@@ -224,25 +233,25 @@ template <at::ScalarType dtype>
 int to_dtype(lua_State* L) {
   Conversion target;
   target.dtype = dtype;
-  return push_converted(L, check_tensor(L, 1), target);
+  return push_converted(L, self(L), target);
 }
 
 int cpu(lua_State* L) {
   Conversion target;
   target.device = c10::Device(c10::kCPU);
-  return push_converted(L, check_tensor(L, 1), target);
+  return push_converted(L, self(L), target);
 }
 
 int cuda(lua_State* L) {
   Conversion target;
   auto index = static_cast<c10::DeviceIndex>(luaL_optinteger(L, 2, -1));
   target.device = c10::Device(c10::kCUDA, index);
-  return push_converted(L, check_tensor(L, 1), target);
+  return push_converted(L, self(L), target);
 }
 
 int requires_grad_(lua_State* L) {
   touch_autograd("`requires_grad_`");
-  check_tensor(L, 1).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
+  self(L).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
   ++context(L).epoch;  // captured graphs depend on it
   lua_settop(L, 1);
   return 1;
@@ -250,7 +259,7 @@ int requires_grad_(lua_State* L) {
 
 int retain_grad(lua_State* L) {
   touch_autograd("`retain_grad`");
-  check_tensor(L, 1).retain_grad();
+  self(L).retain_grad();
   return 0;
 }
 
@@ -287,7 +296,7 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
 
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
-  at::Tensor tensor = check_tensor(L, 1);
+  at::Tensor tensor = self(L);
   touch_autograd("`backward`");
   at::Tensor gradient;
   int options_index = 2;

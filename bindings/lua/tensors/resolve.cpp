@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/resolve.h"
 
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
 
@@ -252,6 +253,8 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
 }
 
 [[noreturn]] void explain(lua_State* L, const Operator& op, const Arguments& arguments, const std::string& name) {
+  if (arguments.method && (arguments.positions.empty() || !test_tensor(L, arguments.positions[0])))
+    refuse_without_tensor(L, arguments.positions.empty() ? 0 : arguments.positions[0], op.base().c_str());
   std::string unknown = unknown_options(op, arguments);
   std::string text = name + ": " + (unknown.empty() ? closest_reason(L, op, arguments) : unknown);
   std::vector<const Overload*> listed;

@@ -10,6 +10,7 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/memory.h"
 #include "runtime/graph/uses.h"
 
 namespace triage {
@@ -135,6 +136,7 @@ class JointExecutable final : public Executable {
 
   bool answers_capture() const override { return answers_capture_; }
   void finish_compiling() const override { program_->finish_compiling(); }
+  size_t bytes() const override { return sizeof(*this) + eager_->bytes() + graph::bytes(program_->graph()); }
 
  private:
   bool wants_gradients(at::ArrayRef<at::Tensor> inputs) const {

@@ -74,6 +74,11 @@ class Parts final : public Executable {
   void finish_compiling() const override {
     for (const Step& step : steps_) step.run->finish_compiling();
   }
+  size_t bytes() const override {
+    size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
+    for (const Step& step : steps_) bytes += step.run->bytes();
+    return bytes;
+  }
 
  private:
   struct Step {

@@ -25,6 +25,7 @@ class Region final : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
+  size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
   struct Memory;  // of one call

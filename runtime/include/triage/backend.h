@@ -22,6 +22,8 @@ class Executable {
   /// True where the call that captured the graph gets its outputs from here, too, and not from the script that was recorded:
   /// where this gives better gradients than ATen's own.
   virtual bool answers_capture() const { return false; }
+  /// What it keeps to interpret the graph, counted; 0 where that is not known. Neither tensors nor code.
+  virtual size_t bytes() const { return 0; }
 };
 
 /// Makes an Executable of a finished, verified graph. `examples` are inputs of the shapes in use, in graph order.

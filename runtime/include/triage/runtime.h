@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
+#include <triage/cache_statistics.h>
 #include <triage/error.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -195,6 +196,8 @@ class Policy {
   std::vector<CapturedGraph> graphs() const;
   /// Of calls with graph breaks: the graphs between them, of all calls so far. The script decides on each call which run.
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
+  /// How many of both are kept, and how much memory they take.
+  CacheStatistics cache() const;
   std::vector<std::string> graph_breaks() const;
   /// Which outputs are flags, by position; empty until a run has shown it.
   std::vector<bool> flags_outputs() const;

@@ -1,6 +1,7 @@
 #pragma once
 /// Everything a host needs: load policies, run them, look at the flags.
 #include <triage/backend.h>
+#include <triage/cache_statistics.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
 #include <triage/error.h>

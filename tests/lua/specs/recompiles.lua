@@ -58,6 +58,60 @@ test("D17: with fail_on_recompile_limit_hit the limit is an error", function()
   end)
 end)
 
+test("D17: a plain argument that changes on every call meets the limit in all, and the graphs stay", function()
+  with_config({accumulated_recompile_limit = 5}, function()
+    local f = triage.compile(function(x, key) return x * #key end)
+    for i = 1, 300 do
+      eq(f(z, "k" .. i), z * #("k" .. i))
+    end
+    eq(graphs(f), 5)
+    with_stance("fail_on_recompile", function()
+      for i = 1, 5 do
+        eq(f(z, "k" .. i), z * 2)
+      end
+      fails(function() f(z, "k6") end, "fail_on_recompile")
+    end)
+    triage.config.accumulated_recompile_limit = 6
+    eq(f(z, "k300"), z * 4)
+    eq(graphs(f), 6)
+
+    local factor = 0
+    local g = triage.compile(function(x) return x * factor end)
+    for i = 1, 300 do
+      factor = i
+      eq(g(z), z * i)
+    end
+    eq(graphs(g), 6)
+  end)
+end)
+
+test("D17: graphs of many worlds are all kept, up to the limit", function()
+  local f = triage.compile(function(x, n) return x * n end)
+  for n = 1, 150 do
+    f(z, n)
+  end
+  eq(graphs(f), 150)
+  with_stance("fail_on_recompile", function()
+    for n = 1, 150 do
+      eq(f(z, n), z * n)
+    end
+  end)
+end)
+
+test("worlds that come to no graph are not kept for ever", function()
+  local f = triage.compile(function(x, n) return x * n end)
+  with_stance("eager_on_recompile", function()
+    for n = 1, 5000 do
+      f(z, n)
+    end
+  end)
+  if f:cache().bytes > 10000 then   -- of the keys of worlds
+    error(f:cache().bytes .. " bytes")
+  end
+  eq(f(z, 7), z * 7)
+  eq(graphs(f), 1)
+end)
+
 test("D17: a change of rank is another graph, always", function()
   local f = triage.compile(function(x) return x * 2 end)
   f(z)
@@ -151,4 +205,35 @@ test("D19: mark_static holds a size fast, mark_dynamic refuses graphs that do", 
   eq(looping(torch.ones({2, 3})), torch.ones({3}) * 2)
   fails(function() triage.mark_dynamic(a, 0, {min = 5}) end, "the size is 2")
   fails(function() triage.mark_static(a, 7) end, "no dimension 7")
+end)
+
+test("N01: a compiled function is captured once for all places that call it", function()
+  local scale = torch.ones({2})
+  local layer = triage.compile(function(x, w) return (x * w):relu() end, {fullgraph = true})
+  local function model(x)
+    for _ = 1, 3 do
+      x = layer(x, scale)
+    end
+    return layer(x + 1, scale)
+  end
+  eq(model(z), z:relu() + 1)
+  eq(graphs(layer), 1)
+  with_stance("fail_on_recompile", function() eq(model(z * 2), (z * 2):relu() + 1) end)
+end)
+
+test("N01: inside of captured code a compiled function is a part of the graph there, at each place", function()
+  local layer = triage.compile(function(x) return (x * 2):relu() end)
+  local function model(x) return layer(layer(x) + 1) end
+  local report = triage.explain(model, z)
+  eq({report.graph_count, report.graph_break_count, report.op_count}, {1, 0, 5})
+  eq(graphs(layer), 0)
+  eq(model(z), ((z * 2):relu() + 1) * 2)
+  eq(graphs(layer), 1)
+  local whole = triage.compile(model)
+  eq(whole(z), model(z))
+  eq(graphs(layer), 1)
+  local parts = triage.compile(triage.disable(model, {recursive = false}))   -- runs as a script, its layers as graphs
+  with_stance("fail_on_recompile", function() eq(triage.disable(model, {recursive = false})(z), model(z)) end)
+  eq(parts(z), model(z))
+  eq(graphs(layer), 1)
 end)

@@ -1,0 +1,247 @@
+#include "bindings/lua/engine/worlds.h"
+
+#include "runtime/capture/following/trace_tree.h"
+#include "runtime/capture/logs.h"
+
+#include <fmt/format.h>
+#include <triage/compiler_config.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string_view>
+#include <utility>
+
+namespace triage::lua {
+namespace {
+
+using Bucket = CompiledFunction::Bucket;
+using World = CompiledFunction::World;
+
+constexpr size_t max_worlds_without_graphs = 64;
+constexpr int max_broken_buckets = 3;
+constexpr size_t most_reasons = 16;  // of a recompile: the newest
+constexpr const char* tensor_text = "a tensor";
+std::atomic<uint64_t> generation{0};
+
+/// Keeps the table on top of the stack for bucket `number`, in place of what was kept for it. Pops it.
+void set_anchors(lua_State* L, CompiledFunction& function, lua_Integer number) {
+  if (function.anchors == LUA_NOREF) {
+    lua_newtable(L);
+    function.anchors = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.anchors);
+  lua_insert(L, -2);
+  lua_rawseti(L, -2, number);
+  lua_pop(L, 1);
+}
+
+/// Of the tensors among the arguments.
+std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function,
+                                     const std::vector<std::string>& arguments) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  const std::vector<std::string> all = parameter_names(L, -1, std::min<size_t>(arguments.size(), 64));
+  lua_pop(L, 1);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (arguments[i] == tensor_text) names.push_back(all[i]);
+  return names;
+}
+
+std::shared_ptr<Bucket> make_bucket(lua_State* L, CompiledFunction& function, World world,
+                                    const capture::Compiled::Options& options) {
+  const std::vector<std::string> inputs = input_names(L, function, world.arguments);
+  auto bucket = std::make_shared<Bucket>();
+  bucket->script = std::make_shared<FunctionScript>(L, function.function, function.name, options.fullgraph, inputs);
+  bucket->compiled = std::make_unique<capture::Compiled>(bucket->script, options);
+  bucket->world = std::move(world);
+  bucket->number = ++function.buckets_made;
+  return bucket;
+}
+
+/// The arguments of the call, which begin at stack index 2, as a person writes them.
+std::vector<std::string> argument_texts(lua_State* L, int last) {
+  std::vector<std::string> texts;
+  for (int i = 2; i <= last; ++i) {
+    const bool quoted = lua_type(L, i) == LUA_TSTRING;
+    if (test_tensor(L, i)) {
+      texts.emplace_back(tensor_text);
+      continue;
+    }
+    luaL_tolstring(L, i, nullptr);
+    texts.push_back(quoted ? "'" + std::string(lua_tostring(L, -1)) + "'" : lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  return texts;
+}
+
+std::string_view part_of(const World& world, size_t part) {
+  const size_t begin = part ? world.parts[part - 1].second : 0;
+  return std::string_view(world.key).substr(world.state_begin + begin, world.parts[part].second - begin);
+}
+
+/// What of `now` is not as it was in `before`.
+std::string difference(const World& before, const World& now) {
+  for (size_t i = 0; i < std::max(before.arguments.size(), now.arguments.size()); ++i) {
+    const std::string was = i < before.arguments.size() ? before.arguments[i] : "nothing";
+    const std::string is = i < now.arguments.size() ? now.arguments[i] : "nothing";
+    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, is);
+  }
+  for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
+    if (part_of(before, i) != part_of(now, i))
+      return now.parts[i].first == "_ENV" ? "a global that it may read changed"
+                                          : "upvalue '" + now.parts[i].first + "' changed";
+  return "an argument has another subtype, or what the function may read changed";
+}
+
+void report_recompile(const CompiledFunction& function, const World& now) {
+  if (function.buckets.empty() || !function.options.inform || !capture::get_logs().recompiles) return;
+  std::string text = "Recompiling function " + function.name + "\n  triggered by the following guard failure(s):";
+  const std::vector<const Bucket*> buckets = buckets_in_order(function);
+  const size_t first = buckets.size() - std::min(buckets.size(), most_reasons);
+  if (first > 0) text += fmt::format("\n  - {} older graphs do not fit either", first);
+  for (size_t i = first; i < buckets.size(); ++i)
+    text += fmt::format("\n  - {}/0: {}", buckets[i]->number - 1, difference(buckets[i]->world, now));
+  function.options.inform(text);
+}
+
+void forget_graphs(lua_State* L, CompiledFunction& function) {
+  function.generation = generation.load(std::memory_order_relaxed);
+  function.buckets.clear();
+  function.buckets_made = 0;
+  function.sweep_at = 0;
+  function.last.reset();
+  function.followed.reset();
+  function.beyond.reset();
+  function.broken_buckets = 0;
+  function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
+  function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.compile_with);
+  luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
+}
+
+/// Worlds that came to no graph (under a stance that makes none, say) are not kept for ever: no limit counts them.
+void drop_worlds_without_graphs(lua_State* L, CompiledFunction& function) {
+  if (function.buckets.size() < std::max(function.sweep_at, max_worlds_without_graphs)) return;
+  for (auto known = function.buckets.begin(); known != function.buckets.end();) {
+    const Bucket& bucket = *known->second;
+    if (bucket.compiled->statistics().graphs > 0 || bucket.compiled->has_breaks()) {
+      ++known;
+      continue;
+    }
+    lua_pushnil(L);
+    set_anchors(L, function, bucket.number);
+    known = function.buckets.erase(known);
+  }
+  function.sweep_at = function.buckets.size() + max_worlds_without_graphs;
+}
+
+/// What the function can see besides its arguments goes into `world`. Pushes the table of what the key names by address.
+void read_world(lua_State* L, const CompiledFunction& function, const std::string& arguments, World& world) {
+  lua_newtable(L);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  world.parts.clear();
+  world.state_begin = arguments.size() + 1;
+  world.key = arguments + '|' + closure_state(L, -1, lua_gettop(L) - 1, &world.parts);
+  lua_pop(L, 1);
+}
+
+/// For all worlds from now on: the function broke in several (it counts its calls, say).
+std::shared_ptr<Bucket> followed_bucket(lua_State* L, CompiledFunction& function, World world) {
+  if (!function.followed) {
+    function.followed = make_bucket(L, function, std::move(world), function.options);
+    function.followed->compiled->follow_always();
+  }
+  return function.followed;
+}
+
+/// For all worlds that have no graphs yet, once there are as many graphs as there may be: it runs the script.
+std::shared_ptr<Bucket> beyond_bucket(lua_State* L, CompiledFunction& function, World world) {
+  if (!function.beyond) {
+    capture::Compiled::Options options = function.options;
+    options.recompile_limit = 0;  // it serves any world, so it may hold no graph, whatever the settings become
+    if (const auto buckets = buckets_in_order(function); !buckets.empty())
+      options.last_reason = difference(buckets.back()->world, world);
+    function.beyond = make_bucket(L, function, std::move(world), options);
+  }
+  return function.beyond;
+}
+
+/// For a world that has no bucket. The table of what its key names is on top of the stack, and popped.
+std::shared_ptr<Bucket> new_bucket_for(lua_State* L, CompiledFunction& function, World world) {
+  const bool broken = function.broken_buckets >= max_broken_buckets;
+  const int64_t limit = get_compiler_config().accumulated_recompile_limit;
+  if (broken || function.options.graphs_made->load(std::memory_order_relaxed) >= limit) {
+    lua_pop(L, 1);
+    return broken ? followed_bucket(L, function, std::move(world)) : beyond_bucket(L, function, std::move(world));
+  }
+  drop_worlds_without_graphs(L, function);
+  report_recompile(function, world);
+  std::shared_ptr<Bucket> bucket = make_bucket(L, function, std::move(world), function.options);
+  set_anchors(L, function, bucket->number);
+  function.buckets.emplace(bucket->world.key, bucket);
+  return bucket;
+}
+
+}  // namespace
+
+std::shared_ptr<Bucket> bucket_for(lua_State* L, CompiledFunction& function, const std::string& arguments) {
+  if (function.generation != generation.load(std::memory_order_relaxed)) forget_graphs(L, function);
+  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
+    return function.last;
+  const int last_argument = lua_gettop(L);
+  World world;
+  read_world(L, function, arguments, world);
+  std::shared_ptr<Bucket> bucket;
+  if (const auto found = function.buckets.find(world.key); found != function.buckets.end()) {
+    lua_pop(L, 1);
+    bucket = found->second;
+  } else {
+    world.arguments = argument_texts(L, last_argument);
+    bucket = new_bucket_for(L, function, std::move(world));
+  }
+  function.last = bucket;
+  function.last_epoch = context(L).epoch;
+  function.last_arguments = arguments;
+  return bucket;
+}
+
+void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
+                                 const std::shared_ptr<Bucket>& bucket) {
+  if (std::erase_if(function.buckets, [&](const auto& known) { return known.second == bucket; }) == 0)
+    return;  // it serves all worlds
+  read_world(L, function, arguments, bucket->world);
+  set_anchors(L, function, bucket->number);
+  function.buckets.erase(bucket->world.key);  // with the key that names it
+  function.buckets.emplace(bucket->world.key, bucket);
+}
+
+std::vector<const Bucket*> buckets_in_order(const CompiledFunction& function) {
+  std::vector<const Bucket*> buckets;
+  for (const auto& [key, bucket] : function.buckets) buckets.push_back(bucket.get());
+  std::sort(buckets.begin(), buckets.end(), [](const Bucket* a, const Bucket* b) { return a->number < b->number; });
+  return buckets;
+}
+
+CacheStatistics statistics_of(const CompiledFunction& function) {
+  CacheStatistics all;
+  for (const auto& [key, bucket] : function.buckets) {
+    const CacheStatistics one = bucket->compiled->statistics();
+    all.graphs += one.graphs;
+    all.retired += one.retired;
+    all.bytes += one.bytes + key.size();
+  }
+  capture::add_segments(all, function.options.traces->graphs);
+  return all;
+}
+
+void push_statistics(lua_State* L, const CacheStatistics& statistics) {
+  lua_createtable(L, 0, 4);
+  for (const auto& [name, count] : {std::pair("graphs", statistics.graphs), std::pair("segments", statistics.segments),
+                                    std::pair("retired", statistics.retired), std::pair("bytes", statistics.bytes)}) {
+    lua_pushinteger(L, static_cast<lua_Integer>(count));
+    lua_setfield(L, -2, name);
+  }
+}
+
+void forget_all_graphs() noexcept { generation.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace triage::lua

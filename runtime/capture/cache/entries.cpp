@@ -1,0 +1,87 @@
+#include "runtime/capture/cache/entry_index.h"
+#include "runtime/capture/compiled.h"
+#include "runtime/graph/memory.h"
+
+#include <algorithm>
+
+// The entries of a cache: how one is found, how one is added, what they take.
+namespace triage::capture {
+namespace {
+
+constexpr size_t most_in_turn = 8;  // looked at one by one; where there are more, an index finds those behind them
+
+size_t bytes_of(const Entry& entry) {
+  size_t bytes = sizeof(Entry) + entry.guards.heap_bytes() + graph::heap_bytes(entry.shape) +
+                 graph::bytes(*entry.graph) + entry.executable->bytes();
+  for (const InputShape& shape : entry.shape) bytes += graph::heap_bytes(shape.sizes);
+  return bytes;
+}
+
+}  // namespace
+
+const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
+  const Entry* newest = newest_.load(std::memory_order_acquire);
+  size_t left = most_in_turn;
+  for (const Entry* entry = newest; entry; entry = entry->next) {
+    if (entry->guards.hold(all)) return entry;
+    if (--left == 0) return newest->index ? newest->index->find(all) : nullptr;
+  }
+  return nullptr;
+}
+
+void Compiled::add_entry(std::unique_ptr<Entry> added) {
+  Entry* entry = entries_.emplace_back(std::move(added)).get();
+  entry->number = entries_.size();
+  entry->next = newest_.load(std::memory_order_relaxed);
+  if (entry->next) {
+    entry->chain = entry->next->chain + 1;
+    entry->index = entry->next->index;
+  }
+  if (entry->chain > most_in_turn) {
+    EntryIndex* index = nullptr;
+    if (entry->index) {
+      index = indexes_.back().get();
+      index->add(*entry);
+    } else {
+      index = indexes_.emplace_back(std::make_unique<EntryIndex>()).get();
+      const size_t first = entries_.size() - entry->chain;  // a chain ends where all before it were retired
+      for (size_t i = first; i < entries_.size(); ++i) index->add(*entries_[i]);
+    }
+    entry->index = index;
+  }
+  entry_bytes_.fetch_add(bytes_of(*entry), std::memory_order_relaxed);
+  num_entries_.fetch_add(1, std::memory_order_relaxed);
+  options_.graphs_made->fetch_add(1, std::memory_order_relaxed);
+  newest_.store(entry, std::memory_order_release);
+}
+
+std::vector<const Entry*> Compiled::entries() const {
+  std::vector<const Entry*> entries;
+  for (const Entry* entry = newest_.load(std::memory_order_acquire); entry; entry = entry->next)
+    entries.push_back(entry);
+  std::reverse(entries.begin(), entries.end());
+  return entries;
+}
+
+std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
+  std::vector<std::vector<InputShape>> shapes;
+  for (const Entry* entry : entries()) shapes.push_back(entry->shape);
+  return shapes;
+}
+
+CacheStatistics Compiled::statistics() const {
+  CacheStatistics statistics;
+  const Entry* newest = newest_.load(std::memory_order_acquire);
+  statistics.graphs = newest ? newest->chain : 0;
+  const size_t all = std::max(num_entries_.load(std::memory_order_relaxed), statistics.graphs);
+  statistics.retired = all - statistics.graphs;
+  statistics.bytes = entry_bytes_.load(std::memory_order_relaxed);
+  return statistics;
+}
+
+void add_segments(CacheStatistics& statistics, const std::vector<std::shared_ptr<const graph::Graph>>& segments) {
+  statistics.segments += segments.size();
+  for (const auto& graph : segments) statistics.bytes += graph::bytes(*graph);
+}
+
+}  // namespace triage::capture

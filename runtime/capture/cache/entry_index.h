@@ -1,0 +1,47 @@
+#pragma once
+#include "runtime/capture/compiled.h"
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace triage::capture {
+
+/// Finds one of many entries without a look at the others, by what guards ask most: kinds of the inputs, and sizes that the
+/// script read. `add`: one thread at a time. `find`: any number meanwhile, without a lock.
+class EntryIndex {
+ public:
+  EntryIndex();
+  ~EntryIndex();
+  EntryIndex(const EntryIndex&) = delete;
+  EntryIndex& operator=(const EntryIndex&) = delete;
+
+  void add(const Entry& entry);
+  /// The newest entry whose guards hold; null where there is none.
+  const Entry* find(at::ArrayRef<at::Tensor> inputs) const noexcept;
+
+ private:
+  struct Slot {
+    const Entry* entry;
+    uint64_t hash;
+    const Slot* older;
+  };
+  /// Entries whose guards fix sizes of the same dimensions, which their hashes are made of.
+  struct Group {
+    using Dim = std::pair<size_t, int64_t>;  // input, dimension
+    std::vector<Dim> dims;
+    std::array<std::atomic<const Slot*>, 256> heads{};
+    std::deque<Slot> slots;
+    const Group* next = nullptr;
+    const Entry* find(at::ArrayRef<at::Tensor> inputs) const noexcept;
+  };
+  Group& group_of(std::vector<Group::Dim> dims);
+
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::atomic<const Group*> first_{nullptr};
+};
+
+}  // namespace triage::capture

@@ -1,0 +1,35 @@
+// A host that gives its policies a function: what it is told of the graph break (TB0005) that calling it is. `run` runs this.
+#include <ATen/ops/ones.h>
+#include <fmt/core.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <triage/runtime.h>
+
+namespace {
+
+triage::Runtime host(bool fullgraph) {
+  triage::RuntimeOptions options;
+  options.fullgraph = fullgraph;
+  options.logger = std::make_shared<spdlog::logger>("host", std::make_shared<spdlog::sinks::stdout_sink_mt>());
+  options.logger->set_pattern("%l: %v");
+  triage::Runtime runtime(std::move(options));
+  runtime.define("look_up", [](const std::vector<at::Tensor>& tensors) { return tensors; });
+  return runtime;
+}
+
+}  // namespace
+
+int main() {
+  const at::Tensor z = at::ones({3, 2});
+  triage::Runtime several = host(false);
+  const triage::Policy policy = several.load("host_function.lua");
+  policy.run({z});
+  policy.run({z});  // says nothing more
+  fmt::print("\n## As an error, where one graph is asked for\n");
+  triage::Runtime one = host(true);
+  try {
+    one.load("host_function.lua").run({z});
+  } catch (const triage::GraphBreakError& error) {
+    fmt::print("error: {}\n", error.what());
+  }
+}
