@@ -279,21 +279,21 @@ class Emitter {
     return loaded(value.dtype, fmt::format("*i{}", value.slot));
   }
 
-  /// A row that was marked is looked at once more, which is rare.
+  /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at once
+  /// more.
   void classify(Ref ref) {
-    const Ref element = at(ref).operands[0], marks = at(ref).operands[1];
-    line(2, fmt::format("uint32_t {0}nan = 0, {0}inf = 0;", name(ref)));
-    line(2, fmt::format("if (__builtin_expect(marked({}), 0)) {{", name(marks)));
-    source_ += fmt::format("#pragma omp simd reduction(|:{0}nan) reduction(|:{0}inf)\n", name(ref));
+    const Ref element = at(ref).operands[0], largest = at(ref).operands[1];
+    line(2, fmt::format("uint32_t {}inf = tells_inf({});", name(ref), name(largest)));
+    line(2, fmt::format("if (__builtin_expect(tells_nan({}), 0)) {{", name(largest)));
+    source_ += fmt::format("#pragma omp simd reduction(|:{}inf)\n", name(ref));
     line(3, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(element).extent));
     std::set<Ref> needed;
     need(element, pass_of(ref), needed);
     body(needed, pass_of(ref));
-    line(4, fmt::format("{0}nan |= is_nan({1});", name(ref), name(element)));
     line(4, fmt::format("{0}inf |= is_inf({1});", name(ref), name(element)));
     line(3, "}");
     line(2, "}");
-    line(2, fmt::format("const NonFinite {0} = {{{0}nan != 0, {0}inf != 0}};", name(ref)));
+    line(2, fmt::format("const NonFinite {0} = {{tells_nan({1}), {0}inf != 0}};", name(ref), name(largest)));
   }
 
   void body(const std::set<Ref>& needed, int pass) {
@@ -309,30 +309,64 @@ class Emitter {
   }
 
   void element_loop(int pass, int32_t extent) {
-    const std::vector<Ref> produced = roots(pass, extent);
-    if (produced.empty()) return;
+    if (roots(pass, extent).empty()) return;
     std::vector<Ref> reductions;
-    std::string clauses;
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       const LoopValue& value = loops_.values[i];
-      if (value.kind != Kind::reduce || pass_[i] != pass || at(value.operands[0]).extent != extent) continue;
-      reductions.push_back(static_cast<Ref>(i));
-      if (is_sum(static_cast<Ref>(i)))
-        line(2,
-             fmt::format("{} {}total = 0;", value.type == "int64_t" ? "int64_t" : "double", name(static_cast<Ref>(i))));
-      else
-        line(2, fmt::format("{} {} = {};", value.type, name(static_cast<Ref>(i)), value.start));
-      clauses += fmt::format(" reduction({}:{})", value.join, name(static_cast<Ref>(i)));
+      if (value.kind == Kind::reduce && pass_[i] == pass && at(value.operands[0]).extent == extent)
+        reductions.push_back(static_cast<Ref>(i));
     }
-    // Sums are added up in blocks: one float a lane would lose a row of a million elements.
+    if (reductions.empty()) {
+      source_ += "#pragma omp simd\n";
+      line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", extent));
+      positions(pass, extent, reductions);
+      line(2, "}");
+    } else {
+      joined_positions(pass, extent, reductions);
+    }
+  }
+
+  /// Blocks of positions go into lanes (support/lanes.h). Sums of blocks are added up as doubles: in one float a lane would
+  /// lose a row of a million elements.
+  void joined_positions(int pass, int32_t extent, const std::vector<Ref>& reductions) {
+    for (const Ref ref : reductions)
+      line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), at(ref).start));
     line(2, fmt::format("for (int64_t block = 0; block < d{}; block += 2048) {{", extent));
     line(2, fmt::format("const int64_t end_of_block = block + 2048 < d{0} ? block + 2048 : d{0};", extent));
-    for (const Ref ref : reductions)
-      if (is_sum(ref)) line(2, fmt::format("{} {} = 0;", at(ref).type, name(ref)));
-    source_ += "#pragma omp simd" + clauses + "\n";
-    line(2, "for (int64_t i = block; i < end_of_block; ++i) {");
+    for (const Ref ref : reductions) {
+      line(2, fmt::format("{} {}lanes[lane_count];", at(ref).type, name(ref)));
+      line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), at(ref).start));
+    }
+    line(2, "int64_t first = block;");
+    line(2, "for (; first + lane_count <= end_of_block; first += lane_count) {");
+    lanes("lane_count", pass, extent, reductions);
+    line(2, "}");
+    lanes("end_of_block - first", pass, extent, reductions);
+    for (const Ref ref : reductions) {
+      const auto& [join, text] = joins().at(at(ref).join);
+      const std::string block = fmt::format("joined<{}>({}lanes)", join, name(ref));
+      line(2, fmt::format("{0}total = {1};", name(ref), fmt::format(fmt::runtime(text), name(ref) + "total", block)));
+    }
+    line(2, "}");
+    for (const Ref ref : reductions) line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type));
+  }
+
+  void lanes(const std::string& count, int pass, int32_t extent, const std::vector<Ref>& reductions) {
+    source_ += "#pragma omp simd\n";
+    line(3, fmt::format("for (int64_t lane = 0; lane < {}; ++lane) {{", count));
+    line(4, "const int64_t i = first + lane;");
+    positions(pass, extent, reductions);
+    line(3, "}");
+  }
+
+  /// What is done at position `i`, which is lane `lane` of its block.
+  void positions(int pass, int32_t extent, const std::vector<Ref>& reductions) {
     body(needed_in(pass, extent), pass);
-    for (const Ref ref : reductions) line(4, joined(ref));
+    for (const Ref ref : reductions) {
+      const std::string lane = name(ref) + "lanes[lane]", one = fmt::format("{}one", name(ref));
+      line(4, fmt::format("const {} {} = {};", at(ref).join == "|" ? "bool" : at(ref).type, one, expression(ref)));
+      line(4, fmt::format("{} = {};", lane, fmt::format(fmt::runtime(joins().at(at(ref).join).second), lane, one)));
+    }
     for (const auto& [ref, where] : kept_)
       if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass)
         line(4, fmt::format("{}[i] = {};", where, to_store(at(ref).dtype, name(ref))));
@@ -340,21 +374,20 @@ class Emitter {
       const Ref ref = loops_.outputs[i].value;
       if (stores(i, pass, extent)) line(4, fmt::format("o{}[i] = {};", i, to_store(at(ref).dtype, name(ref))));
     }
-    line(2, "}");
-    for (const Ref ref : reductions)
-      if (is_sum(ref)) line(2, fmt::format("{0}total += {0};", name(ref)));
-    line(2, "}");
-    for (const Ref ref : reductions)
-      if (is_sum(ref)) line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type));
   }
 
-  bool is_sum(Ref ref) const { return at(ref).join == "+"; }
-
-  std::string joined(Ref ref) const {
-    const std::string total = name(ref), one = expression(ref);
-    if (at(ref).join == "max") return fmt::format("{0} = {1} > {0} ? {1} : {0};", total, one);
-    if (at(ref).join == "min") return fmt::format("{0} = {1} < {0} ? {1} : {0};", total, one);
-    return fmt::format("{} {}= {};", total, at(ref).join, one);
+  /// For each way to join: its type in support/lanes.h, and how one more value {1} joins {0}.
+  static const std::map<std::string, std::pair<std::string, std::string>>& joins() {
+    static const std::map<std::string, std::pair<std::string, std::string>> all = {
+        {"+", {"Sum", "{0} + {1}"}},
+        {"max", {"Largest", "{1} > {0} ? {1} : {0}"}},
+        {"min", {"Smallest", "{1} < {0} ? {1} : {0}"}},
+        {"|", {"Any", "{1} ? 1 : {0}"}},
+    };
+    return all;
+  }
+  std::string total_type(Ref ref) const {
+    return at(ref).join == "+" && at(ref).type != "int64_t" ? "double" : at(ref).type;
   }
 
   void store_rows() {

@@ -1,0 +1,55 @@
+#pragma once
+// How generated loops join values over the positions of a row: position i of a block goes into lane i % lane_count, and the
+// lanes are joined by halves. So the order of additions is written down here, the same for every processor, and the lanes are
+// as many chains that need not wait for each other as a processor can keep busy.
+#include <cstdint>
+
+namespace triage::fused {
+
+inline constexpr int64_t lane_count = 64;
+
+template <class T, int64_t count>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(count * sizeof(T))));  // NOLINT: `using` does not take the attribute
+};
+
+struct Sum {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = a + b;
+  }
+};
+struct Any {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = a | b;
+  }
+};
+struct Largest {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = b > a ? b : a;
+  }
+};
+struct Smallest {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = b < a ? b : a;
+  }
+};
+
+/// What `count` lanes, a power of two, come to. They are overwritten.
+template <class Join, int64_t count = lane_count, class T>
+inline T joined(T* lanes) {
+  if constexpr (count > 1) {
+    typename VectorOf<T, count / 2>::type low, high;
+    __builtin_memcpy(&low, lanes, sizeof(low));
+    __builtin_memcpy(&high, lanes + count / 2, sizeof(high));
+    Join::join(low, high);
+    __builtin_memcpy(lanes, &low, sizeof(low));
+    return joined<Join, count / 2>(lanes);
+  }
+  return lanes[0];
+}
+
+}  // namespace triage::fused
