@@ -48,6 +48,7 @@ class Emitter {
 
   Emitted run(std::optional<InPlace> in_place) {
     in_place_ = in_place;
+    if (!in_place_) choose_early();
     source_ = support_source();
     source_ += "\nusing namespace triage;\nusing namespace triage::fused;\n\n";
     source_ += call_struct();
@@ -61,8 +62,8 @@ class Emitter {
       row_values(pass);
       for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
         element_loop(pass, static_cast<int32_t>(extent));
-      if (in_place_ && is_selection(*in_place_) && pass_of(loops_.outputs[in_place_->output].value) == pass)
-        changed_row(pass);
+      for (size_t output = 0; output < loops_.outputs.size(); ++output)
+        if (is_changed_later(output) && pass_of(loops_.outputs[output].value) == pass) changed_row(output, pass);
     }
     store_rows();
     line(1, "}");
@@ -105,6 +106,8 @@ class Emitter {
     }
     for (size_t i = 0; i < loops_.outputs.size(); ++i)
       if (stores(i, pass, extent)) list.push_back(loops_.outputs[i].value);
+    for (const auto& [output, input] : early_)
+      if (pass == 0 && at(input).extent == extent) list.push_back(input);
     for (const auto& [ref, where] : kept_)
       if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass) list.push_back(ref);
     return list;
@@ -113,8 +116,7 @@ class Emitter {
   /// Whether the loop of a pass over this extent writes output `i`.
   bool stores(size_t i, int pass, int32_t extent) const {
     const Ref ref = loops_.outputs[i].value;
-    const bool elsewhere = in_place_ && in_place_->output == i && is_selection(*in_place_);
-    return !elsewhere && is_element(ref) && at(ref).extent == extent && pass_of(ref) == pass;
+    return !is_changed_later(i) && is_element(ref) && at(ref).extent == extent && pass_of(ref) == pass;
   }
 
   // --- an output in the place of an input
@@ -147,24 +149,47 @@ class Emitter {
     return true;
   }
 
+  bool selects_rows(const LoopValue& value) const {
+    return value.code.find(row_selection) != std::string::npos && at(value.operands[0]).place == Place::row;
+  }
+
   /// The output is the input itself, but in rows where a condition holds.
   bool is_selection(const InPlace& choice) const {
     const LoopValue& value = at(loops_.outputs[choice.output].value);
-    if (value.code.find(row_selection) == std::string::npos || at(value.operands[0]).place != Place::row) return false;
+    if (!selects_rows(value)) return false;
     const Ref input = input_of(choice.slot);
     return value.operands[1] == input || value.operands[2] == input;
   }
 
-  void changed_row(int pass) {
-    const Ref ref = loops_.outputs[in_place_->output].value;
-    const bool else_input = at(ref).operands[2] == input_of(in_place_->slot);
-    line(2, fmt::format("if ({}{}) {{", else_input ? "" : "!", name(at(ref).operands[0])));
+  /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that is
+  /// read there anyhow; only the others, which are rare, are written again.
+  void choose_early() {
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+      const Ref ref = loops_.outputs[i].value;
+      const LoopValue& value = at(ref);
+      if (!is_element(ref) || pass_of(ref) == 0 || !selects_rows(value)) continue;
+      const Ref input = value.operands[2];
+      if (at(input).kind == Kind::input && is_element(input) && at(input).dtype == value.dtype &&
+          needed_in(0, value.extent).count(input))
+        early_[i] = input;
+    }
+  }
+
+  /// Whether the rows of output `i` that stay as they are, are there before its pass.
+  bool is_changed_later(size_t i) const {
+    return early_.count(i) || (in_place_ && in_place_->output == i && is_selection(*in_place_));
+  }
+
+  void changed_row(size_t output, int pass) {
+    const Ref ref = loops_.outputs[output].value;
+    const bool else_input = early_.count(output) || at(ref).operands[2] == input_of(in_place_->slot);
+    line(2, fmt::format("if (__builtin_expect({}{}, 0)) {{", else_input ? "" : "!", name(at(ref).operands[0])));
     source_ += "#pragma omp simd\n";
     line(3, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(ref).extent));
     std::set<Ref> needed;
     need(ref, pass, needed);
     body(needed, pass);
-    line(4, fmt::format("o{}[i] = {};", in_place_->output, to_store(at(ref).dtype, name(ref))));
+    line(4, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
     line(3, "}");
     line(2, "}");
   }
@@ -345,7 +370,9 @@ class Emitter {
     for (const Ref ref : reductions) {
       const auto& [join, text] = joins().at(at(ref).join);
       const std::string block = fmt::format("joined<{}>({}lanes)", join, name(ref));
-      line(2, fmt::format("{0}total = {1};", name(ref), fmt::format(fmt::runtime(text), name(ref) + "total", block)));
+      line(2, fmt::format("const {0} {1}block = {2};", at(ref).type, name(ref), block));
+      line(2, fmt::format("{0}total = {1};", name(ref),
+                          fmt::format(fmt::runtime(text), name(ref) + "total", name(ref) + "block")));
     }
     line(2, "}");
     for (const Ref ref : reductions) line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type));
@@ -374,6 +401,9 @@ class Emitter {
       const Ref ref = loops_.outputs[i].value;
       if (stores(i, pass, extent)) line(4, fmt::format("o{}[i] = {};", i, to_store(at(ref).dtype, name(ref))));
     }
+    for (const auto& [output, input] : early_)
+      if (pass == 0 && at(input).extent == extent)
+        line(4, fmt::format("o{}[i] = {};", output, to_store(at(input).dtype, name(input))));
   }
 
   /// For each way to join: its type in support/lanes.h, and how one more value {1} joins {0}.
@@ -409,6 +439,7 @@ class Emitter {
   std::map<Ref, std::string> kept_;  // values read again in a later pass: "k3" in scratch memory, "o1" in an output
   int64_t scratch_rows_ = 0;
   std::optional<InPlace> in_place_;
+  std::map<size_t, Ref> early_;  // outputs that are a selection, and the input they mostly are
   std::string source_;
 };
 
