@@ -119,6 +119,48 @@ class Emitter {
     return !is_changed_later(i) && is_element(ref) && at(ref).extent == extent && pass_of(ref) == pass;
   }
 
+  // --- what is fetched into the cache before it is needed: processors do so within a page of memory, and rows are many pages
+
+  /// While one row is computed, the next one comes in: in the last pass that takes long, else in the last one. Memory that an
+  /// output goes to is fetched in the pass before, where that has its row in the cache; by loops of one pass, for the next row.
+  std::vector<std::string> fetched_ahead(int pass, int32_t extent) const {
+    std::vector<std::string> list;
+    if (last_pass_ == 0) return list;
+    if (pass == pass_to_read_ahead(extent))
+      for (const LoopValue& value : loops_.values)
+        if (value.kind == Kind::input && value.place == Place::element && value.extent == extent &&
+            loops_.inputs[static_cast<size_t>(value.slot)].form.kind == TensorForm::Kind::element)
+          list.push_back(
+              fmt::format("fetch_to_read(i{0} + first, row + 1 < end ? call->in_stride[{0}] : 0);", value.slot));
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+      const Ref ref = loops_.outputs[i].value;
+      if (!is_element(ref) || at(ref).extent != extent || (in_place_ && in_place_->output == i)) continue;
+      const int written = early_.count(i) ? 0 : pass_of(ref);
+      int before = written - 1;
+      while (before > 0 && roots(before, extent).empty()) --before;
+      if (written == 0 && pass == 0)
+        list.push_back(
+            fmt::format("fetch_to_write(o{0} + first, row + 1 < end ? d{1} * (int64_t)sizeof(*o{0}) : 0);", i, extent));
+      else if (before > 0 && pass == before)
+        list.push_back(fmt::format("fetch_to_write(o{} + first, 0);", i));
+    }
+    return list;
+  }
+
+  int pass_to_read_ahead(int32_t extent) const {
+    int last = 0;
+    bool expensive = false;
+    for (int pass = 0; pass <= last_pass_; ++pass) {
+      const std::set<Ref> needed = needed_in(pass, extent);
+      const bool slow = std::any_of(needed.begin(), needed.end(),
+                                    [&](Ref ref) { return at(ref).expensive && !is_kept_before(ref, pass); });
+      if (needed.empty() || (expensive && !slow)) continue;
+      last = pass;
+      expensive |= slow;
+    }
+    return last;
+  }
+
   // --- an output in the place of an input
 
   Ref input_of(size_t slot) const {
@@ -238,6 +280,10 @@ class Emitter {
       for (size_t i = 0; i < loops_.extents.size(); ++i)
         line(1, fmt::format("longest = d{0} > longest ? d{0} : longest;", i));
     }
+    if (last_pass_ > 0) {
+      line(1, "bool ahead = true;");  // of rows that leave room for others in the cache
+      for (size_t i = 0; i < loops_.extents.size(); ++i) line(1, fmt::format("ahead &= d{} <= 4096;", i));
+    }
     for (const auto& [ref, where] : kept_)
       if (where[0] == 'k')
         line(1, fmt::format("auto* const __restrict {0} = ({1}*)(call->scratch + {2} * 8 * longest);", where,
@@ -341,19 +387,26 @@ class Emitter {
       if (value.kind == Kind::reduce && pass_[i] == pass && at(value.operands[0]).extent == extent)
         reductions.push_back(static_cast<Ref>(i));
     }
-    if (reductions.empty()) {
+    const std::vector<std::string> fetched = fetched_ahead(pass, extent);
+    if (reductions.empty() && fetched.empty()) {
       source_ += "#pragma omp simd\n";
       line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", extent));
       positions(pass, extent, reductions);
       line(2, "}");
+    } else if (reductions.empty()) {
+      line(2, "{");
+      line(2, "int64_t first = 0;");
+      lanes(fmt::format("d{}", extent), pass, extent, reductions, fetched);
+      line(2, "}");
     } else {
-      joined_positions(pass, extent, reductions);
+      joined_positions(pass, extent, reductions, fetched);
     }
   }
 
   /// Blocks of positions go into lanes (support/lanes.h). Sums of blocks are added up as doubles: in one float a lane would
   /// lose a row of a million elements.
-  void joined_positions(int pass, int32_t extent, const std::vector<Ref>& reductions) {
+  void joined_positions(int pass, int32_t extent, const std::vector<Ref>& reductions,
+                        const std::vector<std::string>& fetched) {
     for (const Ref ref : reductions)
       line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), at(ref).start));
     line(2, fmt::format("for (int64_t block = 0; block < d{}; block += 2048) {{", extent));
@@ -363,10 +416,7 @@ class Emitter {
       line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), at(ref).start));
     }
     line(2, "int64_t first = block;");
-    line(2, "for (; first + lane_count <= end_of_block; first += lane_count) {");
-    lanes("lane_count", pass, extent, reductions);
-    line(2, "}");
-    lanes("end_of_block - first", pass, extent, reductions);
+    lanes("end_of_block", pass, extent, reductions, fetched);
     for (const Ref ref : reductions) {
       const auto& [join, text] = joins().at(at(ref).join);
       const std::string block = fmt::format("joined<{}>({}lanes)", join, name(ref));
@@ -378,12 +428,19 @@ class Emitter {
     for (const Ref ref : reductions) line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type));
   }
 
-  void lanes(const std::string& count, int pass, int32_t extent, const std::vector<Ref>& reductions) {
-    source_ += "#pragma omp simd\n";
-    line(3, fmt::format("for (int64_t lane = 0; lane < {}; ++lane) {{", count));
-    line(4, "const int64_t i = first + lane;");
-    positions(pass, extent, reductions);
-    line(3, "}");
+  /// The positions from `first` to `end`, as many at a time as there are lanes, then the rest.
+  void lanes(const std::string& end, int pass, int32_t extent, const std::vector<Ref>& reductions,
+             const std::vector<std::string>& fetched) {
+    line(2, fmt::format("for (; first + lane_count <= {}; first += lane_count) {{", end));
+    for (const std::string& code : fetched) line(3, "if (ahead) " + code);
+    for (const std::string& count : {std::string("lane_count"), end + " - first"}) {
+      source_ += "#pragma omp simd\n";
+      line(3, fmt::format("for (int64_t lane = 0; lane < {}; ++lane) {{", count));
+      line(4, "const int64_t i = first + lane;");
+      positions(pass, extent, reductions);
+      line(3, "}");
+      if (count == "lane_count") line(2, "}");
+    }
   }
 
   /// What is done at position `i`, which is lane `lane` of its block.
