@@ -367,14 +367,16 @@ class Emitter {
     line(2, fmt::format("const NonFinite {0} = {{tells_nan({1}), {0}inf != 0}};", name(ref), name(largest)));
   }
 
-  void body(const std::set<Ref>& needed, int pass) {
+  /// `guard`: in front of what is read, where not every position is there.
+  void body(const std::set<Ref>& needed, int pass, const std::string& guard = "") {
     for (const Ref ref : needed) {
       const LoopValue& value = at(ref);
-      std::string code;
-      if (is_kept_before(ref, pass))
-        code = loaded(value.dtype, kept_.at(ref) + "[i]");
-      else
-        code = value.kind == Kind::input ? loaded(value.dtype, fmt::format("i{}[i]", value.slot)) : expression(ref);
+      std::string code = expression(ref);
+      if (is_kept_before(ref, pass) || value.kind == Kind::input) {
+        const std::string from = is_kept_before(ref, pass) ? kept_.at(ref) : fmt::format("i{}", value.slot);
+        code = loaded(value.dtype, from + "[i]");
+        if (!guard.empty()) code = guard + " ? " + code + " : 0";
+      }
       line(4, fmt::format("const {} {} = {};", value.type, name(ref), code));
     }
   }
@@ -391,7 +393,7 @@ class Emitter {
     if (reductions.empty() && fetched.empty()) {
       source_ += "#pragma omp simd\n";
       line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", extent));
-      positions(pass, extent, reductions);
+      positions(pass, extent, reductions, "", "");
       line(2, "}");
     } else if (reductions.empty()) {
       line(2, "{");
@@ -419,7 +421,7 @@ class Emitter {
     lanes("end_of_block", pass, extent, reductions, fetched);
     for (const Ref ref : reductions) {
       const auto& [join, text] = joins().at(at(ref).join);
-      const std::string block = fmt::format("joined<{}>({}lanes)", join, name(ref));
+      const std::string block = fmt::format("joined<{}>({}lanes, end_of_block - block)", join, name(ref));
       line(2, fmt::format("const {0} {1}block = {2};", at(ref).type, name(ref), block));
       line(2, fmt::format("{0}total = {1};", name(ref),
                           fmt::format(fmt::runtime(text), name(ref) + "total", name(ref) + "block")));
@@ -428,39 +430,48 @@ class Emitter {
     for (const Ref ref : reductions) line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type));
   }
 
-  /// The positions from `first` to `end`, as many at a time as there are lanes, then the rest.
+  /// The positions from `first` to `end`, as many at a time as there are lanes. Of the rest 16 at a time, of which the last may
+  /// not all be there: they are computed from zeros and left out, since to load a vector that was stored in pieces takes long.
   void lanes(const std::string& end, int pass, int32_t extent, const std::vector<Ref>& reductions,
              const std::vector<std::string>& fetched) {
     line(2, fmt::format("for (; first + lane_count <= {}; first += lane_count) {{", end));
     for (const std::string& code : fetched) line(3, "if (ahead) " + code);
-    for (const std::string& count : {std::string("lane_count"), end + " - first"}) {
-      source_ += "#pragma omp simd\n";
-      line(3, fmt::format("for (int64_t lane = 0; lane < {}; ++lane) {{", count));
-      line(4, "const int64_t i = first + lane;");
-      positions(pass, extent, reductions);
-      line(3, "}");
-      if (count == "lane_count") line(2, "}");
-    }
+    source_ += "#pragma omp simd\n";
+    line(3, "for (int64_t lane = 0; lane < lane_count; ++lane) {");
+    line(4, "const int64_t i = first + lane;");
+    positions(pass, extent, reductions, "lane", "");
+    line(3, "}");
+    line(2, "}");
+    line(2, fmt::format("for (int64_t offset = 0; first < {}; first += 16, offset += 16) {{", end));
+    line(3, fmt::format("const int32_t count = {0} - first < 16 ? {0} - first : 16;", end));
+    source_ += "#pragma omp simd\n";
+    line(3, "for (int32_t lane = 0; lane < 16; ++lane) {");
+    line(4, "const int64_t i = first + lane;");
+    positions(pass, extent, reductions, "offset + lane", "lane < count");
+    line(3, "}");
+    line(2, "}");
   }
 
-  /// What is done at position `i`, which is lane `lane` of its block.
-  void positions(int pass, int32_t extent, const std::vector<Ref>& reductions) {
-    body(needed_in(pass, extent), pass);
+  /// What is done at position `i`, which is lane `lane` of its block, and there where `guard` holds.
+  void positions(int pass, int32_t extent, const std::vector<Ref>& reductions, const std::string& lane,
+                 const std::string& guard) {
+    body(needed_in(pass, extent), pass, guard);
+    const auto guarded = guard.empty() ? "" : "if (" + guard + ") ";
     for (const Ref ref : reductions) {
-      const std::string lane = name(ref) + "lanes[lane]", one = fmt::format("{}one", name(ref));
+      const std::string so_far = fmt::format("{}lanes[{}]", name(ref), lane), one = name(ref) + "one";
+      const std::string both = fmt::format(fmt::runtime(joins().at(at(ref).join).second), so_far, one);
       line(4, fmt::format("const {} {} = {};", at(ref).join == "|" ? "bool" : at(ref).type, one, expression(ref)));
-      line(4, fmt::format("{} = {};", lane, fmt::format(fmt::runtime(joins().at(at(ref).join).second), lane, one)));
+      line(4, so_far + " = " + (guard.empty() ? both : fmt::format("{} ? ({}) : {}", guard, both, so_far)) + ";");
     }
+    const auto store = [&](const std::string& where, Ref ref) {
+      line(4, fmt::format("{}{}[i] = {};", guarded, where, to_store(at(ref).dtype, name(ref))));
+    };
     for (const auto& [ref, where] : kept_)
-      if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass)
-        line(4, fmt::format("{}[i] = {};", where, to_store(at(ref).dtype, name(ref))));
-    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
-      const Ref ref = loops_.outputs[i].value;
-      if (stores(i, pass, extent)) line(4, fmt::format("o{}[i] = {};", i, to_store(at(ref).dtype, name(ref))));
-    }
+      if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass) store(where, ref);
+    for (size_t i = 0; i < loops_.outputs.size(); ++i)
+      if (stores(i, pass, extent)) store(fmt::format("o{}", i), loops_.outputs[i].value);
     for (const auto& [output, input] : early_)
-      if (pass == 0 && at(input).extent == extent)
-        line(4, fmt::format("o{}[i] = {};", output, to_store(at(input).dtype, name(input))));
+      if (pass == 0 && at(input).extent == extent) store(fmt::format("o{}", output), input);
   }
 
   /// For each way to join: its type in support/lanes.h, and how one more value {1} joins {0}.

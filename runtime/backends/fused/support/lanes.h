@@ -66,4 +66,10 @@ inline T joined(T* lanes) {
   return lanes[0];
 }
 
+/// The same of lanes of which only the first `used` hold more than the join begins with.
+template <class Join, class T>
+inline T joined(T* lanes, int64_t used) {
+  return used <= 16 ? joined<Join, 16>(lanes) : joined<Join>(lanes);
+}
+
 }  // namespace triage::fused
