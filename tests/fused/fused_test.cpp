@@ -225,6 +225,25 @@ TEST_CASE("sums of long rows keep their digits") {
   CHECK(got[2][0].item<double>() < 1e-5);
 }
 
+TEST_CASE("rows of every length: no position is left out, none counts twice") {
+  const Program all = [](const Tensors& in) {
+    const at::Tensor& x = in[0];
+    return Tensors{x.sum(-1), x.amin(-1), x.argmax(-1), x.gt(7).any(-1), x - x.amax(-1, true)};
+  };
+  const auto whole_numbers = [](int64_t width, at::ScalarType dtype) {  // their sums are exact
+    return (at::arange(3 * width) * 7919 % 17 - 8).view({3, width}).to(dtype);
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kLong, at::kChar}) {
+    const auto fused = compiled(all, {whole_numbers(20, dtype)});
+    for (const int64_t width : {2, 15, 16, 17, 63, 64, 65, 80, 127, 128, 131, 2047, 2048, 2049, 2112, 4100}) {
+      const at::Tensor x = whole_numbers(width, dtype);
+      const Tensors expected = all({x}), got = run(*fused, {x});
+      for (size_t i = 0; i < got.size(); ++i)
+        CHECK_MESSAGE(expected[i].equal(got[i]), "result " << i << " differs for " << width << " of dtype " << dtype);
+    }
+  }
+}
+
 TEST_CASE("a deadline stops a fused graph too") {
   const at::Tensor z = data({4, 6});
   const auto fused = compiled(softmax_repair, {z});

@@ -22,7 +22,7 @@ struct LoopValue {
     input,   // read from memory
     map,     // `code`, with {0}, {1}, ... for the operands
     reduce,  // `code` joined over the positions of operand 0 by `join`; belongs to the row
-    classify,  // of element operand 0, whose joined marks are operand 1: are there NaNs, are there Infs (two flags in one)
+    classify,  // of element operand 0, whose largest magnitude is operand 1: are there NaNs, are there Infs (two flags in one)
   };
   Kind kind = Kind::map;
   Place place = Place::row;
@@ -30,7 +30,7 @@ struct LoopValue {
   at::ScalarType dtype = at::kFloat;  // as a tensor holds it
   int32_t extent = -1;                // elements: index into Loops::extents, how many positions
   std::string code;
-  std::string join;   // "+", "max", "min", "|"
+  std::string join;   // "+", "max", "min", and "|" of what is true or false
   std::string start;  // what a reduction begins with
   std::vector<Ref> operands;
   int32_t slot = -1;       // inputs: index into Loops::inputs

@@ -139,8 +139,8 @@ bool detect(Lowering& l, bool nan, bool inf) {
     return record_result(l, 0, f->form, code, {f->value, z->value});
   }
   const bool wide = z->form.dtype == at::kDouble;
-  const Ref marks = l.reduce(at::kLong, wide ? "uint64_t" : "uint32_t", "nonfinite_mark({0})", "|", "0", z->value);
-  const Ref found = l.classify(z->value, marks);
+  const Ref largest = l.reduce(at::kLong, wide ? "int64_t" : "int32_t", "magnitude_bits({0})", "max", "0", z->value);
+  const Ref found = l.classify(z->value, largest);
   std::string code = "{0}";
   if (nan) code += at_location("{1}.nan", 1);
   if (inf) code += at_location("{1}.inf", 2);

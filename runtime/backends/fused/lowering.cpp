@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -49,6 +50,37 @@ bool is_row(const TensorForm& form) { return form.kind == Kind::row; }
 /// Whether ATen computes values of dtype `from` in `to`, and C++ converts them as it does.
 bool promotes(at::ScalarType from, at::ScalarType to) {
   return to != at::kHalf && to != at::kBFloat16 && at::promote_types(from, to) == to;
+}
+
+/// Equal computations become one, and what no output needs goes.
+void share_equal_values(Loops& loops) {
+  const auto old = std::move(loops.values);
+  std::vector<bool> needed(old.size());
+  for (const LoopOutput& output : loops.outputs) needed[static_cast<size_t>(output.value)] = true;
+  for (size_t i = old.size(); i-- > 0;) {
+    if (old[i].kind == LoopValue::Kind::input) needed[i] = true;  // the caller lays it out
+    if (!needed[i]) continue;
+    for (const Ref operand : old[i].operands) needed[static_cast<size_t>(operand)] = true;
+  }
+  loops.values.clear();
+  std::vector<Ref> now(old.size(), -1);
+  std::map<std::string, Ref> known;
+  for (size_t i = 0; i < old.size(); ++i) {
+    if (!needed[i]) continue;
+    LoopValue value = old[i];
+    for (Ref& operand : value.operands) operand = now[static_cast<size_t>(operand)];
+    const std::string text =
+        fmt::format("{} {} {} {} {} {} {} {} {} {}", static_cast<int>(value.kind), static_cast<int>(value.place),
+                    static_cast<int>(value.dtype), value.extent, value.slot, value.type, value.code, value.join,
+                    value.start, fmt::join(value.operands, ","));
+    const auto [found, fresh] = known.emplace(text, static_cast<Ref>(loops.values.size()));
+    now[i] = found->second;
+    if (fresh)
+      loops.values.push_back(std::move(value));
+    else
+      loops.values[static_cast<size_t>(now[i])].expensive |= value.expensive;
+  }
+  for (LoopOutput& output : loops.outputs) output.value = now[static_cast<size_t>(output.value)];
 }
 
 /// Whether two tensors of these forms have the same sizes whatever the batch.
@@ -123,6 +155,7 @@ Loops Lowering::finish(const std::vector<const Value*>& outputs) {
     const Lowered& lowered = tensors_.at(output);
     loops_.outputs.push_back({lowered.value, lowered.form});
   }
+  share_equal_values(loops_);
   return std::move(loops_);
 }
 
@@ -387,11 +420,11 @@ Ref Lowering::reduce(at::ScalarType dtype, std::string type, std::string code, s
   return static_cast<Ref>(loops_.values.size() - 1);
 }
 
-Ref Lowering::classify(Ref element, Ref marks) {
+Ref Lowering::classify(Ref element, Ref largest) {
   LoopValue made;
   made.kind = LoopValue::Kind::classify;
   made.type = "NonFinite";
-  made.operands = {element, marks};
+  made.operands = {element, largest};
   loops_.values.push_back(std::move(made));
   return static_cast<Ref>(loops_.values.size() - 1);
 }

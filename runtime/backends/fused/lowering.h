@@ -53,7 +53,7 @@ class Lowering {
   Ref map_record(int64_t words, std::string code, std::vector<Ref> operands);
   Ref reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start,
              Ref element);
-  Ref classify(Ref element, Ref marks);
+  Ref classify(Ref element, Ref largest);
   bool is_zero(Ref ref) const;  // the number +0
   const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   /// How many positions a row of this element has, as C++.

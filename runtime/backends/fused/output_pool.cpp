@@ -9,6 +9,13 @@ namespace {
 
 using StoragePointer = c10::intrusive_ptr<c10::StorageImpl>;
 
+StoragePointer new_storage(size_t bytes) {
+  c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, allocator->allocate(bytes),
+                                               allocator, /*resizable=*/true);
+}
+
+/// What at::empty does, without its way through the dispatcher, which takes longer than this.
 at::Tensor tensor_on(const StoragePointer& storage, at::IntArrayRef sizes, at::ScalarType dtype) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
@@ -42,7 +49,7 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
   for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
   if (bytes < smallest) {
     let_go();
-    return at::empty(sizes, at::TensorOptions(dtype));
+    return tensor_on(new_storage(bytes), sizes, dtype);
   }
   for (auto& slot : kept_) {
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
@@ -59,9 +66,7 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
     }
     if (free) return result;
   }
-  c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       allocator->allocate(bytes), allocator, /*resizable=*/true);
+  StoragePointer storage = new_storage(bytes);
   at::Tensor result = tensor_on(storage, sizes, dtype);
   c10::StorageImpl* mine = storage.release();
   for (auto& slot : kept_) {

@@ -77,11 +77,16 @@ void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   for (const at::Tensor& output : outputs) out.push_back(output.data_ptr());
   int64_t longest = 1, row_bytes = 32;
   for (const int64_t extent : memory.extents) longest = std::max(longest, extent), row_bytes += 8 * extent;
-  at::parallel_for(0, memory.batch, std::max<int64_t>(1, task_bytes / row_bytes), [&](int64_t begin, int64_t end) {
+  const auto rows = [&](int64_t begin, int64_t end) {
     const Call call{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
-                    scratch(static_cast<size_t>(scratch_rows_ * 8 * longest))};
+                    scratch_rows_ ? scratch(static_cast<size_t>(scratch_rows_ * 8 * longest)) : nullptr};
     function(&call, begin, end);
-  });
+  };
+  const int64_t grain = std::max<int64_t>(1, task_bytes / row_bytes);
+  if (memory.batch <= grain)
+    rows(0, memory.batch);
+  else
+    at::parallel_for(0, memory.batch, grain, rows);
 }
 
 void Region::finish_compiling() const {
@@ -194,6 +199,7 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, size_t slo
 
 /// All but `given`, which there is already.
 void Region::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const {
+  outputs.reserve(loops_.outputs.size());
   for (size_t i = 0; i < loops_.outputs.size(); ++i) {
     if (i == given) {
       outputs.emplace_back();

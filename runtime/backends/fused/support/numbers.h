@@ -30,13 +30,16 @@ inline bool is_finite(T) {
   return true;
 }
 
-/// The sign bit of the result is set where x is NaN or Inf; to be joined over a row with `|`.
-inline uint32_t nonfinite_mark(float x) { return (bits_as<uint32_t>(x) & 0x7F800000u) + 0x00800000u; }
-inline uint64_t nonfinite_mark(double x) { return (bits_as<uint64_t>(x) & 0x7FF0000000000000u) + 0x0010000000000000u; }
-inline bool marked(uint32_t marks) { return marks >> 31; }
-inline bool marked(uint64_t marks) { return marks >> 63; }
+/// The bits but for the sign, in which Inf is above all numbers and NaN above Inf. (Signed: what every processor compares.)
+inline int32_t magnitude_bits(float x) { return bits_as<int32_t>(x) & 0x7FFFFFFF; }
+inline int64_t magnitude_bits(double x) { return bits_as<int64_t>(x) & 0x7FFFFFFFFFFFFFFF; }
+/// Of the largest of them in a row: it has a NaN; it has an Inf and no NaN.
+inline bool tells_nan(int32_t largest) { return largest > 0x7F800000; }
+inline bool tells_nan(int64_t largest) { return largest > 0x7FF0000000000000; }
+inline bool tells_inf(int32_t largest) { return largest == 0x7F800000; }
+inline bool tells_inf(int64_t largest) { return largest == 0x7FF0000000000000; }
 
-/// What a row holds that is known to hold one of the two.
+/// What a row holds.
 struct NonFinite {
   bool nan, inf;
 };
@@ -123,6 +126,8 @@ template <class T>
 inline T sign_of(T x) {
   return static_cast<T>((T(0) < x) - (x < T(0)));
 }
+inline float sign_of(float x) { return (x < 0.0f) | (x > 0.0f) ? __builtin_copysignf(1.0f, x) : 0.0f; }
+inline double sign_of(double x) { return (x < 0.0) | (x > 0.0) ? __builtin_copysign(1.0, x) : 0.0; }
 template <class T>
 inline T magnitude_of(T x) {
   return x < T(0) ? T(0) - x : x;

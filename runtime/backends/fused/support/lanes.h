@@ -1,0 +1,75 @@
+#pragma once
+// How generated loops join values over the positions of a row: position i of a block goes into lane i % lane_count, and the
+// lanes are joined by halves. So the order of additions is written down here, the same for every processor, and the lanes are
+// as many chains that need not wait for each other as a processor can keep busy.
+#include <cstdint>
+
+namespace triage::fused {
+
+inline constexpr int64_t lane_count = 64;
+
+template <class T, int64_t count>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(count * sizeof(T))));  // NOLINT: `using` does not take the attribute
+};
+
+/// Brings what lane_count values occupy, `bytes` away from `at`, into the first cache.
+template <class T>
+inline void fetch_to_read(const T* at, int64_t bytes) {
+#pragma GCC unroll 8
+  for (uint64_t line = 0; line < lane_count * sizeof(T); line += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(at) + bytes + line, 0);
+}
+template <class T>
+inline void fetch_to_write(const T* at, int64_t bytes) {
+#pragma GCC unroll 8
+  for (uint64_t line = 0; line < lane_count * sizeof(T); line += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(at) + bytes + line, 1);
+}
+
+struct Sum {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = a + b;
+  }
+};
+struct Any {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = a | b;
+  }
+};
+struct Largest {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = b > a ? b : a;
+  }
+};
+struct Smallest {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = b < a ? b : a;
+  }
+};
+
+/// What `count` lanes, a power of two, come to. They are overwritten.
+template <class Join, int64_t count = lane_count, class T>
+inline T joined(T* lanes) {
+  if constexpr (count > 1) {
+    typename VectorOf<T, count / 2>::type low, high;
+    __builtin_memcpy(&low, lanes, sizeof(low));
+    __builtin_memcpy(&high, lanes + count / 2, sizeof(high));
+    Join::join(low, high);
+    __builtin_memcpy(lanes, &low, sizeof(low));
+    return joined<Join, count / 2>(lanes);
+  }
+  return lanes[0];
+}
+
+/// The same of lanes of which only the first `used` hold more than the join begins with.
+template <class Join, class T>
+inline T joined(T* lanes, int64_t used) {
+  return used <= 16 ? joined<Join, 16>(lanes) : joined<Join>(lanes);
+}
+
+}  // namespace triage::fused
