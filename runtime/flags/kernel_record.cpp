@@ -15,62 +15,47 @@ void each_stretch(const Rows& rows, int64_t most, Stretch stretch) {
   });
 }
 
-// A copy of `flags`, of which change(result, first, last) was called for each stretch of rows.
-template <class Change>
-Tensor changed_rows(const Tensor& flags, Change change) {
+// A copy of `flags` in which change(row, slots) was called for each row whose value is not 0, of values `step` apart.
+template <class T, class Change>
+Tensor changed_rows(const Tensor& flags, const T* values, int64_t step, Change change) {
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows to(result);
   const auto* source = Rows(from).data;
-  const int64_t together = loops::PLACES;  // masks and codes are looked at in so many rows
+  const int64_t together = Places::TOGETHER;
   each_stretch(to, std::max(together, rows_in_stretch(to) / together * together), [&](int64_t first, int64_t last) {
+    Places places;
     start_rows(to, source, first, last);
-    change(to, first, last);
+    find_values(places, values + first * step, step, last - first);
+    places.each([&](int64_t i) { change(first + i, to[first + i]); });
   });
   return result;
 }
-
-// What one push makes of empty rows, made once where rows are small: then a stretch of them is one copy.
-struct EmptyRows {
-  EmptyRows(const Rows& rows, uint16_t slot, const Recording& how)
-      : together(std::max<int64_t>(1, MOST_SLOTS / rows.width)), small(rows.width <= MOST_SLOTS) {
-    push_entry(&first_slot, 1, slot, how);
-    if (!small) return;
-    const int64_t count = std::min(together, rows.count);
-    std::fill_n(slots, rows.width * count, uint16_t{0});
-    for (int64_t row = 0; row < count; ++row) slots[row * rows.width] = first_slot;
-  }
-  // At most `together` rows.
-  void write(const Rows& rows, int64_t first, int64_t last) const {
-    if (small) {
-      std::memcpy(rows[first], slots, static_cast<size_t>(last - first) * rows.bytes());
-    } else {
-      start_rows(rows, nullptr, first, last);
-      for (int64_t row = first; row < last; ++row) *rows[row] = first_slot;
-    }
-  }
-  int64_t together;
-
- private:
-  static constexpr int64_t MOST_SLOTS = 1024;
-  bool small;
-  uint16_t first_slot = 0;
-  uint16_t slots[MOST_SLOTS];
-};
 
 template <class T>
 Tensor push_codes(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
                   const Recording& how) {
   const auto* codes = static_cast<const T*>(code.data_ptr());
   const int64_t step = code.stride(0);
-  return changed_rows(flags, [=](const Rows& rows, int64_t first, int64_t last) {
-    each_nonzero(codes + first * step, step, last - first, [=](int64_t i) {
-      const auto value = static_cast<int64_t>(codes[(first + i) * step]);
-      const bool known = value > 0 && value <= 15;
-      push_slot(rows[first + i], num_slots, pack_slot(known ? value : err::unknown, location, severity), how);
-    });
+  return changed_rows(flags, codes, step, [=](int64_t row, uint16_t* slots) {
+    const auto value = static_cast<int64_t>(codes[row * step]);
+    const bool known = value > 0 && value <= 15;
+    push_slot(slots, num_slots, pack_slot(known ? value : err::unknown, location, severity), how);
   });
 }
+
+// What one push makes of empty rows, as many as fit: a stretch of such rows is one copy.
+struct EmptyRows {
+  static constexpr int64_t MOST_SLOTS = 1024;
+  EmptyRows(const Rows& rows, uint16_t slot, const Recording& how) : together(MOST_SLOTS / rows.width) {
+    const int64_t count = std::min(together, rows.count);
+    std::fill_n(slots, rows.width * count, uint16_t{0});
+    push_entry(slots, 1, slot, how);
+    for (int64_t row = 1; row < count; ++row) slots[row * rows.width] = slots[0];
+  }
+  int64_t together;
+  uint16_t slots[MOST_SLOTS];
+};
 
 struct ClearCode {
   uint16_t code;  // in its place in a slot
@@ -115,14 +100,10 @@ Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t s
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
   check::push(flags, code, location, severity, where, num_slots, policy);
-  const auto* mask = static_cast<const uint8_t*>(where.data_ptr());
-  const int64_t step = where.stride(0);
   const Recording how(policy);
   const uint16_t slot = pack_slot(code, location, severity);
-  return changed_rows(flags, [=](const Rows& rows, int64_t first, int64_t last) {
-    each_nonzero(mask + first * step, step, last - first,
-                 [=](int64_t i) { push_slot(rows[first + i], num_slots, slot, how); });
-  });
+  return changed_rows(flags, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0),
+                      [=](int64_t, uint16_t* slots) { push_slot(slots, num_slots, slot, how); });
 }
 
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
@@ -133,16 +114,23 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows before(from), after(result);
+  const auto push_rows = [&](int64_t first, int64_t last) {
+    start_rows(after, before.data, first, last);
+    for (int64_t row = first; row < last; ++row) push_slot(after[row], num_slots, slot, how);
+  };
+  if (after.width > EmptyRows::MOST_SLOTS) {
+    each_stretch(after, 1, push_rows);
+    return result;
+  }
   const EmptyRows pushed(after, slot, how);
   each_stretch(after, pushed.together, [&](int64_t first, int64_t last) {
-    pushed.write(after, first, last);
-    int64_t next = first;
-    each_nonzero_word(before[first], (last - first) * before.width, [&](int64_t word) {
+    Places places;
+    find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first]);
+    int64_t done = first;  // rows before this one
+    places.each([&](int64_t word) {
       const int64_t begin = first + word * 4 / before.width, end = first + (word * 4 + 3) / before.width + 1;
-      for (next = std::max(next, begin); next < std::min(end, last); ++next) {
-        start_rows(after, before.data, next, next + 1);
-        push_slot(after[next], num_slots, slot, how);
-      }
+      push_rows(std::max(done, begin), std::min(end, last));
+      done = std::max(done, std::min(end, last));
     });
   });
   return result;
@@ -150,20 +138,24 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
   check::merge(flags, other, num_slots, policy);
-  const auto contiguous = other.contiguous();
-  const Rows fresh(contiguous);
   const Recording how(policy);
-  return changed_rows(flags, [=](const Rows& rows, int64_t first, int64_t last) {
+  const auto from = flags.contiguous(), more = other.contiguous();
+  auto result = new_tensor(from.sizes(), from.scalar_type());
+  const Rows before(from), fresh(more), after(result);
+  each_stretch(after, rows_in_stretch(after), [&](int64_t first, int64_t last) {
+    Places places;
     const uint16_t* slots = fresh[first];
     const int64_t count = (last - first) * fresh.width;
-    each_nonzero_word(slots, count, [=](int64_t word) {
-      each_error_slot(slots + word * 4, std::min<int64_t>(4, count - word * 4), [=](int64_t i, uint16_t slot) {
+    find_words(places, slots, count, before[first], after[first]);
+    places.each([&](int64_t word) {
+      each_error_slot(slots + word * 4, std::min<int64_t>(4, count - word * 4), [&](int64_t i, uint16_t slot) {
         const auto at = static_cast<uint32_t>(word * 4 + i), width = static_cast<uint32_t>(fresh.width);
         const int64_t row = at / width, index = at % width;
-        if (index < num_slots) merge_slot(rows[first + row], num_slots, index, slot, how);
+        if (index < num_slots) merge_slot(after[first + row], num_slots, index, slot, how);
       });
     });
   });
+  return result;
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {
