@@ -126,7 +126,8 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
   each_stretch(after, pushed.together, [&](int64_t first, int64_t last) {
     Places places;
     find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first]);
-    int64_t done = first;  // rows before this one
+    if (places.found() > (last - first) / 4) return push_rows(first, last);  // few rows are empty
+    int64_t done = first;                                                    // rows before this one
     places.each([&](int64_t word) {
       const int64_t begin = first + word * 4 / before.width, end = first + (word * 4 + 3) / before.width + 1;
       push_rows(std::max(done, begin), std::min(end, last));

@@ -22,6 +22,12 @@ class Places {
     }
   }
 
+  int64_t found() const {
+    int64_t sum = 0;
+    for (int64_t i = 0; i * TOGETHER < count; ++i) sum += std::popcount(bits[i]);
+    return sum;
+  }
+
   uint64_t bits[MOST / TOGETHER];
   int64_t count = 0;  // places looked at
 };
@@ -109,8 +115,9 @@ struct NonZeroValues {
       const int64_t some = std::min(together, count - first);
       const T* from = values + first * step;
       if (step != 1 || some < together) {
-        std::fill_n(rest, together, T{0});
-        for (int64_t i = 0; i < some; ++i) rest[i] = from[i * step];
+        std::memset(rest, 0, sizeof(rest));
+        if (step == 1) std::memcpy(rest, from, static_cast<size_t>(some) * sizeof(T));
+        for (int64_t i = 0; i < some && step != 1; ++i) rest[i] = from[i * step];
         from = rest;
       }
       *bits++ = nonzero<bytes>(from);

@@ -131,6 +131,7 @@ inline int16_t place_among(const uint16_t* slots, int64_t count, int16_t mask, i
 inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
   const auto mask = static_cast<int16_t>(how.mask);
   const auto wanted = static_cast<int16_t>(how.dedupe ? slot & how.mask : ~how.mask);  // no slot under the mask is that
+  if (count == 16) return place_among<8>(slots, 16, mask, wanted);  // the usual number, known to the compiler
   if (count >= 8) return place_among<8>(slots, count, mask, wanted);
   if (count >= 4) return place_among<4>(slots, count, mask, wanted);
   return place_among<1>(slots, count, mask, wanted);

@@ -1,4 +1,4 @@
-// Detection against one plain read of the same bytes (at::sum of floats), and operations on flags against moving their bytes.
+// Detection against one plain read of the same bytes (at::sum of floats).
 #include "table.h"
 
 #include <ATen/ATen.h>
@@ -6,18 +6,12 @@
 #include <triage/flags.h>
 
 #include <cstdio>
-#include <cstring>
 #include <limits>
-#include <map>
-#include <string>
 #include <vector>
 
 namespace triage::bench {
 namespace {
 
-struct Shape {
-  int64_t rows, columns;
-};
 constexpr Shape SHAPES[] = {{32, 512}, {256, 1024}, {4096, 1024}};
 
 // Noise of which about one row in a hundred holds a NaN or an Inf.
@@ -32,23 +26,6 @@ at::Tensor noise(Shape shape, at::ScalarType dtype) {
 
 at::Tensor floats_of_as_many_bytes(const at::Tensor& z) {
   return at::randn({static_cast<int64_t>(z.numel() * static_cast<int64_t>(z.element_size()) / 4)});
-}
-
-// `moved` holds what an operation moves in multiples of what candidate 0 does, where that is not 1.
-void print_row(Shape shape, const char* dtype, const std::vector<const char*>& names, const Timing& timing, double goal,
-               const std::map<std::string, double>& moved = {}) {
-  for (size_t i = 1; i < names.size(); ++i) {
-    const auto known = moved.find(names[i]);
-    const double share = known == moved.end() ? 1 : known->second, limit = timing.micros[0] * share;
-    const bool within = timing.micros[i] <= limit * goal + 0.5;  // a call has a floor of half a microsecond
-    std::printf("%5ldx%-5ld %-9s %-18s %9.2f %9.2f %7.2f   %s\n", shape.rows, shape.columns, dtype, names[i], limit,
-                timing.micros[i], timing.ratio[i] / share, within ? "within" : "over");
-  }
-}
-
-void print_head(const char* title, const char* limit) {
-  std::printf("\n%s\n%-11s %-9s %-18s %9s %9s %7s   goal\n", title, "shape", "dtype", "operation", limit, "us",
-              "ratio");
 }
 
 void detection_table() {
@@ -76,41 +53,6 @@ void detection_table() {
   }
 }
 
-void flags_table() {
-  // What an operation moves besides one copy of the flags counts as well: a merge reads a second flags tensor, a push by
-  // codes eight bytes a sample.
-  const std::map<std::string, double> moved = {{"merge", 1.5}, {"push(codes)", 1.125}};
-  print_head("Operations on flags against moving their bytes (goal: 1.2 x, above a floor of 0.5 us)", "move us");
-  at::NoGradGuard no_grad;
-  for (int64_t rows : {32L, 4096L}) {
-    const auto z = noise({rows, 64}, at::kFloat);
-    const auto f = flag_nan_and_inf(z, 1), other = err::push(f, err::saturated, 2, {{}, at::rand({rows}) < 0.02, {}});
-    PushOptions where;
-    where.where = at::rand({rows}) < 0.02;
-    const auto codes = where.where.to(at::kLong) * err::saturated;
-    auto copy = at::empty_like(f);
-    const std::vector<const char*> names{"move",  "new",      "push(where)",  "push(codes)",  "push_scalar", "merge",
-                                         "is_ok", "has_code", "count_errors", "max_severity", "clear"};
-    const auto timing = measure({[&] {
-                                   std::memcpy(copy.data_ptr(), f.data_ptr(), static_cast<size_t>(f.numel()) * 8);
-                                   benchmark::ClobberMemory();
-                                 },
-                                 [&] { benchmark::DoNotOptimize(err::new_(z)); },
-                                 [&] { benchmark::DoNotOptimize(err::push(f, err::saturated, 3, where)); },
-                                 [&] { benchmark::DoNotOptimize(err::push(f, codes, 3)); },
-                                 [&] { benchmark::DoNotOptimize(err::push_scalar(f, err::saturated, 3)); },
-                                 [&] {
-                                   benchmark::DoNotOptimize(err::merge({f, other}));
-                                 },
-                                 [&] { benchmark::DoNotOptimize(err::is_ok(f)); },
-                                 [&] { benchmark::DoNotOptimize(err::has_code(f, err::nan)); },
-                                 [&] { benchmark::DoNotOptimize(err::count_errors(f)); },
-                                 [&] { benchmark::DoNotOptimize(err::max_severity(f)); },
-                                 [&] { benchmark::DoNotOptimize(err::clear(f, err::nan)); }});
-    print_row({rows, 16}, "int64", names, timing, 1.2, moved);
-  }
-}
-
 // The table of TorchGuard's README: records of several widths for 32 samples, and detection in (32, 512) data as its `push`.
 void slots_table() {
   std::printf("\nOperations by the slots of a record, 32 samples, us\n%-6s %9s %9s %9s %9s\n", "slots", "new", "push",
@@ -134,7 +76,6 @@ void slots_table() {
 
 const Table detection("detection", detection_table);
 const Table slots_of_records("slots", slots_table);
-const Table flags_operations("flags", flags_table);
 
 void detect(benchmark::State& state) {
   const auto z = noise({state.range(0), state.range(1)}, at::kFloat);
