@@ -44,6 +44,23 @@ Tensor push_codes(const Tensor& flags, const Tensor& code, int64_t location, int
   });
 }
 
+// Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first of them;
+// for all, where few are left out.
+template <class Visit>
+void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
+  int64_t next = first;
+  if (places.found() > (last - first) / 4) {
+    for (; next < last; ++next) visit(next);
+    return;
+  }
+  const auto width = static_cast<uint32_t>(rows.width);
+  places.each([&](int64_t word) {
+    const uint32_t slot = static_cast<uint32_t>(word) * 4, to = (slot + 3) / width;
+    const uint32_t from = width % 4 ? slot / width : to;  // a word may belong to two rows
+    for (next = std::max(next, first + from); next < std::min(first + to + 1, last); ++next) visit(next);
+  });
+}
+
 // What one push makes of empty rows, as many as fit: a stretch of such rows is one copy.
 struct EmptyRows {
   static constexpr int64_t MOST_SLOTS = 1024;
@@ -126,13 +143,7 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
   each_stretch(after, pushed.together, [&](int64_t first, int64_t last) {
     Places places;
     find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first]);
-    if (places.found() > (last - first) / 4) return push_rows(first, last);  // few rows are empty
-    int64_t done = first;                                                    // rows before this one
-    places.each([&](int64_t word) {
-      const int64_t begin = first + word * 4 / before.width, end = first + (word * 4 + 3) / before.width + 1;
-      push_rows(std::max(done, begin), std::min(end, last));
-      done = std::max(done, std::min(end, last));
-    });
+    each_row_of(places, before, first, last, [&](int64_t row) { push_rows(row, row + 1); });
   });
   return result;
 }
@@ -145,16 +156,9 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   const Rows before(from), fresh(more), after(result);
   each_stretch(after, rows_in_stretch(after), [&](int64_t first, int64_t last) {
     Places places;
-    const uint16_t* slots = fresh[first];
-    const int64_t count = (last - first) * fresh.width;
-    find_words(places, slots, count, before[first], after[first]);
-    places.each([&](int64_t word) {
-      each_error_slot(slots + word * 4, std::min<int64_t>(4, count - word * 4), [&](int64_t i, uint16_t slot) {
-        const auto at = static_cast<uint32_t>(word * 4 + i), width = static_cast<uint32_t>(fresh.width);
-        const int64_t row = at / width, index = at % width;
-        if (index < num_slots) merge_slot(after[first + row], num_slots, index, slot, how);
-      });
-    });
+    find_words(places, fresh[first], (last - first) * fresh.width, before[first], after[first]);
+    each_row_of(places, fresh, first, last,
+                [&](int64_t row) { merge_slots(after[row], num_slots, fresh[row], how); });
   });
   return result;
 }
