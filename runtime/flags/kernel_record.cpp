@@ -157,8 +157,7 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   each_stretch(after, rows_in_stretch(after), [&](int64_t first, int64_t last) {
     Places places;
     find_words(places, fresh[first], (last - first) * fresh.width, before[first], after[first]);
-    each_row_of(places, fresh, first, last,
-                [&](int64_t row) { merge_slots(after[row], num_slots, fresh[row], how); });
+    each_row_of(places, fresh, first, last, [&](int64_t row) { merge_slots(after[row], num_slots, fresh[row], how); });
   });
   return result;
 }

@@ -63,7 +63,8 @@ TRIAGE_INLINE uint64_t nonzero_words(const Word* words, Also also) {
 // Which words of four slots are not zero; as many slots are copied on the way, where there is something to copy.
 struct NonZeroWords {
   template <int bytes>
-  TRIAGE_INLINE void run(const uint16_t* slots, int64_t count, const uint16_t* from, uint16_t* to, uint64_t* bits) const {
+  TRIAGE_INLINE void run(const uint16_t* slots, int64_t count, const uint16_t* from, uint16_t* to,
+                         uint64_t* bits) const {
     typedef uint64_t Unaligned __attribute__((vector_size(bytes), aligned(2), may_alias));
     constexpr int64_t together = Places::TOGETHER * 4;
     uint16_t rest[together];
@@ -128,7 +129,8 @@ struct NonZeroValues {
   template <int bytes>
   TRIAGE_INLINE uint64_t nonzero(const T* values) const {
     if constexpr (sizeof(T) >= 4) {
-      return nonzero_words<bytes>(reinterpret_cast<const std::make_unsigned_t<T>*>(values), [](int) TRIAGE_INLINE_LAMBDA {});
+      return nonzero_words<bytes>(reinterpret_cast<const std::make_unsigned_t<T>*>(values),
+                                  [](int) TRIAGE_INLINE_LAMBDA {});
     } else if constexpr (sizeof(T) == 1) {
       return nonzero_bytes(reinterpret_cast<const uint8_t*>(values));
     } else {

@@ -158,8 +158,8 @@ inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const 
   if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return 0;
   const int16_t place = find_place(slots, count, slot, how);
   if (place == NO_PLACE || (how.newest_first && place >= 0)) return push_without_place(slots, count, slot, how);
-  uint16_t& there = slots[place & NO_PLACE];
-  there = (slot & SEVERITY_MASK) > (there & SEVERITY_MASK) ? slot : there;  // any is worse than an empty one
+  uint16_t& there = slots[place & NO_PLACE];  // any is worse than an empty one
+  if ((slot & SEVERITY_MASK) > (there & SEVERITY_MASK)) there = slot;
   return 0;
 }
 

@@ -52,29 +52,30 @@ void operations(int64_t rows, int64_t slots, at::ScalarType carrier, double bad)
   auto copy = at::empty_like(f);
   const auto bytes = static_cast<int64_t>(f.nbytes());
   const auto words = [](const at::Tensor& t) { return static_cast<uint64_t*>(t.data_ptr()); };
-  const std::vector<const char*> names{"move",        "move and read", "new",      "push(where)",  "push(codes)",
-                                       "push_scalar", "is_ok",         "has_code", "count_errors", "max_severity",
-                                       "clear",       "merge"};
-  const auto timing =
-      measure({[&] {
-                 std::memcpy(copy.data_ptr(), f.data_ptr(), static_cast<size_t>(bytes));
-                 benchmark::ClobberMemory();
-               },
-               [&] {
-                 benchmark::DoNotOptimize(flags::cpu::on_this_machine(CopyAndRead{}, words(f), words(other), words(copy), bytes / 8));
-               },
-               [&] { benchmark::DoNotOptimize(err::new_(z, {config})); },
-               [&] { benchmark::DoNotOptimize(err::push(f, err::saturated, 3, where)); },
-               [&] { benchmark::DoNotOptimize(err::push(f, codes, 3, all)); },
-               [&] { benchmark::DoNotOptimize(err::push_scalar(f, err::saturated, 3, {{}, config})); },
-               [&] { benchmark::DoNotOptimize(err::is_ok(f)); },
-               [&] { benchmark::DoNotOptimize(err::has_code(f, err::nan)); },
-               [&] { benchmark::DoNotOptimize(err::count_errors(f)); },
-               [&] { benchmark::DoNotOptimize(err::max_severity(f)); },
-               [&] { benchmark::DoNotOptimize(err::clear(f, err::nan)); },
-               [&] {
-                 benchmark::DoNotOptimize(err::merge({f, other}, {config}));
-               }});
+  const std::vector<const char*> names{"move",         "move and read", "new",   "push(where)",
+                                       "push(codes)",  "push_scalar",   "is_ok", "has_code",
+                                       "count_errors", "max_severity",  "clear", "merge"};
+  const auto timing = measure(
+      {[&] {
+         std::memcpy(copy.data_ptr(), f.data_ptr(), static_cast<size_t>(bytes));
+         benchmark::ClobberMemory();
+       },
+       [&] {
+         benchmark::DoNotOptimize(
+             flags::cpu::on_this_machine(CopyAndRead{}, words(f), words(other), words(copy), bytes / 8));
+       },
+       [&] { benchmark::DoNotOptimize(err::new_(z, {config})); },
+       [&] { benchmark::DoNotOptimize(err::push(f, err::saturated, 3, where)); },
+       [&] { benchmark::DoNotOptimize(err::push(f, codes, 3, all)); },
+       [&] {
+         benchmark::DoNotOptimize(err::push_scalar(f, err::saturated, 3, {{}, config}));
+       },
+       [&] { benchmark::DoNotOptimize(err::is_ok(f)); }, [&] { benchmark::DoNotOptimize(err::has_code(f, err::nan)); },
+       [&] { benchmark::DoNotOptimize(err::count_errors(f)); }, [&] { benchmark::DoNotOptimize(err::max_severity(f)); },
+       [&] { benchmark::DoNotOptimize(err::clear(f, err::nan)); },
+       [&] {
+         benchmark::DoNotOptimize(err::merge({f, other}, {config}));
+       }});
   // A push by codes reads them as well, eight bytes a sample of the two times `bytes` that a copy moves.
   std::vector<double> shares(names.size(), 1);
   shares[4] += 8.0 * static_cast<double>(rows) / static_cast<double>(2 * bytes);
@@ -89,16 +90,12 @@ void boundary(int64_t rows, int64_t errors) {
   auto f = err::new_t(rows, {at::kCPU, config});
   f.slice(0, 0, errors).copy_(some_errors(errors, config, 1));
   const auto plain = at::randn({static_cast<int64_t>(f.nbytes()) / 4});
-  const auto timing = measure({[&] { benchmark::DoNotOptimize(at::sum(plain)); },
-                               [&] { benchmark::DoNotOptimize(flags::summary(f)); },
-                               [&] { benchmark::DoNotOptimize(flags::to_table(f)); },
-                               [&] { benchmark::DoNotOptimize(flags::unpack_all(f)); },
-                               [&] {
-                                 benchmark::DoNotOptimize(
-                                     std::vector<std::vector<flags::UnpackedError>>(static_cast<size_t>(rows)));
-                               }});
-  print_row({rows, 16}, errors ? "10 errors" : "clean", {"read", "summary", "to_table", "unpack_all", "its empty result"},
-            timing, 1.2);
+  const auto timing = measure(
+      {[&] { benchmark::DoNotOptimize(at::sum(plain)); }, [&] { benchmark::DoNotOptimize(flags::summary(f)); },
+       [&] { benchmark::DoNotOptimize(flags::to_table(f)); }, [&] { benchmark::DoNotOptimize(flags::unpack_all(f)); },
+       [&] { benchmark::DoNotOptimize(std::vector<std::vector<flags::UnpackedError>>(static_cast<size_t>(rows))); }});
+  print_row({rows, 16}, errors ? "10 errors" : "clean",
+            {"read", "summary", "to_table", "unpack_all", "its empty result"}, timing, 1.2);
 }
 
 void flags_table() {
