@@ -1,129 +1,89 @@
-// CPU kernels that make and change records. Most rows of most batches are empty, and most calls change few of them: rows are
-// taken in blocks of 64, one bit a row says which of them need more than a copy, and only those are walked over.
+// CPU kernels that make and change records. Most rows of most batches are empty, and most calls change few of them: a stretch
+// of rows is copied as a whole, and while it is in the cache, those that need more than that are picked out and changed.
 #include <ATen/ATen.h>
-#include <runtime/flags/questions.h>
+#include <runtime/flags/nonzero.h>
 #include <runtime/flags/rows.h>
-
-#include <bit>
 
 namespace triage::flags::cpu {
 namespace {
 
-constexpr int64_t BLOCK = 64;
-constexpr int64_t GROUP = 8;  // of a block's rows, looked at as a whole first
-
-// One bit for each of up to 64 values, the first lowest: set where the value is not 0.
-template <class T>
-uint64_t bits_of_nonzero(const T* values, int64_t step, int64_t count) {
-  uint64_t bits = 0;
-  for (int64_t first = 0; first < count; first += GROUP) {
-    const int64_t last = std::min(first + GROUP, count);
-    if (step == 1 && last - first == GROUP) {
-      uint64_t words[sizeof(T)], any = 0;
-      std::memcpy(words, values + first, sizeof(words));
-      for (uint64_t word : words) any |= word;
-      if (!any) continue;
-    }
-    for (int64_t i = first; i < last; ++i) bits |= uint64_t{values[i * step] != 0} << i;
-  }
-  return bits;
-}
-
-// One bit for each of up to 64 rows: set where the row is not all zero.
-struct TouchedRows {
-  template <int bytes>
-  TRIAGE_INLINE uint64_t run(const uint16_t* slots, int64_t width, int64_t count) const {
-    const auto any_in = [=](int64_t first, int64_t last) TRIAGE_INLINE_LAMBDA {
-      const auto* pairs = reinterpret_cast<const uint32_t*>(slots + first * width);
-      return loops::Dense<HasAny>{}.template run<bytes>(pairs, (last - first) * width / 2) != 0;
-    };
-    uint64_t bits = 0;
-    if (!any_in(0, count)) return bits;
-    for (int64_t first = 0; first < count; first += GROUP) {
-      const int64_t last = std::min(first + GROUP, count);
-      if (!any_in(first, last)) continue;
-      for (int64_t row = first; row < last; ++row) {
-        uint64_t any = 0;
-        each_word(slots + row * width, width, [&](int64_t, uint64_t word) {
-          any |= word;
-          return true;
-        });
-        bits |= uint64_t{any != 0} << row;
-      }
-    }
-    return bits;
-  }
-};
-
-uint64_t bits_of_touched(const Rows& rows, int64_t first, int64_t count) {
-  return on_this_machine(TouchedRows{}, static_cast<const uint16_t*>(rows[first]), rows.width, count);
-}
-
-template <class Change>
-void each_row(uint64_t bits, int64_t first, Change change) {
-  for (; bits; bits &= bits - 1) change(first + std::countr_zero(bits));
-}
-
-// Calls block(first, count) for the blocks of the rows of `rows`, on several threads where there are many.
-template <class Block>
-void each_block(const Rows& rows, Block block) {
+// Calls stretch(first, last) for stretches of `most` rows, on several threads where there are many.
+template <class Stretch>
+void each_stretch(const Rows& rows, int64_t most, Stretch stretch) {
   in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin; first < end; first += BLOCK) block(first, std::min(BLOCK, end - first));
+    for (int64_t first = begin; first < end; first += most) stretch(first, std::min(first + most, end));
   });
 }
 
-// A copy of `flags` in which change(row index, slots) was called for the rows with a bit in pick(first, count).
-template <class Pick, class Change>
-Tensor changed_rows(const Tensor& flags, Pick pick, Change change) {
+// A copy of `flags` in which change(row, slots) was called for each row whose value is not 0, of values `step` apart.
+template <class T, class Change>
+Tensor changed_rows(const Tensor& flags, const T* values, int64_t step, Change change) {
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows to(result);
   const auto* source = Rows(from).data;
-  each_block(to, [&](int64_t first, int64_t count) {
-    start_rows(to, source, first, first + count);
-    each_row(pick(first, count), first, [&](int64_t row) { change(row, to[row]); });
+  const int64_t together = Places::TOGETHER;
+  each_stretch(to, std::max(together, rows_in_stretch(to) / together * together), [&](int64_t first, int64_t last) {
+    Places places;
+    start_rows(to, source, first, last);
+    find_values(places, values + first * step, step, last - first);
+    places.each([&](int64_t i) { change(first + i, to[first + i]); });
   });
   return result;
 }
-
-// What one push makes of empty rows, made once where rows are small: then a block of them is one copy.
-struct EmptyRows {
-  EmptyRows(const Rows& rows, uint16_t slot, const Recording& how) : small(rows.width * BLOCK <= MOST_SLOTS) {
-    push_entry(&first_slot, 1, slot, how);
-    if (!small) return;
-    const int64_t count = std::min(BLOCK, rows.count);
-    std::fill_n(slots, rows.width * count, uint16_t{0});
-    for (int64_t row = 0; row < count; ++row) slots[row * rows.width] = first_slot;
-  }
-  void write(const Rows& rows, int64_t first, int64_t count) const {
-    if (small) {
-      std::memcpy(rows[first], slots, static_cast<size_t>(count) * rows.bytes());
-    } else {
-      start_rows(rows, nullptr, first, first + count);
-      for (int64_t row = first; row < first + count; ++row) *rows[row] = first_slot;
-    }
-  }
-
- private:
-  static constexpr int64_t MOST_SLOTS = BLOCK * 16;
-  bool small;
-  uint16_t first_slot = 0;
-  uint16_t slots[MOST_SLOTS];
-};
 
 template <class T>
 Tensor push_codes(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
                   const Recording& how) {
   const auto* codes = static_cast<const T*>(code.data_ptr());
   const int64_t step = code.stride(0);
-  return changed_rows(
-      flags, [=](int64_t first, int64_t count) { return bits_of_nonzero(codes + first * step, step, count); },
-      [=](int64_t row, uint16_t* slots) {
-        const auto value = static_cast<int64_t>(codes[row * step]);
-        const bool known = value > 0 && value <= 15;
-        push_slot(slots, num_slots, pack_slot(known ? value : err::unknown, location, severity), how);
-      });
+  return changed_rows(flags, codes, step, [=](int64_t row, uint16_t* slots) {
+    const auto value = static_cast<int64_t>(codes[row * step]);
+    const bool known = value > 0 && value <= 15;
+    push_slot(slots, num_slots, pack_slot(known ? value : err::unknown, location, severity), how);
+  });
 }
+
+// Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first of them;
+// for all, where few are left out.
+template <class Visit>
+void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
+  int64_t next = first;
+  if (places.found() > (last - first) / 4) {
+    for (; next < last; ++next) visit(next);
+    return;
+  }
+  const auto width = static_cast<uint32_t>(rows.width);
+  places.each([&](int64_t word) {
+    const uint32_t slot = static_cast<uint32_t>(word) * 4, to = (slot + 3) / width;
+    const uint32_t from = width % 4 ? slot / width : to;  // a word may belong to two rows
+    for (next = std::max(next, first + from); next < std::min(first + to + 1, last); ++next) visit(next);
+  });
+}
+
+// What one push makes of empty rows, as many as fit: a stretch of such rows is one copy.
+struct EmptyRows {
+  static constexpr int64_t MOST_SLOTS = 1024;
+  EmptyRows(const Rows& rows, uint16_t slot, const Recording& how) : together(MOST_SLOTS / rows.width) {
+    const int64_t count = std::min(together, rows.count);
+    std::fill_n(slots, rows.width * count, uint16_t{0});
+    push_entry(slots, 1, slot, how);
+    for (int64_t row = 1; row < count; ++row) slots[row * rows.width] = slots[0];
+  }
+  int64_t together;
+  uint16_t slots[MOST_SLOTS];
+};
+
+struct ClearCode {
+  uint16_t code;  // in its place in a slot
+  template <int>
+  TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t count) const {
+    constexpr auto codes = static_cast<uint16_t>(CODE_MASK), severities = static_cast<uint16_t>(SEVERITY_MASK);
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = ((from[i] & codes) == code) & ((from[i] & severities) != 0) ? uint16_t{0} : from[i];
+  }
+};
 
 }  // namespace
 
@@ -157,13 +117,10 @@ Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t s
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
   check::push(flags, code, location, severity, where, num_slots, policy);
-  const auto* mask = static_cast<const bool*>(where.data_ptr());
-  const int64_t step = where.stride(0);
   const Recording how(policy);
   const uint16_t slot = pack_slot(code, location, severity);
-  return changed_rows(
-      flags, [=](int64_t first, int64_t count) { return bits_of_nonzero(mask + first * step, step, count); },
-      [=](int64_t, uint16_t* slots) { push_slot(slots, num_slots, slot, how); });
+  return changed_rows(flags, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0),
+                      [=](int64_t, uint16_t* slots) { push_slot(slots, num_slots, slot, how); });
 }
 
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
@@ -174,47 +131,48 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows before(from), after(result);
+  const auto push_rows = [&](int64_t first, int64_t last) {
+    start_rows(after, before.data, first, last);
+    for (int64_t row = first; row < last; ++row) push_slot(after[row], num_slots, slot, how);
+  };
+  if (after.width > EmptyRows::MOST_SLOTS) {
+    each_stretch(after, 1, push_rows);
+    return result;
+  }
   const EmptyRows pushed(after, slot, how);
-  each_block(after, [&](int64_t first, int64_t count) {
-    const uint64_t touched = bits_of_touched(before, first, count);
-    if (std::popcount(touched) > BLOCK / 4) {  // few rows are empty: all are as quickly walked over
-      start_rows(after, before.data, first, first + count);
-      for (int64_t row = first; row < first + count; ++row) push_slot(after[row], num_slots, slot, how);
-      return;
-    }
-    pushed.write(after, first, count);
-    each_row(touched, first, [&](int64_t row) {
-      std::memcpy(after[row], before[row], after.bytes());
-      push_slot(after[row], num_slots, slot, how);
-    });
+  each_stretch(after, pushed.together, [&](int64_t first, int64_t last) {
+    Places places;
+    find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first]);
+    each_row_of(places, before, first, last, [&](int64_t row) { push_rows(row, row + 1); });
   });
   return result;
 }
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
   check::merge(flags, other, num_slots, policy);
-  const auto contiguous = other.contiguous();
-  const Rows fresh(contiguous);
   const Recording how(policy);
-  return changed_rows(
-      flags, [=](int64_t first, int64_t count) { return bits_of_touched(fresh, first, count); },
-      [=](int64_t row, uint16_t* slots) { merge_slots(slots, num_slots, fresh[row], how); });
+  const auto from = flags.contiguous(), more = other.contiguous();
+  auto result = new_tensor(from.sizes(), from.scalar_type());
+  const Rows before(from), fresh(more), after(result);
+  each_stretch(after, rows_in_stretch(after), [&](int64_t first, int64_t last) {
+    Places places;
+    find_words(places, fresh[first], (last - first) * fresh.width, before[first], after[first]);
+    each_row_of(places, fresh, first, last, [&](int64_t row) { merge_slots(after[row], num_slots, fresh[row], how); });
+  });
+  return result;
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {
   check::code("clear", flags, code);
-  const auto contiguous = flags.contiguous();
-  const Rows before(contiguous);
-  const uint64_t wanted = EACH_SLOT * static_cast<uint64_t>(code << CODE_SHIFT);
-  return changed_rows(
-      contiguous, [=](int64_t first, int64_t count) { return bits_of_touched(before, first, count); },
-      [=](int64_t, uint16_t* slots) {
-        each_word(slots, before.width, [=](int64_t i, uint64_t word) {
-          const uint64_t hits = zero_lanes((word & EACH_SLOT * CODE_MASK) ^ wanted) & live_lanes(word);
-          if (hits) store_four(slots + i, word & ~(hits * SLOT_MASK), before.width - i);
-          return true;
-        });
-      });
+  const auto from = flags.contiguous();
+  auto result = new_tensor(from.sizes(), from.scalar_type());
+  const Rows before(from), after(result);
+  const ClearCode loop{static_cast<uint16_t>(code << CODE_SHIFT)};
+  in_parallel(after.count, after.bytes(), [&](int64_t begin, int64_t end) {
+    const uint16_t* slots = before[begin];
+    on_this_machine(loop, slots, after[begin], (end - begin) * after.width);
+  });
+  return result;
 }
 
 }  // namespace triage::flags::cpu

@@ -86,7 +86,7 @@ struct AskRecords {
   Question question;
   template <int bytes>
   TRIAGE_INLINE void run(const uint16_t* slots, int64_t width, int64_t begin, int64_t end, Answer* out) const {
-    const int64_t stretch = std::max<int64_t>(1, STRETCH_SLOTS / width);
+    const int64_t stretch = std::clamp<int64_t>(MOST_SLOTS / width, 1, MOST_ROWS);
     const loops::Dense<HasAny> scan{};
     for (int64_t first = begin; first < end; first += stretch) {
       const int64_t last = std::min(first + stretch, end);
@@ -100,7 +100,7 @@ struct AskRecords {
   }
 
  private:
-  static constexpr int64_t STRETCH_SLOTS = 256;
+  static constexpr int64_t MOST_ROWS = 64, MOST_SLOTS = 1024;  // of a stretch
 
   TRIAGE_INLINE void ask(const uint16_t* slots, int64_t width, int64_t begin, int64_t end, Answer* out) const {
     switch (width) {
@@ -120,7 +120,7 @@ struct AskRecords {
   template <int words>
   TRIAGE_INLINE void narrow(const uint16_t* slots, int64_t begin, int64_t end, Answer* out) const {
     const FourSlots* from = reinterpret_cast<const FourSlots*>(slots) + begin * words;
-    int64_t answers[STRETCH_SLOTS / 4];
+    int64_t answers[MOST_ROWS];
     const int64_t rows = end - begin;
 #pragma omp simd
     for (int64_t row = 0; row < rows; ++row) {

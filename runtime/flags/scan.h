@@ -43,9 +43,10 @@ struct AtLeast {
 };
 
 /// Marks what has any of these bits.
-struct HasAny {
-  using Word = uint32_t;
-  uint32_t mask = ~uint32_t{0};
+template <class Bits>
+struct AnyOf {
+  using Word = Bits;
+  Bits mask = static_cast<Bits>(~Bits{0});
   template <class T>
   TRIAGE_INLINE void add(T& marks, const T& bits) const {
     marks |= bits;
@@ -54,8 +55,9 @@ struct HasAny {
   TRIAGE_INLINE void join(T& marks, const T& more) const {
     marks |= more;
   }
-  bool marked(uint32_t marks) const { return (marks & mask) != 0; }
+  bool marked(Bits marks) const { return (marks & mask) != 0; }
 };
+using HasAny = AnyOf<uint32_t>;
 
 /// What a stretch of floats holds.
 struct Found {

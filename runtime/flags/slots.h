@@ -25,36 +25,10 @@ inline uint64_t four_slots(const uint16_t* slots, int64_t count) {
   return word;
 }
 
-inline void store_four(uint16_t* slots, uint64_t word, int64_t count) {
-  if (count >= 4) {
-    std::memcpy(slots, &word, sizeof(word));
-  } else {
-    for (int64_t i = 0; i < count; ++i) slots[i] = static_cast<uint16_t>(word >> (SLOT_BITS * i));
-  }
-}
-
-/// Calls visit(index of its first slot, word) for the words of a row, the last one short where `count` is no multiple of
-/// four, until it returns false.
-template <class Visit>
-inline void each_word(const uint16_t* slots, int64_t count, Visit visit) {
-  int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    if (!visit(i, four_slots(slots + i, 4))) return;
-  }
-  if (i < count) visit(i, four_slots(slots + i, count - i));
-}
-
 /// Bit 0 of every lane that holds an error.
 template <class Word>
 inline Word live_lanes(Word word) {
   return (word | word >> 1) & static_cast<Word>(EACH_SLOT);
-}
-
-/// Bit 0 of every lane that is zero.
-template <class Word>
-inline Word zero_lanes(Word word) {
-  constexpr auto low = static_cast<Word>(EACH_SLOT * 0x7FFF);
-  return static_cast<Word>(~(((word & low) + low) | word) >> 15) & static_cast<Word>(EACH_SLOT);
 }
 
 inline int64_t lane_of(uint64_t lanes) { return std::countr_zero(lanes) / SLOT_BITS; }
@@ -62,13 +36,12 @@ inline int64_t lane_of(uint64_t lanes) { return std::countr_zero(lanes) / SLOT_B
 /// Calls visit(index, slot) for each error of a row, slot 0 first.
 template <class Visit>
 inline void each_error_slot(const uint16_t* slots, int64_t count, Visit visit) {
-  each_word(slots, count, [&](int64_t i, uint64_t word) {
-    for (uint64_t live = live_lanes(word); live; live &= live - 1) {
+  for (int64_t i = 0; i < count; i += 4) {
+    for (uint64_t live = live_lanes(four_slots(slots + i, count - i)); live; live &= live - 1) {
       const int64_t at = i + lane_of(live);
       visit(at, slots[at]);
     }
-    return true;
-  });
+  }
 }
 
 inline uint16_t pack_slot(int64_t code, int64_t location, int64_t severity) {
@@ -80,6 +53,7 @@ struct Recording {
   explicit Recording(int64_t policy)
       : priority(static_cast<Priority>(policy & 3)),
         keep_last((policy >> 2 & 1) != 0),
+        newest_first(priority == Priority::chrono && keep_last),
         track_overflow((policy & TRACK_OVERFLOW) != 0) {
     const auto same = static_cast<Dedupe>(policy >> 3 & 3);
     dedupe = same != Dedupe::none;
@@ -88,6 +62,7 @@ struct Recording {
   }
   Priority priority;
   bool keep_last;
+  bool newest_first;
   bool track_overflow;  // the last slot counts what is dropped (layout.h)
   bool dedupe = false;
   uint16_t mask = 0;  // what two slots must share to be duplicates
@@ -109,68 +84,83 @@ inline uint16_t push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, cons
   return dropped;
 }
 
-/// The usual case, without branches: all entries are in the first word, which holds a duplicate or an empty slot. Says whether
-/// it was that case; else nothing was done.
-inline bool push_into_first_word(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
-  if (count < 4 || (how.priority == Priority::chrono && how.keep_last)) return false;
-  uint64_t rest = 0;
-  if (how.dedupe) {
-    each_word(slots + 4, count - 4, [&](int64_t, uint64_t more) {
-      rest |= more;
-      return true;
-    });
+/// Numbers of 16 bits side by side.
+template <int lanes>
+struct Lanes {
+  typedef int16_t Vector __attribute__((vector_size(lanes * sizeof(int16_t))));
+};
+
+template <int lanes>
+inline int16_t least_lane(const typename Lanes<lanes>::Vector& numbers) {
+  if constexpr (lanes == 1) {
+    return numbers[0];
+  } else {
+    typename Lanes<lanes / 2>::Vector halves[2];
+    std::memcpy(halves, &numbers, sizeof(numbers));
+    const typename Lanes<lanes / 2>::Vector less = halves[0] < halves[1] ? halves[0] : halves[1];
+    return least_lane<lanes / 2>(less);
   }
-  uint64_t word = four_slots(slots, 4);
-  const uint64_t live = live_lanes(word);
-  const uint64_t free = live ^ EACH_SLOT;
-  const uint64_t compared = EACH_SLOT * how.mask, wanted = EACH_SLOT * static_cast<uint16_t>(slot & how.mask);
-  const uint64_t duplicates = how.dedupe ? zero_lanes((word & compared) ^ wanted) & live : 0;
-  const uint64_t candidates = duplicates ? duplicates : free;
-  if (rest || !candidates) return false;
-  const int shift = std::countr_zero(candidates);
-  const bool worse = (slot & SEVERITY_MASK) > (word >> shift & SEVERITY_MASK);  // than an empty slot, whatever it is
-  const uint64_t replaced = (word & ~(uint64_t{SLOT_MASK} << shift)) | uint64_t{slot} << shift;
-  word = worse ? replaced : word;
-  store_four(slots, word, 4);
-  return true;
 }
 
-/// Records `slot` among `count` entries, in place. A slot of code 0 or severity 0 is not recorded. One walk over the row
-/// finds the first entry that `slot` duplicates, and the first empty slot. Returns the entry that was dropped because the
-/// slots are full, 0 where none was.
-inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
-  if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return 0;
-  if (push_into_first_word(slots, count, slot, how)) return 0;
-  const uint64_t compared = EACH_SLOT * how.mask;
-  const uint64_t wanted = EACH_SLOT * static_cast<uint16_t>(slot & how.mask);
-  int64_t empty = -1, known = -1;
-  each_word(slots, count, [&](int64_t i, uint64_t word) {
-    if (!word) {  // most words
-      if (empty < 0) empty = i;
-      return how.dedupe;
-    }
-    const uint64_t live = live_lanes(word);
-    if (empty < 0 && live != EACH_SLOT) empty = i + lane_of(live ^ EACH_SLOT);
-    if (!how.dedupe) return empty < 0;
-    const uint64_t duplicates = zero_lanes((word & compared) ^ wanted) & live;
-    if (duplicates) known = i + lane_of(duplicates);
-    return known < 0;
-  });
-  if (known >= 0) {
-    if ((slot & SEVERITY_MASK) > (slots[known] & SEVERITY_MASK)) slots[known] = slot;
-    return 0;
+// Where an entry goes, as one number, the least of what each slot says by itself: DUPLICATE_PLACE and the index of the first
+// slot that it duplicates, which makes it negative; else the index of the first empty slot; else NO_PLACE.
+inline constexpr int16_t DUPLICATE_PLACE = -0x8000;
+inline constexpr int16_t NO_PLACE = 0x7FFF;
+
+// `count` is `lanes` or more. The last vector overlaps the one before where count is no multiple of lanes.
+template <int lanes>
+inline int16_t place_among(const uint16_t* slots, int64_t count, int16_t mask, int16_t wanted) {
+  typedef typename Lanes<lanes>::Vector Vector;
+  static constexpr int16_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  static_assert(lanes <= 8);  // what every machine has
+  Vector index, least = Vector{} + NO_PLACE;
+  std::memcpy(&index, numbers, sizeof(index));
+  for (int64_t i = 0;;) {
+    Vector slot;
+    std::memcpy(&slot, slots + i, sizeof(slot));
+    const Vector same = (slot & mask) == wanted ? index | DUPLICATE_PLACE : Vector{} + NO_PLACE;
+    const Vector place = (slot & static_cast<int16_t>(SEVERITY_MASK)) != 0 ? same : index;
+    least = place < least ? place : least;
+    const int64_t left = count - lanes - i, step = left < lanes ? left : lanes;
+    if (step <= 0) return least_lane<lanes>(least);
+    i += step;
+    index += static_cast<int16_t>(step);
   }
-  if (how.priority == Priority::chrono && how.keep_last) {
+}
+
+inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+  const auto mask = static_cast<int16_t>(how.mask);
+  const auto wanted = static_cast<int16_t>(how.dedupe ? slot & how.mask : ~how.mask);  // no slot under the mask is that
+  if (count == 16) return place_among<8>(slots, 16, mask, wanted);  // the usual number, known to the compiler
+  if (count >= 8) return place_among<8>(slots, count, mask, wanted);
+  if (count >= 4) return place_among<4>(slots, count, mask, wanted);
+  return place_among<1>(slots, count, mask, wanted);
+}
+
+/// Records `slot` where find_place found no place for it, or none that counts.
+inline uint16_t push_without_place(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+  if (how.newest_first) {
     const uint16_t last = slots[count - 1];
     std::memmove(slots + 1, slots, static_cast<size_t>(count - 1) * sizeof(uint16_t));
     slots[0] = slot;
     return last & SEVERITY_MASK ? last : 0;
   }
-  if (empty >= 0 && empty < count) {  // past the end lie the unused slots of the last word
-    slots[empty] = slot;
+  if (count > NO_PLACE && !(slots[NO_PLACE] & SEVERITY_MASK)) {  // the one slot that has no number of its own
+    slots[NO_PLACE] = slot;
     return 0;
   }
   return how.priority == Priority::chrono ? slot : push_by_rank(slots, count, slot, how);
+}
+
+/// Records `slot` among `count` entries, in place. A slot of code 0 or severity 0 is not recorded. Returns the entry that was
+/// dropped because the slots are full, 0 where none was.
+inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+  if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return 0;
+  const int16_t place = find_place(slots, count, slot, how);
+  if (place == NO_PLACE || (how.newest_first && place >= 0)) return push_without_place(slots, count, slot, how);
+  uint16_t& there = slots[place & NO_PLACE];  // any is worse than an empty one
+  if ((slot & SEVERITY_MASK) > (there & SEVERITY_MASK)) there = slot;
+  return 0;
 }
 
 inline bool is_overflow_record(uint16_t slot) { return (slot & CODE_MASK) == CODE_MASK && (slot & SEVERITY_MASK); }
@@ -191,15 +181,18 @@ inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recor
   }
 }
 
+/// Records `slot`, which lies at `index` of another row.
+inline void merge_slot(uint16_t* slots, int64_t count, int64_t index, uint16_t slot, const Recording& how) {
+  if (how.track_overflow && index == count - 1 && is_overflow_record(slot)) {
+    add_dropped(slots[index], slot >> LOCATION_SHIFT, slot & SEVERITY_MASK);
+  } else {
+    push_slot(slots, count, slot, how);
+  }
+}
+
 /// Records the errors of another row of `count` slots, slot 0 first.
 inline void merge_slots(uint16_t* slots, int64_t count, const uint16_t* others, const Recording& how) {
-  each_error_slot(others, count, [&](int64_t i, uint16_t slot) {
-    if (how.track_overflow && i == count - 1 && is_overflow_record(slot)) {
-      add_dropped(slots[i], slot >> LOCATION_SHIFT, slot & SEVERITY_MASK);
-    } else {
-      push_slot(slots, count, slot, how);
-    }
-  });
+  each_error_slot(others, count, [&](int64_t i, uint16_t slot) { merge_slot(slots, count, i, slot, how); });
 }
 
 }  // namespace triage::flags

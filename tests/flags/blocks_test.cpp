@@ -98,6 +98,30 @@ TEST_CASE("T05 T27: the default policy at the edges of its quick way") {
   }
 }
 
+TEST_CASE("T05 T07: records wider than any stretch, up to the last slot there can be") {
+  std::mt19937 random(11);
+  for (int64_t slots : {1024, 1030, 8200}) {
+    const auto config = make_config(slots);
+    const auto f = filled_flags(3, config, Filled::some_rows, random);
+    std::vector<std::vector<uint16_t>> rows(3);
+    rows[1] = std::vector<uint16_t>(static_cast<size_t>(slots), 0);
+    rows[1].back() = 0x0045;
+    check_same("push.scalar", {f, 1, 511, 3, slots, config.accumulation.packed()});
+    check_same("clear", {flags_of(rows, config), 1});
+    const auto merged = err::merge({f, flags_of(rows, config)}, {config});
+    CHECK(err::has_code(merged, 1)[1].item<bool>());
+  }
+  // A record of the most slots, full but for its last one: reference.py puts the entry there.
+  const auto config = make_config(MAX_SLOTS, at::kLong, {Priority::chrono, Order::first, Dedupe::none});
+  std::vector<std::vector<uint16_t>> rows{std::vector<uint16_t>(static_cast<size_t>(MAX_SLOTS), 0x0045)};
+  rows[0].back() = 0x0100;  // empty, though not zero
+  const int64_t policy = config.accumulation.packed();
+  const auto pushed = run(Level::kernel, "push.scalar", {flags_of(rows, config), 2, 1, 2, MAX_SLOTS, policy});
+  CHECK(err::get_slot(pushed, MAX_SLOTS - 1).item<int64_t>() == (2 | 2 << CODE_SHIFT | 1 << LOCATION_SHIFT));
+  CHECK(err::get_slot(pushed, MAX_SLOTS - 2).item<int64_t>() == 0x0045);
+  CHECK(run(Level::kernel, "push.scalar", {pushed, 2, 1, 2, MAX_SLOTS, policy}).equal(pushed));  // it is full
+}
+
 TEST_CASE("T13: what stretches hold is found wherever it lies") {
   for (int64_t slots : {2, 16, 40}) {
     for (int64_t at : {0, 1, 62, 63, 64, 300, 999}) {
