@@ -175,7 +175,8 @@ end
 local function call_module(state, ...)
   local sample = first_sample(...)
   if state.every > 1 then
-    core.break_outside_write("a model that looks at every n-th call counts its calls", "Use every = 1 in compiled code.")
+    core.break_outside_write("a model that looks at every n-th call counts its calls",
+                             "Use every = 1 in compiled code.")
   end
   state.checked = state.calls % state.every == 0
   state.calls = state.calls + 1
