@@ -17,8 +17,7 @@ namespace {
 
 /// What is looked for at one location.
 struct Look {
-  std::string location;
-  int64_t id = 0;
+  std::string location;  // ids do not outlive ErrorLocation::reset
   bool nan = true, inf = true;
 };
 
@@ -50,11 +49,11 @@ class Call final : public diagnose::Observer {
     if (flags_.defined() && flags_.device() != tensor.device()) flags_ = flags_.to(tensor.device());
     const at::Tensor data = tensor.detach();
     if (look.nan && look.inf)
-      flags_ = flag_nan_and_inf(data, look.id, flags_, {config_});
+      flags_ = flag_nan_and_inf(data, look.location, flags_, {config_});
     else if (look.nan)
-      flags_ = flag_nan(data, look.id, flags_, {config_});
+      flags_ = flag_nan(data, look.location, flags_, {config_});
     else
-      flags_ = flag_inf(data, look.id, flags_, {config_});
+      flags_ = flag_inf(data, look.location, flags_, {config_});
   }
 
   int64_t samples_;
@@ -66,7 +65,7 @@ class Call final : public diagnose::Observer {
 };
 
 Look look_for(const TrackedModule& module, const std::vector<Benign>& benign) {
-  Look look{module.location, module.id};
+  Look look{module.location};
   for (const Benign& expected : benign) {
     if (!matches_glob(expected.location, module.path) && !matches_glob(expected.location, module.location)) continue;
     if (!expected.code || *expected.code == err::nan) look.nan = false;

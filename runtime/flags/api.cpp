@@ -1,7 +1,12 @@
 // triage::err and the helpers: thin calls of the registered operators, found once.
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 #include <runtime/flags/checks.h>
+#include <runtime/flags/forms.h>
 #include <triage/flags.h>
+
+#include <cmath>
+#include <string_view>
 
 namespace triage {
 namespace {
@@ -19,9 +24,26 @@ auto operation(const char* name, const char* overload = "") {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
 }
 
+// Operators find their kernel by the device of their tensors, and so cannot refuse tensors that are none.
+void defined(const char* op, const char* name, const Tensor& tensor) {
+  if (!tensor.defined()) throw InputError(c10::str(op, ": `", name, "` is not a tensor (undefined)."));
+}
+
+void known_flags(const char* op, const Tensor& f, const Tensor* beside = nullptr) {
+  defined(op, "f", f);
+  flags::check::known(op, f, beside);
+}
+
+template <class Function>
+const Function& callable(const char* op, const Function& function) {
+  if (!function) throw InputError(c10::str(op, ": the function is empty; pass one that can be called."));
+  return function;
+}
+
 template <const char* name>
 Tensor ask(const Tensor& f) {
   static const auto op = operation<Tensor(const Tensor&)>(name);
+  known_flags(name, f);
   return op.call(f);
 }
 
@@ -39,9 +61,33 @@ Tensor guard_grad(const Tensor& z, const Tensor& taken) {
   return op.call(z, taken);
 }
 
+// What a function made of `z`, where it is of its dtype, in its shape.
+Tensor fitting(const char* op, const Tensor& z, const Tensor& made) {
+  defined(op, "the result of fn", made);
+  if (made.scalar_type() != z.scalar_type()) {
+    throw InputError(c10::str(op, ": `fn` returned ", made.scalar_type(), " for ", z.scalar_type(),
+                              "; convert its result with to(z.scalar_type())."));
+  }
+  if (made.sizes() == z.sizes()) return made;
+  if (!at::is_expandable_to(made.sizes(), z.sizes())) {
+    throw InputError(c10::str(op, ": `fn` returned shape ", made.sizes(), " for shape ", z.sizes(),
+                              "; expected the same, or one that broadcasts to it, as x.sum(-1, true) has."));
+  }
+  return made.expand(z.sizes());
+}
+
 // `fn(z)` for the rows of `taken`, z for the others.
-Tensor mapped(const Tensor& z, const Tensor& taken, const err::Transform& fn) {
-  return select(taken, fn(guard_grad(z, taken)), z);
+Tensor mapped(const char* op, const Tensor& z, const Tensor& taken, const err::Transform& fn) {
+  defined(op, "z", z);
+  return select(taken, fitting(op, z, callable(op, fn)(guard_grad(z, taken))), z);
+}
+
+// The value of a chain, frozen where samples have errors, with the flags that the step made.
+std::pair<Tensor, Tensor> chained(const char* op, const Tensor& z, const Tensor& fine, const err::Step& fn) {
+  defined(op, "z", z);
+  auto [value, flags] = callable(op, fn)(guard_grad(z, fine));
+  defined(op, "the flags that fn returned", flags);
+  return {select(fine, fitting(op, z, value), z), flags};
 }
 
 Tensor pushed(const Tensor& f, int64_t code, int64_t location, int64_t severity, const Tensor& where,
@@ -52,6 +98,7 @@ Tensor pushed(const Tensor& f, int64_t code, int64_t location, int64_t severity,
   static const auto all =
       operation<Tensor(const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>("triage::push", "scalar");
   const int64_t policy = config.policy();
+  defined("err.push", "f", f);
   return where.defined() ? masked.call(f, code, location, severity, where, config.num_slots, policy)
                          : all.call(f, code, location, severity, config.num_slots, policy);
 }
@@ -66,11 +113,59 @@ int64_t code_set(const std::vector<int64_t>& codes) {
   return set;
 }
 
+// What `fix` takes besides the tensors.
+struct Repair {
+  Location location;
+  int64_t codes;
+  int64_t min_severity;
+  int64_t num_slots;
+  int64_t policy;
+};
+using Repaired = std::tuple<Tensor, Tensor>;
+
+std::pair<Tensor, Tensor> repaired(const char* name, const Tensor& z, const Tensor& f, const Tensor& fallback,
+                                   const Repair& how) {
+  static const auto op =
+      operation<Repaired(const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
+          "triage::fix");
+  defined(name, "z", z);
+  defined(name, "f", f);
+  defined(name, "fallback", fallback);
+  auto [value, flags] =
+      op.call(z, f, fallback, how.location.id, how.codes, how.min_severity, how.num_slots, how.policy);
+  return {std::move(value), std::move(flags)};
+}
+
+std::pair<Tensor, Tensor> repaired(const char* name, const Tensor& z, const Tensor& f, const at::Scalar& fallback,
+                                   const Repair& how) {
+  static const auto op =
+      operation<Repaired(const Tensor&, const Tensor&, const at::Scalar&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
+          "triage::fix", "scalar");
+  defined(name, "z", z);
+  defined(name, "f", f);
+  auto [value, flags] =
+      op.call(z, f, fallback, how.location.id, how.codes, how.min_severity, how.num_slots, how.policy);
+  return {std::move(value), std::move(flags)};
+}
+
+template <class Fallback>
+std::pair<Tensor, Tensor> recovered(const Tensor& f, const Tensor& z, const Fallback& fallback, Location location,
+                                    const SeverityOptions& options) {
+  const ErrorConfig& config = chosen(options.config);
+  const Repair repair{location, code_set({}), err::warn, config.num_slots, config.policy()};
+  auto result = repaired("err.recover_with_fallback", z, f, fallback, repair);
+  const int64_t severity = options.severity.value_or(err::warn);
+  if (severity != err::warn)
+    result.second = pushed(f, err::fallback_value, location.id, severity, err::is_err(f), config);
+  return result;
+}
+
 template <const char* name>
 Tensor detected(const Tensor& z, Location location, const Tensor& f, const ConfigOptions& options) {
   static const auto op =
       operation<Tensor(const Tensor&, const c10::optional<Tensor>&, int64_t, int64_t, int64_t, at::ScalarType)>(name);
   const ErrorConfig& config = chosen(options.config);
+  defined(name, "z", z);
   return op.call(z, f.defined() ? c10::optional<Tensor>(f) : c10::nullopt, location.id, config.num_slots,
                  config.policy(), config.flag_dtype);
 }
@@ -98,6 +193,7 @@ namespace err {
 Tensor new_(const Tensor& x, const ConfigOptions& options) {
   static const auto op = operation<Tensor(const Tensor&, int64_t, at::ScalarType)>("triage::new");
   const ErrorConfig& config = chosen(options.config);
+  defined("err.new", "x", x);
   return op.call(x, config.num_slots, config.flag_dtype);
 }
 
@@ -105,6 +201,7 @@ Tensor new_t(int64_t samples, const NewOptions& options) {
   if (samples < 0)
     throw InputError("err.new_t: the number of samples must be 0 or more; got " + std::to_string(samples) + ".");
   const ErrorConfig& config = chosen(options.config);
+  flags::KnownForms::add(config.flag_dtype, config.num_words());
   return at::zeros({samples, config.num_words()}, at::TensorOptions(config.flag_dtype).device(options.device));
 }
 
@@ -123,6 +220,8 @@ Tensor push(const Tensor& f, const Tensor& codes, Location location, const PushO
   static const auto op =
       operation<Tensor(const Tensor&, const Tensor&, int64_t, int64_t, int64_t, int64_t)>("triage::push");
   const ErrorConfig& config = chosen(options.config);
+  defined("err.push", "f", f);
+  defined("err.push", "codes", codes);
   Tensor chosen_codes = codes;
   if (options.where.defined()) {
     flags::check::flags("push", f);
@@ -142,13 +241,19 @@ Tensor merge(at::ArrayRef<Tensor> flags, const ConfigOptions& options) {
   static const auto op = operation<Tensor(const Tensor&, const Tensor&, int64_t, int64_t)>("triage::merge");
   if (flags.empty()) throw InputError("err.merge: at least one flags tensor is needed; got none.");
   const ErrorConfig& config = chosen(options.config);
+  for (const Tensor& each : flags) defined("err.merge", "f", each);
   Tensor result = flags[0];
+  if (flags.size() == 1) {  // a result is never its argument
+    flags::check::record("merge", result, config.num_slots, config.policy());
+    return at::clone(result, at::MemoryFormat::Contiguous);
+  }
   for (const Tensor& other : flags.slice(1)) result = op.call(result, other, config.num_slots, config.policy());
   return result;
 }
 
 Tensor clear(const Tensor& f, int64_t code) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::clear");
+  known_flags("triage::clear", f);
   return op.call(f, code);
 }
 
@@ -165,6 +270,7 @@ Tensor get_first_severity(const Tensor& f) { return ask<get_first_severity_name>
 
 Tensor has_code(const Tensor& f, int64_t code) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_code");
+  known_flags("triage::has_code", f);
   return op.call(f, code);
 }
 
@@ -174,11 +280,13 @@ Tensor has_fallback(const Tensor& f) { return has_code(f, fallback_value); }
 
 Tensor has_domain(const Tensor& f, int64_t domain) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_domain");
+  known_flags("triage::has_domain", f);
   return op.call(f, domain);
 }
 
 Tensor get_slot(const Tensor& f, int64_t index) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::get_slot");
+  known_flags("triage::get_slot", f);
   return op.call(f, index);
 }
 
@@ -186,12 +294,14 @@ Tensor get_ok(const Tensor& f) { return rows_where(f, is_ok(f)); }
 Tensor get_err(const Tensor& f) { return rows_where(f, is_err(f)); }
 
 Tensor take_ok(const Tensor& f, const Tensor& z) {
+  known_flags("triage::take_ok", f, &z);
   flags::check::flags("take_ok", f);
   flags::check::data("take_ok", z, f);
   return rows_where(z, is_ok(f));
 }
 
 Tensor take_err(const Tensor& f, const Tensor& z) {
+  known_flags("triage::take_err", f, &z);
   flags::check::flags("take_err", f);
   flags::check::data("take_err", z, f);
   return rows_where(z, is_err(f));
@@ -211,29 +321,46 @@ std::pair<std::vector<Tensor>, std::vector<Tensor>> partition_many(const Tensor&
 
 Tensor take_ok_p(const Tensor& f, const Tensor& z, const at::Scalar& fill) {
   static const auto op = operation<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>("triage::take_ok_p");
+  known_flags("triage::take_ok_p", f, &z);
+  defined("triage::take_ok_p", "z", z);
   return op.call(f, z, fill);
 }
 
 Tensor take_err_p(const Tensor& f, const Tensor& z, const at::Scalar& fill) {
   static const auto op = operation<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>("triage::take_err_p");
+  known_flags("triage::take_err_p", f, &z);
+  defined("triage::take_err_p", "z", z);
   return op.call(f, z, fill);
 }
 
-Tensor map_ok(const Tensor& f, const Tensor& z, const Transform& fn) { return mapped(z, is_ok(f), fn); }
-Tensor map_err(const Tensor& f, const Tensor& z, const Transform& fn) { return mapped(z, is_err(f), fn); }
-Tensor map_err_flags(const Tensor& f, const Transform& fn) { return select(is_err(f), fn(f), f); }
+Tensor map_ok(const Tensor& f, const Tensor& z, const Transform& fn) {
+  known_flags("err.map_ok", f, &z);
+  return mapped("err.map_ok", z, is_ok(f), fn);
+}
+
+Tensor map_err(const Tensor& f, const Tensor& z, const Transform& fn) {
+  known_flags("err.map_err", f, &z);
+  return mapped("err.map_err", z, is_err(f), fn);
+}
+
+Tensor map_err_flags(const Tensor& f, const Transform& fn) {
+  const auto bad = is_err(f);
+  const auto made = callable("err.map_err_flags", fn)(f);
+  defined("err.map_err_flags", "the result of fn", made);
+  return select(bad, made, f);
+}
 
 std::pair<Tensor, Tensor> and_then(const Tensor& f, const Tensor& z, const Step& fn, const ConfigOptions& options) {
+  known_flags("err.and_then", f, &z);
   const auto fine = is_ok(f);
-  const auto [z2, f2] = fn(guard_grad(z, fine));
-  const auto fresh = select(fine, f2, at::zeros_like(f2));
-  return {select(fine, z2, z), merge({f, fresh}, options)};
+  const auto [value, made] = chained("err.and_then", z, fine, fn);
+  return {value, merge({f, select(fine, made, at::zeros_like(made))}, options)};
 }
 
 std::pair<Tensor, Tensor> bind(const Tensor& f, const Tensor& z, const Step& fn, const ConfigOptions& options) {
-  const auto fine = is_ok(f);
-  const auto [z2, f2] = fn(guard_grad(z, fine));
-  return {select(fine, z2, z), merge({f, f2}, options)};
+  known_flags("err.bind", f, &z);
+  const auto [value, made] = chained("err.bind", z, is_ok(f), fn);
+  return {value, merge({f, made}, options)};
 }
 
 Tensor ensure_mask(const Tensor& f, const Tensor& fine, int64_t code, Location location,
@@ -246,29 +373,64 @@ Tensor ensure_mask(const Tensor& f, const Tensor& fine, int64_t code, Location l
 
 Tensor guard(const Tensor& f, const Tensor& z, const Transform& predicate, int64_t code, Location location,
              const SeverityOptions& options) {
-  return ensure_mask(f, predicate(z).to(at::kBool), code, location, options);
+  defined("err.guard", "z", z);
+  const auto fine = callable("err.guard", predicate)(z);
+  defined("err.guard", "the result of the predicate", fine);
+  return ensure_mask(f, fine.to(at::kBool), code, location, options);
 }
 
 std::pair<Tensor, Tensor> recover_with_fallback(const Tensor& f, const Tensor& z, const Tensor& fallback,
                                                 Location location, const SeverityOptions& options) {
-  FixOptions repair;
-  repair.fallback = fallback;
-  repair.config = options.config;
-  if (options.severity.value_or(warn) == warn) return fix(z, f, location, repair);
-  return {fix(z, f, location, repair).first,
-          pushed(f, fallback_value, location.id, *options.severity, is_err(f), chosen(options.config))};
+  return recovered(f, z, fallback, location, options);
+}
+
+std::pair<Tensor, Tensor> recover_with_fallback(const Tensor& f, const Tensor& z, const at::Scalar& fallback,
+                                                Location location, const SeverityOptions& options) {
+  return recovered(f, z, fallback, location, options);
 }
 
 Tensor replace(const Tensor& z, const at::Scalar& value, const ReplaceTargets& targets) {
   static const auto op =
       operation<Tensor(const Tensor&, const at::Scalar&, bool, bool, bool, at::ArrayRef<double>)>("triage::replace");
+  defined("err.replace", "z", z);
   if (!targets.nan && !targets.posinf && !targets.neginf && targets.values.empty()) {
     throw InputError("err.replace: no targets were given; name at least one of NaN, infinities and values to replace.");
   }
   return op.call(z, value, targets.nan, targets.posinf, targets.neginf, targets.values);
 }
 
+Tensor replace(const Tensor& z, const at::Scalar& value, std::initializer_list<ReplaceTarget> list) {
+  ReplaceTargets targets;
+  for (const ReplaceTarget& target : list) target.add_to(targets);
+  return replace(z, value, targets);
+}
+
 }  // namespace err
+
+void ReplaceTarget::add_to(ReplaceTargets& targets) const {
+  if (const auto* number = std::get_if<double>(&target_)) {
+    if (std::isnan(*number))
+      targets.nan = true;
+    else
+      targets.values.push_back(*number);
+    return;
+  }
+  const auto* code = std::get_if<int64_t>(&target_);
+  const char* const* text = std::get_if<const char*>(&target_);
+  const std::string_view name = text && *text ? *text : "";
+  if (code ? *code == err::nan : name == "nan") {
+    targets.nan = true;
+  } else if (code ? *code == err::inf : name == "inf") {
+    targets.posinf = targets.neginf = true;
+  } else if (code) {
+    targets.values.push_back(static_cast<double>(*code));
+  } else if (name == "posinf" || name == "neginf") {
+    (name == "posinf" ? targets.posinf : targets.neginf) = true;
+  } else {
+    throw InputError(c10::str("err.replace: there is no target '", name,
+                              "'; targets are err::nan, err::inf, 'nan', 'inf', 'posinf', 'neginf', or numbers."));
+  }
+}
 
 bool has_err(const Tensor& f) { return err::any_err(f).item<bool>(); }
 
@@ -279,25 +441,11 @@ Tensor push(const Tensor& f, int64_t code, Location location, const PushOptions&
 }
 
 std::pair<Tensor, Tensor> fix(const Tensor& z, const Tensor& f, Location location, const FixOptions& options) {
-  using Result = std::tuple<Tensor, Tensor>;
-  static const auto by_tensor =
-      operation<Result(const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
-          "triage::fix");
-  static const auto by_number =
-      operation<Result(const Tensor&, const Tensor&, const at::Scalar&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
-          "triage::fix", "scalar");
   const ErrorConfig& config = chosen(options.config);
-  const int64_t codes = code_set(options.codes);
-  const int64_t policy = config.policy();
-  Result result;
-  if (const auto* number = std::get_if<double>(&options.fallback)) {
-    result = by_number.call(z, f, *number, location.id, codes, options.min_severity, config.num_slots, policy);
-  } else {
-    const auto* tensor = std::get_if<Tensor>(&options.fallback);
-    const Tensor value = tensor ? *tensor : std::get<std::function<Tensor()>>(options.fallback)();
-    result = by_tensor.call(z, f, value, location.id, codes, options.min_severity, config.num_slots, policy);
-  }
-  return {std::get<0>(result), std::get<1>(result)};
+  const Repair repair{location, code_set(options.codes), options.min_severity, config.num_slots, config.policy()};
+  if (const auto* number = std::get_if<double>(&options.fallback)) return repaired("fix", z, f, *number, repair);
+  if (const auto* tensor = std::get_if<Tensor>(&options.fallback)) return repaired("fix", z, f, *tensor, repair);
+  return repaired("fix", z, f, callable("fix", std::get<std::function<Tensor()>>(options.fallback))(), repair);
 }
 
 Tensor flag_nan(const Tensor& z, Location location, const Tensor& f, const ConfigOptions& options) {
@@ -317,6 +465,7 @@ Tensor flag_oob_indices(const Tensor& ids, int64_t num_embeddings, Location loca
   static const auto op = operation<Tensor(const Tensor&, int64_t, const c10::optional<Tensor>&, int64_t, int64_t,
                                           int64_t, at::ScalarType)>("triage::flag_oob_indices");
   const ErrorConfig& config = chosen(options.config);
+  defined("flag_oob_indices", "ids", ids);
   return op.call(ids, num_embeddings, f.defined() ? c10::optional<Tensor>(f) : c10::nullopt, location.id,
                  config.num_slots, config.policy(), config.flag_dtype);
 }

@@ -1,5 +1,6 @@
 #include <c10/util/StringUtil.h>
 #include <runtime/flags/checks.h>
+#include <runtime/flags/forms.h>
 #include <triage/location.h>
 
 namespace triage::flags::check {
@@ -84,6 +85,7 @@ void record(const char* op, const Tensor& flags, int64_t slots, int64_t how) {
            flags.sizes(), ". Pass the config that the flags were made with.");
   }
   policy(op, how, slots);
+  KnownForms::add(flags.scalar_type(), words);
 }
 
 void code(const char* op, int64_t code) {
@@ -174,6 +176,7 @@ void new_flags(const Tensor& like, int64_t slots, ScalarType dtype) {
   batch_in_front("new", "like", like);
   num_slots("new", slots);
   carrier("new", dtype);
+  KnownForms::add(dtype, words_for(slots, dtype));
 }
 
 void push(const Tensor& flags, const Tensor& codes, int64_t where, int64_t how_bad, int64_t slots, int64_t policy) {
@@ -211,6 +214,7 @@ void detection(const char* op, const Tensor& z, const MaybeTensor& flags, int64_
     num_slots(op, slots);
     policy(op, how, slots);
     carrier(op, dtype);
+    KnownForms::add(dtype, words_for(slots, dtype));
   }
   location(op, where);
 }

@@ -1,3 +1,4 @@
+#include <runtime/flags/forms.h>
 #include <triage/config.h>
 
 #include <array>
@@ -109,6 +110,7 @@ void ErrorConfig::validate() const {
     refuse("default_severity", std::to_string(default_severity), "WARN (1), ERROR (2) or CRITICAL (3)");
   }
   if (transpose_threshold < 0) refuse("transpose_threshold", std::to_string(transpose_threshold), "0 or more");
+  flags::KnownForms::add(flag_dtype, num_words());
 }
 
 const ErrorConfig& get_config() noexcept { return *global().current.load(std::memory_order_acquire); }

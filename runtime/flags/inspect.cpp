@@ -1,5 +1,6 @@
 // flags.*: what happened, at the boundary. Everything walks over the errors once; words without errors cost one look.
 #include <ATen/ATen.h>
+#include <runtime/flags/forms.h>
 #include <runtime/flags/rows.h>
 #include <triage/flags.h>
 
@@ -10,8 +11,15 @@
 namespace triage::flags {
 namespace {
 
-Tensor on_cpu(const char* op, const Tensor& f) {
+// Flags of the configuration, of the global one where none is given, or of another that is known.
+void inspected(const char* op, const Tensor& f, const ConfigOptions& options) {
   check::flags(op, f);
+  if (options.config) options.config->validate();
+  check::known(op, f);
+}
+
+Tensor on_cpu(const char* op, const Tensor& f, const ConfigOptions& options) {
+  inspected(op, f, options);
   return f.to(at::kCPU).contiguous();
 }
 
@@ -121,7 +129,7 @@ struct Counts {
 }  // namespace
 
 std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigOptions& options) {
-  check::flags("unpack", f);
+  inspected("flags.unpack", f, options);
   const int64_t row = checked_sample("unpack", f, sample);
   const auto one = f.narrow(0, row, 1).to(at::kCPU).contiguous();
   const Overflow overflow(one, options);
@@ -133,7 +141,7 @@ std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigO
 }
 
 std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const ConfigOptions& options) {
-  const auto all = on_cpu("unpack_all", f);
+  const auto all = on_cpu("flags.unpack_all", f, options);
   const Overflow overflow(all, options);
   std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
   each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
@@ -143,7 +151,7 @@ std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const Config
 }
 
 Summary summary(const Tensor& f, const ConfigOptions& options) {
-  const Counts counts(on_cpu("summary", f), options);
+  const Counts counts(on_cpu("flags.summary", f, options), options);
   Summary result;
   for (const auto& place : counts.places) {
     auto& codes = result[ErrorLocation::name(place.location)];
@@ -154,7 +162,7 @@ Summary summary(const Tensor& f, const ConfigOptions& options) {
 }
 
 std::string repr(const Tensor& f, const ConfigOptions& options) {
-  const Counts counts(on_cpu("repr", f), options);
+  const Counts counts(on_cpu("flags.repr", f, options), options);
   const std::string head = "ErrorFlags(" + std::to_string(f.size(0)) + " samples, ";
   const std::string tail = counts.dropped ? "; " + dropped_text(counts.dropped, counts.more_dropped) + ")" : ")";
   if (!counts.total) return head + "no errors" + tail;
@@ -187,7 +195,7 @@ std::string pretty_print(const Tensor& f, int64_t sample, const ConfigOptions& o
 }
 
 std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
-  const auto all = on_cpu("to_table", f);
+  const auto all = on_cpu("flags.to_table", f, options);
   const Overflow overflow(all, options);
   std::vector<TableRow> table;
   each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {

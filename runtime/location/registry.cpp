@@ -29,6 +29,15 @@ int64_t find(const Registry& r, std::string_view path) {
   return it == r.ids.end() ? -1 : it->second;
 }
 
+/// The id of the longest prefix that has one, else UNKNOWN.
+int64_t find_prefix(const Registry& r, std::string_view path) {
+  for (size_t dot = path.rfind('.'); dot != std::string_view::npos; dot = path.rfind('.')) {
+    path = path.substr(0, dot);
+    if (auto it = r.ids.find(path); it != r.ids.end()) return it->second;
+  }
+  return ErrorLocation::UNKNOWN;
+}
+
 }  // namespace
 
 int64_t ErrorLocation::register_path(std::string_view path) {
@@ -42,6 +51,7 @@ int64_t ErrorLocation::register_path(std::string_view path) {
     if (int64_t id = find(r, path); id >= 0) return id;
   }
   bool warn = false;
+  int64_t nearest = UNKNOWN;
   {
     std::unique_lock lock(r.mutex);
     if (int64_t id = find(r, path); id >= 0) return id;
@@ -51,14 +61,16 @@ int64_t ErrorLocation::register_path(std::string_view path) {
       r.paths.emplace_back(path);
       return id;
     }
+    nearest = find_prefix(r, path);
     warn = !r.warned_full;
     r.warned_full = true;
   }
   if (warn) {
     TORCH_WARN("All ", MAX_LOCATION_ID, " locations are taken: `", std::string(path),
-               "` and every further new path are recorded as `Unknown` (id 0). Use fewer, coarser paths.");
+               "` and every further new path are recorded under their longest prefix that has an id, or as `Unknown` "
+               "(id 0). Use fewer, coarser paths.");
   }
-  return UNKNOWN;
+  return nearest;
 }
 
 int64_t ErrorLocation::get(std::string_view path) {
@@ -103,6 +115,16 @@ std::map<std::string, int64_t> ErrorLocation::get_all_paths() {
   auto& r = registry();
   std::shared_lock lock(r.mutex);
   return {r.ids.begin(), r.ids.end()};
+}
+
+const torch::nn::Module& Location::checked(const torch::nn::Module* module) {
+  if (!module) throw InputError("A location must be a module; got an empty pointer to one. Pass 0 for `Unknown`.");
+  return *module;
+}
+
+std::string_view Location::checked(const char* path) {
+  if (!path) throw InputError("A location's path must be text; got a null pointer. Pass 0 for `Unknown`.");
+  return path;
 }
 
 Location::Location(int64_t number) : id(number) {

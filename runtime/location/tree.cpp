@@ -276,7 +276,10 @@ double LocationTree::weight_of(const std::string&) const { return 1.0; }
 namespace {
 
 void check_weight(const char* operation, double weight) {
-  if (std::isnan(weight)) throw InputError(std::string(operation) + ": expected a number as weight, got NaN.");
+  if (!std::isfinite(weight) || weight < 0) {
+    throw InputError(std::string(operation) + ": expected a finite number, 0 or more, as weight, got " +
+                     (std::isnan(weight) ? "NaN" : std::to_string(weight)) + ".");
+  }
 }
 
 }  // namespace

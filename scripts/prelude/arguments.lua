@@ -15,6 +15,27 @@ function arguments.tensor(operation, name, value)
   core.fail(("%s: expected a tensor as `%s`, got %s"):format(operation, name, core.describe(value)))
 end
 
+--- The flags tensor itself, or an error; of data, too, as far as its form tells. `beside` is the call's other tensor.
+function arguments.flags(operation, value, beside)
+  return core.known_flags(operation, arguments.tensor(operation, "f", value), beside)
+end
+
+--- A number of the script. A tensor of one element is none: a graph could not hold its value.
+function arguments.number(operation, name, value)
+  if core.is_number(value) then
+    return value
+  end
+  local hint = core.is_tensor(value) and "; a tensor's own is x:item()" or ""
+  core.fail(("%s: expected a number as `%s`, got %s%s"):format(operation, name, core.describe(value), hint))
+end
+
+function arguments.number_or_tensor(operation, name, value)
+  if core.is_tensor(value) or core.is_number(value) then
+    return value
+  end
+  core.fail(("%s: expected a number or a tensor as `%s`, got %s"):format(operation, name, core.describe(value)))
+end
+
 function arguments.callable(operation, name, value)
   if core.is_callable(value) then   -- a module is, too
     return value

@@ -190,11 +190,11 @@ function globals.IF(condition, fn)
 end
 
 function globals.HAS(flags)
-  return any_err(arguments.tensor("HAS", "f", flags))
+  return any_err(arguments.flags("HAS", flags))
 end
 
 function globals.IS(code, flags)
-  return any(has_code(arguments.tensor("IS", "f", flags), core.code(code, "IS")))
+  return any(has_code(arguments.flags("IS", flags), core.code(code, "IS")))
 end
 
 local function batch_condition(operation, condition)

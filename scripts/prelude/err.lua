@@ -20,6 +20,7 @@ local select_rows = core.op("triage::select", "")
 local logical_not = core.op("aten::logical_not", "")
 local zeros = core.op("aten::zeros", "")
 local zeros_like = core.op("aten::zeros_like", "")
+local clone = core.op("aten::clone", "")
 local index = core.op("aten::index", "Tensor")
 local full_like = core.op("aten::full_like", "")
 local expand_as = core.op("aten::expand_as", "")
@@ -118,11 +119,15 @@ function err.merge(...)
   for i = 2, list.n do
     merged = merge_flags(merged, arguments.tensor("err.merge", "f" .. i, list[i]), slots, policy)
   end
+  if list.n == 1 then   -- a result is never its argument
+    core.check_record("err.merge", merged, slots)
+    merged = clone(merged)
+  end
   return merged
 end
 
 function err.clear(flags, code)
-  return core.op("triage::clear", "")(arguments.tensor("err.clear", "f", flags), core.code(code, "err.clear"))
+  return core.op("triage::clear", "")(arguments.flags("err.clear", flags), core.code(code, "err.clear"))
 end
 
 -- Questions
@@ -130,7 +135,7 @@ end
 local function question(name)
   local operator, operation = core.op("triage::" .. name, ""), "err." .. name
   return function(flags)
-    return operator(arguments.tensor(operation, "f", flags))
+    return operator(arguments.flags(operation, flags))
   end
 end
 
@@ -141,13 +146,13 @@ end
 err.has_any = err.any_err
 
 function err.has_code(flags, code)
-  return match(arguments.tensor("err.has_code", "f", flags), core.code(code, "err.has_code"))
+  return match(arguments.flags("err.has_code", flags), core.code(code, "err.has_code"))
 end
 
 local function has_code(name, code)
   local operation = "err." .. name
   return function(flags)
-    return match(arguments.tensor(operation, "f", flags), code)
+    return match(arguments.flags(operation, flags), code)
   end
 end
 
@@ -158,7 +163,7 @@ err.has_fallback = has_code("has_fallback", err.FALLBACK_VALUE)
 local has_domain = core.op("triage::has_domain", "")
 
 function err.has_domain(flags, domain)
-  return has_domain(arguments.tensor("err.has_domain", "f", flags), core.domain(domain, "err.has_domain"))
+  return has_domain(arguments.flags("err.has_domain", flags), core.domain(domain, "err.has_domain"))
 end
 
 local get_slot = core.op("triage::get_slot", "")
@@ -167,7 +172,7 @@ function err.get_slot(flags, slot)
   if math.type(slot) ~= "integer" then
     core.fail("err.get_slot: expected the 0-based index of a slot, got " .. core.describe(slot))
   end
-  return get_slot(arguments.tensor("err.get_slot", "f", flags), slot)
+  return get_slot(arguments.flags("err.get_slot", flags), slot)
 end
 
 -- Filters that change the batch: how many rows come out depends on values
@@ -180,7 +185,7 @@ end
 
 local function rows_where(operation, asked)
   return function(flags, z)
-    return rows(operation, flags, z, asked(arguments.tensor(operation, "f", flags)))
+    return rows(operation, flags, z, asked(arguments.flags(operation, flags, z)))
   end
 end
 
@@ -195,12 +200,12 @@ err.Ok = err.take_ok
 err.Err = err.take_err
 
 function err.partition(flags, z)
-  arguments.tensor("err.partition", "f", flags)
+  arguments.flags("err.partition", flags, z)
   return rows("err.partition", flags, z, is_ok(flags)), rows("err.partition", flags, z, is_err(flags))
 end
 
 function err.partition_many(flags, ...)
-  arguments.tensor("err.partition_many", "f", flags)
+  arguments.flags("err.partition_many", flags, (...))
   local ok_mask, err_mask = is_ok(flags), is_err(flags)
   local ok, bad = core.mark_born({}), core.mark_born({})
   for i = 1, select("#", ...) do
@@ -223,7 +228,8 @@ local function padded(name)
     if fill == nil then
       fill = 0
     end
-    return operator(arguments.tensor(operation, "f", flags), arguments.tensor(operation, "z", z), fill)
+    arguments.number(operation, "fill", fill)
+    return operator(arguments.flags(operation, flags, z), arguments.tensor(operation, "z", z), fill)
   end
 end
 
@@ -257,7 +263,7 @@ end
 local function map_as(operation, taken)
   return function(flags, z, fn)
     arguments.callable(operation, "fn", fn)
-    local mask = taken(arguments.tensor(operation, "f", flags))
+    local mask = taken(arguments.flags(operation, flags, z))
     local mapped = core.for_rows(mask, fn, arguments.tensor(operation, "z", z))
     return select_rows(mask, fitting(operation, z, mapped), z)
   end
@@ -267,7 +273,7 @@ err.map_ok = map_as("err.map_ok", is_ok)
 err.map_err = map_as("err.map_err", is_err)
 
 function err.map_err_flags(flags, fn)
-  arguments.tensor("err.map_err_flags", "f", flags)
+  arguments.flags("err.map_err_flags", flags)
   local mapped = arguments.callable("err.map_err_flags", "fn", fn)(flags)
   arguments.tensor("err.map_err_flags", "the result of fn", mapped)
   return select_rows(is_err(flags), mapped, flags)
@@ -277,7 +283,7 @@ end
 local function chained(operation, flags, z, fn, options)
   options = arguments.options(operation, options, config_only)
   arguments.callable(operation, "fn", fn)
-  local ok = is_ok(arguments.tensor(operation, "f", flags))
+  local ok = is_ok(arguments.flags(operation, flags, z))
   local z2, flags2 = core.for_rows(ok, fn, arguments.tensor(operation, "z", z))
   if not core.is_tensor(flags2) then
     core.fail(("%s: `fn` must return two tensors, z and f; the second is %s"):format(operation, core.describe(flags2)))
@@ -333,6 +339,7 @@ function err.recover_with_fallback(flags, z, fallback, location, options)
   local severity = options.severity == nil and WARN or core.severity(options.severity, operation)
   local id = core.location(location, operation)
   local slots, policy = core.resolve_config(options.config)
+  arguments.number_or_tensor(operation, "fallback", fallback)
   local fix = core.is_tensor(fallback) and fix_rows or fix_rows_number
   local repaired, recorded = fix(z, flags, fallback, id, any_code, WARN, slots, policy)
   if severity ~= WARN then
@@ -371,6 +378,7 @@ end
 
 function err.replace(z, value, targets)
   arguments.tensor("err.replace", "z", z)
+  arguments.number("err.replace", "value", value)
   if type(targets) ~= "table" then
     core.fail("err.replace: expected a list of targets, as in {err.NAN, err.INF, 999}, got " .. core.describe(targets))
   end

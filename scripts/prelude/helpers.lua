@@ -13,7 +13,7 @@ local WARN <const> = 1
 local config_only = {config = true}
 
 function globals.find(code, flags)
-  return has_code(arguments.tensor("find", "f", flags), core.code(code, "find"))
+  return has_code(arguments.flags("find", flags), core.code(code, "find"))
 end
 
 globals.push = core.push
@@ -49,6 +49,7 @@ function globals.fix(z, flags, location, options)
     end
     fallback = 0.0
   end
+  arguments.number_or_tensor("fix", "fallback", fallback)
   local codes = options.codes == nil and any_code or code_set(options.codes)
   local min_severity = options.min_severity == nil and WARN or core.severity(options.min_severity, "fix")
   local slots, policy = core.resolve_config(options.config)
@@ -79,6 +80,7 @@ end
 function globals.flag_oob_indices(ids, num_embeddings, location, flags, options)
   flags, options = flags_and_options("flag_oob_indices", flags, options)
   arguments.tensor("flag_oob_indices", "ids", ids)
+  arguments.number("flag_oob_indices", "num_embeddings", num_embeddings)
   local slots, policy, dtype = core.resolve_config(options.config)
   local id = core.location(location, "flag_oob_indices")
   return flag_oob(ids, num_embeddings, flags, id, slots, policy, dtype)

@@ -68,7 +68,7 @@ end
 -- Looking
 
 local function look_for(tracked, benign)
-  local look = {id = tracked.id, path = tracked.path, location = tracked.location, nan = true, inf = true}
+  local look = {path = tracked.path, location = tracked.location, nan = true, inf = true}
   for _, entry in ipairs(benign) do
     if core.matches_glob(entry.location, tracked.path) or core.matches_glob(entry.location, tracked.location) then
       look.nan = look.nan and entry.code == err.INF
@@ -78,16 +78,21 @@ local function look_for(tracked, benign)
   return look
 end
 
+--- By its path, for ids do not outlive ErrorLocation.reset().
+local function id_of(look)
+  return core.location(look.location, "triage.instrument")
+end
+
 local function look_at(run, look, value, nesting)
   if core.is_floating(value) then
     if not core.rows_match(value, run.sample) then
       run.unlooked[look.location] = true
     elseif look.nan and look.inf then
-      run.flags = flag_nan_and_inf(value, run.flags, look.id, run.slots, run.policy, run.dtype)
+      run.flags = flag_nan_and_inf(value, run.flags, id_of(look), run.slots, run.policy, run.dtype)
     elseif look.nan then
-      run.flags = flag_nan(value, run.flags, look.id, run.slots, run.policy, run.dtype)
+      run.flags = flag_nan(value, run.flags, id_of(look), run.slots, run.policy, run.dtype)
     elseif look.inf then
-      run.flags = flag_inf(value, run.flags, look.id, run.slots, run.policy, run.dtype)
+      run.flags = flag_inf(value, run.flags, id_of(look), run.slots, run.policy, run.dtype)
     end
   elseif type(value) == "table" and nesting < max_nesting then
     for _, item in next, value do
@@ -170,7 +175,8 @@ end
 local function call_module(state, ...)
   local sample = first_sample(...)
   if state.every > 1 then
-    core.break_graph("a model that looks at every n-th call counts its calls", "Use every = 1 in compiled code.")
+    core.break_outside_write("a model that looks at every n-th call counts its calls",
+                             "Use every = 1 in compiled code.")
   end
   state.checked = state.calls % state.every == 0
   state.calls = state.calls + 1
@@ -243,7 +249,7 @@ local instrument_options = {benign = true, every = true, prefix = true, tree = t
 --- A callable that gives what `module` gives, and flags.
 function core.instrument(module, options)
   options = read_options(arguments.options("triage.instrument", options, instrument_options))
-  core.break_graph("`triage.instrument` names modules", "Call it once, before the compiled code.")
+  core.break_registry("`triage.instrument` names modules", "Call it once, before the compiled code.")
   local object = setmetatable({module = module}, class)
   local script = core.script_of(module)
   if script then

@@ -39,6 +39,7 @@ function core.track_modules(operation, module, prefix, tree)
     local found = entries[position][2]
     if location and type(found) == "table" then
       rawset(found, "_fx_path", location.path)
+      rawset(found, "_fx_location", location.location)
       rawset(found, "_fx_id", location.id)
     end
     if location then
@@ -53,7 +54,7 @@ local tracked_options = {prefix = true, tree = true}
 
 function globals.tracked(module, options)
   options = arguments.options("tracked", options, tracked_options)
-  core.break_graph("`tracked` names modules", "Call it once, before the compiled code.")
+  core.break_registry("`tracked` names modules", "Call it once, before the compiled code.")
   local script = core.script_of(module)
   if script then
     core.track_script(script, options.prefix, options.tree)

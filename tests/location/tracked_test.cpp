@@ -171,3 +171,26 @@ TEST_CASE("T17: a model of 3,000 modules shares 1,023 ids, each path with its lo
   }
   ErrorLocation::reset();
 }
+
+TEST_CASE("T17: when all ids are taken, a new path has the id of its longest prefix that has one") {
+  ErrorLocation::reset();
+  for (int64_t i = 1; i <= ErrorLocation::MAX_LOCATION_ID; ++i) ErrorLocation::register_path("p" + std::to_string(i));
+  const int64_t p5 = ErrorLocation::get("p5");
+  CHECK(p5 != 0);
+  CHECK(ErrorLocation::register_path("p5.sub.x") == p5);
+  CHECK(ErrorLocation::register_path("p5x.sub") == 0);
+  CHECK(ErrorLocation::register_path("other") == 0);
+  CHECK_FALSE(ErrorLocation::is_registered("p5.sub.x"));
+  CHECK(ErrorLocation::count() == ErrorLocation::MAX_LOCATION_ID + 1);
+  ErrorLocation::reset();
+  CHECK(ErrorLocation::name(ErrorLocation::register_path("p5.sub.x")) == "p5.sub.x");
+  ErrorLocation::reset();
+}
+
+TEST_CASE("T16: what points to no module, or to no text, is refused") {
+  CHECK_THROWS_AS(triage::Location(torch::nn::Linear(nullptr)), triage::InputError);
+  CHECK_THROWS_AS(triage::Location(std::shared_ptr<torch::nn::Module>()), triage::InputError);
+  const torch::nn::Module* none = nullptr;
+  CHECK_THROWS_AS(triage::Location{none}, triage::InputError);
+  CHECK_THROWS_AS(triage::Location(static_cast<const char*>(nullptr)), triage::InputError);
+}

@@ -166,6 +166,11 @@ TEST_CASE("T17: wrong use of a tree says what is wrong") {
   WeightedLocationTree weighted;
   CHECK_THROWS_AS(weighted.set_weight("", 1.0), InputError);
   CHECK_THROWS_AS(weighted.set_default_weight(std::nan("")), InputError);
+  for (double weight : {-1.0, double{INFINITY}, -double{INFINITY}}) {
+    CHECK_THROWS_AS(weighted.set_weight("a", weight), InputError);
+    CHECK_THROWS_AS(weighted.set_default_weight(weight), InputError);
+  }
+  CHECK_NOTHROW(weighted.set_weight("a", 0.0));
 }
 
 TEST_CASE("T17: laws of the tree") {

@@ -249,6 +249,31 @@ TEST_CASE("T20: a malformed flags result is warned of once for each place") {
   CHECK(holds(warned, "with strict_validation this is an error"));
 }
 
+TEST_CASE("T20: each kind of fault of a flags result is warned of") {
+  Policy policy = load(R"(
+    local function made(f)
+      return tensorcheck(function(x) return x * 1, f end, {
+        name = "F", returns = {Tensor(float32_t, {"N", "D"}), Tensor(error_t, {"N", "words"})},
+      })
+    end
+    local all = {
+      made(torch.zeros({3, 4}, {dtype = int16_t})), made(torch.zeros({3, 5}, {dtype = int64_t})),
+      made(torch.zeros({2, 4}, {dtype = int64_t})), made(torch.zeros({3}, {dtype = int64_t})),
+    }
+    return function(x)
+      local y = x
+      for _, each in ipairs(all) do y = each(y) end
+      return y
+    end)");
+  const std::string warned = standard_error([&] {
+    for (int i = 0; i < 2; ++i) policy.run({at::ones({3, 2})});
+  });
+  int times = 0;
+  const std::string what = "a malformed flags tensor";
+  for (size_t at = warned.find(what); at != std::string::npos; at = warned.find(what, at + 1)) ++times;
+  CHECK(times == 4);
+}
+
 TEST_CASE("T24: a budget that runs out is no Result") {
   triage::RuntimeOptions options;
   options.limits.instructions = 200'000;

@@ -42,6 +42,9 @@ std::vector<Refusal> refusals() {
   const std::string ask = "return function(f) return err.is_err(f), err.count_errors(f), err.get_slot(f, 15) end";
   const std::string fresh = "return function(z) return err.new(z) end";
   const std::string clear = "return function(f) return err.clear(f, err.NAN) end";
+  ErrorConfig narrow;
+  narrow.num_slots = 8;
+  narrow.validate();  // flags of two words are those of a configuration, and have no slot 15
   const auto meta = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options().device(at::kMeta)); };
   return {
       {"codes under a mask of another batch", masked_codes, 2, m.slice(0, 1), "[5]"},
@@ -75,6 +78,11 @@ std::vector<Refusal> refusals() {
       {"detection in data without a batch", detect, 0, at::zeros({}), "0-dim"},
       {"questions to one record", ask, 0, f.select(0, 0), "(N, num_words)"},
       {"questions to no words", ask, 0, f.slice(1, 0, 0), "(N, num_words)"},
+      {"questions to data", ask, 0, at::zeros({n, 7001}), "is no flags tensor"},
+      {"questions to integers", ask, 0, at::zeros({n, 7001}, at::kLong), "is no flags tensor"},
+      {"take_ok_p by data", keep, 0, at::zeros({n, 7001}), "is no flags tensor"},
+      {"map_ok by data", map, 0, at::zeros({n, 7001}), "is no flags tensor"},
+      {"clear in other data", clear, 0, at::zeros({n, 7001}, at::kDouble), "is no flags tensor"},
       {"a slot that is not there", ask, 0, f.slice(1, 0, 2), "slots 0..7"},
       {"clear in data", clear, 0, input("h", n, false), "int64, int32, float32 or float64"},
       {"flags for data without a batch", fresh, 0, at::zeros({}), "0-dim"},
@@ -134,7 +142,13 @@ const Mistake mistakes[] = {
     {"return function(f) return IS(99, f) end", "0..15"},
     {"return function(z, f) return fix(z, f, 3, {codes = {99}}) end", "0..15"},
     {"return function(z, f) return fix(z, f, 3, {min_severity = 4}) end", "0..3"},
-    {"return function(z, f) return fix(z, f, 3, {fallback = 'x'}) end", "expected number"},
+    {"return function(z, f) return fix(z, f, 3, {fallback = 'x'}) end", "expected a number or a tensor"},
+    {"return function(z, f) return err.recover_with_fallback(f, z, nil) end",
+     "err.recover_with_fallback: expected a number"},
+    {"return function(z, f) return err.take_ok_p(f, z, torch.ones({})) end", "expected a number as `fill`"},
+    {"return function(z) return err.replace(z, torch.ones({}), {err.NAN}) end", "expected a number as `value`"},
+    {"return function(i) return flag_oob_indices(i, torch.tensor(4), 3) end", "as `num_embeddings`"},
+    {"return function(z) return err.is_ok(torch.zeros(6, 7001)) end", "is no flags tensor"},
     {"return function(z) return err.replace(z, 0, {}) end", "list of targets is empty"},
     {"return function(z) return err.replace(z, 0, {'many'}) end", "there is no target"},
     {"return function(i) return flag_oob_indices(i, -4, 3) end", "0 or more"},

@@ -3,6 +3,7 @@
 
 #include "bindings/lua/capture/breaks.h"
 #include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
@@ -10,7 +11,9 @@
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/userdata.h"
+#include "runtime/capture/recorder.h"
 #include "runtime/flags/checks.h"
+#include "runtime/flags/forms.h"
 
 #include <triage/config.h>
 #include <triage/error.h>
@@ -48,6 +51,12 @@ int unknown_option(lua_State* L) {
 
 int is_tensor(lua_State* L) {
   lua_pushboolean(L, test_tensor(L, 1) != nullptr);
+  return 1;
+}
+
+/// core.is_number(value) -> a number, or a truth value, which ATen takes for 0 or 1; of the capture, too
+int is_number(lua_State* L) {
+  lua_pushboolean(L, lua_type(L, 1) == LUA_TNUMBER || lua_isboolean(L, 1) || test_symbolic(L, 1) != nullptr);
   return 1;
 }
 
@@ -104,11 +113,30 @@ int check_data(lua_State* L) {
   return 0;
 }
 
+/// core.known_flags(operation, f, the call's other tensor or nil) -> f. A graph holds for flags as wide as these: questions do
+/// not check that again.
+int known_flags(lua_State* L) {
+  const at::Tensor& f = check_tensor(L, 2);
+  flags::check::known(luaL_checkstring(L, 1), f, test_tensor(L, 3));
+  capture::Recorder* recorder = capture::Recorder::current();
+  if (recorder && f.dim() == 2 && !recorder->is_flags(f)) recorder->read_size(f, 1);
+  lua_settop(L, 2);
+  return 1;
+}
+
 int check_mask(lua_State* L) {
   const std::string name = operation(L, 1);
   const at::Tensor& f = check_tensor(L, 4);
   flags::check::flags(name.c_str(), f);
   flags::check::mask(name.c_str(), luaL_checkstring(L, 2), check_tensor(L, 3), f);
+  return 0;
+}
+
+/// core.check_record(operation, f, num_slots): flags of so many slots.
+int check_record(lua_State* L) {
+  const at::Tensor& f = check_tensor(L, 2);
+  flags::check::record(luaL_checkstring(L, 1), f, luaL_checkinteger(L, 3), /*policy=*/0);
+  if (capture::Recorder* recorder = capture::Recorder::current()) recorder->read_size(f, 1);
   return 0;
 }
 
@@ -320,6 +348,7 @@ void add_argument_checks(lua_State* L) {
   static const luaL_Reg functions[] = {{"fail", guarded<fail>},
                                        {"unknown_option", guarded<unknown_option>},
                                        {"is_tensor", guarded<is_tensor>},
+                                       {"is_number", guarded<is_number>},
                                        {"is_bool", guarded<is_bool>},
                                        {"is_callable", guarded<is_callable>},
                                        {"describe", guarded<describe_value>},
@@ -329,6 +358,8 @@ void add_argument_checks(lua_State* L) {
                                        {"is_expandable", guarded<is_expandable>},
                                        {"check_data", guarded<check_data>},
                                        {"check_mask", guarded<check_mask>},
+                                       {"check_record", guarded<check_record>},
+                                       {"known_flags", guarded<known_flags>},
                                        {"code", guarded<check_code>},
                                        {"severity", guarded<check_severity>},
                                        {"domain", guarded<check_domain>},

@@ -2,6 +2,7 @@
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/flags/forms.h"
 
 #include <triage/error.h>
 #include <triage/flags.h>
@@ -160,6 +161,7 @@ int pretty_print(lua_State* L) {
 int has_err(lua_State* L) {
   const at::Tensor* f = test_tensor(L, 1);
   if (!f) throw InputError("has_err: expected a flags tensor as `f`, got " + describe(L, 1));
+  flags::check::known("has_err", *f);
   break_graph("has_err", "In captured code write IF(HAS(f), ...), or select per sample with err.is_err(f).");
   lua_pushboolean(L, triage::has_err(*f));
   return 1;

@@ -27,7 +27,9 @@ constexpr int64_t most_names = 256;  // of one policy: ids are shared by all of 
 /// The id of a path, registered on first use. A policy has a share of the ids.
 int64_t id_of_path(lua_State* L, const std::string& path) {
   Context& own = context(L);
-  if (own.sandboxed && !ErrorLocation::is_registered(path) && ++own.names_registered > most_names)
+  const bool takes_one =
+      !ErrorLocation::is_registered(path) && ErrorLocation::count() <= ErrorLocation::MAX_LOCATION_ID;
+  if (own.sandboxed && takes_one && ++own.names_registered > most_names)
     throw LimitError("a policy may name at most " + std::to_string(most_names) +
                      " locations, and all policies share 1,023; '" + path + "' is one too many");
   return ErrorLocation::register_path(path);
@@ -41,17 +43,26 @@ int64_t check_id(lua_State* L, int index, const std::string& who) {
   return id;
 }
 
-/// The id that `tracked` gave a module, as long as it is one; else that of its path.
-std::optional<int64_t> id_of_tracked(lua_State* L, int index) {
-  std::optional<int64_t> id;
-  if (lua_getfield(L, index, "_fx_id") == LUA_TNUMBER) {
-    const lua_Integer given = lua_tointeger(L, -1);
-    if (!ErrorLocation::path(given).empty()) id = given;
-  }
+std::optional<std::string> text_field(lua_State* L, int index, const char* field) {
+  std::optional<std::string> text;
+  if (lua_getfield(L, index, field) == LUA_TSTRING) text = lua_tostring(L, -1);
   lua_pop(L, 1);
-  if (!id && lua_getfield(L, index, "_fx_path") == LUA_TSTRING) id = ErrorLocation::register_path(lua_tostring(L, -1));
-  lua_settop(L, 2);
-  return id;
+  return text;
+}
+
+/// The id of what `tracked` wrote into a module: the one it gave, as long as that is the id of the module's location. After
+/// ErrorLocation.reset() it may be another's, and the location gets a new one. A table that only has a path is that path.
+std::optional<int64_t> id_of_tracked(lua_State* L, int index) {
+  const auto location = text_field(L, index, "_fx_location");
+  if (location) {
+    const bool has_id = lua_getfield(L, index, "_fx_id") == LUA_TNUMBER;
+    const lua_Integer id = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    if (has_id && ErrorLocation::path(id) == *location) return id;
+    return id_of_path(L, *location);
+  }
+  const auto path = text_field(L, index, "_fx_path");
+  return path ? std::optional(id_of_path(L, *path)) : std::nullopt;
 }
 
 /// A module: a tracked one names its path, any other is Unknown.

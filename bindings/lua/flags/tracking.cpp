@@ -125,9 +125,10 @@ int glob(lua_State* L) {
   return 1;
 }
 
-/// core.break_graph(what, hint)
+/// core.break_graph(what, hint), core.break_registry(what, hint), core.break_outside_write(what, hint)
+template <capture::Break kind>
 int break_capture(lua_State* L) {
-  capture::graph_break(capture::Break::training_step, luaL_checkstring(L, 1), luaL_checkstring(L, 2));
+  capture::graph_break(kind, luaL_checkstring(L, 1), luaL_checkstring(L, 2));
   return 0;
 }
 
@@ -143,7 +144,9 @@ void add_tracking(lua_State* L) {
                                        {"has_samples", guarded<has_samples>},
                                        {"is_floating", guarded<is_floating>},
                                        {"matches_glob", guarded<glob>},
-                                       {"break_graph", guarded<break_capture>},
+                                       {"break_graph", guarded<break_capture<capture::Break::training_step>>},
+                                       {"break_registry", guarded<break_capture<capture::Break::registry>>},
+                                       {"break_outside_write", guarded<break_capture<capture::Break::outside_write>>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
 }

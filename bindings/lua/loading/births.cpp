@@ -137,6 +137,10 @@ void note_variable_write(lua_State* L, const char* name, int levels_out, int sel
                  "Assign to a local variable in the branch itself: that is selected per sample.");
   if (!outlives(kCapture)) return;
   if (effects_allowed()) return levels_out > 0 ? note_allowed_upvalue(L, name) : note_allowed_global(L, name);
+  if (levels_out > 0 && current_branch() > 0 && owns_upvalue(L, kCapture, levels_out, 0)) {
+    return break_graph(L, capture::Break::outside_write, what + ", a variable from outside of the branch",
+                       "A branch runs for every row: return the value from the branch instead.");
+  }
   break_graph(L, capture::Break::outside_write, what + " outlives the call",
               "Return the value instead, or keep it in a local of the function.");
 }

@@ -208,7 +208,7 @@ int typing_plan(lua_State* L) {
 
 // --- the call
 
-/// A malformed flags tensor that is let pass is told of once for each place of a function.
+/// A malformed flags tensor that is let pass is told of once for each place of a function and kind of fault.
 void warn_once(lua_State* L, const ValidationFailure& failure) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &warned) != LUA_TTABLE) {
     lua_pop(L, 1);
@@ -216,7 +216,7 @@ void warn_once(lua_State* L, const ValidationFailure& failure) {
     lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &warned);
   }
-  const std::string key = failure.function + "\n" + failure.parameter;
+  const std::string key = failure.message.substr(0, failure.message.find(": expected "));
   const bool known = lua_getfield(L, -1, key.c_str()) != LUA_TNIL;
   lua_pop(L, 1);
   lua_pushboolean(L, 1);

@@ -1,6 +1,7 @@
 // Operations on flags: the record of a row is a value like any other.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <runtime/flags/forms.h>
 #include <triage/layout.h>
 
 #include "runtime/backends/fused/lowering.h"
@@ -50,6 +51,7 @@ std::optional<Lowered> start(Lowering& l, size_t argument, int64_t num_slots, at
   if (!l.is_none(argument)) return record(l, argument);
   const int64_t per_word = static_cast<int64_t>(c10::elementSize(carrier)) / 2;
   const TensorForm form = l.record_form((num_slots + per_word - 1) / per_word, carrier);
+  flags::KnownForms::add(carrier, form.words);  // a graph that was read from a file is the first to name it
   const std::string code = fmt::format("Record<{}>::empty()", slots_of(form));
   return Lowered{form, l.map_record(slots_of(form), code, {})};
 }
@@ -61,6 +63,7 @@ bool fresh(Lowering& l) {  // new(like, num_slots, dtype)
   const int64_t per_word = static_cast<int64_t>(c10::elementSize(static_cast<at::ScalarType>((*numbers)[1]))) / 2;
   const TensorForm form =
       l.record_form(((*numbers)[0] + per_word - 1) / per_word, static_cast<at::ScalarType>((*numbers)[1]));
+  flags::KnownForms::add(form.dtype, form.words);
   return record_result(l, 0, form, fmt::format("Record<{}>::empty()", slots_of(form)), {});
 }
 

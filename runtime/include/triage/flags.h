@@ -4,7 +4,9 @@
 #include <triage/location.h>
 
 #include <array>
+#include <concepts>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,7 +20,9 @@
 /// `f` is a flags tensor `(N, num_words)` (config.h), `z` data with the batch in front, `(N, ...)`, of any dtype and strides,
 /// a mask is a bool `(N,)`. No operation writes to its arguments. Results of N = 0 batches are empty, not errors. Where a
 /// config is not given, the global one holds; it must be the one that the flags were made with (width and policy), the
-/// carrier is read off the flags themselves. Wrong arguments throw triage::InputError; a bad sample never throws.
+/// carrier is read off the flags themselves. What asks about flags takes none: flags have the width and carrier of the global
+/// configuration or of another one that this process validated or recorded with; anything else is data, and an InputError.
+/// Wrong arguments throw triage::InputError; a bad sample never throws.
 ///
 /// All run on any device that ATen serves, on CPU as one pass over the data. Masks, counts and flags never require grad;
 /// a row (or element) that was repaired gets gradient exactly 0.
@@ -60,6 +64,22 @@ struct ReplaceTargets {
   bool neginf = false;
   std::vector<double> values = {};
 };
+/// One entry of a list of them, as in Lua: err::nan (1) and err::inf (2), "nan", "inf", "posinf", "neginf", or a number. An
+/// integer other than err::nan and err::inf is that number; write 1.0 for the value.
+class ReplaceTarget {
+ public:
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) ReplaceTarget(T code)
+      : target_(static_cast<int64_t>(code)) {}  // NOLINT(google-explicit-constructor)
+  template <std::floating_point T>
+  ReplaceTarget(T value) : target_(static_cast<double>(value)) {}  // NOLINT(google-explicit-constructor)
+  ReplaceTarget(const char* name) : target_(name) {}               // NOLINT(google-explicit-constructor)
+  /// Throws InputError for a name that is none of these.
+  void add_to(ReplaceTargets& targets) const;
+
+ private:
+  std::variant<int64_t, double, const char*> target_;
+};
 
 namespace err {
 
@@ -76,7 +96,7 @@ at::Tensor push(const at::Tensor& f, int64_t code, Location location, const Push
 /// as UNKNOWN.
 at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location, const PushOptions& options = {});
 at::Tensor push_scalar(const at::Tensor& f, int64_t code, Location location, const SeverityOptions& options = {});
-/// The entries of each further tensor, slot 0 first, pushed into the first.
+/// The entries of each further tensor, slot 0 first, pushed into the first. Of one tensor, a copy.
 at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
 /// Empties every slot with this code; the others stay where they are.
 at::Tensor clear(const at::Tensor& f, int64_t code);
@@ -108,6 +128,8 @@ at::Tensor get_ok(const at::Tensor& f);
 at::Tensor get_err(const at::Tensor& f);
 at::Tensor take_ok(const at::Tensor& f, const at::Tensor& z);
 at::Tensor take_err(const at::Tensor& f, const at::Tensor& z);
+inline at::Tensor Ok(const at::Tensor& f, const at::Tensor& z) { return take_ok(f, z); }
+inline at::Tensor Err(const at::Tensor& f, const at::Tensor& z) { return take_err(f, z); }
 std::pair<at::Tensor, at::Tensor> partition(const at::Tensor& f, const at::Tensor& z);
 std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const at::Tensor& f,
                                                                            at::ArrayRef<at::Tensor> zs);
@@ -117,7 +139,8 @@ at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar
 
 /// --- combinators: `fn` runs on all rows; what it made of the other rows is dropped, and their gradient with it. That holds
 /// for its argument. Data of the samples that `fn` captures besides is not guarded (as it is in Lua): where gradients matter,
-/// pass it in with `z`, or repair it first. ---
+/// pass it in with `z`, or repair it first. What `fn` makes of data must have its dtype and a shape that broadcasts to its own
+/// (x.sum(-1, true)). An empty function, or one that returns an undefined tensor, is an InputError. ---
 using Transform = std::function<at::Tensor(const at::Tensor&)>;
 using Step = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&)>;  // z -> z, f
 at::Tensor map_ok(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
@@ -139,8 +162,13 @@ at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& pred
 std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
                                                         const at::Tensor& fallback, Location location,
                                                         const SeverityOptions& options = {});
+std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
+                                                        const at::Scalar& fallback, Location location,
+                                                        const SeverityOptions& options = {});
 /// Replaces elements, not samples. Throws InputError when nothing is targeted.
 at::Tensor replace(const at::Tensor& z, const at::Scalar& value, const ReplaceTargets& targets);
+/// The same by a list: err::replace(z, 0, {err::nan, "posinf", 999}).
+at::Tensor replace(const at::Tensor& z, const at::Scalar& value, std::initializer_list<ReplaceTarget> targets);
 
 }  // namespace err
 

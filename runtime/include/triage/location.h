@@ -25,8 +25,8 @@ concept ModulePointer = requires(const T& pointer) {
 /// The process-wide registry of places: a dotted path (`encoder.2`) and its id, 1..1023, given in order of first
 /// registration. Id 0 is `Unknown`. Every function is thread-safe.
 ///
-/// When all ids are taken, further paths get id 0, with one warning (until `reset`): errors are still recorded, only their
-/// place is lost. No path ever shares an id with another, so what a record says is true.
+/// When all ids are taken, a further path gets the id of its longest prefix that has one, else id 0, with one warning (until
+/// `reset`): errors are still recorded, less exactly. No other paths share an id, so what a record says is true.
 class ErrorLocation {
  public:
   static constexpr int64_t UNKNOWN = 0;
@@ -49,7 +49,8 @@ class ErrorLocation {
 };
 
 /// A location as operations take it: an id, or a path that is looked up, and registered on first use, when the argument is
-/// made, or a module that was tracked. In a hot loop, look it up once. Throws InputError for an id outside 0..1023.
+/// made, or a module that was tracked. In a hot loop, look it up once. Throws InputError for an id outside 0..1023, an empty
+/// path, and a null pointer to text or a module.
 struct Location {
   int64_t id = ErrorLocation::UNKNOWN;
   Location() = default;
@@ -57,13 +58,25 @@ struct Location {
   Location(int number) : Location(static_cast<int64_t>(number)) {}             // NOLINT(google-explicit-constructor)
   Location(std::string_view path) : id(ErrorLocation::register_path(path)) {}  // NOLINT(google-explicit-constructor)
   Location(const std::string& path) : Location(std::string_view(path)) {}      // NOLINT(google-explicit-constructor)
-  Location(const char* path) : Location(std::string_view(path)) {}             // NOLINT(google-explicit-constructor)
+  Location(const char* path) : Location(checked(path)) {}                      // NOLINT(google-explicit-constructor)
   /// A module that `tracked` (tracked.h) has named; any other is `Unknown`, with one warning in the process.
   Location(const torch::nn::Module& module);   // NOLINT(google-explicit-constructor)
   Location(const torch::jit::Module& module);  // NOLINT(google-explicit-constructor)
   template <ModulePointer T>
-  Location(const T& pointer)
-      : Location(static_cast<const torch::nn::Module&>(*pointer)) {}  // NOLINT(google-explicit-constructor)
+  Location(const T& pointer) : Location(checked(address(pointer))) {}  // NOLINT(google-explicit-constructor)
+
+ private:
+  template <ModulePointer T>
+  static const torch::nn::Module* address(const T& pointer) {
+    if constexpr (requires { pointer.is_empty(); }) {
+      if (pointer.is_empty()) return nullptr;  // a ModuleHolder
+    } else if (!pointer) {
+      return nullptr;
+    }
+    return &static_cast<const torch::nn::Module&>(*pointer);
+  }
+  static const torch::nn::Module& checked(const torch::nn::Module* module);
+  static std::string_view checked(const char* path);
 };
 
 }  // namespace triage

@@ -85,7 +85,7 @@ class WeightedLocationTree : public LocationTree {
  public:
   using LocationTree::LocationTree;
   /// Weight of the paths that match a glob pattern, where `*` also matches dots (`head.*`, `encoder.layer*`). The pattern
-  /// that was set last counts. Throws InputError for an empty pattern and a weight that is no number.
+  /// that was set last counts. Throws InputError for an empty pattern and a weight that is not finite and 0 or more.
   void set_weight(const std::string& pattern, double weight);
   /// Weight of paths that no pattern matches; 1 unless set.
   void set_default_weight(double weight);

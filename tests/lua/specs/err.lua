@@ -235,3 +235,94 @@ test("T27: a full record gives way by the policy", function()
   eq(codes_after(AccumulationConfig{priority = Priority.SEVERITY, order = Order.LAST}), {1, 5})
   eq(codes_after(AccumulationConfig{priority = Priority.LOCATION}), {1, 5})
 end)
+
+test("T06: the merge of one is not its argument", function()
+  local f = err.push(err.new_t(2), err.NAN, 1)
+  local merged = err.merge(f)
+  eq(merged, f)
+  merged:zero_()
+  eq(err.is_err(f), torch.tensor({true, true}))
+  fails(function() err.merge(f[{":", {0, 3}}]) end, "16 slots")
+  local compiled = triage.compile(function(g) return err.merge(g) end, {fullgraph = true})
+  for _ = 1, 2 do
+    local again = compiled(f)
+    again:zero_()
+    eq(err.is_err(f), torch.tensor({true, true}))
+  end
+end)
+
+test("T07 T08 T09 T11 T14 T15: data in the place of flags is refused, in every mode", function()
+  local z, f = torch.zeros({2, 7001}), err.new_t(2)   -- no configuration of any test has this width
+  local function same(x) return x end
+  local questions = {
+    function(x) return err.is_ok(x) end, function(x) return err.is_err(x) end,
+    function(x) return err.has_nan(x) end, function(x) return err.has_inf(x) end,
+    function(x) return err.has_code(x, err.NAN) end, function(x) return err.has_critical(x) end,
+    function(x) return err.has_domain(x, 0) end, function(x) return err.has_fallback(x) end,
+    function(x) return err.all_ok(x) end, function(x) return err.any_err(x) end, function(x) return err.has_any(x) end,
+    function(x) return err.count_errors(x) end, function(x) return err.max_severity(x) end,
+    function(x) return err.get_first_code(x) end, function(x) return err.get_slot(x, 0) end,
+    function(x) return err.clear(x, err.NAN) end, function(x) return find(err.NAN, x) end,
+    function(x) return HAS(x) end, function(x) return IS(err.NAN, x) end,
+    function(x) return err.take_ok_p(x, x) end, function(x) return err.take_err_p(x, x) end,
+    function(x) return err.map_ok(x, x, same) end, function(x) return err.map_err(x, x, same) end,
+    function(x) return err.map_err_flags(x, same) end,
+    function(x) return err.bind(x, x, function(y) return y, err.new(y) end) end,
+    function(x) return err.and_then(x, x, function(y) return y, err.new(y) end) end,
+  }
+  for _, question in ipairs(questions) do
+    fails(function() question(z) end, "is no flags tensor: Float of shape [2, 7001]")
+    fails(function() question(z:to(torch.int64)) end, "is no flags tensor: Long of shape [2, 7001]")
+    local compiled = triage.compile(question, {fullgraph = true})
+    fails(function() compiled(z) end, "is no flags tensor")
+    local warm = triage.compile(question, {fullgraph = true})
+    warm(err.new_t(2))
+    warm(err.new_t(3))
+    fails(function() warm(z:to(torch.int64)) end, "is no flags tensor")
+    fails(function() warm(z) end, "is no flags tensor")
+    warm(err.new_t(2))
+  end
+  fails(function() err.take_ok_p(z, f) end, "are the two swapped?")
+  fails(function() err.take_ok(z, f) end, "are the two swapped?")
+  fails(function() err.partition(z, f) end, "are the two swapped?")
+  fails(function() err.get_err(z) end, "err.get_err: `f` is no flags tensor")
+  fails(function() err.partition_many(z, f) end, "is no flags tensor")
+  fails(function() has_err(z) end, "has_err: `f` is no flags tensor")
+  fails(function() flags.repr(z:to(torch.int64)) end, "is no flags tensor")
+end)
+
+test("T07 T27: flags of another configuration are flags, made with it or only read", function()
+  local config = ErrorConfig{num_slots = 4 * 1601, flag_dtype = torch.int32}
+  local read = torch.zeros({2, 3202}, {dtype = torch.int32})
+  eq(err.is_ok(read), torch.tensor({true, true}))
+  local f = err.push(err.new_t(2, {config = config}), err.NAN, 1, {config = config})
+  eq(err.has_nan(f), torch.tensor({true, true}))
+  eq(HAS(f), torch.tensor(true))
+end)
+
+test("T09 T12 T13 T14: numbers are numbers of the script, in every mode", function()
+  local f, z, ids, one = err.new_t(2), torch.ones({2, 3}), torch.zeros({2}, {dtype = torch.int64}), torch.tensor(1.0)
+  local calls = {
+    ["err.take_ok_p: expected a number as `fill`"] = function() return err.take_ok_p(f, z, one) end,
+    ["err.take_err_p: expected a number as `fill`"] = function() return err.take_err_p(f, z, {fill = one}) end,
+    ["err.replace: expected a number as `value`"] = function() return err.replace(z, one, {err.NAN}) end,
+    ["flag_oob_indices: expected a number as `num_embeddings`"] = function()
+      return flag_oob_indices(ids, torch.tensor(3), "x")
+    end,
+    ["err.recover_with_fallback: expected a number or a tensor as `fallback`, got nil"] = function()
+      return err.recover_with_fallback(f, z, nil)
+    end,
+    ["fix: expected a number or a tensor as `fallback`, got string"] = function()
+      return fix(z, f, nil, {fallback = "x"})
+    end,
+  }
+  for says, call in pairs(calls) do
+    fails(call, says)
+    fails(function() triage.compile(call, {fullgraph = true})() end, says)
+  end
+  -- A size is a number, captured, too.
+  local sized = triage.compile(function(x)
+    return err.take_ok_p(err.new(x), x, x:size(1)), flag_oob_indices(x, #x, 1)
+  end, {fullgraph = true})
+  for _, n in ipairs({2, 3, 4}) do eq((sized(torch.ones({n, 3}))), torch.ones({n, 3})) end
+end)

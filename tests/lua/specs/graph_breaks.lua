@@ -588,3 +588,16 @@ test("numbers that change on every call do not make graphs for ever", function()
     eq(f(z), (z * i + 1):relu())
   end
 end)
+
+test("T15: a branch that assigns to a local of the function is told so", function()
+  local f = triage.compile(function(x)
+    local k = 0
+    local y = IF(x:sum() > 0, function()
+      k = 1
+      return x
+    end):ELSE(function() return -x end)
+    return y + k
+  end, {fullgraph = true})
+  fails(function() f(z) end, "a write to upvalue 'k', a variable from outside of the branch")
+  fails(function() f(z) end, "return the value from the branch instead")
+end)

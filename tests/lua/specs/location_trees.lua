@@ -133,3 +133,29 @@ test("T17 T18: wrong use of trees", function()
   fails(function() LocationTree():set_weight("a", 1) end, "set_weight")
   eq(getmetatable(tree), "WeightedLocationTree")
 end)
+
+test("T16: what a tracked module records is true after the registry was reset and filled by others", function()
+  ErrorLocation.reset()
+  local a, b = leaf(), leaf()
+  local model = tracked(module({{"a", a}, {"b", b}}))
+  local watched = triage.instrument(model)
+  ErrorLocation.reset()
+  for i = 1, 5 do ErrorLocation.register("other" .. i) end
+  local x = torch.full({1, 2}, 0 / 0)
+  eq(flags.repr(flag_nan(x, b)), "ErrorFlags(1 samples, 1 errors: 1xNAN @ b)")
+  eq(flags.repr(flag_nan(x, b)), "ErrorFlags(1 samples, 1 errors: 1xNAN @ b)")
+  eq(flags.repr(flag_nan(x, model)), "ErrorFlags(1 samples, 1 errors: 1xNAN @ root)")
+  eq(flags.repr(triage.compile(function(z) return flag_nan(z, a) end)(x)), "ErrorFlags(1 samples, 1 errors: 1xNAN @ a)")
+  function model:forward(z) return self.b(z) end
+  function b:forward(z) return z * 1 end
+  eq(flags.repr(select(2, watched(x))), "ErrorFlags(1 samples, 2 errors: 2xNAN @ b, root)")
+  ErrorLocation.reset()
+end)
+
+test("T18: weights are finite numbers, 0 or more", function()
+  local tree = WeightedLocationTree{max_locations = 8}
+  for _, weight in ipairs({-1, 1 / 0, -1 / 0, 0 / 0}) do
+    fails(function() tree:set_weight("a", weight) end, "expected a finite number, 0 or more, as weight")
+    fails(function() tree:set_default_weight(weight) end, "expected a finite number, 0 or more, as weight")
+  end
+end)

@@ -1,0 +1,57 @@
+#pragma once
+// Which forms (carrier and width) flags have in this process. Nothing in a tensor tells flags from data; its form tells most
+// data from flags: flags have that of the global configuration, of another one that was validated, or of one that an operation
+// recorded with. Questions and combinators take no configuration and so ask this.
+#include <ATen/core/Tensor.h>
+#include <runtime/flags/operators.h>
+
+#include <array>
+#include <atomic>
+
+namespace triage::flags {
+
+class KnownForms {
+ public:
+  static void add(ScalarType carrier, int64_t words) noexcept {
+    std::atomic<uint64_t>* bits = at(carrier, words);
+    const uint64_t bit = uint64_t{1} << (words & 63);
+    if (bits && !(bits->load(std::memory_order_relaxed) & bit)) bits->fetch_or(bit, std::memory_order_relaxed);
+  }
+  static bool has(ScalarType carrier, int64_t words) noexcept {
+    const std::atomic<uint64_t>* bits = at(carrier, words);
+    return bits && (bits->load(std::memory_order_relaxed) >> (words & 63) & 1);
+  }
+
+ private:
+  static constexpr int64_t most_words = 16384;  // MAX_SLOTS in words of two
+  static std::atomic<uint64_t>* at(ScalarType carrier, int64_t words) noexcept {
+    if (words < 1 || words > most_words) return nullptr;
+    size_t which;
+    switch (carrier) {
+      case ScalarType::Long:
+        which = 0;
+        break;
+      case ScalarType::Int:
+        which = 1;
+        break;
+      case ScalarType::Float:
+        which = 2;
+        break;
+      case ScalarType::Double:
+        which = 3;
+        break;
+      default:
+        return nullptr;
+    }
+    return &bits_[which][static_cast<size_t>(words) / 64];
+  }
+  static std::array<std::array<std::atomic<uint64_t>, most_words / 64 + 1>, 4> bits_;
+};
+
+namespace check {
+/// Refuses a tensor that has the shape and dtype that some flags could have, but not those of flags of this process. What flags
+/// cannot have at all is left to the operator. `beside`: the other tensor of the call, for the question whether the two are swapped.
+void known(const char* op, const Tensor& flags, const Tensor* beside = nullptr);
+}  // namespace check
+
+}  // namespace triage::flags
