@@ -104,3 +104,50 @@ for _, backend in ipairs(backends) do
     assert(last < first / 4, ("loss %f -> %f"):format(first, last))
   end)
 end
+
+local sized = {
+  ["a mean by the batch size"] = function(x, w, repair) return repair(torch.linear(x, w)):sum() / x:size(0) end,
+  ["a mean by #x"] = function(x, w, repair) return (repair(torch.linear(x, w)) / (#x * 2 + 1)):sum() end,
+  ["a view by the batch size"] = function(x, w, repair)
+    return repair(torch.linear(x, w):view({x:size(0), -1})):sum()
+  end,
+  ["a size of what was computed"] = function(x, w, repair)
+    local y = torch.linear(x, w)
+    return (repair(y):reshape({y:size(0) * y:size(1)}) * y:size(1)):sum()
+  end,
+}
+for name, fn in pairs(sized) do
+  for _, backend in ipairs(backends) do
+    test(("D04: %s does not keep a graph from having its gradients as one, %s"):format(name, backend), function()
+      local compiled = triage.compile(function(x, w) return fn(x, w, repairs.take_ok_p) end,
+        {backend = backend, fullgraph = true, fail_on_backend_error = true})
+      for round = 1, 3 do
+        for _, rows in ipairs({1, 2, 5, 31, 32, 33}) do
+          local w, twin = whole({2, 3}, round):requires_grad_(), whole({2, 3}, round):requires_grad_()
+          local x, healthy = whole({rows, 3}, 4), whole({rows, 3}, 4)
+          compiled(x, w):backward()
+          fn(x, twin, repairs.take_ok_p):backward()
+          eq(w.grad, twin.grad, rows)   -- every bit, where all is well
+          x[{0, 1}], w.grad, twin.grad = 0 / 0, nil, nil
+          healthy[0] = whole({3}, 5)
+          compiled(x, w):backward()
+          local keep = torch.ones({rows, 1}, {dtype = torch.bool})
+          keep[0] = false
+          fn(healthy, twin, function(y) return torch.where(keep, y, 0.0) end):backward()
+          assert(torch.allclose(w.grad, twin.grad), ("%d rows: %s, not %s"):format(rows, w.grad, twin.grad))
+        end
+      end
+    end)
+  end
+end
+
+test("D04: a number that the host gives and one made of it and of sizes are part of the layout", function()
+  local p = triage.compile(function(x, w, k) return torch.linear(x, w) / (x:size(0) * k) end, {backend = "aot_eager"})
+  for _, k in ipairs({2, 3, 2.5}) do
+    local x, w = whole({4, 3}, 1), whole({2, 3}, 2):requires_grad_()
+    p(x, w, k):sum():backward()
+    local twin = w:detach():clone():requires_grad_();
+    (torch.linear(x, twin) / (4 * k)):sum():backward()
+    eq(w.grad, twin.grad, tostring(k))
+  end
+end)
