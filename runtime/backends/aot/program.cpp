@@ -41,6 +41,15 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.has_storage() && b.has_storage() && a.is_alias_of(b);
 }
 
+/// Dropout that hands on its input.
+bool drops_nothing(const graph::Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  if (name != "aten::dropout" && name != "aten::feature_dropout" && name != "aten::alpha_dropout") return false;
+  const c10::IValue *p = node.operands[1].constant(), *train = node.operands[2].constant();
+  const bool zero = p && ((p->isDouble() && p->toDouble() == 0) || (p->isInt() && p->toInt() == 0));
+  return zero || (train && train->isBool() && !train->toBool());
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -91,7 +100,7 @@ Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::stri
       half_(std::move(half)),
       plain_(compile_eager(graph_, {})),
       forward_(half_(graph_, {})) {
-  for (const auto& node : graph_.nodes()) draws_ = draws_ || graph::is_random(node->op);
+  for (const auto& node : graph_.nodes()) draws_ = draws_ || (graph::is_random(node->op) && !drops_nothing(*node));
 }
 
 Program::~Program() = default;
