@@ -182,8 +182,12 @@ class JointExecutable final : public Executable {
 
   /// Null where the call is for `eager`.
   const aot::Layout* layout_of(const Tensors& primals) const {
-    std::optional<std::string> reason = not_joint_;
-    if (!reason && compat::autocast_state()) reason = "autocast is on";
+    std::optional<std::string> reason;
+    if (not_joint_) {
+      program_->fail(*not_joint_);
+      return nullptr;
+    }
+    if (compat::autocast_state()) reason = "autocast is on";
     if (!reason && !std::all_of(primals.begin(), primals.end(), aot::is_ordinary))
       reason = "it is for ordinary dense tensors on the CPU, without forward-mode gradients";
     if (!reason) return program_->layout_of(primals);

@@ -12,6 +12,7 @@
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/aot/random_state.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/strict.h"
 #include "runtime/graph/evaluate.h"
 
 namespace triage::aot {
@@ -96,6 +97,7 @@ void Layout::finish_compiling() const {
 Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half)
     : graph_(std::move(graph)),
       read_as_number_(std::move(read_as_number)),
+      strict_(Strict::current()),
       backend_(std::move(backend)),
       half_(std::move(half)),
       plain_(compile_eager(graph_, {})),
@@ -180,8 +182,8 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
+    fail(first_line(error.what()));
     layout.make_plain();
-    hand_over(first_line(error.what()));
   }
   return nullptr;
 }
@@ -211,6 +213,13 @@ void Program::finish_compiling() {
   forward_->finish_compiling();
   for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
     layout->finish_compiling();
+}
+
+void Program::fail(const std::string& reason) const {
+  if (strict_)
+    throw GraphError(
+        fmt::format("`{}` cannot compile the gradients of graph `{}`: {}", backend_, graph_.name(), reason));
+  hand_over(reason);
 }
 
 void Program::hand_over(const std::string& reason) const {
