@@ -1,4 +1,5 @@
 #include "runtime/capture/compiled.h"
+#include "runtime/backends/strict.h"
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
@@ -420,6 +421,7 @@ std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
 std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
                                               const std::vector<at::Tensor>& examples) const {
   try {
+    const Strict strict(options_.fail_on_backend_error);
     return backend_(graph, examples);
   } catch (const LimitError&) {
     throw;

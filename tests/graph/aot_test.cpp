@@ -33,6 +33,13 @@ struct Model {
 
 const std::string keep = "  %out = aten::where.self(%keep, %9, %zero)\n";
 
+/// A layer, a call on what it gives (%1), and what makes rows of that (%8) again.
+Model after_layer(const std::string& name, const std::string& call, const std::string& rows = "") {
+  const std::string body =
+      "  %1 = aten::linear(%x, %w, %v)\n  %" + std::string(rows.empty() ? "9" : "8") + " = " + call;
+  return {name, {3}, {{4, 3}, {4}}, body + "\n" + rows + keep};
+}
+
 const std::vector<Model>& models() {
   static const std::vector<Model> list = {
       {"linear", {3}, {{4, 3}, {4}}, "  %9 = aten::linear(%x, %w, %v)\n" + keep},
@@ -67,6 +74,22 @@ const std::vector<Model>& models() {
        "  %1 = aten::linear(%x, %w)\n  %2 = aten::abs(%1)\n  %3 = aten::add.Scalar(%2, 1)\n"
        "  %9 = aten::log(%3)\n" +
            keep},
+      after_layer("slice", "aten::slice.Tensor(%1, 1, 1, 3, 1)"),
+      after_layer("flip", "aten::flip(%1, [1])"),
+      after_layer("roll", "aten::roll(%1, [1], [1])"),
+      after_layer("padding", "aten::constant_pad_nd(%1, [1, 2], 0)"),
+      after_layer("padding that cuts", "aten::constant_pad_nd(%1, [-1, 2], 0)"),
+      after_layer("cumsum", "aten::cumsum(%1, -1)"),
+      after_layer("glu", "aten::glu(%1, 1)"),
+      after_layer("triangle", "aten::tril(%1, 1)"),
+      after_layer("cat", "aten::cat([%1, %1], 1)"),
+      after_layer("narrow", "aten::narrow(%1, 1, 0, 2)"),
+      after_layer("select", "aten::select.int(%1, 1, 2)", "  %9 = aten::unsqueeze(%8, 1)\n"),
+      after_layer("stack", "aten::stack([%1, %1], 0)", "  %9 = aten::sum.dim_IntList(%8, [0])\n"),
+      after_layer("stack of features", "aten::stack([%1, %1], -1)", "  %9 = aten::sum.dim_IntList(%8, [2])\n"),
+      after_layer("rows of two batches", "aten::cat([%1, %1], 0)",
+                  "  %7 = aten::unflatten.int(%8, 0, [2, -1])\n  %9 = aten::select.int(%7, 0, 1)\n"),
+      after_layer("rows turned twice", "aten::flip(%1, [0])", "  %7 = aten::relu(%8)\n  %9 = aten::flip(%7, [0])\n"),
   };
   return list;
 }

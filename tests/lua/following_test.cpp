@@ -66,16 +66,89 @@ TEST_CASE("N01: between breaks, the operators of a call that came before run as 
     CHECK(same_bits(results.at(1), y * y));
     CHECK(runs == 3 * i);
   }
-  // Sizes that are new are looked at once, and need no other graph.
+  // Sizes that are new need no other graph.
   runs = 0;
-  call(at::randn({7, 3}));
-  CHECK(runs == 0);
   call(at::randn({7, 3}));
   CHECK(runs == 3);
   CHECK(compiled == 3);
   // Nor does another rank run what was compiled for this one.
   call(at::randn({3}));
   CHECK(runs == 3);
+}
+
+namespace {
+
+/// Calls `f` with batches of sizes that never came before: results are those of `plain`, `segments` run at every call.
+void every_batch_is_new(const std::string& body, int segments) {
+  Fixture lua;
+  lua.run("plain = function(x) " + body + " end f = triage.compile(plain, {backend = 'counted'})");
+  const auto batch = [](int64_t n) {
+    at::Tensor x = at::randn({n, 6});
+    if (n > 1) x[1][0] = std::numeric_limits<float>::quiet_NaN();
+    return x;
+  };
+  lua.run("f(...) f(...)", {batch(2)});
+  for (const int64_t n : {3, 4, 5, 31, 32, 33, 200, 7}) {
+    const at::Tensor x = batch(n);
+    runs = compiled = 0;
+    const auto expected = lua.run("return plain(...)", {x}), got = lua.run("return f(...)", {x});
+    CHECK_MESSAGE(runs == segments, body << " with " << n);
+    CHECK_MESSAGE(compiled == 0, body << " with " << n);
+    REQUIRE(expected.size() == got.size());
+    for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(same_bits(expected[i], got[i]), body << " with " << n);
+  }
+  for (const int64_t n : {0, 1}) {
+    const at::Tensor x = batch(n);
+    const auto expected = lua.run("return plain(...)", {x}), got = lua.run("return f(...)", {x});
+    for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(same_bits(expected[i], got[i]), body << " with " << n);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("N01: what was compiled between breaks runs for batches of sizes that never came before") {
+  register_counted();
+  every_batch_is_new("local y = x * 2 + 1 triage.graph_break() return y:relu() * 2", 2);
+  every_batch_is_new(R"(
+    local f = flag_nan_and_inf(x, "x")
+    if has_err(f) then x = fix(x, f, "x") end
+    return x:tanh() * 2, f)",
+                     2);
+  every_batch_is_new(R"(
+    local y = torch.linear(x, torch.ones({4, 6})):softmax(-1)
+    triage.graph_break()
+    local m = y:mean(-1, true)
+    return torch.where((y - m):abs():gt(0.1), m, y):sum(1), y:sort(-1), torch.cat({y, m}, 1))",
+                     2);
+  every_batch_is_new(R"(
+    local _<close> = torch.no_grad()
+    local y = x * 2
+    triage.graph_break()
+    return (y:view({-1, 3}) + 1):t() * 2, y[{":", {1, 3}}] + 1)",
+                     2);
+}
+
+TEST_CASE("N01: sizes that are new come for ever, and what is known of them does not grow") {
+  register_counted();
+  Fixture lua;
+  lua.run(
+      "f = triage.compile(function(x, y) x = x * 2 + y triage.graph_break() return x - y end, {backend = 'counted'})");
+  const auto call = [&](int64_t n) { return lua.run1("return f(...)", {at::ones({n, 2}), at::ones({n, 1})}); };
+  call(2), call(2);
+  runs = compiled = 0;
+  for (int64_t n = 3; n < 603; ++n) REQUIRE(same_bits(call(n), at::full({n, 2}, 2.0f)));
+  CHECK(runs == 1200);
+  CHECK(compiled == 0);
+}
+
+TEST_CASE("N01: a size that the script reads is part of what was recorded") {
+  register_counted();
+  Fixture lua;
+  lua.run(
+      "f = triage.compile(function(x) x = x * #x + 1 triage.graph_break() return x * 2 end, {backend = 'counted'})");
+  for (const int64_t n : {2, 3, 2, 3, 4})
+    CHECK(same_bits(lua.run1("return f(...)", {at::ones({n, 2})}),
+                    at::full({n, 2}, 2.0f * (1.0f + static_cast<float>(n)))));
 }
 
 TEST_CASE("N01: a path that is new extends what is known, and the old one is still followed") {

@@ -5,12 +5,16 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
+#include <unordered_map>
+#include <unordered_set>
+
 #include "runtime/backends/aot/program.h"
 #include "runtime/backends/eager.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/memory.h"
+#include "runtime/graph/number_ops.h"
 #include "runtime/graph/uses.h"
 
 namespace triage {
@@ -67,13 +71,43 @@ class FunctionMaker {
   }
 
   void note_number(const Value* value) {
+    if (is_input(value) || is_made_of_sizes(value)) return hold(value);
+    refuse(fmt::format("{} is computed and then read as a number", graph::describe(*value)));
+  }
+
+  bool is_input(const Value* value) const {
+    const auto& inputs = function_.graph.inputs();
+    return std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return input.value == value; });
+  }
+
+  /// Whether sizes, numbers that the host gives and constants decide what `value` is: one layout has one.
+  bool is_made_of_sizes(const Value* value) {
+    if (const auto known = of_sizes_.find(value); known != of_sizes_.end()) return known->second;
+    bool& answer = of_sizes_[value];
+    if (!value->producer) return answer = is_param(value) || function_.graph.constant_of(value);
+    graph::Node& node = *value->producer;
+    if (node.op.operator_name().name == graph::kSize) return answer = true;
+    if (graph::is_random(node.op) || graph::is_uninitialized(node.op)) return false;
+    bool all = true;
+    graph::for_each_use(node, [&](Value*& operand) { all = all && is_made_of_sizes(operand); });
+    return of_sizes_[value] = all;
+  }
+
+  bool is_param(const Value* value) const {
+    const auto& inputs = function_.graph.inputs();
+    return std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) {
+      return input.value == value && input.kind == graph::InputKind::param;
+    });
+  }
+
+  /// The numbers that the host gives for `value` become part of the layout, as its sizes are.
+  void hold(const Value* value) {
+    if (!held_.insert(value).second) return;
     const auto& inputs = function_.graph.inputs();
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].value == value) {
-        function_.read_as_number[i] = true;
-        return;
-      }
-    refuse(fmt::format("{} is computed and then read as a number", graph::describe(*value)));
+      if (inputs[i].value == value) function_.read_as_number[i] = true;
+    if (!value->producer || value->producer->op.operator_name().name == graph::kSize) return;
+    graph::for_each_use(*value->producer, [&](Value*& operand) { hold(operand); });
   }
 
   void refuse(const std::string& reason) {
@@ -90,6 +124,8 @@ class FunctionMaker {
   const Graph& graph_;
   Function function_;
   graph::Copies copies_;
+  std::unordered_map<const Value*, bool> of_sizes_;
+  std::unordered_set<const Value*> held_;
 };
 
 class JointExecutable final : public Executable {
@@ -148,8 +184,12 @@ class JointExecutable final : public Executable {
 
   /// Null where the call is for `eager`.
   const aot::Layout* layout_of(const Tensors& primals) const {
-    std::optional<std::string> reason = not_joint_;
-    if (!reason && compat::autocast_state()) reason = "autocast is on";
+    std::optional<std::string> reason;
+    if (not_joint_) {
+      program_->fail(*not_joint_);
+      return nullptr;
+    }
+    if (compat::autocast_state()) reason = "autocast is on";
     if (!reason && !std::all_of(primals.begin(), primals.end(), aot::is_ordinary))
       reason = "it is for ordinary dense tensors on the CPU, without forward-mode gradients";
     if (!reason) return program_->layout_of(primals);

@@ -45,8 +45,8 @@ bool is_elementwise_backward(const std::string& name) {
 
 /// What gives 0 for 0, element by element or by moving elements, when the mask goes the same way.
 bool keeps_elements(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::neg", "aten::clone", "aten::alias", "aten::detach",
-                                                        "aten::_to_copy"};
+  static const std::unordered_set<std::string> names = {"aten::neg",      "aten::clone", "aten::alias", "aten::detach",
+                                                        "aten::_to_copy", "aten::tril",  "aten::triu"};
   return names.count(name) != 0;
 }
 
@@ -143,7 +143,9 @@ class DeadRows {
     if (!value->producer) return false;
     const Node& node = *value->producer;
     const std::string name = name_of(node);
-    if (name == "aten::zeros" || name == "aten::zeros_like" || name == "aten::new_zeros") return true;
+    if (name == "aten::zeros" || name == "aten::zeros_like" || name == "aten::new_zeros" || name == "aten::zero")
+      return true;
+    if (name == "aten::fill") return is_zero(node.operands[1]);
     if (name == "aten::scalar_tensor" || name == "aten::expand" || name == "aten::alias" || is_reshape(name))
       return is_zero(node.operands[0]);
     return false;
@@ -172,18 +174,35 @@ class DeadRows {
     if (name == "aten::convolution_backward") return visit_convolution(std::move(node));
     if (name == "aten::native_layer_norm_backward") return visit_layer_norm(std::move(node));
     keep(std::move(node));
+    if (name == "aten::unbind" || name == "aten::split" || name == "aten::split_with_sizes") return visit_parts(call);
     Value* result = call.results.size() == 1 ? call.results[0] : nullptr;
     if (!result || !result->meta || call.operands.empty()) return;
     if (name == "aten::where" && call.operands.size() == 3) return note(result, dead_of_where(call));
     if (name == "aten::masked_fill") return note(result, dead_of_masked_fill(call));
     if (name == "aten::add" || name == "aten::sub") return note(result, dead_of_sum(call));
     if (name == "aten::mul" || name == "aten::div") return visit_factors(call, result);
+    if (name == "aten::cat" || name == "aten::stack") return note(result, dead_of_joined(call, name == "aten::stack"));
+    if (name == "aten::index_add" || name == "aten::scatter_add" || name == "aten::scatter")
+      return note(result, dead_of_scattered(call, name == "aten::index_add"));
+    if (name == "aten::index_put" || name == "aten::_index_put_impl") return note(result, dead_of_index_put(call));
     Value* mask = dead(call.operands[0]);
     if (!mask) return;
     if (keeps_elements(name)) return note(result, mask);
     if (moves_dimensions(name)) return note(result, moved(call, mask));
     if (is_reshape(name)) return note(result, dead_of_reshape(call.operands[0].value(), mask, sizes_of(result)));
     if (name == "aten::expand") return note(result, mask);
+    if (name == "aten::slice" || name == "aten::index_select") return note(result, taken(call, mask));
+    if (name == "aten::select") return note(result, selected(mask, dim_of(call, 1, mask), call.operands[2]));
+    if (name == "aten::flip" || name == "aten::roll") return note(result, dead_of_turned(call, mask));
+    if (name == "aten::cumsum") return note(result, dead_of_cumsum(call, mask));
+    if (name == "aten::constant_pad_nd") return note(result, dead_of_padded(call, mask));
+    if (name == "aten::slice_backward") return note(result, dead_of_slice_backward(call, mask));
+    if (name == "aten::select_backward")
+      return note(result, emit("aten::unsqueeze", "", {mask, c10::IValue(dim_of(call, 2, result))}));
+    if (name == "aten::glu_backward") {
+      if (size_at(mask, dim_of(call, 2, mask)) == 1) clear(result, mask);
+      return;
+    }
     if (name == "aten::sum") return note(result, dead_of_reduction(call, mask));
     if (is_elementwise_backward(name)) return clear(result, mask);
     if (name == "aten::_softmax_backward_data" || name == "aten::_log_softmax_backward_data")
@@ -310,6 +329,165 @@ class DeadRows {
     for (size_t i = 0; i < sizes.size(); ++i)
       if (keep_dimensions || !reduced[i]) rest.push_back(sizes[i]);
     return reshaped(mask, rest);
+  }
+
+  // --- where a part of the dimensions is taken, or the gradient stands in a larger one. Along other dimensions than the mask
+  // nothing changes; along its own it is taken, or stands among dead rows, in the same way.
+
+  static int64_t size_at(const Value* value, int64_t dim) { return sizes_of(value)[static_cast<size_t>(dim)]; }
+
+  /// The constant dim that is argument `index`, counted from the front of `value`.
+  static int64_t dim_of(const Node& call, size_t index, const Value* value) {
+    const int64_t dim = call.operands[index].constant()->toInt();
+    return dim < 0 ? dim + static_cast<int64_t>(sizes_of(value).size()) : dim;
+  }
+
+  Value* taken(const Node& call, Value* mask) {
+    return size_at(mask, dim_of(call, 1, mask)) == 1 ? mask : moved(call, mask);
+  }
+
+  Value* selected(Value* mask, int64_t dim, const Operand& index) {
+    if (size_at(mask, dim) != 1) return emit("aten::select", "int", {mask, c10::IValue(dim), index});
+    Sizes rest = sizes_of(mask);
+    rest.erase(rest.begin() + dim);
+    return reshaped(mask, rest);
+  }
+
+  Value* dead_of_turned(const Node& call, Value* mask) {
+    return call.operands.back().constant()->toListRef().empty() ? nullptr : moved(call, mask);
+  }
+
+  void visit_parts(const Node& call) {
+    Value* mask = dead(call.operands[0]);
+    if (!mask) return;
+    const bool one_each = name_of(call) == "aten::unbind";
+    const int64_t dim = dim_of(call, one_each ? 1 : 2, mask);
+    int64_t start = 0;
+    for (Value* part : call.results) {
+      const int64_t end = start + (one_each ? 1 : size_at(part, dim));
+      if (one_each)
+        note(part, selected(mask, dim, Operand(c10::IValue(start))));
+      else if (size_at(mask, dim) == 1)
+        note(part, mask);
+      else
+        note(part, emit("aten::slice", "Tensor",
+                        {mask, c10::IValue(dim), c10::IValue(start), c10::IValue(end), c10::IValue(int64_t{1})}));
+      start = end;
+    }
+  }
+
+  /// How many rows that are not dead there are up to each.
+  Value* dead_of_cumsum(const Node& call, Value* mask) {
+    const int64_t dim = dim_of(call, 1, mask);
+    if (size_at(mask, dim) == 1) return mask;
+    return none_of(emit("aten::cumsum", "", {opposite(mask), c10::IValue(dim), c10::IValue()}));
+  }
+  Value* none_of(Value* counts) { return emit("aten::le", "Scalar", {counts, c10::IValue(int64_t{0})}); }
+  Value* counted(Value* mask) { return emit("aten::mul", "Scalar", {opposite(mask), c10::IValue(int64_t{1})}); }
+  Value* filled(const Sizes& sizes, at::ScalarType dtype, const char* with) {
+    return emit(
+        with, "",
+        {c10::IValue(sizes), c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(), c10::IValue(), c10::IValue()});
+  }
+
+  Value* dead_of_padded(const Node& call, Value* mask) {
+    if (!is_zero(call.operands[2])) return nullptr;
+    std::vector<int64_t> pad = call.operands[1].constant()->toIntVector();
+    bool moves = false;
+    for (size_t i = 0; i < pad.size(); ++i) {
+      if (sizes_of(mask)[sizes_of(mask).size() - 1 - i / 2] == 1) pad[i] = 0;
+      moves |= pad[i] != 0;
+    }
+    if (!moves) return mask;
+    return opposite(emit(call.op, {opposite(mask), c10::IValue(pad), c10::IValue(int64_t{0})}));
+  }
+
+  Value* dead_of_slice_backward(const Node& call, Value* mask) {
+    const int64_t dim = dim_of(call, 2, mask);
+    const bool one_row = dim == 0 && size_at(call.operands[0].value(), dim) == 1;
+    if (size_at(mask, dim) == 1 && !one_row) return mask;
+    Sizes sizes = sizes_of(mask);
+    sizes[static_cast<size_t>(dim)] = size_at(call.results[0], dim);
+    std::vector<Operand> operands = call.operands;
+    operands[0] = opposite(mask);
+    operands[1] = c10::IValue(sizes);
+    return opposite(emit(call.op, std::move(operands)));
+  }
+
+  /// A part of zeros is dead in whole.
+  Value* dead_of_joined(const Node& call, bool stacked) {
+    const auto* parts = call.operands[0].list();
+    const Value* result = call.results[0];
+    const size_t rank = sizes_of(result).size();
+    const int64_t dim = dim_of(call, 1, result);
+    if (!parts || parts->empty()) return nullptr;
+    std::vector<Value*> masks;
+    Sizes sizes(rank, 1);
+    for (const Operand& part : *parts) {
+      Value* mask = dead(part);
+      if (!mask && is_zero(part)) mask = filled(Sizes(rank - (stacked ? 1 : 0), 1), at::kBool, "aten::ones");
+      if (!mask) return nullptr;
+      if (stacked) mask = emit("aten::unsqueeze", "", {mask, c10::IValue(dim)});
+      if (sizes_of(mask).size() != rank) return nullptr;  // (a tensor of no elements, of another rank)
+      for (size_t i = 0; i < rank; ++i) sizes[i] = std::max(sizes[i], sizes_of(mask)[i]);
+      masks.push_back(mask);
+    }
+    if (sizes[static_cast<size_t>(dim)] == 1 && dim != 0) {
+      Value* all = masks[0];
+      for (Value* mask : masks) all = both(all, mask);
+      return all;
+    }
+    std::vector<Operand> full;
+    for (size_t i = 0; i < masks.size(); ++i) {
+      sizes[static_cast<size_t>(dim)] = stacked ? 1 : size_at((*parts)[i].value(), dim);
+      full.emplace_back(emit("aten::expand", "", {masks[i], c10::IValue(sizes), c10::IValue(false)}));
+    }
+    return emit("aten::cat", "", {Operand(std::move(full)), c10::IValue(dim)});
+  }
+
+  /// The gradient is added to zeros at places along a dimension.
+  Value* dead_of_scattered(const Node& call, bool by_rows) {
+    Value* mask = dead(call.operands[3]);
+    if (!mask || !is_zero(call.operands[0])) return nullptr;
+    const Value* result = call.results[0];
+    if (sizes_of(mask).size() != sizes_of(result).size()) return nullptr;
+    const int64_t dim = dim_of(call, 1, result);
+    if (size_at(mask, dim) == 1) return mask;
+    if (!by_rows) return nullptr;  // each element goes its own way
+    Sizes sizes = sizes_of(mask);
+    sizes[static_cast<size_t>(dim)] = size_at(result, dim);
+    return none_of(emit("aten::index_add", "",
+                        {filled(sizes, at::kLong, "aten::zeros"), c10::IValue(dim), call.operands[2], counted(mask),
+                         c10::IValue(int64_t{1})}));
+  }
+
+  /// The same for a gradient of `x[{i, ...}]`: lists of places along one dimension, or along the first ones together.
+  Value* dead_of_index_put(const Node& call) {
+    Value *mask = dead(call.operands[2]), *places = nullptr;
+    const auto* indices = call.operands[1].list();
+    if (!mask || !indices || !is_zero(call.operands[0])) return nullptr;
+    size_t first = 0, count = 0;
+    for (size_t i = 0; i < indices->size(); ++i) {
+      Value* index = (*indices)[i].value();
+      if (!index) continue;
+      if (!index->meta || index->meta->dtype != at::kLong || sizes_of(index).size() != 1) return nullptr;
+      if (count++ == 0) first = i, places = index;
+      if (i != first + count - 1 || sizes_of(index) != sizes_of(places)) return nullptr;
+    }
+    const Value* result = call.results[0];
+    if (count == 0 || sizes_of(mask).size() + count - 1 != sizes_of(result).size()) return nullptr;
+    Sizes sizes = sizes_of(mask), ones(count, 1);
+    const auto at = static_cast<std::ptrdiff_t>(first);
+    const bool along = sizes[first] != 1;
+    if (along) {
+      sizes[first] = sizes_of(result)[first];
+      mask = none_of(emit("aten::index_add", "",
+                          {filled(sizes, at::kLong, "aten::zeros"), c10::IValue(static_cast<int64_t>(first)), places,
+                           counted(mask), c10::IValue(int64_t{1})}));
+    }
+    sizes.insert(sizes.begin() + at, ones.begin() + 1, ones.end());
+    if (along && count > 1) std::swap(sizes[first], sizes[first + count - 1]);
+    return reshaped(mask, sizes);
   }
 
   /// mm and bmm: dead rows of the first factor (columns of the second) are dead in the product; dead where the sum runs

@@ -12,6 +12,7 @@
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/aot/random_state.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/strict.h"
 #include "runtime/graph/evaluate.h"
 
 namespace triage::aot {
@@ -39,6 +40,15 @@ int64_t number_bits(const at::Tensor& tensor) {
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.has_storage() && b.has_storage() && a.is_alias_of(b);
+}
+
+/// Dropout that hands on its input.
+bool drops_nothing(const graph::Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  if (name != "aten::dropout" && name != "aten::feature_dropout" && name != "aten::alpha_dropout") return false;
+  const c10::IValue *p = node.operands[1].constant(), *train = node.operands[2].constant();
+  const bool zero = p && ((p->isDouble() && p->toDouble() == 0) || (p->isInt() && p->toInt() == 0));
+  return zero || (train && train->isBool() && !train->toBool());
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -87,11 +97,12 @@ void Layout::finish_compiling() const {
 Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half)
     : graph_(std::move(graph)),
       read_as_number_(std::move(read_as_number)),
+      strict_(Strict::current()),
       backend_(std::move(backend)),
       half_(std::move(half)),
       plain_(compile_eager(graph_, {})),
       forward_(half_(graph_, {})) {
-  for (const auto& node : graph_.nodes()) draws_ = draws_ || graph::is_random(node->op);
+  for (const auto& node : graph_.nodes()) draws_ = draws_ || (graph::is_random(node->op) && !drops_nothing(*node));
 }
 
 Program::~Program() = default;
@@ -171,8 +182,8 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
+    fail(first_line(error.what()));
     layout.make_plain();
-    hand_over(first_line(error.what()));
   }
   return nullptr;
 }
@@ -202,6 +213,13 @@ void Program::finish_compiling() {
   forward_->finish_compiling();
   for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
     layout->finish_compiling();
+}
+
+void Program::fail(const std::string& reason) const {
+  if (strict_)
+    throw GraphError(
+        fmt::format("`{}` cannot compile the gradients of graph `{}`: {}", backend_, graph_.name(), reason));
+  hand_over(reason);
 }
 
 void Program::hand_over(const std::string& reason) const {

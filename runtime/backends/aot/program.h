@@ -75,6 +75,8 @@ class Program {
   /// Waits until nothing about the graph and the halves there are gets faster any more.
   void finish_compiling();
 
+  /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (Strict).
+  void fail(const std::string& reason) const;
   /// Says once in the log that, and why, `eager` serves in place of this backend.
   void hand_over(const std::string& reason) const;
 
@@ -84,7 +86,7 @@ class Program {
 
   graph::Graph graph_;
   std::vector<bool> read_as_number_;
-  bool draws_ = false;
+  bool draws_ = false, strict_ = false;
   std::string backend_;
   Backend half_;
   std::unique_ptr<Executable> plain_;  // the interpreter: with grad mode on, autograd records it

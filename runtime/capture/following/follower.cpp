@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "runtime/capture/arguments.h"
+#include "runtime/capture/following/predict.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 #include "runtime/graph/describe.h"
@@ -223,8 +224,14 @@ bool Follower::follow(const c10::OperatorHandle& op, const std::vector<c10::IVal
   TraceStep* step = find_step(op, arguments);
   const auto arrived = step ? arrival(*step) : std::nullopt;
   const std::vector<ResultLayout>* layouts = arrived ? step->layouts(*arrived) : nullptr;
-  if (!layouts) return false;
-  arrival_ = *arrived;
+  if (!layouts) {  // sizes that are new
+    auto predicted = step ? predict(*step, arguments) : std::nullopt;
+    if (!predicted) return false;
+    arrival_ = arrived ? *arrived : add_arrival(*step);
+    layouts = &step->add_layouts(arrival_, std::move(*predicted));
+  } else {
+    arrival_ = *arrived;
+  }
   take_new_inputs();
   stack.resize(stack.size() - arguments.size());
   for (const ResultLayout& layout : *layouts) {
@@ -265,7 +272,8 @@ void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arg
     if (result.defined()) value_ids_[result.unsafeGetTensorImpl()] = value;
     touched_.push_back(0);
   }
-  if (arrival_ != TraceTree::no_arrival && !step.layouts(arrival_)) step.results.emplace_back(arrival_, layouts);
+  if (!step.layouts(arrival_)) step.add_layouts(arrival_, layouts);
+  check_prediction(step, arguments, layouts);
   advance(step);
 }
 
@@ -392,8 +400,7 @@ std::vector<int64_t> extents_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 /// The number of the sizes that the inputs have in this call, the new ones of `step` included.
-std::optional<uint32_t> Follower::arrival(const TraceStep& step) const {
-  if (arrival_ == TraceTree::no_arrival) return std::nullopt;
+std::optional<uint64_t> Follower::arrival(const TraceStep& step) const {
   if (step.new_inputs.empty()) return arrival_;
   const std::vector<int64_t> extents = extents_of(new_inputs_);
   for (const TraceStep::Arrival& known : step.arrivals)
@@ -401,9 +408,8 @@ std::optional<uint32_t> Follower::arrival(const TraceStep& step) const {
   return std::nullopt;
 }
 
-uint32_t Follower::add_arrival(TraceStep& step) {
-  if (arrival_ == TraceTree::no_arrival || step.arrivals.size() >= TraceTree::max_arrivals)
-    return TraceTree::no_arrival;
+uint64_t Follower::add_arrival(TraceStep& step) {
+  if (step.arrivals.size() >= TraceTree::max_arrivals) step.arrivals.erase(step.arrivals.begin());
   step.arrivals.push_back({arrival_, extents_of(new_inputs_), tree_->next_arrival++});
   return step.arrivals.back().id;
 }

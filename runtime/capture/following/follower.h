@@ -100,8 +100,8 @@ class Follower {
   TraceStep* add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   bool matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step);
   TraceArgument describe(const c10::IValue& value, TraceStep& step);
-  std::optional<uint32_t> arrival(const TraceStep& step) const;
-  uint32_t add_arrival(TraceStep& step);
+  std::optional<uint64_t> arrival(const TraceStep& step) const;
+  uint64_t add_arrival(TraceStep& step);
   void note_results(TraceStep& step, const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack);
   void take_new_inputs();
   void advance(TraceStep& step);
@@ -121,7 +121,7 @@ class Follower {
   std::unordered_map<const c10::TensorImpl*, uint32_t> input_ids_, value_ids_;
   std::vector<size_t> touched_;         // by value: how many steps there were when it was last handed to something
   std::vector<at::Tensor> new_inputs_;  // of the step being matched
-  uint32_t arrival_ = 0;
+  uint64_t arrival_ = 0;
   bool put_off_ = false;  // the steps of path_ are not executed yet
 
   std::vector<Closed> closed_;

@@ -25,10 +25,16 @@ ResultLayout ResultLayout::of(const at::Tensor& tensor) {
   return layout;
 }
 
-const std::vector<ResultLayout>* TraceStep::layouts(uint32_t arrival) const {
+const std::vector<ResultLayout>* TraceStep::layouts(uint64_t arrival) const {
   for (const auto& [id, layouts] : results)
     if (id == arrival) return &layouts;
   return nullptr;
+}
+
+const std::vector<ResultLayout>& TraceStep::add_layouts(uint64_t arrival, std::vector<ResultLayout> layouts) {
+  if (results.size() >= TraceTree::max_layouts)
+    results.erase(results.begin() + 1, results.begin() + 1 + TraceTree::max_layouts / 2);
+  return results.emplace_back(arrival, std::move(layouts)).second;
 }
 
 ThreadState ThreadState::now() {

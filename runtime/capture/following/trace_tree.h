@@ -66,9 +66,9 @@ struct TraceNode {
 struct TraceStep {
   /// Sizes and strides that the inputs so far came in; numbered. Which results come of them is known by that number.
   struct Arrival {
-    uint32_t before;
+    uint64_t before;
     std::vector<int64_t> extents;
-    uint32_t id;
+    uint64_t id;
   };
 
   explicit TraceStep(const c10::OperatorHandle& op) : op(op) {}
@@ -79,12 +79,16 @@ struct TraceStep {
   std::vector<bool> new_params;           // the same: whether it is a param of the policy
   uint32_t first_value = 0, num_results = 0;
   bool aliases = false;  // a result was seen to share memory with an argument
+  /// How layouts for sizes that are new are told without computing: as it was right for what ATen gave so far.
+  enum class Prediction : uint8_t { untried, by_running, by_rules, none } prediction = Prediction::untried;
   Source source;
   std::vector<Arrival> arrivals;
-  std::vector<std::pair<uint32_t, std::vector<ResultLayout>>> results;  // by the number of an arrival
+  std::vector<std::pair<uint64_t, std::vector<ResultLayout>>> results;  // by the number of an arrival
   TraceNode after;
 
-  const std::vector<ResultLayout>* layouts(uint32_t arrival) const;
+  const std::vector<ResultLayout>* layouts(uint64_t arrival) const;
+  /// Forgets old ones, but for the first, where there are too many.
+  const std::vector<ResultLayout>& add_layouts(uint64_t arrival, std::vector<ResultLayout> layouts);
 };
 
 /// What operators depend on besides their arguments, for a whole segment.
@@ -104,8 +108,8 @@ class TraceTree {
 
   static constexpr size_t max_steps = 20'000;
   static constexpr size_t max_path = 1'000;   // of one segment
-  static constexpr size_t max_arrivals = 64;  // of one step
-  static constexpr uint32_t no_arrival = UINT32_MAX;
+  static constexpr size_t max_arrivals = 64;  // of one step; then the oldest are forgotten
+  static constexpr size_t max_layouts = 256;  // of one step
 
   static constexpr size_t max_breaks = 256;
 
@@ -115,7 +119,7 @@ class TraceTree {
   const std::string name;
   const Backend backend;
   size_t num_steps = 0;
-  uint32_t next_arrival = 1;
+  uint64_t next_arrival = 1;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;  // of the segments compiled so far, newest form of each
   std::deque<GraphBreak> breaks;  // that were met, each line and reason once; they stay where they are
  private:

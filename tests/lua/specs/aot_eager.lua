@@ -258,3 +258,18 @@ test("D04: the same tensor given twice, and a tensor that is returned as it came
     eq(other.grad, twin.grad)
   end
 end)
+
+for _, backend in ipairs({"aot_eager", "fused"}) do
+  test("G06: gradients that cannot be compiled are an error with fail_on_backend_error, " .. backend, function()
+    local function fn(z) return z:prod(-1, true) * z end
+    local strict = triage.compile(fn, {backend = backend, fullgraph = true, fail_on_backend_error = true})
+    local z = leaf({3, 2})
+    for _ = 1, 2 do
+      fails(function() strict(z):sum():backward() end, "cannot compile the gradients")
+    end
+    eq(strict(z:detach()), fn(z:detach()))   -- without gradients there is nothing that fails
+    local lenient = triage.compile(fn, {backend = backend, fullgraph = true})
+    lenient(z):sum():backward()
+    assert(z.grad:isfinite():all():item())
+  end)
+end

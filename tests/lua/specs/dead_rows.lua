@@ -104,3 +104,109 @@ for _, backend in ipairs(backends) do
     assert(last < first / 4, ("loss %f -> %f"):format(first, last))
   end)
 end
+
+local sized = {
+  ["a mean by the batch size"] = function(x, w, repair) return repair(torch.linear(x, w)):sum() / x:size(0) end,
+  ["a mean by #x"] = function(x, w, repair) return (repair(torch.linear(x, w)) / (#x * 2 + 1)):sum() end,
+  ["a view by the batch size"] = function(x, w, repair)
+    return repair(torch.linear(x, w):view({x:size(0), -1})):sum()
+  end,
+  ["a size of what was computed"] = function(x, w, repair)
+    local y = torch.linear(x, w)
+    return (repair(y):reshape({y:size(0) * y:size(1)}) * y:size(1)):sum()
+  end,
+}
+for name, fn in pairs(sized) do
+  for _, backend in ipairs(backends) do
+    test(("D04: %s does not keep a graph from having its gradients as one, %s"):format(name, backend), function()
+      local compiled = triage.compile(function(x, w) return fn(x, w, repairs.take_ok_p) end,
+        {backend = backend, fullgraph = true, fail_on_backend_error = true})
+      for round = 1, 3 do
+        for _, rows in ipairs({1, 2, 5, 31, 32, 33}) do
+          local w, twin = whole({2, 3}, round):requires_grad_(), whole({2, 3}, round):requires_grad_()
+          local x, healthy = whole({rows, 3}, 4), whole({rows, 3}, 4)
+          compiled(x, w):backward()
+          fn(x, twin, repairs.take_ok_p):backward()
+          eq(w.grad, twin.grad, rows)   -- every bit, where all is well
+          x[{0, 1}], w.grad, twin.grad = 0 / 0, nil, nil
+          healthy[0] = whole({3}, 5)
+          compiled(x, w):backward()
+          local keep = torch.ones({rows, 1}, {dtype = torch.bool})
+          keep[0] = false
+          fn(healthy, twin, function(y) return torch.where(keep, y, 0.0) end):backward()
+          assert(torch.allclose(w.grad, twin.grad), ("%d rows: %s, not %s"):format(rows, w.grad, twin.grad))
+        end
+      end
+    end)
+  end
+end
+
+test("D04: a number that the host gives and one made of it and of sizes are part of the layout", function()
+  local p = triage.compile(function(x, w, k) return torch.linear(x, w) / (x:size(0) * k) end, {backend = "aot_eager"})
+  for _, k in ipairs({2, 3, 2.5}) do
+    local x, w = whole({4, 3}, 1), whole({2, 3}, 2):requires_grad_()
+    p(x, w, k):sum():backward()
+    local twin = w:detach():clone():requires_grad_();
+    (torch.linear(x, twin) / (4 * k)):sum():backward()
+    eq(w.grad, twin.grad, tostring(k))
+  end
+end)
+
+-- Operations after a layer that take rows, or parts of them, to other places. Each leaves a row for each sample.
+local moves = {
+  index = function(y) return y[{":", {0, 2}}] end,
+  ["index by a list of features"] = function(y) return y[{":", torch.tensor({3, 0, 0})}] end,
+  ["index by lists of places"] = function(y)
+    return y[{torch.arange(y:size(0)), torch.arange(y:size(0)) % 4}]:unsqueeze(1)
+  end,
+  ["index_select of features"] = function(y) return y:index_select(1, torch.tensor({2, 1, 2})) end,
+  ["index_select of rows"] = function(y)
+    local turned = torch.arange(y:size(0)):flip({0})
+    return y:index_select(0, turned):exp():index_select(0, turned)
+  end,
+  ["index by a list of rows"] = function(y)
+    local turned = torch.arange(y:size(0)):flip({0})
+    return y[{turned}]:sin()[{turned}]
+  end,
+  gather = function(y) return y:gather(1, torch.zeros({y:size(0), 3}, {dtype = torch.int64})) end,
+  chunk = function(y)
+    local parts = y:chunk(2, 1)
+    return parts[1] * 2 + parts[2]
+  end,
+  ["one of two chunks"] = function(y) return y:chunk(2, 1)[2] end,
+  split = function(y) return y:split(1, 1)[3] end,
+  unbind = function(y) return y:unbind(1)[2]:unsqueeze(1) end,
+  ["rows apart and together"] = function(y) return torch.cat({y[{{0, 1}}]:exp(), y[{{1, y:size(0)}}]:sin()}, 0) end,
+  sort = function(y) return (y:sort(1)) end,
+  topk = function(y) return (y:topk(2, 1)) end,
+  ["dropout of none"] = function(y) return torch.dropout(y, 0.0, true) end,
+  ["dropout outside of training"] = function(y) return torch.dropout(y, 0.5, false) end,
+}
+for name, move in pairs(moves) do
+  for _, backend in ipairs(backends) do
+    test(("D04: dead rows are followed through %s, %s"):format(name, backend), function()
+      local function model(x, w, ok) return torch.where(ok:unsqueeze(1), move(torch.linear(x:sqrt(), w)), 0.0) end
+      local compiled = triage.compile(model, {backend = backend, fullgraph = true})
+      for _, rows in ipairs({2, 5, 33}) do
+        for _ = 1, 3 do
+          local healthy = torch.rand({rows, 3}) + 0.5
+          local ok = torch.ones({rows}, {dtype = torch.bool})
+          ok[rows - 1] = false
+          local dirty = healthy:clone()
+          dirty[{rows - 1, 1}] = 0 / 0
+          local w = whole({4, 3}, 1) * 0.25
+          local found = {}
+          for i, case in ipairs({{model, healthy}, {compiled, dirty}}) do
+            local x, own = case[2]:clone():requires_grad_(), w:clone():requires_grad_();
+            (case[1](x, own, ok) * 2):sum():backward()
+            found[i] = {x.grad, own.grad}
+          end
+          for i = 1, 2 do
+            assert(torch.allclose(found[1][i], found[2][i]), ("%s of %d rows: %s, not %s"):format(i == 1 and "input" or "weight",
+              rows, found[2][i], found[1][i]))
+          end
+        end
+      end
+    end)
+  end
+end
