@@ -20,6 +20,11 @@ end)
 test("T14: flag_oob_indices", function()
   local ids = torch.tensor({{0, 4}, {5, 0}, {-1, 2}})
   eq(err.has_code(flag_oob_indices(ids, 5, "embedding"), err.OOB), torch.tensor({false, true, true}))
+  local search = function(x) return flag_oob_indices(x, 5, "embedding") end
+  for _, no_index in ipairs({torch.tensor({{0, 0 / 0}, {1.5, 2}}), torch.tensor({true, false})}) do
+    fails(function() search(no_index) end, "`ids` must be of an integer dtype")
+    fails(function() torch.compile(search, {fullgraph = true})(no_index) end, "`ids` must be of an integer dtype")
+  end
 end)
 
 test("T14: find counts entries, not empty slots", function()
