@@ -23,7 +23,7 @@ test("T14: flag_oob_indices", function()
   local search = function(x) return flag_oob_indices(x, 5, "embedding") end
   for _, no_index in ipairs({torch.tensor({{0, 0 / 0}, {1.5, 2}}), torch.tensor({true, false})}) do
     fails(function() search(no_index) end, "`ids` must be of an integer dtype")
-    fails(function() torch.compile(search, {fullgraph = true})(no_index) end, "`ids` must be of an integer dtype")
+    fails(function() triage.compile(search, {fullgraph = true})(no_index) end, "`ids` must be of an integer dtype")
   end
 end)
 
