@@ -3,6 +3,8 @@
 #include <runtime/flags/checks.h>
 #include <triage/flags.h>
 
+#include <cmath>
+
 namespace triage {
 namespace {
 
@@ -291,7 +293,10 @@ std::pair<Tensor, Tensor> fix(const Tensor& z, const Tensor& f, Location locatio
   const int64_t policy = config.policy();
   Result result;
   if (const auto* number = std::get_if<double>(&options.fallback)) {
-    result = by_number.call(z, f, *number, location.id, codes, options.min_severity, config.num_slots, policy);
+    // 0 is zero in every dtype: without a fallback of their own, integers stay integers.
+    const bool zero = *number == 0.0 && !std::signbit(*number) && z.defined() && !z.is_floating_point();
+    const at::Scalar fallback = zero ? at::Scalar(false) : at::Scalar(*number);
+    result = by_number.call(z, f, fallback, location.id, codes, options.min_severity, config.num_slots, policy);
   } else {
     const auto* tensor = std::get_if<Tensor>(&options.fallback);
     const Tensor value = tensor ? *tensor : std::get<std::function<Tensor()>>(options.fallback)();

@@ -221,7 +221,7 @@ local function padded(name)
       fill = arguments.options(operation, fill, padded_options).fill
     end
     if fill == nil then
-      fill = 0
+      fill = not core.is_bool(z) and 0   -- false where z is bool
     end
     return operator(arguments.tensor(operation, "f", flags), arguments.tensor(operation, "z", z), fill)
   end

@@ -47,7 +47,7 @@ function globals.fix(z, flags, location, options)
     if options.fallback ~= nil then
       core.fail("fix: the function `fallback` returned nothing; it must return a number or a tensor")
     end
-    fallback = 0.0
+    fallback = z:is_floating_point() and 0.0 or false   -- false is the zero of every dtype: integers stay integers
   end
   local codes = options.codes == nil and any_code or code_set(options.codes)
   local min_severity = options.min_severity == nil and WARN or core.severity(options.min_severity, "fix")

@@ -85,3 +85,17 @@ test("data in the place of flags is an error that says so", function()
     "fix(z, f): the second argument is no flags tensor (Tensor float32[2, 2])")
   fails(function() flags.repr(data) end, "flags.repr: expected a flags tensor as `f`, got")
 end)
+
+test("T14: without a fallback of its own, fix keeps the dtype", function()
+  local f = err.from_code(err.OOB, "h", 2)
+  for _, dtype in ipairs({torch.int64, torch.int32, torch.uint8, torch.bool, torch.float16, torch.float64}) do
+    local ids = torch.ones({2, 3}, {dtype = dtype})
+    local repair = function(x) local y, g = fix(x, f, "h") return y, g, err.take_ok_p(f, x) end
+    for _, run in ipairs({repair, triage.compile(repair, {fullgraph = true})}) do
+      local y, _, kept = run(ids)
+      eq(y, torch.zeros_like(ids))
+      eq(kept, torch.zeros_like(ids))
+    end
+  end
+  eq(fix(torch.ones({2}, {dtype = torch.int64}), f, "h", {fallback = 1.5}).dtype, torch.float32)
+end)
