@@ -3,6 +3,7 @@
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/flags_rule.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
@@ -75,6 +76,30 @@ bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
 }
 
 Extent input_extent(const SizeCondition::Size& size) { return {Extent::From::input, 0, size.input, size.dim}; }
+
+[[noreturn]] void throw_flags_arithmetic(const c10::OperatorHandle& op, const Source& where) {
+  throw Error("`" + base_name(op) +
+                  "` does arithmetic on a flags tensor; flags are packed records, not numbers. "
+                  "Use err.* to ask (err.has_code, err.count_errors, ...) and push / err.merge to change them.",
+              where);
+}
+
+/// Words that move into another dtype are other words.
+void refuse_converted_words(const graph::Node& node, const Source& where) {
+  if (node.op.operator_name().name.rfind("aten::", 0) != 0 || !moves_words(node.op)) return;
+  std::optional<at::ScalarType> words;
+  const auto note = [&](const graph::Value* value) {
+    if (value && value->meta && holds_flags(*value)) words = value->meta->dtype;
+  };
+  for (const graph::Operand& operand : node.operands) {
+    note(operand.value());
+    if (const auto* items = operand.list())
+      for (const graph::Operand& item : *items) note(item.value());
+  }
+  for (const graph::Value* result : node.results)
+    if (words && result->meta && result->meta->dtype != *words && holds_flags(*result))
+      throw_flags_arithmetic(node.op, where);
+}
 
 /// More conditions than these cost more than a graph of its own for each size.
 constexpr size_t kMostConditions = 16;
@@ -456,14 +481,10 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
 }
 
 void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
-  if (!is_arithmetic(op)) return;
+  if (may_take_flags(op)) return;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    if (!is_flags(tensor)) return;
-    Source where = line();
-    throw Error("`" + base_name(op) +
-                    "` does arithmetic on a flags tensor; flags are packed records, not numbers. "
-                    "Use err.* to ask (err.has_code, err.count_errors, ...) and push / err.merge to change them.",
-                where);
+    const auto found = traced_.find(tensor.unsafeGetTensorImpl());
+    if (found != traced_.end() && holds_flags(*found->second.value)) throw_flags_arithmetic(op, line());
   });
 }
 
@@ -506,6 +527,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     value->is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
     if (tensor.defined()) bind(tensor, value);
   }
+  refuse_converted_words(*node, line());
   origins_.add_results(op, arguments, produced);
   numbers_.table.visit(*node);
   for (size_t i = first; i < results.size(); ++i)

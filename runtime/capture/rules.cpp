@@ -132,19 +132,6 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
   }
 }
 
-bool is_arithmetic(const c10::OperatorHandle& op) {
-  static const Names names = {
-      "add",        "sub",     "rsub",   "mul",        "div",         "true_divide", "floor_divide", "remainder",
-      "fmod",       "pow",     "neg",    "negative",   "abs",         "sum",         "mean",         "prod",
-      "cumsum",     "cumprod", "std",    "var",        "exp",         "log",         "sqrt",         "matmul",
-      "mm",         "bmm",     "dot",    "softmax",    "log_softmax", "sigmoid",     "tanh",         "relu",
-      "clamp",      "norm",    "square", "reciprocal", "linear",      "subtract",    "multiply",     "divide",
-      "nan_to_num", "round",   "floor",  "ceil",       "sign"};
-  std::string name = base_name(op);
-  if (!name.empty() && name.back() == '_') name.pop_back();
-  return op.operator_name().name.rfind("aten::", 0) == 0 && names.count(name);
-}
-
 bool moves_data(const c10::OperatorHandle& op) {
   static const Names names = {
       "clone",        "alias",     "contiguous",    "detach",         "where",  "select",    "slice",  "index",

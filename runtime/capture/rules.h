@@ -35,9 +35,6 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
 
 using graph::functional_twin;
 
-/// Operators that give numbers a meaning flags do not have (`f + 1`, `f:mean()`).
-bool is_arithmetic(const c10::OperatorHandle& op);
-
 /// Operators that only move rows or copy: the result holds flags when what they move does.
 bool moves_data(const c10::OperatorHandle& op);
 

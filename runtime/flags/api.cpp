@@ -443,7 +443,11 @@ Tensor push(const Tensor& f, int64_t code, Location location, const PushOptions&
 std::pair<Tensor, Tensor> fix(const Tensor& z, const Tensor& f, Location location, const FixOptions& options) {
   const ErrorConfig& config = chosen(options.config);
   const Repair repair{location, code_set(options.codes), options.min_severity, config.num_slots, config.policy()};
-  if (const auto* number = std::get_if<double>(&options.fallback)) return repaired("fix", z, f, *number, repair);
+  if (const auto* number = std::get_if<double>(&options.fallback)) {
+    // 0 is zero in every dtype: without a fallback of their own, integers stay integers.
+    const bool zero = *number == 0.0 && !std::signbit(*number) && z.defined() && !z.is_floating_point();
+    return repaired("fix", z, f, zero ? at::Scalar(false) : at::Scalar(*number), repair);
+  }
   if (const auto* tensor = std::get_if<Tensor>(&options.fallback)) return repaired("fix", z, f, *tensor, repair);
   return repaired("fix", z, f, callable("fix", std::get<std::function<Tensor()>>(options.fallback))(), repair);
 }

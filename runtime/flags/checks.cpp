@@ -221,8 +221,9 @@ void detection(const char* op, const Tensor& z, const MaybeTensor& flags, int64_
 
 void indices(const Tensor& ids, int64_t num_embeddings) {
   if (num_embeddings < 0) refuse("flag_oob_indices", "`num_embeddings` must be 0 or more; got ", num_embeddings, ".");
-  if (at::isComplexType(ids.scalar_type())) {
-    refuse("flag_oob_indices", "`ids` must be of an integer dtype; got ", ids.scalar_type(), ".");
+  if (ids.defined() && !c10::isIntegralType(ids.scalar_type(), /*includeBool=*/false)) {
+    refuse("flag_oob_indices", "`ids` must be of an integer dtype; got ", ids.scalar_type(),
+           ". Convert them first, and search for what is no whole number before that (flag_nan).");
   }
 }
 

@@ -48,7 +48,7 @@ void same_form(const char* op, const Tensor& flags, const Tensor& other);
 /// All of a flag_* operation's arguments but what is looked for.
 void detection(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t location, int64_t num_slots,
                int64_t policy, ScalarType dtype);
-/// Indices: integers, or what compares with an integer; and the size of the table they point into.
+/// Indices: integers (bool is none); and the size of the table they point into.
 void indices(const Tensor& ids, int64_t num_embeddings);
 /// All of fix's arguments but the fallback; returns nothing to compute, only refuses.
 void fix(const Tensor& z, const Tensor& flags, int64_t location, int64_t codes, int64_t min_severity, int64_t num_slots,

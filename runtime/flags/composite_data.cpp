@@ -79,7 +79,7 @@ Tensor flag_oob_indices(const Tensor& ids, int64_t num_embeddings, const MaybeTe
   check::indices(ids, num_embeddings);
   check::detection("flag_oob_indices", ids, given, location, num_slots, policy, dtype);
   auto flags = start(ids, given, num_slots, dtype);
-  auto wide = c10::isIntegralType(ids.scalar_type(), /*includeBool=*/true) ? ids.to(at::kLong) : comparable(ids);
+  const auto wide = ids.to(at::kLong);
   auto outside = at::logical_or(at::lt(wide, 0), at::ge(wide, num_embeddings));
   return push_where(flags, err::out_of_bounds, location, err::error, any_in_row(outside), num_slots, policy);
 }

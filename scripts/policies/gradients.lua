@@ -17,11 +17,16 @@ return policy {
     local f = flag_nan_and_inf(g, "gradients")
     g, f = fix(g, f, "gradients", {fallback = 0.0})
     local values = g:unsqueeze(-1):flatten(1)
-    local norm = (values * values):sum(-1, true):sqrt()
-    local long = norm > p.max_norm
+    if values:size(-1) == 0 then return g, f end
+    local x = g.dtype == torch.float64 and values or values:float()
+    local top = x:abs():amax(-1, true)
+    local unit = torch.where((top > 1e15) | ((top < 1e-15) & (top > 0)), top, 1.0)   -- so that squares stay finite
+    x = x / unit
+    local norm = x:square():sum(-1, true):sqrt()
+    local long = norm > p.max_norm / unit
     f = push(f, err.VALUE_CLAMPED, "gradients", {where = long:squeeze(-1)})
     local scale = torch.where(long, p.max_norm / norm, 1.0)
-    return (values * scale):reshape_as(g), f
+    return torch.where(long, (x * scale):to(g.dtype), values):reshape_as(g), f
   end,
   tests = {
     {
@@ -31,6 +36,16 @@ return policy {
         return (g - torch.tensor({{0.3, 0.4}, {0.0, 0.0}, {0.0, 0.0}, {0.6, 0.8}})):abs():lt(1e-6):all()
           and err.has_fallback(f):equal(torch.tensor({false, true, true, false}))
           and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({false, false, false, true}))
+      end,
+    },
+    {
+      name = "however long or short",
+      args = function() return torch.tensor({{1e20, 2e20, -2e20}, {3e38, -3e38, 3e38}, {1e-30, 0.0, 0.0}}) end,
+      check = function(g, f)
+        local third = 1 / math.sqrt(3)
+        local wanted = torch.tensor({{1 / 3, 2 / 3, -2 / 3}, {third, -third, third}})
+        return (g[{{0, 2}}] - wanted):abs():lt(1e-6):all() and g[2]:equal(torch.tensor({1e-30, 0.0, 0.0}))
+          and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({true, true, false}))
       end,
     },
     {

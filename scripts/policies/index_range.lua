@@ -1,6 +1,7 @@
 -- Indices out of range become a padding index before they reach an embedding, which would raise for the whole batch.
 -- Use it in front of embedding, gather and one_hot, when ids come from outside.
--- Returns the indices, all within 0 .. size - 1, and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS, for both FALLBACK_VALUE.
+-- Returns the indices, all within 0 .. size - 1, and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS, for both FALLBACK_VALUE. A
+-- padding outside of the embedding is moved to its nearest row. One without rows has no index: all are flagged, and 0.
 -- Samples: each on its own.
 
 local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
@@ -17,7 +18,7 @@ return policy {
     local f = push(err.new(ids), err.NEGATIVE_IDX, "index_range", {where = any(below)})
     f = push(f, err.OUT_OF_BOUNDS, "index_range", {where = any(beyond)})
     f = push(f, err.FALLBACK_VALUE, "index_range", {where = any(below | beyond)})
-    return torch.where(below | beyond, p.padding, ids), f
+    return torch.where(below | beyond, p.padding, ids):clamp({max = p.size - 1}):clamp({min = 0}), f
   end,
   tests = {
     {
@@ -37,6 +38,26 @@ return policy {
         return ids:equal(torch.tensor({{3, 1}, {3, 0}, {3, 2}}))
           and err.is_err(f):equal(torch.tensor({false, true, true}))
       end,
+    },
+    {
+      name = "a padding beyond the table",
+      params = {size = 2, padding = 5},
+      args = function() return torch.tensor({{-1, 3}, {0, 1}}) end,
+      check = function(ids, f)
+        return ids:equal(torch.tensor({{1, 1}, {0, 1}})) and err.is_err(f):equal(torch.tensor({true, false}))
+      end,
+    },
+    {
+      name = "a padding before the table",
+      params = {padding = -1},
+      args = function() return torch.tensor({{-1, 3}}) end,
+      check = function(ids) return ids:equal(torch.tensor({{0, 3}})) end,
+    },
+    {
+      name = "a table without rows",
+      params = {size = 0},
+      args = function() return torch.tensor({{0, 1}, {-1, 2}}) end,
+      check = function(ids, f) return ids:eq(0):all() and err.is_err(f):all() end,
     },
   },
 }

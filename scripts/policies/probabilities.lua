@@ -19,10 +19,13 @@ return policy {
     f = push(f, err.ZERO_OUTPUT, "probabilities", {where = z:eq(0):all(-1)})
     local uniform = torch.zeros_like(z):softmax(-1)
     z, f = fix(z, f, "probabilities", {fallback = uniform})
-    local total = z:sum(-1, true)
-    local off = (total - 1):abs() > p.tolerance
+    local x = z.dtype == torch.float64 and z or z:float()
+    local huge = (x > 1e15):any(-1, true)
+    x = torch.where(huge, x * 0x1p-64, x)   -- the sum stays finite; it is not 1 either way
+    local total = x:sum(-1, true)
+    local off = ((total - 1):abs() > p.tolerance) | huge
     f = push(f, err.VALUE_CLAMPED, "probabilities", {where = off:squeeze(-1)})
-    return torch.where(off, z / total, z), f
+    return torch.where(off, (x / total):to(z.dtype), z), f
   end,
   tests = {
     {
@@ -35,6 +38,14 @@ return policy {
         return z:equal(torch.tensor({{0.25, 0.75}, {0.25, 0.75}, even, even, even, even}))
           and err.has_fallback(f):equal(torch.tensor({false, false, true, true, true, true}))
           and err.has_code(f, err.VALUE_CLAMPED):equal(torch.tensor({false, true, false, false, false, false}))
+      end,
+    },
+    {
+      name = "a sum beyond the range",
+      args = function() return torch.tensor({{3e38, 3e38}, {1e30, 3e30}}) end,
+      check = function(z, f)
+        return (z - torch.tensor({{0.5, 0.5}, {0.25, 0.75}})):abs():lt(1e-6):all()
+          and err.has_code(f, err.VALUE_CLAMPED):all()
       end,
     },
     {

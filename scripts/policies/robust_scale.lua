@@ -18,16 +18,20 @@ return policy {
   lua = "tensor",
   run = function(z, p)
     local f = flag_nan_and_inf(z, "features")
-    local spread = z:amax(-1) - z:amin(-1)
     if err.is_err(f) then
       z = torch.zeros_like(z)
       f = push(f, err.FALLBACK_VALUE, "features")
-    elseif spread == 0 then
+    elseif z:amax(-1) == z:amin(-1) then
       z = torch.zeros_like(z)
       f = push(f, err.CONSTANT_OUTPUT, "features")
     else
-      local centred = z - z:mean(-1, true)
-      z = centred / centred:square():mean(-1, true):sqrt()
+      local wide = z.dtype == torch.float64 and z or z:float()   -- float16 has no room for squares
+      local top = wide:abs():amax(-1, true)
+      wide = wide / torch.where(top > 1e15, top, 1.0)            -- nor has float32 for those of 1e20,
+      local centred = wide - wide:mean(-1, true)
+      top = centred:abs():amax(-1, true)
+      centred = centred / torch.where(top < 1e-15, top, 1.0)     -- or of 1e-25
+      z = (centred / centred:square():mean(-1, true):sqrt()):to(z.dtype)
       if z:abs():amax(-1) > p.limit then
         z = z:clamp(-p.limit, p.limit)
         f = push(f, err.VALUE_CLAMPED, "features")
@@ -43,6 +47,19 @@ return policy {
         return z:equal(torch.tensor({{-1.0, 1.0}, {0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}))
           and err.has_fallback(f):equal(torch.tensor({false, true, false, true}))
           and err.has_code(f, err.CONSTANT_OUTPUT):equal(torch.tensor({false, false, true, false}))
+      end,
+    },
+    {
+      name = "the scale of a sensor does not matter",
+      args = function()
+        local readings = torch.tensor({{1.0, 3.0}, {-3.0, -1.0}, {0.5, 1.0}, {1.0, 1.0}}, {dtype = torch.float64})
+        return torch.cat({readings * 1e38, readings * 1e20, readings, readings * 1e-25, readings * 1e-38}):float()
+      end,
+      check = function(z, f)
+        local scaled = torch.tensor({{-1.0, 1.0}, {-1.0, 1.0}, {-1.0, 1.0}, {0.0, 0.0}})
+        return (z - torch.cat({scaled, scaled, scaled, scaled, scaled})):abs():lt(1e-5):all()
+          and err.get_first_code(f):reshape({5, 4}):eq(
+            torch.tensor({err.OK, err.OK, err.OK, err.CONSTANT_OUTPUT})):all()
       end,
     },
     {

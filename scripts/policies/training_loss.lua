@@ -15,8 +15,12 @@ return policy {
   run = function(losses)
     local f = flag_nan_and_inf(losses, "training_loss")
     local kept = err.take_ok_p(f, losses)
+    kept = losses.dtype == torch.float64 and kept or kept:float()
     local count = err.is_ok(f):sum():clamp({min = 1})
-    return kept:sum() / count, f
+    local huge = (kept:abs() > 1e15):any()
+    local unit = torch.where(huge, torch.full_like(count, 0x1p64, {dtype = kept.dtype}), 1.0)   -- the sum stays finite
+    local most <const> = torch.finfo(losses.dtype).max
+    return ((kept / unit):sum() / count * unit):clamp(-most, most):to(losses.dtype), f
   end,
   tests = {
     {
@@ -36,6 +40,11 @@ return policy {
         loss:backward()
         return given.grad:equal(torch.tensor({0.5, 0.0, 0.5, 0.0}))
       end,
+    },
+    {
+      name = "losses whose sum is beyond the range have a mean",
+      args = function() return torch.tensor({3e38, 3e38, NaN, 3e38}) end,
+      check = function(loss, f) return (loss / 3e38 - 1):abs():lt(1e-6) and err.count_errors(f):sum():item() == 1 end,
     },
     {
       name = "no good sample",

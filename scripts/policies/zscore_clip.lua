@@ -15,10 +15,17 @@ return policy {
   run = function(z, p)
     local f = flag_nan_and_inf(z, "zscore_clip")
     z, f = fix(z, f, "zscore_clip", {fallback = 0.0})
-    local mean, reach = z:mean(-1, true), p.deviations * z:std(-1, false, true)
-    local far = (z - mean):abs() > reach
+    if z:size(-1) == 0 then return z, f end
+    local x = z.dtype == torch.float64 and z or z:float()
+    local top = x:abs():amax(-1, true)
+    local unit = torch.where((top > 1e15) | ((top < 1e-10) & (top > 0)), top, 1.0)   -- so that squares stay finite
+    x = x / unit
+    local mean, reach = x:mean(-1, true), p.deviations * x:std(-1, false, true)
+    local far = (x - mean):abs() > reach
     f = push(f, err.VALUE_CLAMPED, "zscore_clip", {where = far:any(-1)})
-    return torch.where(far, mean + reach * torch.sign(z - mean), z), f
+    local most <const> = torch.finfo(z.dtype).max
+    local pulled = ((mean + reach * torch.sign(x - mean)) * unit):clamp(-most, most)
+    return torch.where(far, pulled:to(z.dtype), z), f
   end,
   tests = {
     {
@@ -41,6 +48,27 @@ return policy {
       name = "without a spike nothing changes",
       args = function() return torch.arange(12.0):reshape({2, 6}) end,
       check = function(z, f) return z:equal(torch.arange(12.0):reshape({2, 6})) and not has_err(f) end,
+    },
+    {
+      name = "nothing changes at either end of the range",
+      args = function() return torch.tensor({{1.2e38, 1.5e38, 1.8e38}, {3e38, -3e38, 1.0}, {1e-40, 2e-40, 3e-40}}) end,
+      check = function(z, f)
+        return z:equal(torch.tensor({{1.2e38, 1.5e38, 1.8e38}, {3e38, -3e38, 1.0}, {1e-40, 2e-40, 3e-40}}))
+          and not has_err(f)
+      end,
+    },
+    {
+      name = "a spike at the end of the range",
+      args = function()
+        local z = torch.zeros({2, 20})
+        z[{0, 3}], z[{1, 3}] = 3e38, 2e-30    -- mean 1/20, deviation sqrt(19)/20 of it
+        return z
+      end,
+      check = function(z, f)
+        local spike = (1 + 3 * math.sqrt(19)) / 20
+        return (z[{0, 3}] / 3e38 - spike):abs():lt(1e-5) and (z[{1, 3}] / 2e-30 - spike):abs():lt(1e-5)
+          and err.has_code(f, err.VALUE_CLAMPED):all()
+      end,
     },
     {
       name = "nearer limits",

@@ -226,7 +226,7 @@ local function padded(name)
       fill = arguments.options(operation, fill, padded_options).fill
     end
     if fill == nil then
-      fill = 0
+      fill = not core.is_bool(z) and 0   -- false where z is bool
     end
     arguments.number(operation, "fill", fill)
     return operator(arguments.flags(operation, flags, z), arguments.tensor(operation, "z", z), fill)

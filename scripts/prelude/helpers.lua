@@ -47,7 +47,7 @@ function globals.fix(z, flags, location, options)
     if options.fallback ~= nil then
       core.fail("fix: the function `fallback` returned nothing; it must return a number or a tensor")
     end
-    fallback = 0.0
+    fallback = z:is_floating_point() and 0.0 or false   -- false is the zero of every dtype: integers stay integers
   end
   arguments.number_or_tensor("fix", "fallback", fallback)
   local codes = options.codes == nil and any_code or code_set(options.codes)

@@ -155,12 +155,13 @@ TEST_CASE("full coverage can be asked for") {
   CHECK(has(read_bytes(triage.folder / "report.xml"), "every rule takes a sample"));
 }
 
-TEST_CASE("a policy without tests is told, and is no failure") {
+TEST_CASE("a policy without tests is told, and is a failure under full coverage only") {
   Scene triage;
   write_bytes(triage.folder / "plain.lua", "return function(z) return z end");
   Ran ran = triage({"test", "plain.lua"});
   CHECK(ran.status == 0);
   CHECK(has(ran.out, "it brings no tests"));
+  CHECK(triage({"test", "plain.lua", "--full-coverage"}).status == 1);
   CHECK(has(ran.out, "0 passed, 0 failed"));
 }
 

@@ -65,6 +65,9 @@ TEST_CASE("T05: codes, locations, severities and policies out of range are refus
   refused("new", {f, 16, at::kBool}, {"carried by", "Bool"});
   refused("flag_oob_indices", {at::zeros({4}, at::kLong), -1, IValue(), 5, 16, 24, at::kLong},
           {"num_embeddings", "-1"});
+  for (const auto dtype : {at::kBool, at::kHalf, at::kFloat, at::kDouble, at::kComplexFloat})
+    refused("flag_oob_indices", {at::zeros({4}, dtype), 5, IValue(), 5, 16, 24, at::kLong},
+            {"integer dtype", c10::toString(dtype)});
 }
 
 TEST_CASE("T05: masks and code tensors of the wrong form are refused") {

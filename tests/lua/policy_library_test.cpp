@@ -54,6 +54,20 @@ at::Tensor without_row(const at::Tensor& tensor, int64_t row) {
   return at::cat({tensor.narrow(0, 0, row), tensor.narrow(0, row + 1, tensor.size(0) - row - 1)});
 }
 
+/// Which samples hold NaN or Inf in some input.
+at::Tensor bad_samples(const std::vector<at::Tensor>& inputs) {
+  at::Tensor bad = at::zeros({inputs[0].size(0)}, at::kBool);
+  for (const at::Tensor& input : inputs)
+    bad = bad.logical_or(at::isfinite(input).reshape({input.size(0), -1}).logical_not().any(1));
+  return bad;
+}
+
+at::Tensor over_samples(const at::Tensor& mask, int64_t dims) {
+  std::vector<int64_t> shape(static_cast<size_t>(dims), 1);
+  shape[0] = -1;
+  return mask.reshape(shape);
+}
+
 }  // namespace
 
 TEST_CASE("the library has what policies are most often wanted for") {
@@ -172,6 +186,50 @@ TEST_CASE(
     }
   }
   CHECK(claims >= 10);
+}
+
+TEST_CASE("policies of the library take floats of 16 bits, captured as in Lua, and make nothing bad of good samples") {
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16})
+    for (const fs::path& path : library()) {
+      CAPTURE(path.string());
+      CAPTURE(dtype);
+      ScriptOptions options;
+      options.path = path.string();
+      LuaScript script(read(path), options);
+      Runtime runtime;
+      const Policy policy = runtime.load(path);
+      for (size_t test = 0; test < script.test_count(); ++test) {
+        std::vector<at::Tensor> inputs = script.test_arguments(test);
+        for (at::Tensor& input : inputs)
+          if (input.is_floating_point()) input = input.detach().to(dtype);
+        const std::vector<at::Tensor> params = script.test_params(test);
+        for (size_t i = 0; i < params.size(); ++i)
+          policy.set_param(script.signature().params[i].name, params[i].item());
+        const std::vector<at::Tensor> plain = script.call(inputs, params, std::nullopt), captured = policy.run(inputs);
+        REQUIRE(plain.size() == captured.size());
+        for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], captured[i]));
+        CHECK((captured[0].scalar_type() == inputs[0].scalar_type()));
+        at::Tensor fine = at::isfinite(captured[0]);
+        if (fine.dim() > 0) fine = fine.logical_or(over_samples(bad_samples(inputs), fine.dim()));
+        CHECK(fine.all().item<bool>());
+      }
+    }
+}
+
+TEST_CASE("a mean of the library is finite at the end of the range of every dtype") {
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble})
+    for (const int64_t samples : {1, 3, 1001}) {
+      const at::Tensor z = at::full({samples, 2}, std::numeric_limits<double>::infinity())
+                               .to(dtype)
+                               .nan_to_num();  // the largest number of the dtype
+      z[0].fill_(samples > 1 ? std::numeric_limits<double>::quiet_NaN() : 1.0);
+      Runtime runtime;
+      const auto path = [](const char* name) { return root / "scripts" / "policies" / name; };
+      const at::Tensor repaired = runtime.load(path("repair_mean.lua")).run({z})[0];
+      const at::Tensor loss = runtime.load(path("training_loss.lua")).run({z.select(1, 0).contiguous()})[0];
+      CHECK(repaired.to(at::kDouble).allclose(z[samples - 1].to(at::kDouble).expand_as(repaired), 1e-2));
+      CHECK(loss.to(at::kDouble).allclose(z[samples - 1][0].to(at::kDouble), 1e-2));
+    }
 }
 
 TEST_CASE("docs/policy-library.md lists every policy of the library, with its inputs, outputs and params") {

@@ -102,6 +102,15 @@ TEST_CASE("T11 T12: combinators, guards and chains count, and the functions insi
         "7 err.recover_with_fallback: 2 NAN 1 OVERFLOW 1 SATURATED\n");
 }
 
+TEST_CASE("a rule in a loop counts a sample once") {
+  PolicyTests report = test_policy(
+      "local f = flag_nan_and_inf(z, 'x')\n"
+      "for i = 1, 3 do z = torch.where(z > 2 + i, z, 0) end\nreturn z, f",
+      "return torch.tensor({{5.5, 9.0}, {0.0, 1.0}})");
+  REQUIRE(report.tests[0].failure == "");
+  CHECK(rules_of(report) == "2 flag_nan_and_inf:\n3 torch.where (true): 1 ok\n3 torch.where (false): 1 ok\n");
+}
+
 TEST_CASE("a policy without flags, a rule in a helper that only the tests use, and names of the policy's own") {
   PolicyTests report = test_source(
       "local function bad() return fix(torch.ones({2, 2}), err.new_t(2), 'x') end\n"

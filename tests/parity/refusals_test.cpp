@@ -153,6 +153,8 @@ const Mistake mistakes[] = {
     {"return function(z) return err.replace(z, 0, {'many'}) end", "there is no target"},
     {"return function(i) return flag_oob_indices(i, -4, 3) end", "0 or more"},
     {"return function(z) return flag_oob_indices(z:to(torch.complex64), 4, 3) end", "integer dtype"},
+    {"return function(z) return flag_oob_indices(z, 4, 3) end", "integer dtype"},
+    {"return function(z) return flag_oob_indices(z:isnan(), 4, 3) end", "integer dtype"},
     {"return function(z) return err.new_t(-1) end", "number of samples"},
     {"return function(z) return err.from_code(1, 3, 1.5) end", "number of samples"},
     {"return function(f) return err.push(f, 1, 3, {config = ErrorConfig{num_slots = 4}}) end", "4 slots"},

@@ -70,6 +70,26 @@ TEST_CASE("arithmetic on flags") {
   CHECK(in_policy("local g = err.new(z)\ng = z\nreturn g + 1, g == f, g .. ''") == "");
 }
 
+TEST_CASE("T02: calls and methods that compute with flags") {
+  const auto found = [](const std::string& use) {
+    return says(in_policy("local g = flag_nan(z, 'x')\n" + use + "\ng = push(g, 1, 'x')\nreturn z, g"), "3:11",
+                "arithmetic on flags");
+  };
+  CHECK(found("local h = -g"));
+  CHECK(found("local h = torch.add(g, 1)"));
+  CHECK(found("local h = torch.mul(2, g)"));
+  const auto method = [](const std::string& call) {
+    return says(in_policy("local g = flag_nan(z, 'x')\nlocal h = g:" + call + "\nreturn z, g"), "3:13",
+                "arithmetic on flags");
+  };
+  for (const char* call : {"mul(2)", "sum()", "float()", "amax(-1)", "clamp(0, 1)", "sort()", "bitwise_and(15)"})
+    CHECK_MESSAGE(method(call), call);
+  CHECK(says(in_policy("local g = flag_nan(z, 'x')\nlocal a = -g\ng = push(g, 1, 'x') + 0\nreturn z, g"), "3:11",
+             "arithmetic on flags"));
+  CHECK(in_policy("local g = flag_nan(z, 'x')\nlocal h, i = torch.cat({g, g}), g:clone():eq(0):sum()\n"
+                  "return g:to('cpu'), g[0], torch.where(m, g, h), g:view({-1}), err.is_ok(g):sum(), i") == "");
+}
+
 TEST_CASE("chains without ELSE") {
   CHECK(says(in_policy("local y = IF(m, g)\nreturn y"), "2:11", "an IF chain without ELSE"));
   CHECK(says(in_policy("return IF(m, g):ELIF(n, g)"), "2:8", "an IF chain without ELSE"));
@@ -131,6 +151,77 @@ TEST_CASE("T31: bad rows that were found and go on into a layer") {
   }
   CHECK(in_policy("local y = torch.linear(z, w)\nf = flag_nan(y, 'x')\nreturn y, f, torch.linear(z, w), helper(y)") ==
         "");
+}
+
+TEST_CASE("T31: bad rows take other ways into a layer") {
+  const std::string hint = "one bad row makes the gradient of the weight NaN";
+  const std::string layers = "local M, L = {lin = nn.Linear(4, 4), act = nn.ReLU()}, nn.Linear(4, 4)\n";
+  const auto policy = [&](const std::string& body, const std::string& before = "") {
+    return findings(layers + before + "\nreturn function(z, w)\nlocal f = flag_nan_and_inf(z, 'x')\n" + body +
+                    "\nreturn z, f end");
+  };
+  for (const char* body : {
+           "local y = M.lin(z)",
+           "local y = M.lin:forward(z)",
+           "local y = err.map_ok(f, z, function(x) return L(x * 2) end)",
+           "local y = err.map_ok(f, z, L)",
+           "local y = L(err.map_ok(f, z, function(x) return x:tanh() end))",
+           "local y, g = fix(z, f, 'x', {codes = {err.NAN}}) y = L(y)",
+           "local y = L(err.take_err_p(f, z))",
+           "local y = torch.einsum('ij,jk->ik', {z, w})",
+           "local y = L(torch.cat({z, w}))",
+       }) {
+    CAPTURE(body);
+    CHECK(policy(body).find(hint) != std::string::npos);
+    if (std::string(body).find("take_err_p") == std::string::npos)
+      CHECK(policy("z, f = fix(z, f, 'x')\n" + std::string(body)) == "");
+  }
+  for (const char* body : {
+           "local y = M.act(z)",
+           "local y = L(err.map_err(f, z, function(x) return torch.zeros_like(x) end))",
+           "local y = fix(z, f, 'x', {codes = {err.NAN, err.INF}}) y = L(y)",
+           "local y = fix(z, f, 'x', {codes = chosen}) y = L(y)",
+           "local y = err.map_ok(f, z, function(x) return L(x:nan_to_num()) end)",
+           "local y = L(err.take_ok_p(f, z))",
+           "local y = helper(z)",
+       }) {
+    CAPTURE(body);
+    CHECK(policy(body, "local function helper(x) return L(err.replace(x, 0.0, {err.NAN, err.INF})) end") == "");
+  }
+  CHECK(says(findings(layers + "return function(z)\nlocal f = err.ensure_mask(err.new(z), torch.isfinite(z):all(-1), "
+                               "err.NAN, 'x')\nreturn L(z), f end"),
+             "4:8", "by err.ensure_mask in line 3"));
+  CHECK(findings(layers + "return function(z)\nlocal f = flag_nan(z, 'x')\nz = fix(z, f, 'x', {codes = {err.NAN}})\n"
+                          "return L(z), f end") == "");
+  CHECK(says(findings(layers + "return function(z)\nlocal f = flag_nan(z, 'x')\nf = flag_inf(z, 'x', f)\n"
+                               "z, f = fix(z, f, 'x', {codes = {err.INF}})\nreturn L(z), f end"),
+             "6:8", hint));
+}
+
+TEST_CASE("T31: bad rows go through functions of the same file") {
+  const std::string start = "local L = nn.Linear(4, 4)\n";
+  const auto says_at = [&](const std::string& source, const std::string& where, const std::string& what) {
+    return says(findings(start + source), where, what);
+  };
+  CHECK(
+      says_at("local function look(x) return flag_nan(x, 'x') end\nreturn function(z)\nlocal f = look(z)\n"
+              "return L(z), f end",
+              "5:8", "by flag_nan in `look` in line 4"));
+  CHECK(
+      says_at("local function look(x)\nlocal f = flag_nan(x, 'x')\nreturn x * 2, f\nend\nreturn function(z)\n"
+              "local y, f = look(z)\nreturn L(y), f end",
+              "8:8", "goes into a layer"));
+  CHECK(
+      says_at("local head = function(a, x) return L(x) end\nreturn function(z)\nlocal f = flag_nan(z, 'x')\n"
+              "return head(1, z), f end",
+              "5:8", "a layer in `head`"));
+  CHECK(
+      says_at("local function head(x) return L(x) end\nlocal function both(x) return head(x:relu()) end\n"
+              "return function(z)\nlocal f = flag_nan(z, 'x')\nreturn err.map_ok(f, z, both), f end",
+              "6:8", "goes into a layer"));
+  CHECK(findings(start + "local function clean(x)\nlocal f = flag_nan(x, 'x')\nreturn fix(x, f, 'x')\nend\n"
+                         "local function head(x) return L(x) end\nreturn function(z)\n"
+                         "local f\nz, f = clean(z)\nreturn head(z), L(z), f end") == "");
 }
 
 TEST_CASE("globals by accident") {

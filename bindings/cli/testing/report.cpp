@@ -122,7 +122,8 @@ void print_tested(const TestedFile& file, bool full_coverage) {
                  indented(placed_failure(file, test)));
   }
   if (file.tested.tests.empty())
-    fmt::print("  {}\n", paint(Paint::warning, "it brings no tests (the field `tests` of its policy {...} table)"));
+    fmt::print("  {}\n", paint(full_coverage ? Paint::error : Paint::warning,
+                               "it brings no tests (the field `tests` of its policy {...} table)"));
   print_rules(file);
   // Where a policy fails before its first rule, its rules are not what is missing.
   const bool got_there = full_coverage || file.failed() == 0 || file.rules_taken() > 0;

@@ -17,12 +17,12 @@ struct TestedFile {
 
   size_t failed() const;  // an error counts as one
   size_t rules_taken() const;
-  bool covered() const { return rules_taken() == tested.rules.size(); }
+  bool covered() const { return !tested.tests.empty() && rules_taken() == tested.rules.size(); }
 };
 
 struct TestRun {
   std::vector<TestedFile> files;
-  bool full_coverage = false;  // a rule that took no sample is a failure
+  bool full_coverage = false;  // a rule that took no sample is a failure, and so is a file without tests
 
   size_t tests() const;
   size_t failed() const;

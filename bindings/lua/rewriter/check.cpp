@@ -23,6 +23,10 @@ bool continues_chain(const Expression& e) { return is_method(e, "ELIF") || is_me
 /// call.
 std::string callee(const Expression& e) { return e.kind == ExpressionKind::MethodCall ? e.text : called_global(e); }
 
+constexpr const char* kFlagsArithmetic =
+    "arithmetic on flags: they are packed codes, not numbers; combine them with err.merge(f1, f2), add to them "
+    "with push(f, code, loc)";
+
 class Checker {
  public:
   explicit Checker(const Options& options) : options_(options) {}
@@ -67,6 +71,7 @@ class Checker {
   void note_value(const Variable* variable, std::pair<const Expression*, int> value) {
     if (!variable || !value.first) return;              // a declaration without a value says nothing
     if (is_update_of(*variable, *value.first)) return;  // nor does `f = f + 1`: the other values of `f` say what it is
+    if (is_arithmetic_on_new_flags(*value.first)) return;
     (gives_flags(*value.first, value.second) ? flags_ : other_).insert(variable);
   }
 
@@ -81,6 +86,11 @@ class Checker {
       return e && e->kind == ExpressionKind::Name && e->variable == &variable;
     };
     return is_it(value.left) || is_it(value.right);
+  }
+
+  /// `push(f, 1, "x") + 0` is an error, which says nothing of its variable.
+  static bool is_arithmetic_on_new_flags(const Expression& value) {
+    return is_arithmetic(value) && (gives_flags(*value.left, 0) || (value.right && gives_flags(*value.right, 0)));
   }
 
   /// Directly, or as the default in `f or err.new(z)`.
@@ -255,6 +265,7 @@ class Checker {
           "input first (fix, err.take_ok_p, clamp)";
       e.kind == ExpressionKind::MethodCall ? warn_at_operator(e, message) : warn(e, message);
     }
+    computation(e);
     const bool enters = runs_for_every_row(name);
     for (const Expression* const argument : e.items) {
       const bool branch = enters && argument->kind == ExpressionKind::Function;
@@ -288,14 +299,21 @@ class Checker {
     return "err.has_code(f, " + (code.empty() ? "code" : code) + ")";
   }
 
+  /// `f:sum()` and `torch.add(f, 1)`.
+  void computation(const Expression& e) {
+    const std::string name = callee(e);
+    if (e.kind == ExpressionKind::MethodCall) {
+      if (computes(name) && is_flags(*e.left)) warn_at_operator(e, kFlagsArithmetic);
+    } else if (name.rfind("torch.", 0) == 0 && computes(name.substr(6))) {
+      for (const Expression* const argument : e.items)
+        if (is_flags(*argument)) return warn(e, kFlagsArithmetic);
+    }
+  }
+
   void arithmetic(const Expression& e) {
     if (!is_arithmetic(e)) return;
     for (const Expression* const operand : {e.left, e.right})
-      if (operand && is_flags(*operand))
-        warn_at_operator(
-            e,
-            "arithmetic on flags: they are packed codes, not numbers; combine them with err.merge(f1, f2), add to them "
-            "with push(f, code, loc)");
+      if (operand && is_flags(*operand)) warn_at_operator(e, kFlagsArithmetic);
     if (e.op == Operator::FloorDivide && branches_ > 0 && !is_nonzero_literal(*e.right))
       warn_at_operator(
           e,

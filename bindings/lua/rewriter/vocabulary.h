@@ -17,6 +17,9 @@ std::string called_global(const Expression& expression);
 /// Which result of a call of `path` is a flags tensor, 0-based; -1: none.
 int flags_result(const std::string& path);
 
+/// `torch.<name>` and `x:<name>` compute with the numbers of a tensor, or convert them: flags are none.
+bool computes(const std::string& name);
+
 /// Gives its result back and changes nothing: a call whose result is dropped does nothing.
 bool is_functional(const std::string& path);
 

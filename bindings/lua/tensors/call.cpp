@@ -2,9 +2,9 @@
 
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/half.h"
 #include "bindings/lua/tensors/resolve.h"
 #include "bindings/lua/tensors/tensor.h"
-#include "runtime/capture/recorder.h"
 
 #include <c10/core/DefaultDtype.h>
 
@@ -116,7 +116,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   check_pieces(L, overload, stack, name);
   check_pooling(L, overload, stack, name);
   try {
-    capture::call(overload.handle, stack);
+    call_at_any_width(overload.handle, stack);
   } catch (const c10::Error& error) {
     throw std::runtime_error(name + ": " + error.what_without_backtrace());
   }
@@ -177,7 +177,7 @@ torch::jit::Stack run(const char* name, const char* overload, std::initializer_l
   const Overload* found = find_overload(name, overload);
   if (!found) throw std::runtime_error(std::string("this LibTorch has no operator ") + name + "." + overload);
   torch::jit::Stack stack(arguments);
-  capture::call(found->handle, stack);
+  call_at_any_width(found->handle, stack);
   return stack;
 }
 

@@ -9,6 +9,8 @@
 #include <ATen/ATen.h>
 #include <triage/flags.h>
 
+#include <algorithm>
+
 namespace triage::lua {
 namespace {
 
@@ -23,6 +25,21 @@ std::vector<std::string> classes_of(const at::Tensor& flags) {
 }
 
 }  // namespace
+
+/// A rule in a loop takes a sample once, however many turns take it.
+std::vector<Coverage::Note> Coverage::once_for_each_rule(std::vector<Note> notes) {
+  std::vector<Note> result;
+  for (Note& note : notes) {
+    const auto same = std::find_if(result.begin(), result.end(), [&](const Note& other) {
+      return other.rule == note.rule && other.mask.sizes() == note.mask.sizes();
+    });
+    if (same == result.end())
+      result.push_back(std::move(note));
+    else
+      same->mask = same->mask.logical_or(note.mask);
+  }
+  return result;
+}
 
 Coverage::Coverage(std::string_view source, const std::string& path)
     : found_(rewriter::find_rules(source, "@" + path)),
@@ -66,7 +83,7 @@ void Coverage::finish(const at::Tensor& flags) {
   running_ = false;
   std::vector<std::string> classes;
   if (flags.defined()) classes = classes_of(flags);
-  for (const Note& note : notes_) {
+  for (const Note& note : once_for_each_rule(std::move(notes_))) {
     const bool known = flags.defined() && (note.mask.dim() == 0 || note.mask.size(0) == flags.size(0));
     if (!known) {
       if (const auto count = note.mask.sum().item<int64_t>()) samples_[note.rule]["any"] += count;

@@ -45,6 +45,7 @@ class Coverage {
     at::Tensor mask;
   };
   static int note(lua_State* L);
+  static std::vector<Note> once_for_each_rule(std::vector<Note> notes);
 
   rewriter::Rules found_;
   std::vector<Samples> samples_;

@@ -32,3 +32,40 @@ test("T14: has_err is a boolean", function()
   eq(has_err(err.from_code(err.INF, 1, 2)), true)
   fails(function() has_err({}) end, "has_err: expected a flags tensor")
 end)
+
+test("T02: captured code may move and compare flags, not compute with them", function()
+  local z = torch.tensor({{1.0, 0 / 0}, {1.0, 2.0}})
+  local function captured(fn) return triage.compile(fn, {fullgraph = true})(z) end
+  for name, arithmetic in pairs({
+    negative = function(f) return -f end,
+    plus = function(f) return torch.add(f, 1) end,
+    times = function(f) return f:mul(2) end,
+    sum = function(f) return f:sum() end,
+    float = function(f) return f:float() end,
+    double = function(f) return f:to(torch.float64) end,
+    int = function(f) return f:to(torch.int32) end,
+    shift = function(f) return f << 1 end,
+    complement = function(f) return ~f end,
+    union = function(f) return f | f end,
+    sort = function(f) return (f:sort()) end,
+    amax = function(f) return f:amax() end,
+    argmax = function(f) return f:argmax() end,
+    flat = function(f) return f:view({-1}) + 1 end,
+    element = function(f) return f[0][0] * 1 end,
+    column = function(f) return f:t():select(0, 0):clamp(0, 1) end,
+    promoted = function(f) return torch.cat({f, torch.zeros({1, f:size(1)})}) end,
+    chosen = function(f) return torch.where(f:eq(0), 0.5, f) end,
+  }) do
+    local text = fails(function() captured(function(x) return arithmetic(flag_nan(x, "h")) end) end,
+      "does arithmetic on a flags tensor")
+    eq(type(text), "string", name)
+  end
+  local plain = function(x)
+    local f = flag_nan(x, "h")
+    local g = torch.cat({f, f[{{0, 1}}]})
+    return g, f:clone():flip({0}), f:eq(0):sum(), f[0][0]:eq(0), torch.stack({f, f}):view({-1, f:size(1)}),
+      f:to(torch.int64), torch.zeros_like(f, {dtype = torch.float32}) + 1, torch.where(err.is_ok(f):unsqueeze(-1), f, 0)
+  end
+  local expected, results = {plain(z)}, {captured(plain)}
+  for i = 1, #expected do eq(results[i], expected[i]) end
+end)

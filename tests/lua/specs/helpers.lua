@@ -20,6 +20,11 @@ end)
 test("T14: flag_oob_indices", function()
   local ids = torch.tensor({{0, 4}, {5, 0}, {-1, 2}})
   eq(err.has_code(flag_oob_indices(ids, 5, "embedding"), err.OOB), torch.tensor({false, true, true}))
+  local search = function(x) return flag_oob_indices(x, 5, "embedding") end
+  for _, no_index in ipairs({torch.tensor({{0, 0 / 0}, {1.5, 2}}), torch.tensor({true, false})}) do
+    fails(function() search(no_index) end, "`ids` must be of an integer dtype")
+    fails(function() triage.compile(search, {fullgraph = true})(no_index) end, "`ids` must be of an integer dtype")
+  end
 end)
 
 test("T14: find counts entries, not empty slots", function()
@@ -79,4 +84,18 @@ test("data in the place of flags is an error that says so", function()
   fails(function() fix(data, data, "here") end,
     "fix(z, f): the second argument is no flags tensor (Tensor float32[2, 2])")
   fails(function() flags.repr(data) end, "flags.repr: expected a flags tensor as `f`, got")
+end)
+
+test("T14: without a fallback of its own, fix keeps the dtype", function()
+  local f = err.from_code(err.OOB, "h", 2)
+  for _, dtype in ipairs({torch.int64, torch.int32, torch.uint8, torch.bool, torch.float16, torch.float64}) do
+    local ids = torch.ones({2, 3}, {dtype = dtype})
+    local repair = function(x) local y, g = fix(x, f, "h") return y, g, err.take_ok_p(f, x) end
+    for _, run in ipairs({repair, triage.compile(repair, {fullgraph = true})}) do
+      local y, _, kept = run(ids)
+      eq(y, torch.zeros_like(ids))
+      eq(kept, torch.zeros_like(ids))
+    end
+  end
+  eq(fix(torch.ones({2}, {dtype = torch.int64}), f, "h", {fallback = 1.5}).dtype, torch.float32)
 end)

@@ -1,0 +1,209 @@
+#include "runtime/capture/flags_rule.h"
+
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/capture/rules.h"
+
+namespace triage::capture {
+namespace {
+
+using Names = std::unordered_set<std::string_view>;
+
+/// The results hold the words of the arguments, in the same dtype or not at all (the recorder compares).
+const Names kMoves = {"adjoint",
+                      "alias",
+                      "as_strided",
+                      "atleast_1d",
+                      "atleast_2d",
+                      "atleast_3d",
+                      "broadcast_to",
+                      "cat",
+                      "chunk",
+                      "clone",
+                      "column_stack",
+                      "concat",
+                      "constant_pad_nd",
+                      "contiguous",
+                      "copy",
+                      "detach",
+                      "diagonal",
+                      "dsplit",
+                      "dstack",
+                      "expand",
+                      "expand_as",
+                      "fill",
+                      "flatten",
+                      "flip",
+                      "fliplr",
+                      "flipud",
+                      "gather",
+                      "hsplit",
+                      "hstack",
+                      "index",
+                      "index_copy",
+                      "index_fill",
+                      "index_put",
+                      "index_select",
+                      "lift_fresh",
+                      "masked_fill",
+                      "masked_scatter",
+                      "masked_select",
+                      "moveaxis",
+                      "movedim",
+                      "narrow",
+                      "narrow_copy",
+                      "pad",
+                      "permute",
+                      "pin_memory",
+                      "put",
+                      "ravel",
+                      "repeat",
+                      "repeat_interleave",
+                      "reshape",
+                      "reshape_as",
+                      "roll",
+                      "rot90",
+                      "row_stack",
+                      "scatter",
+                      "select",
+                      "select_scatter",
+                      "slice",
+                      "slice_scatter",
+                      "split",
+                      "split_with_sizes",
+                      "squeeze",
+                      "stack",
+                      "swapaxes",
+                      "swapdims",
+                      "t",
+                      "take",
+                      "take_along_dim",
+                      "tensor_split",
+                      "tile",
+                      "to",
+                      "_to_copy",
+                      "transpose",
+                      "type_as",
+                      "unbind",
+                      "unflatten",
+                      "unfold",
+                      "unsafe_chunk",
+                      "unsafe_split",
+                      "unsafe_split_with_sizes",
+                      "unsqueeze",
+                      "view",
+                      "view_as",
+                      "_unsafe_view",
+                      "vsplit",
+                      "vstack",
+                      "where",
+                      "zero",
+                      "_reshape_alias",
+                      "broadcast_tensors",
+                      "meshgrid",
+                      "cartesian_prod",
+                      "block_diag"};
+/// The results are answers, or tensors of that form.
+const Names kAsks = {"eq",
+                     "ne",
+                     "not_equal",
+                     "lt",
+                     "less",
+                     "le",
+                     "less_equal",
+                     "gt",
+                     "greater",
+                     "ge",
+                     "greater_equal",
+                     "equal",
+                     "any",
+                     "all",
+                     "nonzero",
+                     "nonzero_numpy",
+                     "argwhere",
+                     "count_nonzero",
+                     "isin",
+                     "allclose",
+                     "isclose",
+                     "zeros_like",
+                     "ones_like",
+                     "full_like",
+                     "empty_like",
+                     "rand_like",
+                     "randn_like",
+                     "randint_like",
+                     "new_zeros",
+                     "new_ones",
+                     "new_full",
+                     "new_empty",
+                     "new_empty_strided",
+                     "size",
+                     "stride",
+                     "numel",
+                     "dim",
+                     "item",
+                     "_local_scalar_dense",
+                     "is_nonzero",
+                     "is_same_size",
+                     "isnan",
+                     "isinf",
+                     "isfinite",
+                     "isposinf",
+                     "isneginf",
+                     "resolve_conj",
+                     "resolve_neg",
+                     "is_floating_point",
+                     "is_complex",
+                     "is_signed",
+                     "requires_grad",
+                     "record_stream",
+                     "_assert_async"};
+/// Arguments that say which words are moved.
+const Names kChoosers = {"flags", "index", "indices", "condition", "mask", "repeats"};
+
+bool is_aten(const c10::OperatorHandle& op) { return op.operator_name().name.rfind("aten::", 0) == 0; }
+
+std::string functional_name(const c10::OperatorHandle& op) {
+  std::string name = base_name(op);
+  if (name.size() > 1 && name.back() == '_') name.pop_back();
+  return name;
+}
+
+void add_values(const graph::Operand& operand, std::vector<const graph::Value*>& values) {
+  if (const graph::Value* value = operand.value()) values.push_back(value);
+  if (const auto* items = operand.list())
+    for (const graph::Operand& item : *items) add_values(item, values);
+}
+
+bool chooses_words(const c10::Argument& argument) { return kChoosers.count(argument.name()) != 0; }
+
+}  // namespace
+
+bool moves_words(const c10::OperatorHandle& op) {
+  return moves_data(op) || (is_aten(op) && kMoves.count(functional_name(op)));
+}
+
+bool may_take_flags(const c10::OperatorHandle& op) {
+  return !is_aten(op) || moves_words(op) || kAsks.count(functional_name(op));
+}
+
+bool holds_flags(const graph::Value& value) {
+  std::vector<const graph::Value*> left = {&value};
+  std::unordered_set<const graph::Value*> seen;
+  while (!left.empty()) {
+    const graph::Value* next = left.back();
+    left.pop_back();
+    if (next->is_flags) return true;
+    if (!next->producer || !seen.insert(next).second || !moves_words(next->producer->op)) continue;
+    if (next->meta && next->meta->dtype == at::kBool) continue;  // a mask holds none
+    const auto& arguments = next->producer->op.schema().arguments();
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (!chooses_words(arguments[i])) add_values(next->producer->operands[i], left);
+  }
+  return false;
+}
+
+}  // namespace triage::capture

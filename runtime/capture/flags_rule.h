@@ -1,0 +1,17 @@
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <triage/graph.h>
+
+/// Flags are packed records, not numbers: what captured code may do with their words.
+namespace triage::capture {
+
+/// Operators whose results hold elements of their arguments.
+bool moves_words(const c10::OperatorHandle& op);
+/// Those, operators that compare, and those that read only the form of a tensor. All others of ATen do arithmetic. (The
+/// flags operations, and operators of the host, know flags for what they are.)
+bool may_take_flags(const c10::OperatorHandle& op);
+
+/// Whether the value is flags, or words that were moved out of flags, in whatever shape (`f[0]`, `f:view({-1})`).
+bool holds_flags(const graph::Value& value);
+
+}  // namespace triage::capture
