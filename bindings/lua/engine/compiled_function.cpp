@@ -33,12 +33,17 @@ CompiledFunction& check_compiled(lua_State* L, int index) {
 }
 
 /// Plain arguments are part of the graph (by value and subtype): they come as bytes, tensors as they are. Returns the stack
-/// index of an argument that graphs cannot take; 0 where there is none.
+/// index of an argument that graphs cannot take; 0 where there is none. A tensor that is given twice is one value.
 int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, std::string& plain) {
+  c10::SmallVector<const void*, 8> userdata;
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (const at::Tensor* tensor = test_tensor(L, i)) {
       tensors.push_back(*tensor);
       plain += 't';
+      const void* const own = lua_touserdata(L, i);
+      const auto same = std::find(userdata.begin(), userdata.end(), own);
+      if (same != userdata.end()) plain += '=' + std::to_string(same - userdata.begin());
+      userdata.push_back(own);
     } else if (lua_isinteger(L, i)) {
       plain += 'i' + std::to_string(lua_tointeger(L, i));
     } else if (lua_type(L, i) == LUA_TNUMBER) {
@@ -150,7 +155,7 @@ std::string difference(const CompiledFunction::World& before, const CompiledFunc
     if (part_of(before, i) != part_of(now, i))
       return now.parts[i].first == "_ENV" ? "a global that it may read changed"
                                           : "upvalue '" + now.parts[i].first + "' changed";
-  return "an argument has another subtype, or what the function may read changed";
+  return "an argument has another subtype, other arguments are the same tensor, or what the function may read changed";
 }
 
 void report_recompile(const CompiledFunction& function, const CompiledFunction::World& now) {
@@ -173,25 +178,41 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
 }
 
+/// Which of the arguments, up to the stack index `last`, are variables of the function: bytes, none where none is.
+std::string variables_among(lua_State* L, int last, const std::unordered_set<const void*>& variables) {
+  std::string found;
+  if (variables.empty()) return found;
+  for (int i = 2; i <= last; ++i) {
+    const void* const userdata = lua_touserdata(L, i);
+    if (!userdata || !variables.count(userdata)) continue;
+    found += 'v' + std::to_string(i) + ':';
+    found.append(reinterpret_cast<const char*>(&userdata), sizeof(userdata));
+  }
+  return found;
+}
+
 /// What the function can see besides its arguments goes into `world`; returns the key of its bucket. Pushes the table of what
 /// the key names by address.
 std::string read_world(lua_State* L, const CompiledFunction& function, const std::string& arguments,
                        CompiledFunction::World& world) {
+  const int last_argument = lua_gettop(L);
   lua_newtable(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   world.parts.clear();
-  world.state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts);
+  world.tensors.clear();
+  world.state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts, &world.tensors);
   lua_pop(L, 1);
-  return arguments + '|' + world.state;
+  return arguments + variables_among(L, last_argument, world.tensors) + '|' + world.state;
 }
 
 /// The graphs for this world. A function that broke in several worlds (it counts its calls, say) is followed in all others.
 std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunction& function,
                                                      const std::string& arguments) {
   if (function.generation != generation.load(std::memory_order_relaxed)) forget_graphs(L, function);
-  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
-    return function.last;
   const int last_argument = lua_gettop(L);
+  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments &&
+      function.last_variables == variables_among(L, last_argument, function.last->world.tensors))
+    return function.last;
   CompiledFunction::World world;
   const std::string key = read_world(L, function, arguments, world);
   std::shared_ptr<CompiledFunction::Bucket> bucket;
@@ -219,6 +240,7 @@ std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunct
   function.last = bucket;
   function.last_epoch = context(L).epoch;
   function.last_arguments = arguments;
+  function.last_variables = variables_among(L, last_argument, bucket->world.tensors);
   return bucket;
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,8 @@ class FunctionScript final : public Script {
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
 
  private:
+  void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs) const;
+
   lua_State* L_;
   int function_;
   int first_argument_ = 0;
@@ -58,6 +61,7 @@ struct CompiledFunction {
     std::vector<std::string> arguments;  // "3", "'text'", "tensor"
     std::string state;                   // closure_state
     StateParts parts;
+    std::unordered_set<const void*> tensors;  // userdata of those that the state names
   };
   struct Bucket {
     std::shared_ptr<FunctionScript> script;
@@ -78,7 +82,7 @@ struct CompiledFunction {
   bool running = false;  // the function calls itself: from the inside it is called as it is
   std::shared_ptr<Caller> caller = std::make_shared<Caller>();
   uint64_t last_epoch = 0;
-  std::string last_arguments;
+  std::string last_arguments, last_variables;  // and which of the arguments are variables of the function
 };
 
 /// Pushes a new compiled function for the function at stack index 1 with options at index 2.
