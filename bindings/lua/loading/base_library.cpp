@@ -78,12 +78,6 @@ int math_type(lua_State* L) {
   return 1;
 }
 
-int base_rawequal(lua_State* L) {
-  note_identity(L, 1);
-  note_identity(L, 2);
-  return run_original(L);
-}
-
 /// For functions that write to the table that is their first argument.
 int write_first(lua_State* L) {
   if (lua_gettop(L) > 2) settle(L, 2);
@@ -194,7 +188,7 @@ constexpr Replacement kReplacements[] = {
     {LUA_GNAME, "tonumber", run_original},
     {LUA_GNAME, "getmetatable", run_original},
     {LUA_GNAME, "next", run_original},
-    {LUA_GNAME, "rawequal", base_rawequal},
+    {LUA_GNAME, "rawequal", with_plain<1, 2>},
     {LUA_GNAME, "rawget", with_plain<2, 2>},
     {LUA_GNAME, "select", with_plain<1, 1>},
     {LUA_TABLIBNAME, "concat", table_concat},

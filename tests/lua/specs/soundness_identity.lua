@@ -60,14 +60,6 @@ test("which inputs are one tensor is a guard", function()
   agrees(function(x, y) print() return rawequal(x, y) and x * 2 or y * 3 end, {{a, b}, {a, a}, {b, b}})
 end)
 
-test("an input that the function has as a variable is that variable, where the script runs", function()
-  local w, other = torch.tensor({1.0}), torch.tensor({10.0})
-  local names = {[w] = 2}
-  local f = triage.compile(function(x) triage.graph_break() return x * (names[x] or 5) end)
-  f(other)
-  for _, x in ipairs({w, other, w}) do eq(f(x), x * (names[x] or 5)) end
-end)
-
 test("the address of a tensor is no part of a graph", function()
   eq(triage.explain(function(x) return x * #string.format("%p", x) end, ones).graph_break_count, 1)
 end)
@@ -179,10 +171,4 @@ test("what is registered, configured or added to strings is not frozen", functio
     eq(h(ones), ones * i)
   end
   meta.__add = add
-end)
-
-test("an exported program does not ask which of its inputs are one tensor", function()
-  local a, b = torch.tensor({1.0}), torch.tensor({10.0})
-  fails(function() triage.export(function(x, y) return rawequal(x, y) and x or x + y end, {a, b}) end,
-    "the same tensor as another value")
 end)
