@@ -275,7 +275,9 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   }
   if (const at::Tensor* odd = find_without_strides(all)) {
     if (options_.fullgraph)
-      throw InputError("'" + script_->name() + "' promises one graph (fullgraph), and graphs take strided tensors; got one of layout " + layout_name(*odd));
+      throw InputError("'" + script_->name() +
+                       "' promises one graph (fullgraph), and graphs take strided tensors; got one of layout " +
+                       layout_name(*odd));
     return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   }
   const bool first_call = !std::exchange(was_called_, true);
@@ -357,7 +359,8 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   for (size_t i = 0; i < all.size(); ++i)
     traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
                                         i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
-  for (size_t i = 0; i < num_inputs; ++i) traced[i] = traced[guards.same_as[i]];  // one tensor, which the script may notice
+  for (size_t i = 0; i < num_inputs; ++i)
+    traced[i] = traced[guards.same_as[i]];  // one tensor, which the script may notice
   at::ArrayRef<at::Tensor> given(traced);
   guards.ranges = apply_marks(without_params(all, num_params), given, recorder);
   if (!options_.dynamic)

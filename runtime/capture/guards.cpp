@@ -124,8 +124,9 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     const size_t now = first_same(tensors, i);
     if (now == same_as[i]) continue;
     const bool was_same = same_as[i] != i;
-    out << "tensor '" << name_of(i, names) << "' was " << (was_same ? "tensor '" + name_of(same_as[i], names) + "'" : "one of its own")
-        << ", is " << (now != i ? "tensor '" + name_of(now, names) + "'" : "one of its own");
+    out << "tensor '" << name_of(i, names) << "' was "
+        << (was_same ? "tensor '" + name_of(same_as[i], names) + "'" : "one of its own") << ", is "
+        << (now != i ? "tensor '" + name_of(now, names) + "'" : "one of its own");
     return out.str();
   }
   for (const Size& size : sizes) {
@@ -156,7 +157,8 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
   for (const Variable& variable : variables)
     if (!holds(variable))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
-  if (config_epoch != triage::config_epoch()) return "the flags configuration changed, or ErrorLocation.reset() was called";
+  if (config_epoch != triage::config_epoch())
+    return "the flags configuration changed, or ErrorLocation.reset() was called";
   if (dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
     return "triage.config.capture_dynamic_output_shape_ops changed";
   if (grad_mode != c10::GradMode::is_enabled())

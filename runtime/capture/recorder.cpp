@@ -539,8 +539,8 @@ graph::Value* Recorder::value_of(const at::Tensor& tensor) {
   if (found != traced_.end()) return found->second.value;
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // no result of the capture: the graph holds the tensor itself
   entry.tensor = tensor;
-  entry.value =
-      literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(own_copy(tensor)) : graph_.add_variable(tensor);
+  entry.value = literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(own_copy(tensor))
+                                                              : graph_.add_variable(tensor);
   entry.branch = -1;
   return entry.value;
 }

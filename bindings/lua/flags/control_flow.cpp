@@ -170,7 +170,8 @@ int leave_branch(lua_State* L) {
   if (c10::GradMode::is_enabled() == grad_mode) return 0;
   c10::GradMode::set_enabled(grad_mode);
   throw PolicyError(
-      "the gradient mode was changed for good in a branch of an `if` whose condition is a mask, and that branch runs for "
+      "the gradient mode was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
+      "for "
       "every sample. Have the change end with the branch: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
 }
 

@@ -155,7 +155,8 @@ int string_format(lua_State* L) {
     const bool number = std::string_view("aAcdeEfFgGioxXu").find(format[at]) != std::string_view::npos;
     if (number && is_tensor(L, argument)) replace_by_item(L, argument);
     if (format[at] == 'p' && is_tensor(L, argument))
-      break_graph(L, capture::Break::reads_value, "`%p` reads where a tensor lies", "Print outside of the compiled code.");
+      break_graph(L, capture::Break::reads_value, "`%p` reads where a tensor lies",
+                  "Print outside of the compiled code.");
   }
   return run_original(L);
 }
@@ -166,32 +167,19 @@ struct Replacement {
   lua_CFunction function;
 };
 constexpr Replacement kReplacements[] = {
-    {LUA_GNAME, "assert", base_assert},
-    {LUA_GNAME, "error", base_error},
-    {LUA_GNAME, "ipairs", base_ipairs},
-    {LUA_GNAME, "rawset", write_first},
-    {LUA_GNAME, "setmetatable", write_first},
-    {LUA_TABLIBNAME, "insert", write_first},
-    {LUA_TABLIBNAME, "remove", write_first},
-    {LUA_TABLIBNAME, "move", table_move},
-    {LUA_TABLIBNAME, "pack", table_pack},
-    {LUA_TABLIBNAME, "sort", table_sort},
-    {LUA_STRLIBNAME, "format", string_format},
-    {LUA_STRLIBNAME, "gmatch", string_gmatch},
-    {LUA_DBLIBNAME, "setlocal", debug_write},
-    {LUA_DBLIBNAME, "setmetatable", debug_write},
-    {LUA_DBLIBNAME, "setupvalue", debug_write},
-    {LUA_DBLIBNAME, "setuservalue", debug_write},
-    {LUA_DBLIBNAME, "upvaluejoin", debug_write},
-    {LUA_GNAME, "type", base_type},
-    {LUA_MATHLIBNAME, "type", math_type},
-    {LUA_GNAME, "tonumber", run_original},
-    {LUA_GNAME, "getmetatable", run_original},
-    {LUA_GNAME, "next", run_original},
-    {LUA_GNAME, "rawequal", with_plain<1, 2>},
-    {LUA_GNAME, "rawget", with_plain<2, 2>},
-    {LUA_GNAME, "select", with_plain<1, 1>},
-    {LUA_TABLIBNAME, "concat", table_concat},
+    {LUA_GNAME, "assert", base_assert},          {LUA_GNAME, "error", base_error},
+    {LUA_GNAME, "ipairs", base_ipairs},          {LUA_GNAME, "rawset", write_first},
+    {LUA_GNAME, "setmetatable", write_first},    {LUA_TABLIBNAME, "insert", write_first},
+    {LUA_TABLIBNAME, "remove", write_first},     {LUA_TABLIBNAME, "move", table_move},
+    {LUA_TABLIBNAME, "pack", table_pack},        {LUA_TABLIBNAME, "sort", table_sort},
+    {LUA_STRLIBNAME, "format", string_format},   {LUA_STRLIBNAME, "gmatch", string_gmatch},
+    {LUA_DBLIBNAME, "setlocal", debug_write},    {LUA_DBLIBNAME, "setmetatable", debug_write},
+    {LUA_DBLIBNAME, "setupvalue", debug_write},  {LUA_DBLIBNAME, "setuservalue", debug_write},
+    {LUA_DBLIBNAME, "upvaluejoin", debug_write}, {LUA_GNAME, "type", base_type},
+    {LUA_MATHLIBNAME, "type", math_type},        {LUA_GNAME, "tonumber", run_original},
+    {LUA_GNAME, "getmetatable", run_original},   {LUA_GNAME, "next", run_original},
+    {LUA_GNAME, "rawequal", with_plain<1, 2>},   {LUA_GNAME, "rawget", with_plain<2, 2>},
+    {LUA_GNAME, "select", with_plain<1, 1>},     {LUA_TABLIBNAME, "concat", table_concat},
 };
 
 /// Every other function of these is given plain values (run_original); of the others that reach outside, and wait for their own

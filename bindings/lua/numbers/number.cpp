@@ -368,7 +368,12 @@ bool is_exact_as_double(lua_State* L, const at::Tensor& whole) {
 }
 
 const char* mirrored(std::string_view name) {
-  return name == "lt" ? "gt" : name == "le" ? "ge" : name == "gt" ? "lt" : name == "ge" ? "le" : name == "eq" ? "eq" : "ne";
+  return name == "lt"   ? "gt"
+         : name == "le" ? "ge"
+         : name == "gt" ? "lt"
+         : name == "ge" ? "le"
+         : name == "eq" ? "eq"
+                        : "ne";
 }
 
 /// `left` is a symbol. Lua compares an integer and a float by their values, not as floats.
