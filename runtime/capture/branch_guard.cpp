@@ -60,8 +60,27 @@ BranchGuard::Selection BranchGuard::selection() noexcept {
 
 BranchGuard* BranchGuard::current() noexcept { return current_guard; }
 
-OutsideBranches::OutsideBranches() : around_(std::exchange(current_guard, nullptr)) {}
-OutsideBranches::~OutsideBranches() { current_guard = around_; }
+namespace {
+thread_local UntakenBranch* current_untaken = nullptr;
+}  // namespace
+
+UntakenBranch::UntakenBranch() : around_(current_untaken) {
+  if (!around_) current_untaken = this;
+}
+UntakenBranch::~UntakenBranch() { current_untaken = around_; }
+bool UntakenBranch::active() noexcept { return current_untaken != nullptr; }
+bool UntakenBranch::left() noexcept { return current_untaken && current_untaken->left_; }
+void UntakenBranch::leave() {
+  current_untaken->left_ = true;
+  throw PolicyError("a branch is left that this batch does not take");
+}
+
+OutsideBranches::OutsideBranches()
+    : around_(std::exchange(current_guard, nullptr)), untaken_(std::exchange(current_untaken, nullptr)) {}
+OutsideBranches::~OutsideBranches() {
+  current_guard = around_;
+  current_untaken = untaken_;
+}
 
 KeepBranches::KeepBranches() : around_(current_guard) {}
 KeepBranches::~KeepBranches() { current_guard = around_; }

@@ -69,6 +69,25 @@ class BranchGuard {
   std::unordered_set<const void*> storages_;  // made in the branch; of tensors without one (yet) the TensorImpl
 };
 
+/// While alive on a thread, a branch runs that the batch does not take, for a graph must hold it all the same. What cannot be
+/// in a graph must not happen there: a graph break unwinds the branch. Of several only the outermost counts.
+class UntakenBranch {
+ public:
+  UntakenBranch();
+  ~UntakenBranch();
+  UntakenBranch(const UntakenBranch&) = delete;
+  UntakenBranch& operator=(const UntakenBranch&) = delete;
+  static bool active() noexcept;
+  /// A graph break in such a branch; throws.
+  [[noreturn]] static void leave();
+  /// It was left, and is being unwound: whoever catches that has to go on with it (`leave`).
+  static bool left() noexcept;
+
+ private:
+  UntakenBranch* around_;
+  bool left_ = false;
+};
+
 /// While alive, what this thread runs belongs to no branch. A capture begins so: a branch around the call that is captured
 /// is none of the function's, and its rows are those of one batch.
 class OutsideBranches {
@@ -80,6 +99,7 @@ class OutsideBranches {
 
  private:
   BranchGuard* around_;
+  UntakenBranch* untaken_;
 };
 
 /// While alive, code runs that may give up coroutines in the middle of a branch; behind it the branches are what they were.

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <sstream>
 #include <utility>
 
 namespace triage::capture {
@@ -53,6 +54,19 @@ at::Tensor made_up(const InputShape& shape, MadeUp values) {
   return tensor.set_requires_grad(shape.requires_grad);
 }
 
+/// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told.
+const at::Tensor* find_without_strides(at::ArrayRef<at::Tensor> inputs) {
+  for (const at::Tensor& input : inputs)
+    if (input.layout() != c10::kStrided) return &input;
+  return nullptr;
+}
+
+std::string layout_name(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.layout();
+  return text.str();
+}
+
 at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
   return all.slice(0, all.size() - num_params);
 }
@@ -68,6 +82,28 @@ void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tenso
     }
     if (shares && !is_input) output = output.clone();
   }
+}
+
+/// Nor with a variable of the script, unless it is that: backends give copies of its views.
+void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
+  for (auto& output : outputs) {
+    bool is_variable = false, shares = false;
+    for (const auto& constant : graph.constants()) {
+      if (!constant.variable || !output.defined() || !output.has_storage() || !constant.tensor.has_storage()) continue;
+      is_variable |= output.is_same(constant.tensor);
+      shares |= output.is_alias_of(constant.tensor);
+    }
+    if (shares && !is_variable) output = output.clone();
+  }
+}
+
+std::vector<std::pair<size_t, at::Tensor>> variables_among(const graph::Graph& graph,
+                                                           at::ArrayRef<at::Tensor> outputs) {
+  std::vector<std::pair<size_t, at::Tensor>> found;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    for (const auto& constant : graph.constants())
+      if (constant.variable && outputs[i].is_same(constant.tensor)) found.emplace_back(i, outputs[i]);
+  return found;
 }
 
 /// Nor with what the graph holds: the host may write to what it is given.
@@ -169,9 +205,14 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
   std::optional<triage::Deadline> scope;
   if (deadline) scope.emplace(*deadline);
   Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());
-  if (!entry.script_handles_errors) return entry.executable->run(all, outputs);
+  const size_t before = outputs.size();
+  const auto run = [&] {
+    entry.executable->run(all, outputs);
+    for (const auto& [output, tensor] : entry.handed_out) outputs[before + output] = tensor;
+  };
+  if (!entry.script_handles_errors) return run();
   try {
-    return entry.executable->run(all, outputs);
+    return run();
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception&) {
@@ -227,6 +268,13 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   if (const Entry* entry = find(all)) {  // another thread captured it meanwhile
     turn.reset();
     return execute(*entry, all, num_params, deadline, outputs);
+  }
+  if (const at::Tensor* odd = find_without_strides(all)) {
+    if (options_.fullgraph)
+      throw InputError("'" + script_->name() +
+                       "' promises one graph (fullgraph), and graphs take strided tensors; got one of layout " +
+                       layout_name(*odd));
+    return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   }
   const bool first_call = !std::exchange(was_called_, true);
   switch (get_stance()) {
@@ -303,7 +351,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   if (!entries_.empty()) report_recompile(all);
   auto start = Clock::now();
   std::vector<std::string> names = input_names();
-  Guards guards = Guards::of(all);
+  Guards guards = Guards::of(all, num_params);
   const OutsideBranches outside;
   const NotCaptured anew(false);
   Recorder recorder(script_->name(), options_.fullgraph);
@@ -312,6 +360,8 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   for (size_t i = 0; i < all.size(); ++i)
     traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
                                         i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
+  for (size_t i = 0; i < num_inputs; ++i)
+    traced[i] = traced[guards.same_as[i]];  // one tensor, which the script may notice
   at::ArrayRef<at::Tensor> given(traced);
   guards.ranges = apply_marks(without_params(all, num_params), given, recorder);
   if (!options_.dynamic)
@@ -355,12 +405,16 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 
   auto entry = std::make_unique<Entry>();
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
-  if (options_.protect_inputs) separate_from_constants(captured.graph, outputs);
+  if (options_.protect_inputs)
+    separate_from_constants(captured.graph, outputs);
+  else
+    separate_from_variables(captured.graph, outputs);
   check_marks(without_params(all, num_params), captured, names);
   graph::clean(captured.graph);
   entry->capture_seconds = seconds_since(start);
   start = Clock::now();
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
+  if (!options_.protect_inputs) entry->handed_out = variables_among(captured.graph, results);
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = compile(*entry->graph, {all.begin(), all.end()});
   entry->compile_seconds = seconds_since(start);

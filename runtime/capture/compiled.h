@@ -59,6 +59,7 @@ struct Guards {
     std::vector<int64_t> sizes;
   };
   std::vector<Input> inputs;
+  std::vector<size_t> same_as;            // by input (without params): the first that is the same tensor
   std::vector<Size> sizes;                // sizes that the script read
   std::vector<SameSize> same_sizes;       // sizes that must be equal, whatever they are
   std::vector<SizeCondition> conditions;  // by which the script went its way
@@ -71,7 +72,8 @@ struct Guards {
   uint64_t config_epoch;
   bool dynamic_output_shapes;  // CompilerConfig
 
-  static Guards of(at::ArrayRef<at::Tensor> inputs);
+  /// The last `num_params` of the inputs are params.
+  static Guards of(at::ArrayRef<at::Tensor> inputs, size_t num_params = 0);
   void add_variables(const graph::Graph& graph);
   bool hold(at::ArrayRef<at::Tensor> inputs) const noexcept;
   size_t heap_bytes() const;
@@ -95,6 +97,9 @@ struct Entry {
   std::shared_ptr<const graph::Graph> graph;
   std::unique_ptr<Executable> executable;
   std::vector<bool> flags_outputs;
+  /// Results (by their number) that are tensors from before the capture, which the script hands out as they are. Backends give
+  /// copies; the inputs of a policy are the host's, and so is what it gets.
+  std::vector<std::pair<size_t, at::Tensor>> handed_out;
   std::vector<InputShape> shape;
   double capture_seconds = 0, compile_seconds = 0;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs

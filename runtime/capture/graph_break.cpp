@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
@@ -58,7 +59,10 @@ void graph_break(Break kind, const std::string& what, const std::string& hint) {
   if (to_be_shown && script && script->stack) graph_break.user_code = script->stack();  // reads the script's files
   if (follower) follower->graph_break(graph_break);
   if (recorder) recorder->graph_break(graph_break);
-  if (!OnGraphBreak::raises()) return;
+  if (!OnGraphBreak::raises()) {
+    if (recorder && UntakenBranch::active()) UntakenBranch::leave();
+    return;
+  }
   if (follower) follower->note_raised(graph_break);
   throw graph_break.error();
 }

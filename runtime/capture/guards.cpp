@@ -25,6 +25,12 @@ std::string name_of(size_t input, const std::vector<std::string>& names) {
   return input < names.size() ? names[input] : "#" + std::to_string(input);
 }
 
+size_t first_same(at::ArrayRef<at::Tensor> tensors, size_t input) noexcept {
+  size_t first = 0;
+  while (!tensors[first].is_same(tensors[input])) ++first;
+  return first;
+}
+
 }  // namespace
 
 Guards::Input Guards::Input::of(const at::Tensor& tensor) {
@@ -40,9 +46,10 @@ bool Guards::Input::fits(const at::Tensor& tensor) const noexcept {
          impl->is_wrapped_number() == wrapped;
 }
 
-Guards Guards::of(at::ArrayRef<at::Tensor> inputs) {
+Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {
   Guards guards;
   for (const auto& input : inputs) guards.inputs.push_back(Guards::Input::of(input));
+  for (size_t i = 0; i + num_params < inputs.size(); ++i) guards.same_as.push_back(first_same(inputs, i));
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
   guards.included_keys = thread_state.included_.raw_repr();
   guards.excluded_keys = thread_state.excluded_.raw_repr();
@@ -71,6 +78,8 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].fits(tensors[i])) return false;
+  for (size_t i = 1; i < same_as.size(); ++i)
+    if (first_same(tensors, i) != same_as[i]) return false;
   for (const Size& size : sizes)
     if (tensors[size.input].unsafeGetTensorImpl()->size(size.dim) != size.size) return false;
   for (const SameSize& same : same_sizes)
@@ -120,6 +129,15 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     }
     out.str("");
   }
+  for (size_t i = 1; i < same_as.size(); ++i) {
+    const size_t now = first_same(tensors, i);
+    if (now == same_as[i]) continue;
+    const bool was_same = same_as[i] != i;
+    out << "tensor '" << name_of(i, names) << "' was "
+        << (was_same ? "tensor '" + name_of(same_as[i], names) + "'" : "one of its own") << ", is "
+        << (now != i ? "tensor '" + name_of(now, names) + "'" : "one of its own");
+    return out.str();
+  }
   for (const Size& size : sizes) {
     int64_t actual = tensors[size.input].size(size.dim);
     if (actual == size.size) continue;
@@ -148,7 +166,8 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
   for (const Variable& variable : variables)
     if (!holds(variable))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
-  if (config_epoch != triage::config_epoch()) return "the flags configuration changed";
+  if (config_epoch != triage::config_epoch())
+    return "the flags configuration changed, or ErrorLocation.reset() was called";
   if (dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
     return "triage.config.capture_dynamic_output_shape_ops changed";
   if (grad_mode != c10::GradMode::is_enabled())
@@ -163,6 +182,8 @@ std::string Guards::text(const std::vector<std::string>& names) const {
     out << name_of(i, names) << ": dtype " << name_of(guard.dtype) << ", rank " << guard.rank
         << (guard.requires_grad ? ", requires grad" : "") << (guard.wrapped ? ", a number" : "") << "\n";
   }
+  for (size_t i = 1; i < same_as.size(); ++i)
+    if (same_as[i] != i) out << name_of(i, names) << ": the same tensor as " << name_of(same_as[i], names) << "\n";
   for (const Size& size : sizes)
     out << name_of(size.input, names) << ": size(" << size.dim << ") == " << size.size << " (read by the script)\n";
   for (const SameSize& same : same_sizes)

@@ -545,13 +545,24 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
   entry.branch = branch_depth_;
 }
 
+namespace {
+
+/// The script may hand out what it made, to whoever writes to it: the graph keeps its own.
+at::Tensor own_copy(const at::Tensor& literal) {
+  at::Tensor copy = literal.detach().clone();
+  if (is_wrapped_number(literal)) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return literal.requires_grad() ? copy.set_requires_grad(true) : copy;
+}
+
+}  // namespace
+
 graph::Value* Recorder::value_of(const at::Tensor& tensor) {
   auto found = traced_.find(tensor.unsafeGetTensorImpl());
   if (found != traced_.end()) return found->second.value;
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // no result of the capture: the graph holds the tensor itself
   entry.tensor = tensor;
-  entry.value =
-      literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(tensor) : graph_.add_variable(tensor);
+  entry.value = literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(own_copy(tensor))
+                                                              : graph_.add_variable(tensor);
   entry.branch = -1;
   return entry.value;
 }

@@ -117,6 +117,10 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
     return Refusal{Break::dynamic_shape, "`" + base_name(op) + "` gives a result whose shape depends on values",
                    "Keep all rows and select with torch.where, err.take_ok_p or err.map_ok; or set "
                    "triage.config.capture_dynamic_output_shape_ops."};
+  for (const c10::IValue& argument : arguments)
+    if (argument.isGenerator())
+      return Refusal{Break::unsupported, "`" + base_name(op) + "` draws from a generator of its own",
+                     "Draw from the default generator, which torch.manual_seed sets."};
   switch (form_of(op.schema())) {
     case Form::writes_to_out:
       return Refusal{Break::unsupported, "`" + base_name(op) + "` writes its result into `out`",

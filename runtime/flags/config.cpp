@@ -1,6 +1,8 @@
 #include <runtime/flags/forms.h>
 #include <triage/config.h>
 
+#include "runtime/location/resets.h"
+
 #include <array>
 #include <atomic>
 #include <deque>
@@ -129,6 +131,7 @@ void set_config(const ErrorConfig& config) {
   g.epoch.fetch_add(1, std::memory_order_acq_rel);
 }
 
-uint64_t config_epoch() noexcept { return global().epoch.load(std::memory_order_acquire); }
+// Both only grow, so that their sum stays only where neither moved.
+uint64_t config_epoch() noexcept { return global().epoch.load(std::memory_order_acquire) + location_resets(); }
 
 }  // namespace triage

@@ -1,9 +1,12 @@
 // The registry of locations. One table, guarded by a shared mutex: readers (names at the boundary, ids of known paths)
 // do not block each other, and nothing is ever removed but by `reset`.
+#include "runtime/location/resets.h"
+
 #include <c10/util/Exception.h>
 #include <triage/error.h>
 #include <triage/location.h>
 
+#include <atomic>
 #include <mutex>
 #include <shared_mutex>
 #include <vector>
@@ -16,6 +19,7 @@ struct Registry {
   std::map<std::string, int64_t, std::less<>> ids;
   std::vector<std::string> paths{"Unknown"};  // by id
   bool warned_full = false;
+  std::atomic<uint64_t> resets{0};
 };
 
 Registry& registry() {
@@ -109,7 +113,10 @@ void ErrorLocation::reset() {
   r.ids.clear();
   r.paths.resize(1);
   r.warned_full = false;
+  r.resets.fetch_add(1, std::memory_order_release);
 }
+
+uint64_t location_resets() noexcept { return registry().resets.load(std::memory_order_acquire); }
 
 std::map<std::string, int64_t> ErrorLocation::get_all_paths() {
   auto& r = registry();

@@ -148,6 +148,21 @@ end
 
 core.deciding_branches = deciding_branches
 
+--- A graph break ended the capture while branches ran for it. What decides is now known as in eager code: the branches, how many
+--- of them have run, and their conditions. `position`: of the branch that ran last.
+local function decide_eagerly(chain, position)
+  local deciding, conditions, done = deciding_branches(chain), {}, 0
+  for i = 1, position do
+    if chain[i] == deciding[done + 1] then
+      done = done + 1
+      conditions[done] = chain[i].condition
+    end
+  end
+  return deciding, done, conditions
+end
+
+core.decide_eagerly = decide_eagerly
+
 function methods:ELIF(condition, fn)
   return add_branch(self, "ELIF", condition, fn)
 end
@@ -163,14 +178,18 @@ function methods:ELSE(fn)
   for position = 1, #self do
     self[position].name = branch_name(position, #self)
   end
-  local deciding = deciding_branches(self)
-  local before = {}
-  for position = 1, #deciding do
+  local deciding, before, position = deciding_branches(self), {}, 1
+  while position <= #deciding do
     local branch = deciding[position]
+    local captured = core.capturing()
     -- What runs last of several in eager code decides all that is left, whatever its condition.
-    local condition = (core.capturing() or position < #deciding) and branch.condition or nil
+    local condition = (captured or position < #deciding) and branch.condition or nil
     branch.results = pack(core.in_branch(branch.fn, condition, before))
     before[position] = branch.condition
+    if captured and not core.capturing() then
+      deciding, position, before = decide_eagerly(self, position)
+    end
+    position = position + 1
   end
   local last = deciding[#deciding]
   local merged = last.results

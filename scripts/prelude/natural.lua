@@ -46,6 +46,7 @@ local function begin(chain, ...)
   for position, branch in ipairs(list) do
     branch.name = named(branch, branch.arm == all and position or branch.arm)
   end
+  chain.list, chain.captured = list, core.capturing()
   chain.deciding = core.deciding_branches(list)
   chain.before = pack(...)
   chain.conditions = {}
@@ -99,6 +100,10 @@ function natural.advance(chain, ...)
     natural.leave_branch(chain)
     chain.deciding[chain.at].results = pack(...)
     chain.conditions[chain.at] = chain.deciding[chain.at].condition
+    if chain.captured and not core.capturing() then
+      chain.captured = false
+      chain.deciding, chain.at, chain.conditions = core.decide_eagerly(chain.list, chain.at)
+    end
   else
     begin(chain, ...)
   end

@@ -45,6 +45,16 @@ TEST_CASE("a graph of before a write to an upvalue is not used after it") {
   CHECK(run(3) == 3);
 }
 
+TEST_CASE("which inputs of a policy are one tensor is a guard, and one tensor is one value") {
+  const Policy policy = load("return function(a, b) if rawequal(a, b) then return a * 2 end return a + b end");
+  const at::Tensor a = at::ones({2, 1}), b = at::full({2, 1}, 10.0);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(first(policy.run({a, b})[0]) == 11);
+    CHECK(first(policy.run({a, a})[0]) == 2);
+    CHECK(first(policy.run({b, b})[0]) == 20);
+  }
+}
+
 TEST_CASE("a script that writes its state and then fails leaves no graph of before") {
   const Policy policy = load(
       "local mode = 1\nreturn function(z)\n"

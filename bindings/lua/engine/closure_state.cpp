@@ -18,7 +18,8 @@ constexpr int max_values = 20'000;
 
 class Reader {
  public:
-  Reader(lua_State* L, int anchors, StateParts* parts) : L_(L), anchors_(anchors), parts_(parts) {
+  Reader(lua_State* L, int anchors, StateParts* parts, std::unordered_set<const void*>* tensors)
+      : L_(L), anchors_(anchors), parts_(parts), tensors_(tensors) {
     luaL_checkstack(L, 3 * max_depth + 10, "closure state");
     bytes('w', hidden_writes(L));
   }
@@ -47,6 +48,18 @@ class Reader {
         break;
       default:
         userdata(index);
+    }
+  }
+
+  /// Values of these types have no metatable of their own: methods of a string come from one table.
+  void metatables_of_types(int depth) {
+    lua_pushnil(L_);
+    lua_pushboolean(L_, true);
+    lua_pushinteger(L_, 0);
+    lua_pushliteral(L_, "");
+    for (int i = 0; i < 4; ++i) {
+      metatable(lua_gettop(L_), depth);
+      lua_pop(L_, 1);
     }
   }
 
@@ -131,17 +144,10 @@ class Reader {
     plain_libraries(depth);
   }
 
-  /// Scripts may put fields into the small libraries of Lua, and give plain values a metatable.
+  /// Scripts may put fields into the small libraries of Lua.
   void plain_libraries(int depth) {
     for (const char* name : {"math", "string", "table", "utf8", "os", "io"}) {
       if (lua_getglobal(L_, name) == LUA_TTABLE) contents(lua_gettop(L_), depth);
-      lua_pop(L_, 1);
-    }
-    lua_pushnil(L_);
-    lua_pushboolean(L_, true);
-    lua_pushinteger(L_, 0);
-    for (int i = 0; i < 3; ++i) {
-      metatable(lua_gettop(L_), depth);
       lua_pop(L_, 1);
     }
   }
@@ -162,6 +168,9 @@ class Reader {
   void userdata(int index) {
     if (const at::Tensor* found = test_tensor(L_, index)) {
       anchor(index);
+      const void* const address = lua_touserdata(L_, index);
+      if (tensors_) tensors_->insert(address);
+      bytes('a', address);
       return tensor(*found);
     }
     bytes('u', lua_topointer(L_, index));
@@ -198,6 +207,7 @@ class Reader {
   lua_State* L_;
   int anchors_;
   StateParts* parts_;
+  std::unordered_set<const void*>* tensors_;
   int values_ = 0;
   std::string text_;
   std::unordered_map<const void*, size_t> seen_;
@@ -212,11 +222,13 @@ void mark_libraries(lua_State* L) {
   lua_pop(L, 2);
 }
 
-std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts) {
+std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts,
+                          std::unordered_set<const void*>* tensors) {
   index = lua_absindex(L, index);
   int top = lua_gettop(L);
-  Reader reader(L, lua_absindex(L, anchors), parts);
+  Reader reader(L, lua_absindex(L, anchors), parts, tensors);
   reader.value(index, 0);
+  reader.metatables_of_types(1);
   lua_settop(L, top);
   return reader.take();
 }

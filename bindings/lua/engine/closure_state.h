@@ -2,6 +2,7 @@
 #include <lua.hpp>
 
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ void mark_libraries(lua_State* L);
 ///
 /// `parts`: each upvalue of the function itself by its name, with where in the bytes what it holds ends.
 using StateParts = std::vector<std::pair<std::string, size_t>>;
-std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts = nullptr);
+/// `tensors`: the userdata of tensors among it.
+std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts = nullptr,
+                          std::unordered_set<const void*>* tensors = nullptr);
 
 }  // namespace triage::lua

@@ -32,12 +32,17 @@ CompiledFunction& check_compiled(lua_State* L, int index) {
 }
 
 /// Plain arguments are part of the graph (by value and subtype): they come as bytes, tensors as they are. Returns the stack
-/// index of an argument that graphs cannot take; 0 where there is none.
+/// index of an argument that graphs cannot take; 0 where there is none. A tensor that is given twice is one value.
 int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, std::string& plain) {
+  c10::SmallVector<const void*, 8> userdata;
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (const at::Tensor* tensor = test_tensor(L, i)) {
       tensors.push_back(*tensor);
       plain += 't';
+      const void* const own = lua_touserdata(L, i);
+      const auto same = std::find(userdata.begin(), userdata.end(), own);
+      if (same != userdata.end()) plain += '=' + std::to_string(same - userdata.begin());
+      userdata.push_back(own);
     } else if (lua_isinteger(L, i)) {
       plain += 'i' + std::to_string(lua_tointeger(L, i));
     } else if (lua_type(L, i) == LUA_TNUMBER) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,8 @@ class FunctionScript final : public Script {
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
 
  private:
+  void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs) const;
+
   lua_State* L_;
   int function_;
   int first_argument_ = 0;
@@ -60,6 +63,7 @@ struct CompiledFunction {
     std::string key;                     // the plain arguments, then closure_state
     size_t state_begin = 0;              // in `key`
     StateParts parts;
+    std::unordered_set<const void*> tensors;  // userdata of those that the state names
   };
   struct Bucket {
     std::shared_ptr<FunctionScript> script;
@@ -84,7 +88,7 @@ struct CompiledFunction {
   bool running = false;  // the function calls itself: from the inside it is called as it is
   std::shared_ptr<Caller> caller = std::make_shared<Caller>();
   uint64_t last_epoch = 0;
-  std::string last_arguments;
+  std::string last_arguments, last_variables;  // and which of the arguments are variables of the function
 };
 
 /// Pushes a new compiled function for the function at stack index 1 with options at index 2.

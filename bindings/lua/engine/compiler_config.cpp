@@ -43,6 +43,8 @@ const Setting& check_setting(lua_State* L) {
 
 int config_index(lua_State* L) {
   const Setting& setting = check_setting(L);
+  break_graph(L, capture::Break::mode, std::string("`triage.config.") + setting.name + "` is read while capturing",
+              "Read it before the compiled function is called, and pass what it is.");
   const CompilerConfig config = get_compiler_config();
   if (setting.flag)
     lua_pushboolean(L, config.*setting.flag);
@@ -92,6 +94,8 @@ int reset(lua_State* L) {
 }
 
 int lua_get_stance(lua_State* L) {
+  break_graph(L, capture::Break::mode, "`triage.get_stance` is read while capturing",
+              "Read it before the compiled function is called, and pass what it is.");
   lua_pushstring(L, stance_name(get_stance()));
   return 1;
 }

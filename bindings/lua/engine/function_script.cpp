@@ -19,6 +19,28 @@ void refuse_another_mode(bool before) {
 
 }  // namespace
 
+/// A script can tell whether two of its values are the same one, so what is given twice is pushed once.
+void FunctionScript::push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs) const {
+  const int first_pushed = lua_gettop(L) + 1;
+  size_t next = 0;
+  for (int i = first_argument_; i <= last; ++i) {
+    const at::Tensor* given = test_tensor(L, i);
+    if (!given) {
+      lua_pushvalue(L, i);
+      continue;
+    }
+    const at::Tensor& input = inputs[next++];
+    int same = first_argument_;
+    while (!lua_rawequal(L, same, i)) ++same;
+    if (same < i)
+      lua_pushvalue(L, first_pushed + same - first_argument_);
+    else if (input.is_same(*given))  // nothing is recorded
+      lua_pushvalue(L, i);
+    else
+      push_tensor(L, input);
+  }
+}
+
 std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor>,
                                              std::optional<std::chrono::steady_clock::time_point>) {
   lua_State* L = L_;
@@ -29,9 +51,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   luaL_checkstack(L, last + 8, "too many arguments");
   int base = lua_gettop(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function_);
-  size_t next = 0;
-  for (int i = first_argument_; i <= last; ++i)
-    test_tensor(L, i) ? push_tensor(L, inputs[next++]) : lua_pushvalue(L, i);
+  push_arguments(L, last, inputs);
   const bool grad_mode = c10::GradMode::is_enabled();
   forget_chains(L);
   lua_call(L, last - first_argument_ + 1, LUA_MULTRET);  // errors pass through to the script that called

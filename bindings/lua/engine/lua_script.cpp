@@ -38,6 +38,19 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
   refuse_unknown_fields(L, "there is no param");
 }
 
+/// A tensor that is given twice is one value, as it would be to a caller in Lua.
+void push_inputs(lua_State* L, at::ArrayRef<at::Tensor> inputs) {
+  const int first = lua_gettop(L) + 1;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    size_t same = 0;
+    while (!inputs[same].is_same(inputs[i])) ++same;
+    if (same < i)
+      lua_pushvalue(L, first + static_cast<int>(same));
+    else
+      push_tensor(L, inputs[i]);
+  }
+}
+
 /// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
 void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> inputs,
                          std::vector<at::Tensor>& results) {
@@ -138,7 +151,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   in_protected_call(L, [&](lua_State* L) {
     luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
-    for (const auto& input : inputs) push_tensor(L, input);
+    push_inputs(L, inputs);
     push_params(L, policy_.signature.params, params);
     lua_call(L, static_cast<int>(inputs.size()) + 1, LUA_MULTRET);
     results = read_results(L, 1, policy_);

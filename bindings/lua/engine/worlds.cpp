@@ -90,7 +90,7 @@ std::string difference(const World& before, const World& now) {
     if (part_of(before, i) != part_of(now, i))
       return now.parts[i].first == "_ENV" ? "a global that it may read changed"
                                           : "upvalue '" + now.parts[i].first + "' changed";
-  return "an argument has another subtype, or what the function may read changed";
+  return "an argument has another subtype, other arguments are the same tensor, or what the function may read changed";
 }
 
 void report_recompile(const CompiledFunction& function, const World& now) {
@@ -134,14 +134,31 @@ void drop_worlds_without_graphs(lua_State* L, CompiledFunction& function) {
   function.sweep_at = function.buckets.size() + max_worlds_without_graphs;
 }
 
+/// Which of the arguments, up to the stack index `last`, are variables of the function: bytes, none where none is.
+std::string variables_among(lua_State* L, int last, const std::unordered_set<const void*>& variables) {
+  std::string found;
+  if (variables.empty()) return found;
+  for (int i = 2; i <= last; ++i) {
+    const void* const userdata = lua_touserdata(L, i);
+    if (!userdata || !variables.count(userdata)) continue;
+    found += 'v' + std::to_string(i) + ':';
+    found.append(reinterpret_cast<const char*>(&userdata), sizeof(userdata));
+  }
+  return found;
+}
+
 /// What the function can see besides its arguments goes into `world`. Pushes the table of what the key names by address.
 void read_world(lua_State* L, const CompiledFunction& function, const std::string& arguments, World& world) {
+  const int last_argument = lua_gettop(L);
   lua_newtable(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   world.parts.clear();
-  world.state_begin = arguments.size() + 1;
-  world.key = arguments + '|' + closure_state(L, -1, lua_gettop(L) - 1, &world.parts);
+  world.tensors.clear();
+  const std::string state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts, &world.tensors);
   lua_pop(L, 1);
+  world.key = arguments + variables_among(L, last_argument, world.tensors) + '|';
+  world.state_begin = world.key.size();
+  world.key += state;
 }
 
 /// For all worlds from now on: the function broke in several (it counts its calls, say).
@@ -185,9 +202,10 @@ std::shared_ptr<Bucket> new_bucket_for(lua_State* L, CompiledFunction& function,
 
 std::shared_ptr<Bucket> bucket_for(lua_State* L, CompiledFunction& function, const std::string& arguments) {
   if (function.generation != generation.load(std::memory_order_relaxed)) forget_graphs(L, function);
-  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments)
-    return function.last;
   const int last_argument = lua_gettop(L);
+  if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments &&
+      function.last_variables == variables_among(L, last_argument, function.last->world.tensors))
+    return function.last;
   World world;
   read_world(L, function, arguments, world);
   std::shared_ptr<Bucket> bucket;
@@ -201,6 +219,7 @@ std::shared_ptr<Bucket> bucket_for(lua_State* L, CompiledFunction& function, con
   function.last = bucket;
   function.last_epoch = context(L).epoch;
   function.last_arguments = arguments;
+  function.last_variables = variables_among(L, last_argument, bucket->world.tensors);
   return bucket;
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
+#include <c10/core/GradMode.h>
 #include <triage/error.h>
 
 #include <memory>
@@ -107,13 +108,32 @@ std::vector<at::Tensor> conditions_before(lua_State* L, int list) {
   return before;
 }
 
-/// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns
+/// Whether the whole batch, as it is in the call that is recorded, goes another way.
+bool is_untaken(const at::Tensor& own, const std::vector<at::Tensor>& before) {
+  const auto decides = [](const at::Tensor& condition, bool truth) {
+    return condition.defined() && condition.dim() == 0 && condition.item().toBool() == truth;
+  };
+  for (const at::Tensor& condition : before)
+    if (decides(condition, true)) return true;
+  return decides(own, false);
+}
+
+/// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns; nothing where it was left
 int in_branch(lua_State* L) {
-  const capture::BranchGuard guard(conditions_before(L, 3), optional_condition(L, 2));
+  const at::Tensor own = optional_condition(L, 2);
+  const std::vector<at::Tensor> before = conditions_before(L, 3);
+  const bool may_be_left = Recorder::current() && is_untaken(own, before) && !capture::UntakenBranch::active();
+  const capture::BranchGuard guard(before, own);
   const Branch branch;
   lua_settop(L, 1);
-  lua_call(L, 0, LUA_MULTRET);
-  return lua_gettop(L);
+  if (!may_be_left) {
+    lua_call(L, 0, LUA_MULTRET);
+    return lua_gettop(L);
+  }
+  const capture::UntakenBranch untaken;
+  const int status = lua_pcall(L, 0, LUA_MULTRET, 0);
+  if (capture::UntakenBranch::left()) return 0;
+  return status == LUA_OK ? lua_gettop(L) : lua_error(L);
 }
 
 /// core.mask_rank(value) -> how many dims, nil for what is no mask. It decides nothing that a graph would depend on.
@@ -130,6 +150,7 @@ struct NaturalBranch {
       : guard(std::move(before), std::move(own), thread) {}
   capture::BranchGuard guard;
   Branch branch;
+  bool grad_mode = c10::GradMode::is_enabled();
 };
 using BranchBox = std::unique_ptr<NaturalBranch>;
 const char branch_mark = 0;  // its address: registry key of the metatable
@@ -142,8 +163,16 @@ int enter_branch(lua_State* L) {
 }
 
 int leave_branch(lua_State* L) {
-  if (BranchBox* const box = test_userdata<BranchBox>(L, 1, &branch_mark)) box->reset();
-  return 0;
+  BranchBox* const box = test_userdata<BranchBox>(L, 1, &branch_mark);
+  if (!box || !*box) return 0;
+  const bool grad_mode = (*box)->grad_mode;
+  box->reset();
+  if (c10::GradMode::is_enabled() == grad_mode) return 0;
+  c10::GradMode::set_enabled(grad_mode);
+  throw PolicyError(
+      "the gradient mode was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
+      "for "
+      "every sample. Have the change end with the branch: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
 }
 
 /// core.for_rows(mask, fn, ...) -> what fn(...) returns; only the rows of the mask count.

@@ -1,5 +1,6 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/script_modules.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
@@ -114,6 +115,7 @@ void read_registry() {
 }
 
 int location_register(lua_State* L) {
+  read_registry();
   lua_pushinteger(L, id_of_path(L, check_path(L, 1, "ErrorLocation.register")));
   return 1;
 }
@@ -149,6 +151,7 @@ int location_count(lua_State* L) {
 }
 
 int location_reset(lua_State* L) {
+  refuse_in_selection(L, "ErrorLocation.reset()");
   read_registry();
   ErrorLocation::reset();
   return 0;

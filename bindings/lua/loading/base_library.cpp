@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bindings/lua/loading/births.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/libraries.h"
@@ -27,23 +28,25 @@ int base_assert(lua_State* L) {
     if (!lua_toboolean(L, -1)) lua_copy(L, -1, 1);
     lua_pop(L, 2);
   }
-  return run_original(L);
+  return hand_on(L);
 }
 
 /// Levels count the functions of the script: the intrinsics between them are none of its business.
 int base_error(lua_State* L) {
-  if (lua_type(L, 2) != LUA_TNUMBER || lua_tointeger(L, 2) < 2) return run_original(L);
+  settle(L, 2);
+  if (lua_type(L, 2) != LUA_TNUMBER || lua_tointeger(L, 2) < 2) return hand_on(L);
   lua_Integer wanted = lua_tointeger(L, 2);
   lua_Debug frame;
   for (int level = 1; level <= wanted && lua_getstack(L, level, &frame); level++)
     if (is_intrinsic(L, &frame)) wanted++;
   lua_pushinteger(L, wanted);
   lua_replace(L, 2);
-  return run_original(L);
+  return hand_on(L);
 }
 
 /// What these change, guards come across in no table: they are evaluated anew, whatever they find.
 int debug_write(lua_State* L) {
+  refuse_in_selection(L, "a change by `debug`");
   bump_epoch(L);
   note_hidden_write(L);
   if (current_capture())
@@ -54,18 +57,11 @@ int debug_write(lua_State* L) {
 
 int base_ipairs(lua_State* L) { return is_tensor(L, 1) ? iterate_rows(L) : run_original(L); }
 
-// Functions of C see numbers, not what stands for them while a graph is captured.
-
-int with_plain_arguments(lua_State* L) {
-  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
-  return run_original(L);
-}
-
-/// The first one or two arguments only; what follows is passed on.
+/// Some of the arguments are for the function itself; the others it hands on.
 template <int first, int last>
 int with_plain(lua_State* L) {
   for (int i = first; i <= last && i <= lua_gettop(L); i++) settle(L, i);
-  return run_original(L);
+  return hand_on(L);
 }
 
 int base_type(lua_State* L) {
@@ -77,7 +73,7 @@ int base_type(lua_State* L) {
 
 int math_type(lua_State* L) {
   const char* const kind = symbolic_kind(L, 1);
-  if (!kind || std::string_view(kind) == "boolean") return with_plain_arguments(L);
+  if (!kind || std::string_view(kind) == "boolean") return run_original(L);
   lua_pushstring(L, kind);
   return 1;
 }
@@ -86,10 +82,25 @@ int math_type(lua_State* L) {
 int write_first(lua_State* L) {
   if (lua_gettop(L) > 2) settle(L, 2);
   note_write_to_argument(L, 1);
-  return run_original(L);
+  return hand_on(L);
 }
 
 // --- table
+
+/// What stands in the table is text too.
+int table_concat(lua_State* L) {
+  const auto size = lua_type(L, 1) == LUA_TTABLE ? static_cast<lua_Integer>(lua_rawlen(L, 1)) : 0;
+  for (lua_Integer i = 1; i <= size; i++) {
+    const bool symbolic = lua_rawgeti(L, 1, i) == LUA_TUSERDATA && symbolic_kind(L, -1);
+    if (symbolic) {
+      settle(L, -1);
+      lua_pushvalue(L, -1);
+      lua_rawseti(L, 1, i);
+    }
+    lua_pop(L, 1);
+  }
+  return run_original(L);
+}
 
 int table_move(lua_State* L) {
   note_write_to_argument(L, lua_type(L, 5) == LUA_TTABLE ? 5 : 1);
@@ -97,7 +108,7 @@ int table_move(lua_State* L) {
 }
 
 int table_pack(lua_State* L) {
-  const int results = run_original(L);
+  const int results = hand_on(L);
   mark_born(L, -1);
   return results;
 }
@@ -124,8 +135,15 @@ int table_sort(lua_State* L) {
 
 // --- string
 
+int string_gmatch(lua_State* L) {
+  const int results = run_original(L);
+  mark_stateful(L, -1);
+  return results;
+}
+
 /// `%d`, `%f`, ... of a tensor show the number it holds; `%s` and `%q` are left to tostring.
 int string_format(lua_State* L) {
+  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
   if (lua_type(L, 1) != LUA_TSTRING) return run_original(L);
   const std::string_view format(lua_tostring(L, 1), lua_rawlen(L, 1));
   int argument = 1;
@@ -136,6 +154,9 @@ int string_format(lua_State* L) {
     argument++;
     const bool number = std::string_view("aAcdeEfFgGioxXu").find(format[at]) != std::string_view::npos;
     if (number && is_tensor(L, argument)) replace_by_item(L, argument);
+    if (format[at] == 'p' && is_tensor(L, argument))
+      break_graph(L, capture::Break::reads_value, "`%p` reads where a tensor lies",
+                  "Print outside of the compiled code.");
   }
   return run_original(L);
 }
@@ -146,34 +167,25 @@ struct Replacement {
   lua_CFunction function;
 };
 constexpr Replacement kReplacements[] = {
-    {LUA_GNAME, "assert", base_assert},
-    {LUA_GNAME, "error", base_error},
-    {LUA_GNAME, "ipairs", base_ipairs},
-    {LUA_GNAME, "rawset", write_first},
-    {LUA_GNAME, "setmetatable", write_first},
-    {LUA_TABLIBNAME, "insert", write_first},
-    {LUA_TABLIBNAME, "remove", write_first},
-    {LUA_TABLIBNAME, "move", table_move},
-    {LUA_TABLIBNAME, "pack", table_pack},
-    {LUA_TABLIBNAME, "sort", table_sort},
-    {LUA_STRLIBNAME, "format", string_format},
-    {LUA_DBLIBNAME, "setlocal", debug_write},
-    {LUA_DBLIBNAME, "setmetatable", debug_write},
-    {LUA_DBLIBNAME, "setupvalue", debug_write},
-    {LUA_DBLIBNAME, "setuservalue", debug_write},
-    {LUA_DBLIBNAME, "upvaluejoin", debug_write},
-    {LUA_GNAME, "type", base_type},
-    {LUA_MATHLIBNAME, "type", math_type},
-    {LUA_GNAME, "tonumber", with_plain_arguments},
-    {LUA_GNAME, "rawequal", with_plain<1, 2>},
-    {LUA_GNAME, "rawget", with_plain<2, 2>},
-    {LUA_GNAME, "select", with_plain<1, 1>},
-    {LUA_TABLIBNAME, "unpack", with_plain<2, 3>},
-    {LUA_TABLIBNAME, "concat", with_plain<3, 4>},
+    {LUA_GNAME, "assert", base_assert},          {LUA_GNAME, "error", base_error},
+    {LUA_GNAME, "ipairs", base_ipairs},          {LUA_GNAME, "rawset", write_first},
+    {LUA_GNAME, "setmetatable", write_first},    {LUA_TABLIBNAME, "insert", write_first},
+    {LUA_TABLIBNAME, "remove", write_first},     {LUA_TABLIBNAME, "move", table_move},
+    {LUA_TABLIBNAME, "pack", table_pack},        {LUA_TABLIBNAME, "sort", table_sort},
+    {LUA_STRLIBNAME, "format", string_format},   {LUA_STRLIBNAME, "gmatch", string_gmatch},
+    {LUA_DBLIBNAME, "setlocal", debug_write},    {LUA_DBLIBNAME, "setmetatable", debug_write},
+    {LUA_DBLIBNAME, "setupvalue", debug_write},  {LUA_DBLIBNAME, "setuservalue", debug_write},
+    {LUA_DBLIBNAME, "upvaluejoin", debug_write}, {LUA_GNAME, "type", base_type},
+    {LUA_MATHLIBNAME, "type", math_type},        {LUA_GNAME, "tonumber", run_original},
+    {LUA_GNAME, "getmetatable", run_original},   {LUA_GNAME, "next", run_original},
+    {LUA_GNAME, "rawequal", with_plain<1, 2>},   {LUA_GNAME, "rawget", with_plain<2, 2>},
+    {LUA_GNAME, "select", with_plain<1, 1>},     {LUA_TABLIBNAME, "concat", table_concat},
 };
 
-/// Libraries of which every other function is given plain values.
-constexpr const char* kPlainLibraries[] = {LUA_MATHLIBNAME, LUA_STRLIBNAME, LUA_UTF8LIBNAME};
+/// Every other function of these is given plain values (run_original); of the others that reach outside, and wait for their own
+/// wrappers, too (sandbox/side_effects.h).
+constexpr const char* kPlainLibraries[] = {LUA_MATHLIBNAME, LUA_STRLIBNAME, LUA_UTF8LIBNAME, LUA_TABLIBNAME,
+                                           LUA_DBLIBNAME};
 
 bool is_replaced(std::string_view library, std::string_view name) {
   for (const Replacement& replacement : kReplacements)
@@ -187,7 +199,7 @@ void give_plain_values(lua_State* L, const char* library) {
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
     if (lua_type(L, -2) == LUA_TSTRING && lua_iscfunction(L, -1) && !is_replaced(library, lua_tostring(L, -2)))
       names.emplace_back(lua_tostring(L, -2));
-  for (const std::string& name : names) wrap_library_function(L, name.c_str(), with_plain_arguments);
+  for (const std::string& name : names) wrap_library_function(L, name.c_str(), run_original);
 }
 
 }  // namespace

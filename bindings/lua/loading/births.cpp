@@ -6,6 +6,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/libraries.h"
+#include "bindings/lua/loading/wrapping.h"
 #include "bindings/lua/userdata.h"
 
 namespace triage::lua {
@@ -145,18 +146,51 @@ void note_variable_write(lua_State* L, const char* name, int levels_out, int sel
               "Return the value instead, or keep it in a local of the function.");
 }
 
+namespace {
+
+/// Was the value at `index` there before the serial, or the innermost branch?
+bool is_older(lua_State* L, const Layer& layer, int index) {
+  if (!layer.serial()) return false;
+  lua_pushvalue(L, index);
+  return !pop_is_born(L, layer, layer.depth());
+}
+
+int call_stateful(lua_State* L) {
+  lua_Debug frame;
+  lua_getstack(L, 0, &frame);
+  lua_getinfo(L, "f", &frame);
+  note_state_use(L, lua_gettop(L));
+  lua_pop(L, 1);
+  return hand_on(L);
+}
+
+}  // namespace
+
+void mark_stateful(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  lua_pushvalue(L, index);
+  wrap_function(L, call_stateful);
+  mark_born(L, -1);
+  lua_replace(L, index);
+}
+
+void note_state_use(lua_State* L, int index) {
+  if (is_older(L, kSelection, index))
+    refuse_write(L, std::string("an iterator or coroutine from outside of the branch goes on") + kAllSamples,
+                 "Let it go on before the `if`, and use in the branch what it gave.");
+  if (is_older(L, kCapture, index))
+    break_graph(L, capture::Break::outside_write,
+                "an iterator or coroutine that existed before the call goes on where it was",
+                "Make it in the function, or let it go on outside, and pass what it gave.");
+}
+
 void note_table_write(lua_State* L, int index) {
   bump_epoch(L);
   note_library_write(L, index);
-  const auto is_older = [&](const Layer& layer) {
-    if (!layer.serial()) return false;
-    lua_pushvalue(L, index);
-    return !pop_is_born(L, layer, layer.depth());
-  };
-  if (is_older(kSelection))
+  if (is_older(L, kSelection, index))
     refuse_write(L, std::string("a write to a table from outside of the branch") + kAllSamples,
                  "Assign to a local variable in the branch, and write it to the table behind the `if`.");
-  if (!is_older(kCapture)) return;
+  if (!is_older(L, kCapture, index)) return;
   if (effects_allowed()) return note_allowed_table(L, index);
   const bool in_branch = current_branch() > 0;
   break_graph(

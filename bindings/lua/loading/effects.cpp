@@ -44,6 +44,15 @@ void refuse_write(lua_State* L, const std::string& what, const std::string& hint
   std::abort();  // it raised
 }
 
+void refuse_in_selection(lua_State* L, const std::string& what) {
+  if (selection_depth() == 0) return;
+  refuse_write(L,
+               what +
+                   " in a branch of an `if` whose condition is a mask, and that branch runs for every sample, however "
+                   "few take it",
+               "Do it before or behind the `if`.");
+}
+
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {
   raise_as_lua_error(L, [&] { capture::graph_break(kind, what, hint); });
 }

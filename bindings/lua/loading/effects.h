@@ -22,6 +22,9 @@ int selection_depth() noexcept;
 /// Raises the error of a write that would happen to all samples.
 [[noreturn]] void refuse_write(lua_State* L, const std::string& what, const std::string& hint);
 
+/// The same for `what`, if such a branch runs now.
+void refuse_in_selection(lua_State* L, const std::string& what);
+
 /// capture::graph_break: raises a Lua error where it throws.
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint);
 

@@ -3,6 +3,8 @@
 // that assigns to its own would not see that again. No function of Lua's library does.)
 #include "bindings/lua/loading/wrapping.h"
 
+#include "bindings/lua/loading/tensor_semantics.h"
+
 namespace triage::lua {
 namespace {
 
@@ -16,12 +18,8 @@ int original_index(lua_State* L) {
 
 }  // namespace
 
-void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper) {
-  lua_getfield(L, -1, name);
-  if (!lua_iscfunction(L, -1)) {
-    lua_pop(L, 1);
-    return;
-  }
+void wrap_function(lua_State* L, lua_CFunction wrapper) {
+  if (!lua_iscfunction(L, -1)) return;
   const int original = lua_gettop(L);
   int upvalues = 0;
   bool wrapped = false;
@@ -29,17 +27,27 @@ void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper
     wrapped |= lua_touserdata(L, -1) == &kMark;
     upvalues++;
   }
-  if (wrapped) {  // a second mark would never be found
-    lua_settop(L, original - 1);
-    return;
-  }
+  if (wrapped) return lua_settop(L, original);  // a second mark would never be found
   lua_pushlightuserdata(L, const_cast<char*>(&kMark));
   lua_pushvalue(L, original);
   lua_pushcclosure(L, wrapper, upvalues + 2);
-  lua_setfield(L, original - 1, name);
-  lua_pop(L, 1);
+  lua_replace(L, original);
 }
 
-int run_original(lua_State* L) { return lua_tocfunction(L, original_index(L))(L); }
+void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper) {
+  lua_getfield(L, -1, name);
+  wrap_function(L, wrapper);
+  if (lua_iscfunction(L, -1))
+    lua_setfield(L, -2, name);
+  else
+    lua_pop(L, 1);
+}
+
+int run_original(lua_State* L) {
+  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
+  return hand_on(L);
+}
+
+int hand_on(lua_State* L) { return lua_tocfunction(L, original_index(L))(L); }
 
 }  // namespace triage::lua

@@ -9,7 +9,14 @@ namespace triage::lua {
 /// or one that was wrapped before.
 void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper);
 
-/// From the wrapper: runs the old function on what now are the arguments; returns the number of its results.
+/// The same for the C function on top of the stack.
+void wrap_function(lua_State* L, lua_CFunction wrapper);
+
+/// From the wrapper: runs the old function on what now are the arguments; returns the number of its results. A function of C
+/// sees numbers, not what stands for them while a graph is captured (tensor_semantics.h, settle).
 int run_original(lua_State* L);
+
+/// The same for functions that hand their arguments on, to the script or into its tables.
+int hand_on(lua_State* L);
 
 }  // namespace triage::lua

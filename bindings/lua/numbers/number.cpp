@@ -116,7 +116,12 @@ bool hand_to_tensor(lua_State* L, const char* event) {
   return true;
 }
 
+/// Lua's `//` of floats is the floor of the quotient, so that what is infinite stays it; ATen's is not.
+constexpr Arithmetic kQuotient{"__div", LUA_OPDIV, "aten::div", "Scalar", "Tensor", false, true};
+
 at::Tensor record(const Arithmetic& op, Operand left, Operand right) {
+  if (op.lua_op == LUA_OPIDIV && (!left.whole || !right.whole))
+    return run_for_tensor("aten::floor", "", {record(kQuotient, left, right)});
   if (op.as_double || !left.whole || !right.whole) {
     left.make_double();
     right.make_double();
@@ -155,9 +160,9 @@ int arithmetic(lua_State* L) {
   lua_arith(L, op.lua_op);
   const at::Scalar plain = *test_scalar(L, -1);
   at::Tensor result = record(op, left, right);
+  const auto same_float = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
   const bool same = plain.isIntegral(false) ? result.item().toLong() == plain.toLong()
-                                            : result.item().toDouble() == plain.toDouble() ||
-                                                  result.item().toDouble() != result.item().toDouble();
+                                            : same_float(result.item().toDouble(), plain.toDouble());
   if (!same) {  // the last bit of a power, say
     push_plain_result(L, op.lua_op, 2);
     return 1;
@@ -284,30 +289,118 @@ void settle_number(lua_State* L, int index) {
   lua_replace(L, index);
 }
 
+namespace {
+
+constexpr double kBeyondIntegers = 9223372036854775808.0;  // 2^63
+
+at::Tensor record_comparison(const std::string& name, const at::Tensor& left, const Operand& right) {
+  const bool scalar = !right.tensor.defined();
+  return run_for_tensor(("aten::" + name).c_str(), scalar ? "Scalar" : "Tensor",
+                        {left, scalar ? c10::IValue(right.number) : c10::IValue(right.tensor)});
+}
+
+/// A whole symbol against a float that stands in the script. Nothing where neither can be put so that int64 compares them.
+std::optional<bool> make_whole(const std::string& name, Operand& right) {
+  const double real = right.number.toDouble();
+  const bool equal = name == "eq", differ = name == "ne";
+  if (std::isnan(real)) return differ;
+  if (std::floor(real) != real && (equal || differ)) return differ;
+  if (real >= kBeyondIntegers) return differ || name[0] == 'l';
+  if (real < -kBeyondIntegers) return differ || name[0] == 'g';
+  const bool rounds_up = name == "lt" || name == "ge";  // n < 2.5 is n < 3, n <= 2.5 is n <= 2
+  right.number = static_cast<int64_t>(rounds_up ? std::ceil(real) : std::floor(real));
+  right.whole = true;
+  return std::nullopt;
+}
+
+/// A symbol that is a float against an integer that stands in the script: against the float next to it, on the side that keeps
+/// the order.
+std::optional<bool> make_float(const std::string& name, Operand& right) {
+  const int64_t whole = right.number.toLong();
+  const double nearest = static_cast<double>(whole);
+  const int side = nearest >= kBeyondIntegers || static_cast<int64_t>(nearest) > whole ? 1
+                   : static_cast<int64_t>(nearest) < whole                             ? -1
+                                                                                       : 0;
+  if (side != 0 && (name == "eq" || name == "ne")) return name == "ne";
+  const bool wants_above = name == "lt" || name == "ge";
+  double real = nearest;
+  if (side > 0 && !wants_above) real = std::nextafter(nearest, -INFINITY);
+  if (side < 0 && wants_above) real = std::nextafter(nearest, INFINITY);
+  right.number = real;
+  right.whole = false;
+  return std::nullopt;
+}
+
+at::Tensor both(const at::Tensor& a, const at::Tensor& b) { return run_for_tensor("aten::logical_and", "", {a, b}); }
+at::Tensor either(const at::Tensor& a, const at::Tensor& b) { return run_for_tensor("aten::logical_or", "", {a, b}); }
+
+/// Two symbols, a whole one and a float, as Lua compares them: by their values. As doubles they are ordered as they are, unless
+/// the whole one was rounded to the float; then the float is whole too, and int64 decides.
+at::Tensor record_mixed(const std::string& name, const at::Tensor& whole, const at::Tensor& real) {
+  if (name == "ne") return run_for_tensor("aten::logical_not", "", {record_mixed("eq", whole, real)});
+  const at::Tensor rounded = as_double(whole);
+  const at::Tensor tie = run_for_tensor("aten::eq", "Tensor", {rounded, real});
+  const at::Tensor beyond = run_for_tensor("aten::ge", "Scalar", {real, kBeyondIntegers});
+  const at::Tensor as_whole = run_for_tensor("aten::to", "dtype", {real, at::kLong, false, false, c10::IValue()});
+  const at::Tensor exact = run_for_tensor(("aten::" + name).c_str(), "Tensor", {whole, as_whole});
+  const bool less = name[0] == 'l';
+  const at::Tensor decided =
+      less ? either(beyond, exact) : both(run_for_tensor("aten::logical_not", "", {beyond}), exact);
+  if (name == "eq") return both(tie, decided);
+  return either(run_for_tensor(less ? "aten::lt" : "aten::gt", "Tensor", {rounded, real}), both(tie, decided));
+}
+
+/// The doubles of sizes are exact where no size is beyond 2^53, which becomes a guard.
+bool is_exact_as_double(lua_State* L, const at::Tensor& whole) {
+  constexpr int64_t most = int64_t{1} << 53;
+  auto& recorder = *capture::Recorder::current();
+  const int64_t now = whole.item().toLong();
+  if (now > most || now < -most || !recorder.numbers().sizes_behind(recorder.find(whole))) return false;
+  for (const char* const bound : {"le", "ge"}) {
+    Operand limit;
+    limit.number = bound[0] == 'l' ? most : -most;
+    limit.whole = true;
+    push_number(L, record_comparison(bound, whole, limit));
+    settle_number(L, -1);
+    lua_pop(L, 1);
+  }
+  return true;
+}
+
+const char* mirrored(std::string_view name) {
+  return name == "lt"   ? "gt"
+         : name == "le" ? "ge"
+         : name == "gt" ? "lt"
+         : name == "ge" ? "le"
+         : name == "eq" ? "eq"
+                        : "ne";
+}
+
+/// `left` is a symbol. Lua compares an integer and a float by their values, not as floats.
+void push_comparison(lua_State* L, const std::string& name, Operand left, Operand right) {
+  if (left.whole != right.whole && !right.tensor.defined()) {
+    const std::optional<bool> decided = left.whole ? make_whole(name, right) : make_float(name, right);
+    if (decided) return lua_pushboolean(L, *decided);
+  } else if (left.whole != right.whole) {
+    const at::Tensor whole = left.whole ? left.tensor : right.tensor, real = left.whole ? right.tensor : left.tensor;
+    if (!is_exact_as_double(L, whole))
+      return push_number(L, record_mixed(left.whole ? name : mirrored(name), whole, real));
+    left.make_double();
+    right.make_double();
+  }
+  push_number(L, record_comparison(name, left.tensor, right));
+}
+
+}  // namespace
+
 void compare_numbers(lua_State* L, const char* method) {
   const bool order = std::strcmp(method, "eq") != 0 && std::strcmp(method, "ne") != 0;
   if (can_be_recorded(L)) {
     Operand left = read_operand(L, 1), right = read_operand(L, 2);
     const bool swap = !left.tensor.defined();
-    const std::string_view given = method;
-    const std::string name = !swap           ? std::string(given)
-                             : given == "lt" ? "gt"
-                             : given == "le" ? "ge"
-                             : given == "gt" ? "lt"
-                             : given == "ge" ? "le"
-                                             : std::string(given);
+    const std::string name = swap ? mirrored(method) : method;
     if (swap) std::swap(left, right);
-    const bool scalar = !right.tensor.defined();
-    const double real = scalar && !right.whole ? right.number.toDouble() : 0.5;
-    if (left.whole && scalar && !right.whole && std::floor(real) == real && std::abs(real) < 1e15) {
-      right.number = static_cast<int64_t>(real);
-    } else if (left.whole != right.whole) {  // as doubles, which are exact below 2^53
-      left.make_double();
-      right.make_double();
-    }
-    const std::string op = "aten::" + name;
-    push_number(L, run_for_tensor(op.c_str(), scalar ? "Scalar" : "Tensor",
-                                  {left.tensor, scalar ? c10::IValue(right.number) : c10::IValue(right.tensor)}));
+    push_comparison(L, name, left, right);
     return;
   }
   settle_number(L, 1);

@@ -1,5 +1,6 @@
 #include "bindings/lua/sandbox/side_effects.h"
 
+#include "bindings/lua/loading/births.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/wrapping.h"
 #include "bindings/lua/sandbox/library.h"
@@ -52,11 +53,29 @@ int io_write(lua_State* L) {
 }
 
 /// Whatever else reaches outside: what it reads is another thing the next time, what it does is to be done every time.
-int reach_outside(lua_State* L) {
+void break_for_outside(lua_State* L) {
   break_graph(L, capture::Break::output,
               "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
               "Call it before or after the compiled code.");
+}
+
+int reach_outside(lua_State* L) {
+  break_for_outside(L);
   return run_original(L);
+}
+
+/// What is changed there does not come back.
+int change_outside(lua_State* L) {
+  refuse_in_selection(L, "a change to files or to the process");
+  return reach_outside(L);
+}
+
+/// The first result is a function, or a coroutine, that goes on where it was whenever it is called.
+int make_stateful(lua_State* L) {
+  break_for_outside(L);
+  const int results = run_original(L);
+  mark_stateful(L, lua_gettop(L) - results + 1);
+  return results;
 }
 
 /// Behind the yield anything may run, and none of it belongs to the branch.
@@ -66,12 +85,16 @@ int yield(lua_State* L) {
         "coroutine.yield in a branch of an `if` whose condition is a mask: the branch runs for every sample, and has "
         "to "
         "come to its end. Yield behind the `if`.");
-  return reach_outside(L);
+  break_for_outside(L);
+  return hand_on(L);
 }
 
 int resume(lua_State* L) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
-  return reach_outside(L);
+  note_state_use(L, 1);
+  const capture::OnGraphBreak here(capture::OnGraphBreak::current());  // a scope in the coroutine is its own
+  break_for_outside(L);
+  return hand_on(L);
 }
 
 /// An operator that raises inside a protected call is the script's to handle, on the next inputs too.
@@ -99,12 +122,21 @@ class ProtectedCall {
 
 int protected_call(lua_State* L) {
   const ProtectedCall scope;
-  return run_original(L);
+  const int results = hand_on(L);
+  if (capture::UntakenBranch::left()) capture::UntakenBranch::leave();
+  return results;
 }
 
 int math_random(lua_State* L) {
   break_graph(L, capture::Break::output, "`math.random` draws a number that the graph would repeat for ever",
               "Draw in tensors: torch.rand and its like.");
+  return run_original(L);
+}
+
+int math_randomseed(lua_State* L) {
+  refuse_in_selection(L, "`math.randomseed`");
+  break_graph(L, capture::Break::seed, "`math.randomseed` sets the seed of the script",
+              "Set it before the compiled code.");
   return run_original(L);
 }
 
@@ -142,6 +174,11 @@ void wrap_outside(lua_State* L) {
 void open_side_effects(lua_State* L) {
   wrap(L, "io", "write", guarded<io_write>);  // before all the others: what is wrapped is not wrapped again
   wrap(L, "math", "random", guarded<math_random>);
+  wrap(L, "math", "randomseed", guarded<math_randomseed>);
+  for (const char* const name : {"remove", "rename", "execute", "exit", "setlocale"})
+    wrap(L, "os", name, guarded<change_outside>);
+  for (const char* const name : {"create", "wrap"}) wrap(L, "coroutine", name, guarded<make_stateful>);
+  wrap(L, "io", "lines", guarded<make_stateful>);
   wrap(L, "coroutine", "yield", guarded<yield>);
   wrap(L, "coroutine", "resume", guarded<resume>);
   wrap_outside(L);

@@ -1,4 +1,5 @@
 #include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/userdata.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -8,6 +9,8 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
+#include <string_view>
 
 namespace triage::lua {
 namespace {
@@ -89,7 +92,14 @@ int constant_index(lua_State* L) {
   return 1;
 }
 
+/// torch.Generator([device]) or torch.Generator(seed)
 int generator_new(lua_State* L) {
+  if (lua_type(L, 1) == LUA_TSTRING || test_constant(L, 1)) {
+    luaL_tolstring(L, 1, nullptr);
+    if (lua_tostring(L, -1) != std::string_view("cpu"))
+      throw std::invalid_argument("torch.Generator: expected the device \"cpu\", or a seed; got " + describe(L, 1));
+    lua_settop(L, 0);
+  }
   lua_Integer seed = luaL_optinteger(L, 1, static_cast<lua_Integer>(c10::detail::getNonDeterministicRandom() >> 1));
   push_userdata(L, at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed))), &generator_metatable);
   return 1;

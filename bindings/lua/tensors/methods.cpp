@@ -1,5 +1,7 @@
 #include "bindings/lua/tensors/methods.h"
 
+#include "bindings/lua/loading/effects.h"
+
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
@@ -297,6 +299,7 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
   at::Tensor tensor = self(L);
+  refuse_in_selection(L, "`backward`");
   touch_autograd("`backward`");
   at::Tensor gradient;
   int options_index = 2;

@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/torch.h"
 
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
@@ -74,6 +75,7 @@ int namespaces_index(lua_State* L) {
 }
 
 int manual_seed(lua_State* L) {
+  refuse_in_selection(L, "`torch.manual_seed`");
   capture::graph_break(capture::Break::seed, "`torch.manual_seed` sets the seed of the process",
                        "Seed before the compiled code.");
   at::manual_seed(static_cast<uint64_t>(luaL_checkinteger(L, 1)));
