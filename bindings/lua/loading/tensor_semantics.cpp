@@ -101,16 +101,6 @@ void settle(lua_State* L, int index) {
   lua_replace(L, index);
 }
 
-void note_identity(lua_State* L, int index) {
-  auto* const recorder = capture::Recorder::current();
-  if (!recorder || !recorder->numbers().keep_items || lua_type(L, index) != LUA_TUSERDATA) return;
-  const at::Tensor* const tensor = test_tensor(L, index);
-  const graph::Value* const value = tensor ? recorder->find(*tensor) : nullptr;
-  if (value && !value->producer)
-    break_graph(L, capture::Break::unsupported, "the script asks whether an input is the same tensor as another value",
-                "Compare what they hold, or name them by strings: a program does not know who else has its inputs.");
-}
-
 void compare_tensors(lua_State* L, const char* method) {
   if (!test_tensor(L, 1) && !test_tensor(L, 2)) {
     lua_pushcfunction(L, guarded<compare_symbols>);

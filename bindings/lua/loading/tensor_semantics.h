@@ -17,10 +17,6 @@ void push_library_function(lua_State* L, const char* name);
 const char* symbolic_kind(lua_State* L, int index);
 void settle(lua_State* L, int index);
 
-/// The script asks which value the one at `index` is: as a key, in rawequal. Graphs are guarded by which inputs are one tensor;
-/// an exported program cannot be, so there it is a graph break for an input.
-void note_identity(lua_State* L, int index);
-
 /// `a op b`, the values at 1 and 2, at least one of them a tensor; `method` is one of lt le gt ge eq ne. Pushes the
 /// result: a mask, or for eq and ne with what is no number a boolean.
 void compare_tensors(lua_State* L, const char* method);
