@@ -121,7 +121,7 @@ TEST_CASE("a branch may not write to what is outside of it") {
   CHECK(breaks_of("local t = {} branch(1) t.x = 1 branch(0)") ==
         Breaks{"a write to a table from outside of the branch"});
   CHECK(breaks_of("local n = 0 local function arm() n = 1 end branch(1) arm() branch(0)") ==
-        Breaks{"a write to upvalue 'n' outlives the call"});
+        Breaks{"a write to upvalue 'n', a variable from outside of the branch"});
   CHECK(breaks_of("branch(1) local t = {} t.x = 1 local n = 0 local function g() n = 1 end g() branch(0)") == Breaks{});
   CHECK(breaks_of("branch(1) local t = {} branch(2) t.x = 1 branch(0)") ==
         Breaks{"a write to a table from outside of the branch"});
