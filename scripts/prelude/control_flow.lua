@@ -148,8 +148,8 @@ end
 
 core.deciding_branches = deciding_branches
 
---- A graph break ended the capture while branches ran for it. What decides is now known as in eager code: the branches, how many
---- of them have run, and their conditions. `position`: of the branch that ran last.
+--- A graph break ended the capture while branches ran for it. What decides is now known as in eager code: the
+-- branches, how many of them have run, and their conditions. `position`: of the branch that ran last.
 local function decide_eagerly(chain, position)
   local deciding, conditions, done = deciding_branches(chain), {}, 0
   for i = 1, position do
@@ -193,8 +193,8 @@ function methods:ELSE(fn)
   end
   local last = deciding[#deciding]
   local merged = last.results
-  for position = #deciding - 1, 1, -1 do
-    local branch = deciding[position]
+  for later = #deciding - 1, 1, -1 do
+    local branch = deciding[later]
     local site = {condition = branch.condition, name = branch.name, other = last.name}
     merged = select_results(site, branch.results, merged)
   end

@@ -7,22 +7,48 @@
 #include <benchmark/benchmark.h>
 #include <triage/runtime.h>
 
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
 namespace triage::bench {
 namespace {
 
-/// On two threads against one, in time on the wall.
+double micros_of(const std::function<void()>& work, int64_t calls) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < calls; ++i) work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+         static_cast<double>(calls);
+}
+
+/// Candidate 0 on one thread, candidate 1 on two, in time on the wall. The number of threads changes between rounds only, since
+/// that takes milliseconds; the first calls after it are not counted.
 Timing speed_up(const std::function<void()>& work) {
-  return measure({[&] {
-                    at::set_num_threads(1);
-                    work();
-                    at::set_num_threads(2);
-                  },
-                  work});
+  constexpr int rounds = 15;
+  constexpr double round_micros = 5000;
+  std::vector<double> times[2], ratios;
+  for (int round = 0; round < rounds; ++round) {
+    for (const int threads : {1, 2}) {
+      at::set_num_threads(threads);
+      for (int i = 0; i < 3; ++i) work();
+      const auto calls = static_cast<int64_t>(round_micros / std::max(micros_of(work, 3), 0.1)) + 1;
+      times[threads - 1].push_back(micros_of(work, calls));
+    }
+    ratios.push_back(times[1].back() / times[0].back());
+  }
+  Timing timing;
+  for (auto& list : times) {
+    std::sort(list.begin(), list.end());
+    timing.micros.push_back(list[rounds / 2]);
+    timing.spread.push_back((list[rounds * 3 / 4] - list[rounds / 4]) / 2);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  timing.ratio = {1, ratios[rounds / 2]};
+  return timing;
 }
 
 void measure_threads(const Add& add) {
   const int before = at::get_num_threads();
-  at::set_num_threads(2);
   RuntimeOptions options;
   options.backend = "fused";
   Runtime runtime(options);

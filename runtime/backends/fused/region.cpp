@@ -15,7 +15,7 @@ namespace {
 
 using Kind = TensorForm::Kind;
 
-constexpr int64_t task_bytes = 128 << 10;  // a thread should at least get this much to read
+constexpr int64_t task_bytes = 256 << 10;  // a thread should at least get this much: 32,768 elements, as at::sum has it
 
 /// Where the rows of a tensor begin, when each row's own elements lie without gaps.
 bool has_dense_rows(const at::Tensor& tensor) {

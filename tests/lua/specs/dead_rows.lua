@@ -202,7 +202,8 @@ for name, move in pairs(moves) do
             found[i] = {x.grad, own.grad}
           end
           for i = 1, 2 do
-            assert(torch.allclose(found[1][i], found[2][i]), ("%s of %d rows: %s, not %s"):format(i == 1 and "input" or "weight",
+            local whose = i == 1 and "input" or "weight"
+            assert(torch.allclose(found[1][i], found[2][i]), ("%s of %d rows: %s, not %s"):format(whose,
               rows, found[2][i], found[1][i]))
           end
         end

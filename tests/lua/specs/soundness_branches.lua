@@ -1,4 +1,5 @@
--- In the call that is captured, as in every other, a branch that a condition of the whole batch rules out has no effects.
+-- In the call that is captured, as in every other, a branch that a condition of the whole batch rules out has no
+-- effects.
 -- luacheck: globals printed_under_test
 local plus, minus = torch.ones({2}), -torch.ones({2})
 
@@ -40,7 +41,8 @@ test("nor to locals of the function, tensors, tables, globals, the generator or 
     end,
     protected = function(x)
       local c = 0
-      local y = IF(positive(x), function() pcall(function() c = 5 end) c = c + 1 return x end):ELSE(function() return x end)
+      local y = IF(positive(x), function() pcall(function() c = 5 end) c = c + 1 return x end)
+        :ELSE(function() return x end)
       return y + c
     end,
     last = function(x)
@@ -94,7 +96,8 @@ test("what happens once is an error in a branch on a mask", function()
   local co = coroutine.create(function() while true do coroutine.yield(1) end end)
   local it = ("1 2 3"):gmatch("%d")
   local function in_branch(body)
-    return load("--!tensor\nlocal x, co, it = ...\nlocal y = x * 1\nif x > 0 then " .. body .. " y = x * 2 end\nreturn y")
+    local head = "--!tensor\nlocal x, co, it = ...\nlocal y = x * 1\nif x > 0 then "
+    return load(head .. body .. " y = x * 2 end\nreturn y")
   end
   for _, body in ipairs({"coroutine.resume(co)", "it()", "math.randomseed(1)", "torch.manual_seed(1)",
                          "torch.set_grad_enabled(false)", "ErrorLocation.reset()", "os.remove('/nonexistent')",
