@@ -65,7 +65,7 @@ void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t 
 struct EmptyRows {
   static constexpr int64_t MOST_SLOTS = 1024;
   EmptyRows(const Rows& rows, uint16_t slot, const Recording& how) : together(MOST_SLOTS / rows.width) {
-    const int64_t count = std::min(together, rows.count);
+    const int64_t count = std::clamp<int64_t>(rows.count, 1, together);
     std::fill_n(slots, rows.width * count, uint16_t{0});
     push_entry(slots, 1, slot, how);
     for (int64_t row = 1; row < count; ++row) slots[row * rows.width] = slots[0];

@@ -50,7 +50,7 @@ void measure_first_calls(const Add& add) {
         const double call = milliseconds([&] { policy.run({z}); });
         const double later = milliseconds([&] { policy.prepare({z}); });
         if (round == 0) continue;  // LibTorch's own first calls
-        script.push_back(alone), first.push_back(call), more.push_back(call - alone), ready.push_back(later);
+        script.push_back(alone), first.push_back(call), more.push_back(call - alone), ready.push_back(call + later);
       }
       const std::string shape = shape_name(rows, columns);
       add(line_of(script, name + ": the script alone", shape));

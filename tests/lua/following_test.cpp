@@ -246,6 +246,19 @@ TEST_CASE("calls that are followed leave their memory to the next ones, however 
   for (int call = 0; call < 150; ++call) REQUIRE(policy.run({z}).size() == 1);
 }
 
+TEST_CASE("a loop over a function with graph breaks lets go of what its calls made") {
+  Fixture lua;
+  lua.context().limits.tensor_bytes = 256 << 20;
+  lua.run(R"lua(
+    local f = triage.compile(function(x)
+      local y = x * 2 + 1
+      triage.graph_break()
+      return y:relu() + x
+    end)
+    local x = torch.ones({512, 1024})
+    for _ = 1, 200 do f(x) end)lua");
+}
+
 TEST_CASE("policies that call each other through the host are each followed by themselves") {
   triage::Policy* inner = nullptr;
   triage::Runtime runtime;

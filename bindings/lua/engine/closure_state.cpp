@@ -131,6 +131,7 @@ class Reader {
   /// Without the libraries, which most of them are.
   void globals(int index, int depth) {
     if (!first_visit(index)) return;
+    auto* const variables = std::exchange(tensors_, nullptr);
     lua_pushnil(L_);
     while (lua_next(L_, index)) {
       const bool is_library = lua_istable(L_, -1) && library_kind(L_, -1) != LibraryKind::none;
@@ -142,6 +143,7 @@ class Reader {
     }
     metatable(index, depth);
     plain_libraries(depth);
+    tensors_ = variables;
   }
 
   /// Scripts may put fields into the small libraries of Lua.

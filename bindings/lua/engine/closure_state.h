@@ -19,7 +19,7 @@ void mark_libraries(lua_State* L);
 ///
 /// `parts`: each upvalue of the function itself by its name, with where in the bytes what it holds ends.
 using StateParts = std::vector<std::pair<std::string, size_t>>;
-/// `tensors`: the userdata of tensors among it.
+/// `tensors`: the userdata of tensors among it, but those that only globals hold.
 std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts = nullptr,
                           std::unordered_set<const void*>* tensors = nullptr);
 

@@ -36,6 +36,8 @@ class FunctionScript final : public Script {
     first_argument_ = first_argument;
     results_ = LUA_NOREF;
   }
+  /// Userdata of tensors that the function reaches by itself: given as an argument, such a one stays what it is.
+  void set_variables(const std::unordered_set<const void*>* variables) { variables_ = variables; }
   /// What the function returned, as a list in the registry, when it ran and gave something else than tensors.
   int take_results() { return std::exchange(results_, LUA_NOREF); }
 
@@ -49,6 +51,7 @@ class FunctionScript final : public Script {
   int function_;
   int first_argument_ = 0;
   int results_ = LUA_NOREF;
+  const std::unordered_set<const void*>* variables_ = nullptr;
   std::string name_;
   bool fullgraph_;
   Signature signature_;
@@ -59,8 +62,8 @@ class FunctionScript final : public Script {
 struct CompiledFunction {
   /// What graphs hold for besides tensors, as the key of a bucket and for a person.
   struct World {
-    std::vector<std::string> arguments;  // "3", "'text'", "tensor"
-    std::string key;                     // the plain arguments, then closure_state
+    std::vector<std::string> arguments;  // "3", "'text'", "a tensor"
+    std::string key;                     // the plain arguments, which of the others are variables, then closure_state
     size_t state_begin = 0;              // in `key`
     StateParts parts;
     std::unordered_set<const void*> tensors;  // userdata of those that the state names

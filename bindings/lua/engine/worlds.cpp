@@ -193,6 +193,7 @@ std::shared_ptr<Bucket> new_bucket_for(lua_State* L, CompiledFunction& function,
   drop_worlds_without_graphs(L, function);
   report_recompile(function, world);
   std::shared_ptr<Bucket> bucket = make_bucket(L, function, std::move(world), function.options);
+  bucket->script->set_variables(&bucket->world.tensors);
   set_anchors(L, function, bucket->number);
   function.buckets.emplace(bucket->world.key, bucket);
   return bucket;

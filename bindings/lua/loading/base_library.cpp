@@ -87,6 +87,11 @@ int write_first(lua_State* L) {
 
 // --- table
 
+int table_remove(lua_State* L) {
+  if (lua_gettop(L) > 1) settle(L, 2);
+  return write_first(L);
+}
+
 /// What stands in the table is text too.
 int table_concat(lua_State* L) {
   const auto size = lua_type(L, 1) == LUA_TTABLE ? static_cast<lua_Integer>(lua_rawlen(L, 1)) : 0;
@@ -170,7 +175,7 @@ constexpr Replacement kReplacements[] = {
     {LUA_GNAME, "assert", base_assert},          {LUA_GNAME, "error", base_error},
     {LUA_GNAME, "ipairs", base_ipairs},          {LUA_GNAME, "rawset", write_first},
     {LUA_GNAME, "setmetatable", write_first},    {LUA_TABLIBNAME, "insert", write_first},
-    {LUA_TABLIBNAME, "remove", write_first},     {LUA_TABLIBNAME, "move", table_move},
+    {LUA_TABLIBNAME, "remove", table_remove},    {LUA_TABLIBNAME, "move", table_move},
     {LUA_TABLIBNAME, "pack", table_pack},        {LUA_TABLIBNAME, "sort", table_sort},
     {LUA_STRLIBNAME, "format", string_format},   {LUA_STRLIBNAME, "gmatch", string_gmatch},
     {LUA_DBLIBNAME, "setlocal", debug_write},    {LUA_DBLIBNAME, "setmetatable", debug_write},

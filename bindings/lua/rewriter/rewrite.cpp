@@ -335,7 +335,7 @@ class Rewriter {
   /// An expression whose value Lua takes itself, as a bound or as a key of `table`.
   void plain(const Expression& e, std::string_view table = {}) {
     expression(e, false);
-    if (!can_be_a_number(e)) return;
+    if (!can_be_a_number(e) && !is_comparison(e)) return;
     edits_.before(e.begin, "__triage_plain(");
     edits_.after(e.end, table.empty() ? ")" : "," + std::string(table) + ")");
   }

@@ -80,7 +80,6 @@ struct Search {
   std::set<std::string> codes;  // as which they were recorded; empty: not known
   int parameter = -1;           // of the function that is being summed up, where the value came in by one
 };
-using Found = const Search*;
 
 /// What a local function does with its parameters, by their places.
 struct Summary {

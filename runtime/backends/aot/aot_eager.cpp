@@ -172,7 +172,7 @@ class JointExecutable final : public Executable {
 
   bool answers_capture() const override { return answers_capture_; }
   void finish_compiling() const override { program_->finish_compiling(); }
-  size_t bytes() const override { return sizeof(*this) + eager_->bytes() + graph::bytes(program_->graph()); }
+  size_t bytes() const override { return sizeof(*this) + eager_->bytes() + program_->bytes(); }
 
  private:
   bool wants_gradients(at::ArrayRef<at::Tensor> inputs) const {

@@ -481,6 +481,8 @@ class DeadRows {
     const bool along = sizes[first] != 1;
     if (along) {
       sizes[first] = sizes_of(result)[first];
+      // Places may count from the end, which index_add does not know.
+      places = emit("aten::remainder", "Scalar", {places, c10::IValue(std::max<int64_t>(sizes[first], 1))});
       mask = none_of(emit("aten::index_add", "",
                           {filled(sizes, at::kLong, "aten::zeros"), c10::IValue(static_cast<int64_t>(first)), places,
                            counted(mask), c10::IValue(int64_t{1})}));

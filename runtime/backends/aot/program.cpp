@@ -14,6 +14,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/strict.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/memory.h"
 
 namespace triage::aot {
 namespace {
@@ -80,6 +81,14 @@ const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
     if (known->tangents == variant->tangents) return known.get();
   if (variants_.size() >= most_variants) return nullptr;
   return variants_.emplace_back(std::move(variant)).get();
+}
+
+size_t Layout::bytes() const {
+  size_t bytes = sizeof(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& variant : variants_)
+    bytes += sizeof(*variant) + variant->forward->bytes() + variant->backward->bytes();
+  return bytes;
 }
 
 void Layout::finish_compiling() const {
@@ -182,10 +191,17 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    fail(first_line(error.what()));
+    fail(first_line(error.what()));  // under Strict each call raises it anew
     layout.make_plain();
   }
   return nullptr;
+}
+
+size_t Program::bytes() {
+  size_t bytes = sizeof(*this) + graph::bytes(graph_) + plain_->bytes() + forward_->bytes();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& layout : layouts_) bytes += layout->bytes();
+  return bytes;
 }
 
 Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const {

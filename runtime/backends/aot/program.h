@@ -41,6 +41,7 @@ class Layout {
   /// Keeps one made meanwhile by another thread, if there is one. Null when there are too many already.
   const Variant* add(std::unique_ptr<Variant> variant) const;
   void finish_compiling() const;
+  size_t bytes() const;  // as Executable::bytes
 
  private:
   mutable std::atomic<bool> plain_{false};
@@ -74,6 +75,7 @@ class Program {
 
   /// Waits until nothing about the graph and the halves there are gets faster any more.
   void finish_compiling();
+  size_t bytes();  // as Executable::bytes, with what all layouts have
 
   /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (Strict).
   void fail(const std::string& reason) const;

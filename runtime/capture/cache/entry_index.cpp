@@ -58,6 +58,7 @@ const Entry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs) const noex
   Hash hash;
   for (const at::Tensor& input : inputs) {
     const c10::TensorImpl* impl = input.unsafeGetTensorImpl();
+    if (impl->key_set().has(c10::DispatchKey::NestedTensor)) return nullptr;  // has no sizes to ask for, and no graphs
     hash.add(impl->key_set().raw_repr(), impl->dtype(), impl->dim());
   }
   for (const auto& [input, dim] : dims) {

@@ -211,3 +211,21 @@ for name, move in pairs(moves) do
     end)
   end
 end
+
+test("D20: places that count from the end, behind a layer", function()
+  for _, backend in ipairs({"aot_eager", "fused"}) do
+    local w = torch.ones({2, 2}, {requires_grad = true})
+    local places = torch.tensor({0, -1, -2, 1})
+    local ok = torch.tensor({true, true, false, true})
+    local function model(x)
+      local y = torch.linear(x, w)[{places}]
+      return torch.where(ok:unsqueeze(1), y, 0.0):sum()
+    end
+    local x = torch.tensor({{1.0, 2.0}, {3.0, 4.0}, {0 / 0, 1.0}, {5.0, 6.0}})
+    local compiled = triage.compile(model, {fullgraph = true, backend = backend})
+    local clean = x:clone()
+    clean[2] = 0.0
+    local expected = torch.autograd.grad(model(clean), w)
+    for _ = 1, 3 do eq(torch.autograd.grad(compiled(x), w), expected) end
+  end
+end)

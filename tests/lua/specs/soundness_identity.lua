@@ -173,3 +173,63 @@ test("what is registered, configured or added to strings is not frozen", functio
   end
   meta.__add = add
 end)
+
+test("an argument that is also a variable of the function is that variable", function()
+  local w, lin = torch.ones({3}), nn.Linear(2, 2)
+  local same = function(x) return rawequal(x, w) and x + 1 or x - 1 end
+  local tied = function(v)
+    local n = 0
+    for _, p in ipairs(lin:parameters()) do
+      if rawequal(p, v) then n = n + 1 end
+    end
+    return v:sum() * 0 + n
+  end
+  local seen = function(x)
+    local met, n = {}, 0
+    for _, t in ipairs({x, w}) do
+      if not met[t] then met[t], n = true, n + 1 end
+    end
+    return x * n
+  end
+  for _, case in ipairs({{same, w}, {same, torch.ones({3})}, {tied, lin.weight}, {tied, torch.ones({2, 2})}, {seen, w},
+                         {seen, torch.ones({3})}}) do
+    local compiled = triage.compile(case[1], {fullgraph = true})
+    for _ = 1, 3 do eq(compiled(case[2]):detach(), case[1](case[2]):detach()) end
+  end
+  local compiled = triage.compile(same, {fullgraph = true})
+  for _ = 1, 2 do
+    eq(compiled(w), same(w))
+    eq(compiled(torch.ones({3})), torch.zeros({3}))
+  end
+end)
+
+test("a comparison of sizes as a key, and a size as a place in table.remove", function()
+  local function looks_up(x)
+    local t = {[true] = 1, [false] = 2, [x:size(0) > 5] = 3}
+    return x * t[x:size(0) > 5]
+  end
+  local function removes(x)
+    local t = {1, 2, 3, 4, 5, 6, 7}
+    return x * table.remove(t, x:size(0))
+  end
+  for _, fn in ipairs({looks_up, removes}) do
+    local compiled = triage.compile(fn, {fullgraph = true})
+    for _, n in ipairs({3, 7, 3, 6}) do eq(compiled(torch.ones({n})), fn(torch.ones({n}))) end
+  end
+end)
+
+test("inputs without sizes, where many graphs are known", function()
+  local before = triage.config.recompile_limit
+  triage.config.recompile_limit = 100
+  local f = triage.compile(function(x)
+    local s = 0
+    for i = 1, x:size(1) do s = s + i end
+    return x * s
+  end)
+  for n = 2, 14 do f(torch.ones({2, n})) end
+  local made, nested = pcall(function()
+    return torch._nested_tensor_from_tensor_list({torch.ones({2}), torch.ones({3})})
+  end)
+  if made then pcall(f, nested) end  -- an error, or none: the process goes on
+  triage.config.recompile_limit = before
+end)

@@ -109,10 +109,6 @@ class Compiler {
   }
 
   void work() {
-    sigset_t pipe;  // a compiler that ends early must not end this process when its input is written
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
     std::unique_lock lock(mutex_);
     for (;;) {
       work_there_is_->wait(lock, [&] { return !queue_.empty(); });

@@ -21,9 +21,8 @@ extern char** environ;
 namespace triage::fused {
 namespace {
 
-// No -ffast-math: NaN and Inf are the subject. The simd pragmas allow reductions to be reordered, each for its loop alone.
-// Loops are not peeled for alignment: where a row lies in memory must not change the order of its sum. Nor are they unswitched:
-// the copies of a loop that g++ makes for a condition of the row forget that they may be reordered. Integers wrap, as ATen's do.
+// No -ffast-math: NaN and Inf are the subject, and the order of sums stands in the source (support/lanes.h). Loops are neither
+// peeled for alignment nor unswitched: their copies are not vectorised as they are. Integers wrap, as ATen's do.
 const std::vector<std::string> flags = {"-std=c++20",
                                         "-O3",
                                         "-mprefer-vector-width=512",
@@ -42,14 +41,45 @@ const std::vector<std::string> flags = {"-std=c++20",
 std::chrono::seconds time_limit() {
   const char* chosen = std::getenv("TRIAGE_CXX_TIMEOUT");
   const long seconds = chosen ? std::strtol(chosen, nullptr, 10) : 0;
-  return std::chrono::seconds(seconds > 0 ? seconds : 60);
+  return std::chrono::seconds(seconds > 0 ? std::min(seconds, 86400L) : 60);
 }
 
 constexpr size_t longest_output = 1 << 20;  // bytes; what is longer is read and dropped
 
+/// It is left to be waited for, so that its id and its group's stay its own. A host that ignores SIGCHLD, or waits for all its
+/// children itself, leaves nothing to wait for; then the file that should have been made tells how it went.
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ? errno == ECHILD
+                                                                                            : info.si_pid == child;
+}
+
+/// A compiler that ends before it has read its input must not end this process.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    if (sigismember(&before_, SIGPIPE)) return;
+    const timespec at_once{};
+    while (::sigtimedwait(&pipe_, nullptr, &at_once) == SIGPIPE) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+};
+
 /// Runs a program with `input` on its standard input; its output and errors together. Throws where it cannot be started, or
 /// fails, or takes too long, or `give_up` becomes true. Whatever it has started in its process group ends with it.
 std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up) {
+  const NoPipeSignal no_signal;
   int to_child[2], from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
   if (::pipe2(from_child, O_CLOEXEC) != 0) {
@@ -96,7 +126,7 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
     const int look_up_after = open ? 20 : 1;  // ms
     pollfd waiting[2] = {{open ? from_child[0] : -1, POLLIN, 0}, {to_child[1], POLLOUT, 0}};
     if (::poll(waiting, 2, look_up_after) <= 0) {  // silent, or something it has left running still holds the pipe
-      ended = ::waitpid(child, &status, WNOHANG) == child;
+      ended = has_ended(child);
       continue;
     }
     if (waiting[1].revents) {
@@ -113,7 +143,7 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   if (to_child[1] >= 0) ::close(to_child[1]);
   ::close(from_child[0]);
   ::kill(-child, SIGKILL);
-  while (!ended && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (late && give_up) throw std::runtime_error("the process ends");
   if (late) throw std::runtime_error(fmt::format("`{}` took longer than {} s", words[0], limit.count()));
