@@ -49,11 +49,10 @@ std::string today() {
 }
 
 std::string markdown(const Report& report) {
-  std::string text =
-      fmt::format("{}, {}, {} cores, {}; triage {} on LibTorch {}; load {:.1f}.\n\n", today(), processor(),
-                  std::thread::hardware_concurrency(),
-                  at::get_num_threads() == 1 ? "one thread" : fmt::format("{} threads", at::get_num_threads()),
-                  TRIAGE_VERSION, TORCH_VERSION, load());
+  std::string text = fmt::format("{}, {}, {} cores{}; triage {} on LibTorch {}; load {:.1f}.\n\n", today(), processor(),
+                                 std::thread::hardware_concurrency(),
+                                 at::get_num_threads() == 1 ? "" : fmt::format(", {} threads", at::get_num_threads()),
+                                 TRIAGE_VERSION, TORCH_VERSION, load());
   bool limits = false;
   for (const Line& line : report.lines) limits = limits || !line.limit.empty();
   text += limits ? "| | shape | took | limit | | ratio | goal | |\n|---|---|---|---|---|---|---|---|\n"
