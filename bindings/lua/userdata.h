@@ -54,13 +54,18 @@ inline void make_metatable(lua_State* L, const void* key, const char* name, cons
   lua_rawsetp(L, LUA_REGISTRYINDEX, key);
 }
 
-/// Pushes a new table with weak keys, and puts it under `key`.
-inline void push_new_weak_table(lua_State* L, const void* key) {
-  lua_newtable(L);
+/// The keys of the table on top of the stack become weak.
+inline void make_weak(lua_State* L) {
   lua_createtable(L, 0, 1);
   lua_pushliteral(L, "k");
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
+}
+
+/// Pushes a new table with weak keys, and puts it under `key`.
+inline void push_new_weak_table(lua_State* L, const void* key) {
+  lua_newtable(L);
+  make_weak(L);
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, key);
 }

@@ -9,6 +9,7 @@
 #include "runtime/capture/logs.h"
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/variables.h"
 
 #include <ATen/ops/eye.h>
 #include <ATen/ops/ones.h>
@@ -82,28 +83,6 @@ void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tenso
     }
     if (shares && !is_input) output = output.clone();
   }
-}
-
-/// Nor with a variable of the script, unless it is that: backends give copies of its views.
-void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
-  for (auto& output : outputs) {
-    bool is_variable = false, shares = false;
-    for (const auto& constant : graph.constants()) {
-      if (!constant.variable || !output.defined() || !output.has_storage() || !constant.tensor.has_storage()) continue;
-      is_variable |= output.is_same(constant.tensor);
-      shares |= output.is_alias_of(constant.tensor);
-    }
-    if (shares && !is_variable) output = output.clone();
-  }
-}
-
-std::vector<std::pair<size_t, at::Tensor>> variables_among(const graph::Graph& graph,
-                                                           at::ArrayRef<at::Tensor> outputs) {
-  std::vector<std::pair<size_t, at::Tensor>> found;
-  for (size_t i = 0; i < outputs.size(); ++i)
-    for (const auto& constant : graph.constants())
-      if (constant.variable && outputs[i].is_same(constant.tensor)) found.emplace_back(i, outputs[i]);
-  return found;
 }
 
 /// Nor with what the graph holds: the host may write to what it is given.
@@ -200,6 +179,14 @@ class Compiled::Turn {
   Compiled& compiled_;
 };
 
+/// What the graph takes: the inputs of the call, then those variables of the script that it reads.
+Compiled::Tensors Compiled::with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
+  Tensors tensors(all.begin(), all.end());
+  const auto variables = script_->variables();
+  for (const size_t number : entry.lifted) tensors.push_back(variables[number]);
+  return tensors;
+}
+
 void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                        std::vector<at::Tensor>& outputs) {
   std::optional<triage::Deadline> scope;
@@ -207,8 +194,12 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
   Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());
   const size_t before = outputs.size();
   const auto run = [&] {
-    entry.executable->run(all, outputs);
-    for (const auto& [output, tensor] : entry.handed_out) outputs[before + output] = tensor;
+    if (entry.lifted.empty())
+      entry.executable->run(all, outputs);
+    else
+      entry.executable->run(with_lifted(entry, all), outputs);
+    for (const HandedOut& each : entry.handed_out)
+      outputs[before + each.output] = each.tensor.defined() ? each.tensor : script_->variables()[each.variable];
   };
   if (!entry.script_handles_errors) return run();
   try {
@@ -281,8 +272,9 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
     case Stance::eager_on_recompile:
       return run_script(all, num_params, deadline, outputs, /*follow=*/false);
     case Stance::fail_on_recompile:
-      throw Error("'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
-                  (entries_.empty() ? "" : ": " + entries_.back()->guards.failure(all, input_names())));
+      throw Error(
+          "'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
+          (entries_.empty() ? "" : ": " + entries_.back()->guards.failure(all, input_names(), script_->variables())));
     case Stance::eager_then_compile:
       if (first_call) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
       break;
@@ -304,8 +296,9 @@ std::optional<std::string> Compiled::limit_reached() const {
 }
 
 std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
-  const std::string reason =
-      entries_.empty() ? options_.last_reason : entries_.back()->guards.failure(all, input_names());
+  const std::string reason = entries_.empty()
+                                 ? options_.last_reason
+                                 : entries_.back()->guards.failure(all, input_names(), script_->variables());
   return reason.empty() ? "" : " Last reason: " + reason + ".";
 }
 
@@ -414,17 +407,19 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->capture_seconds = seconds_since(start);
   start = Clock::now();
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
-  if (!options_.protect_inputs) entry->handed_out = variables_among(captured.graph, results);
+  if (!options_.protect_inputs) entry->handed_out = variables_among(captured.graph, results, script_->variables());
+  guards.add_variables(captured.graph, script_->variables());
+  entry->lifted = lift_variables(captured.graph, *script_);
+  const Tensors taken = with_lifted(*entry, all);
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
-  entry->executable = compile(*entry->graph, {all.begin(), all.end()});
+  entry->executable = compile(*entry->graph, {taken.begin(), taken.end()});
   entry->compile_seconds = seconds_since(start);
   if (entry->executable->answers_capture()) {
     std::vector<at::Tensor> answer;
-    entry->executable->run(all, answer);
+    entry->executable->run(taken, answer);
     outputs = std::move(answer);
   }
   entry->script_handles_errors = recorder.has_protected_calls();
-  guards.add_variables(*entry->graph);
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   for (const auto& same : captured.same_sizes)
     guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
@@ -515,7 +510,7 @@ void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
   const size_t first = entries_.size() - std::min(entries_.size(), most);
   if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
   for (size_t i = first; i < entries_.size(); ++i)
-    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, names);
+    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, names, script_->variables());
   options_.inform(text);
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/stack.h>
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/size_condition.h>
+#include <runtime/capture/variables.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
 #include <triage/front_end.h>
@@ -52,11 +53,13 @@ struct Guards {
     size_t input;
     int64_t dim, min, max;
   };
-  /// A tensor that the graph holds and others may write to: its values are read anew on every run, all else is fixed.
+  /// A tensor from outside that others may write to: its values are read anew on every run, all else is fixed.
   struct Variable {
-    at::Tensor tensor;
+    at::Tensor tensor;  // undefined where it is one of the script's variables
+    size_t number;      // its number among those
     Input kind;
     std::vector<int64_t> sizes;
+    bool holds(at::ArrayRef<at::Tensor> script_variables) const noexcept;
   };
   std::vector<Input> inputs;
   std::vector<size_t> same_as;            // by input (without params): the first that is the same tensor
@@ -74,11 +77,13 @@ struct Guards {
 
   /// The last `num_params` of the inputs are params.
   static Guards of(at::ArrayRef<at::Tensor> inputs, size_t num_params = 0);
-  void add_variables(const graph::Graph& graph);
-  bool hold(at::ArrayRef<at::Tensor> inputs) const noexcept;
+  /// Those of the graph; `script_variables` are what Script::variables gives, here and below.
+  void add_variables(const graph::Graph& graph, at::ArrayRef<at::Tensor> script_variables);
+  bool hold(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables = {}) const noexcept;
   size_t heap_bytes() const;
   /// The first guard that fails, for a person ("tensor 'x' size mismatch at index 1. expected 3, actual 4").
-  std::string failure(at::ArrayRef<at::Tensor> inputs, const std::vector<std::string>& names) const;
+  std::string failure(at::ArrayRef<at::Tensor> inputs, const std::vector<std::string>& names,
+                      at::ArrayRef<at::Tensor> script_variables) const;
   /// One line a guard.
   std::string text(const std::vector<std::string>& names) const;
 };
@@ -99,7 +104,9 @@ struct Entry {
   std::vector<bool> flags_outputs;
   /// Results (by their number) that are tensors from before the capture, which the script hands out as they are. Backends give
   /// copies; the inputs of a policy are the host's, and so is what it gets.
-  std::vector<std::pair<size_t, at::Tensor>> handed_out;
+  std::vector<HandedOut> handed_out;
+  /// The script's variables that the graph takes behind the inputs of the call, by their numbers (Script::variables).
+  std::vector<size_t> lifted;
   std::vector<InputShape> shape;
   double capture_seconds = 0, compile_seconds = 0;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
@@ -148,6 +155,9 @@ class Compiled {
   /// cannot run on made-up values, because some operator takes none of several kinds of them or a function of the host would
   /// be called, says why: the first real call captures. Throws where the script is at fault.
   std::optional<std::string> prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params);
+  /// The variables of the script have other numbers from now on: `now[old]` is the new one, or more than there are where one is
+  /// gone. False where a graph reads such a one: nothing is changed then, and this object is of no use any more. Not while it runs.
+  bool renumber_variables(at::ArrayRef<size_t> now);
   /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for them.
   void finish_compiling(at::ArrayRef<at::Tensor> all) const;
 
@@ -190,6 +200,8 @@ class Compiled {
   void note_breaks(const std::vector<GraphBreak>& breaks);
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                std::vector<at::Tensor>& outputs);
+  using Tensors = c10::SmallVector<at::Tensor, 8>;
+  Tensors with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
   class Turn;  // of one thread at the script
   class RetireIfWritten;
   std::vector<std::string> input_names() const;

@@ -17,10 +17,6 @@ namespace triage::capture {
 namespace {
 
 std::string name_of(caffe2::TypeMeta dtype) { return graph::dtype_name(dtype.toScalarType()); }
-bool holds(const Guards::Variable& variable) noexcept {
-  return variable.kind.fits(variable.tensor) && variable.tensor.sizes() == variable.sizes;
-}
-
 std::string name_of(size_t input, const std::vector<std::string>& names) {
   return input < names.size() ? names[input] : "#" + std::to_string(input);
 }
@@ -46,6 +42,12 @@ bool Guards::Input::fits(const at::Tensor& tensor) const noexcept {
          impl->is_wrapped_number() == wrapped;
 }
 
+bool Guards::Variable::holds(at::ArrayRef<at::Tensor> script_variables) const noexcept {
+  if (!tensor.defined() && number >= script_variables.size()) return false;
+  const at::Tensor& now = tensor.defined() ? tensor : script_variables[number];
+  return kind.fits(now) && now.sizes() == sizes;
+}
+
 Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {
   Guards guards;
   for (const auto& input : inputs) guards.inputs.push_back(Guards::Input::of(input));
@@ -61,13 +63,17 @@ Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {
   return guards;
 }
 
-void Guards::add_variables(const graph::Graph& graph) {
-  for (const graph::Constant& constant : graph.constants())
-    if (constant.variable)
-      variables.push_back({constant.tensor, Guards::Input::of(constant.tensor), constant.tensor.sizes().vec()});
+void Guards::add_variables(const graph::Graph& graph, at::ArrayRef<at::Tensor> script_variables) {
+  for (const graph::Constant& constant : graph.constants()) {
+    if (!constant.variable) continue;
+    const at::Tensor& tensor = constant.tensor;
+    const size_t number = number_among(script_variables, tensor);
+    variables.push_back({number < script_variables.size() ? at::Tensor() : tensor, number, Guards::Input::of(tensor),
+                         tensor.sizes().vec()});
+  }
 }
 
-bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
+bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> script_variables) const noexcept {
   if (tensors.size() != inputs.size() || config_epoch != triage::config_epoch() ||
       dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
     return false;
@@ -93,7 +99,7 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors) const noexcept {
     if (size < range.min || size > range.max) return false;
   }
   for (const Variable& variable : variables)
-    if (!holds(variable)) return false;
+    if (!variable.holds(script_variables)) return false;
   return true;
 }
 
@@ -105,7 +111,8 @@ size_t Guards::heap_bytes() const {
   return bytes;
 }
 
-std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<std::string>& names) const {
+std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<std::string>& names,
+                            at::ArrayRef<at::Tensor> script_variables) const {
   std::ostringstream out;
   for (size_t i = 0; i < inputs.size() && i < tensors.size(); ++i) {
     const Input& guard = inputs[i];
@@ -164,7 +171,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     return out.str();
   }
   for (const Variable& variable : variables)
-    if (!holds(variable))
+    if (!variable.holds(script_variables))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
   if (config_epoch != triage::config_epoch())
     return "the flags configuration changed, or ErrorLocation.reset() was called";

@@ -123,26 +123,17 @@ struct Repair {
 };
 using Repaired = std::tuple<Tensor, Tensor>;
 
-std::pair<Tensor, Tensor> repaired(const char* name, const Tensor& z, const Tensor& f, const Tensor& fallback,
+/// `fallback`: a Tensor, or a Scalar.
+template <class Fallback>
+std::pair<Tensor, Tensor> repaired(const char* name, const Tensor& z, const Tensor& f, const Fallback& fallback,
                                    const Repair& how) {
+  constexpr bool is_number = std::is_same_v<Fallback, at::Scalar>;
   static const auto op =
-      operation<Repaired(const Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
-          "triage::fix");
+      operation<Repaired(const Tensor&, const Tensor&, const Fallback&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
+          "triage::fix", is_number ? "scalar" : "");
   defined(name, "z", z);
   defined(name, "f", f);
-  defined(name, "fallback", fallback);
-  auto [value, flags] =
-      op.call(z, f, fallback, how.location.id, how.codes, how.min_severity, how.num_slots, how.policy);
-  return {std::move(value), std::move(flags)};
-}
-
-std::pair<Tensor, Tensor> repaired(const char* name, const Tensor& z, const Tensor& f, const at::Scalar& fallback,
-                                   const Repair& how) {
-  static const auto op =
-      operation<Repaired(const Tensor&, const Tensor&, const at::Scalar&, int64_t, int64_t, int64_t, int64_t, int64_t)>(
-          "triage::fix", "scalar");
-  defined(name, "z", z);
-  defined(name, "f", f);
+  if constexpr (!is_number) defined(name, "fallback", fallback);
   auto [value, flags] =
       op.call(z, f, fallback, how.location.id, how.codes, how.min_severity, how.num_slots, how.policy);
   return {std::move(value), std::move(flags)};

@@ -58,8 +58,7 @@ void measure_capture(const Add& add) {
     const Policy policy = runtime.load_source(source + "return z end", "fifty" + std::to_string(i) + ".lua");
     times.push_back(milliseconds([&] { policy.run({at::ones({4, 4})}); }));
   }
-  std::sort(times.begin(), times.end());
-  add(amount("capture of 50 operators", times[times.size() / 2], "ms", 5));
+  add(amount("capture of 50 operators", summarize(times).median, "ms", 5));
 }
 
 double kilobytes_in_use() { return static_cast<double>(mallinfo2().uordblks) / 1024; }
@@ -78,11 +77,8 @@ void measure_recompiles(const Add& add) {
   for (int64_t i = 1; i <= 1000; ++i) recompiles.push_back(milliseconds([&] { sized.run({at::ones({i})}); }));
   const double full = kilobytes_in_use();
   set_compiler_config(before);
-  const auto around = [&](size_t from) {
-    std::vector<double> some(recompiles.begin() + static_cast<std::ptrdiff_t>(from),
-                             recompiles.begin() + static_cast<std::ptrdiff_t>(from) + 10);
-    std::sort(some.begin(), some.end());
-    return some[5];
+  const auto around = [&](ptrdiff_t from) {
+    return summarize({recompiles.begin() + from, recompiles.begin() + from + 10}).median;
   };
   const CacheStatistics cache = sized.cache();
   if (cache.graphs < 1000) throw std::logic_error("there is not one graph for each size");

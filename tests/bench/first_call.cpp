@@ -8,7 +8,6 @@
 #include <triage/compiler_config.h>
 #include <triage/runtime.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +15,9 @@
 namespace triage::bench {
 namespace {
 
-Line line_of(std::vector<double> times, const std::string& work, const std::string& shape) {
-  std::sort(times.begin(), times.end());
-  const size_t last = times.size() - 1;
-  Line line{work, shape, times[last / 2], (times[last - last / 4] - times[last / 4]) / 2};
+Line line_of(const std::vector<double>& times, const std::string& work, const std::string& shape) {
+  const Summary all = summarize(times);
+  Line line{work, shape, all.median, all.spread};
   line.unit = "ms";
   return line;
 }

@@ -8,18 +8,10 @@
 #include <triage/runtime.h>
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 namespace triage::bench {
 namespace {
-
-double micros_of(const std::function<void()>& work, int64_t calls) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < calls; ++i) work();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
-         static_cast<double>(calls);
-}
 
 /// Candidate 0 on one thread, candidate 1 on two, in time on the wall. The number of threads changes between rounds only, since
 /// that takes milliseconds; the first calls after it are not counted.
@@ -31,19 +23,18 @@ Timing speed_up(const std::function<void()>& work) {
     for (const int threads : {1, 2}) {
       at::set_num_threads(threads);
       for (int i = 0; i < 3; ++i) work();
-      const auto calls = static_cast<int64_t>(round_micros / std::max(micros_of(work, 3), 0.1)) + 1;
-      times[threads - 1].push_back(micros_of(work, calls));
+      const auto calls = static_cast<int64_t>(round_micros / std::max(wall_micros_of(work, 3), 0.1)) + 1;
+      times[threads - 1].push_back(wall_micros_of(work, calls));
     }
     ratios.push_back(times[1].back() / times[0].back());
   }
   Timing timing;
-  for (auto& list : times) {
-    std::sort(list.begin(), list.end());
-    timing.micros.push_back(list[rounds / 2]);
-    timing.spread.push_back((list[rounds * 3 / 4] - list[rounds / 4]) / 2);
+  for (const auto& list : times) {
+    const Summary all = summarize(list);
+    timing.micros.push_back(all.median);
+    timing.spread.push_back(all.spread);
   }
-  std::sort(ratios.begin(), ratios.end());
-  timing.ratio = {1, ratios[rounds / 2]};
+  timing.ratio = {1, summarize(ratios).median};
   return timing;
 }
 

@@ -26,6 +26,12 @@ struct Scene {
   Ran run() const {
     return triage_program(folder, {"run", "repair.lua", "--input", "z=randn:8x16", "--backend", "fused"});
   }
+  /// A script in the place of the compiler. Returns its path.
+  std::string compiler(const std::string& name, const std::string& text) const {
+    write_bytes(folder / name, "#!/bin/sh\n" + text);
+    fs::permissions(folder / name, fs::perms::owner_all);
+    return folder / name;
+  }
   fs::path kernel() const {
     if (!fs::exists(folder / "kernels")) return {};
     for (const auto& entry : fs::directory_iterator(folder / "kernels"))
@@ -108,19 +114,17 @@ TEST_CASE("no compiler, or one that fails or is killed: the interpreter serves, 
     CHECK(scene.kernel().empty());
   }
   const Scene killed;
-  write_bytes(killed.folder / "killed", "#!/bin/sh\ncase $1 in --version) echo killed;; *) kill -9 $$;; esac\n");
-  fs::permissions(killed.folder / "killed", fs::perms::owner_all);
   {
-    const Variable chosen("TRIAGE_CXX", killed.folder / "killed");
+    const Variable chosen("TRIAGE_CXX",
+                          killed.compiler("killed", "case $1 in --version) echo killed;; *) kill -9 $$;; esac\n"));
     const Ran ran = killed.run();
     CHECK(ran.status == 0);
     CHECK(ran.err.find("was ended by signal 9 (Killed)") != std::string::npos);
     CHECK(killed.kernel().empty());
   }
   const Scene scene;
-  write_bytes(scene.folder / "half", "#!/bin/sh\ncase $1 in --version) echo half a compiler;; *) exit 1;; esac\n");
-  fs::permissions(scene.folder / "half", fs::perms::owner_all);
-  const Variable chosen("TRIAGE_CXX", scene.folder / "half");
+  const Variable chosen("TRIAGE_CXX",
+                        scene.compiler("half", "case $1 in --version) echo half a compiler;; *) exit 1;; esac\n"));
   for (int call = 0; call < 5; ++call) CHECK(scene.run().status == 0);  // it ends before it has read its input
 }
 
@@ -130,11 +134,9 @@ TEST_CASE("a compiler that hangs is ended, with what it has started, and the int
     CAPTURE(when);
     const Scene scene;
     // What it starts holds on to the pipes, as the compiler proper does where `c++` itself is killed.
-    write_bytes(scene.folder / "hangs", std::string("#!/bin/sh\ncase $1 in ") + when +
-                                            ";; *) sleep 600 & echo $$ $! > " + shell_quoted(scene.folder / "pids") +
-                                            "; wait;; esac\n");
-    fs::permissions(scene.folder / "hangs", fs::perms::owner_all);
-    const Variable chosen("TRIAGE_CXX", scene.folder / "hangs");
+    const Variable chosen(
+        "TRIAGE_CXX", scene.compiler("hangs", std::string("case $1 in ") + when + ";; *) sleep 600 & echo $$ $! > " +
+                                                  shell_quoted(scene.folder / "pids") + "; wait;; esac\n"));
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
     CAPTURE(ran.err);
@@ -153,11 +155,10 @@ TEST_CASE("what a compiler leaves running is not waited for, and ends") {
   for (const char* then : {"exec c++ \"$@\"", "echo broken; exit 1"}) {
     CAPTURE(then);
     const Scene scene;
-    write_bytes(scene.folder / "leaves",
-                "#!/bin/sh\ncase $1 in --version) exec c++ --version;; esac\nsleep 600 & echo $! >> " +
-                    shell_quoted(scene.folder / "pids") + "\n" + then + "\n");
-    fs::permissions(scene.folder / "leaves", fs::perms::owner_all);
-    const Variable chosen("TRIAGE_CXX", scene.folder / "leaves");
+    const Variable chosen(
+        "TRIAGE_CXX",
+        scene.compiler("leaves", "case $1 in --version) exec c++ --version;; esac\nsleep 600 & echo $! >> " +
+                                     shell_quoted(scene.folder / "pids") + "\n" + then + "\n"));
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
     CAPTURE(ran.err);
@@ -174,10 +175,9 @@ TEST_CASE("what a compiler leaves running is not waited for, and ends") {
 TEST_CASE("a compiler that says nothing more and does not end is ended, too") {
   const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
   const Scene scene;
-  write_bytes(scene.folder / "silent",
-              "#!/bin/sh\ncase $1 in --version) echo silent;; *) exec >&- 2>&-; sleep 600;; esac\n");
-  fs::permissions(scene.folder / "silent", fs::perms::owner_all);
-  const Variable chosen("TRIAGE_CXX", scene.folder / "silent");
+  const Variable chosen(
+      "TRIAGE_CXX",
+      scene.compiler("silent", "case $1 in --version) echo silent;; *) exec >&- 2>&-; sleep 600;; esac\n"));
   const Ran ran = scene.run();
   CHECK(ran.status == 0);
   CHECK(ran.err.find("took longer than 1 s") != std::string::npos);
@@ -185,12 +185,11 @@ TEST_CASE("a compiler that says nothing more and does not end is ended, too") {
 
 TEST_CASE("what a compiler makes is loaded before it is kept") {
   const Scene scene;
-  write_bytes(scene.folder / "garbage",
-              "#!/bin/sh\ncase $1 in --version) exec c++ --version;; esac\nfor word; do out=$word; done\n"
-              "echo no machine code > \"$out\"\n");
-  fs::permissions(scene.folder / "garbage", fs::perms::owner_all);
   {
-    const Variable chosen("TRIAGE_CXX", scene.folder / "garbage");
+    const Variable chosen(
+        "TRIAGE_CXX", scene.compiler("garbage",
+                                     "case $1 in --version) exec c++ --version;; esac\nfor word; do out=$word; done\n"
+                                     "echo no machine code > \"$out\"\n"));
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
     CHECK(ran.err.find("cannot load a compiled kernel") != std::string::npos);
@@ -202,17 +201,16 @@ TEST_CASE("what a compiler makes is loaded before it is kept") {
 
 TEST_CASE("a program that ends while a kernel is compiled leaves no compiler and no half-written file") {
   const Scene scene;
-  // Says that it is at work, and then is for longer than any test.
-  write_bytes(
-      scene.folder / "slow",
-      "#!/bin/sh\ncase $1 in --version) echo slow;; *) for word; do out=$word; done; touch \"$out\"; echo $$ > " +
-          shell_quoted(scene.folder / "pid") + "; exec sleep 600;; esac\n");
-  fs::permissions(scene.folder / "slow", fs::perms::owner_all);
   write_bytes(scene.folder / "ends.lua",
               "local double = triage.compile(function(z) return z * 2 + 1 end, {backend = 'fused'})\n"
               "double(torch.ones({4, 4}))\n"
               "repeat local file = io.open('pid') until file and file:read('l')\n");
-  const Variable chosen("TRIAGE_CXX", scene.folder / "slow");
+  // Says that it is at work, and then is for longer than any test.
+  const Variable chosen(
+      "TRIAGE_CXX",
+      scene.compiler("slow",
+                     "case $1 in --version) echo slow;; *) for word; do out=$word; done; touch \"$out\"; echo $$ > " +
+                         shell_quoted(scene.folder / "pid") + "; exec sleep 600;; esac\n"));
   CHECK(triage_program(scene.folder, {"exec", "ends.lua"}).status == 0);
   const pid_t compiler = std::stoi(read_bytes(scene.folder / "pid"));
   CHECK(::kill(compiler, SIGKILL) != 0);  // there is none

@@ -38,10 +38,17 @@ double micros_of(const std::function<void()>& run, int64_t calls) {
 
 }  // namespace
 
-double milliseconds(const std::function<void()>& work) {
+double wall_micros_of(const std::function<void()>& work, int64_t calls) {
   const double start = wall_micros();
-  work();
-  return (wall_micros() - start) / 1000;
+  for (int64_t i = 0; i < calls; ++i) work();
+  return (wall_micros() - start) / static_cast<double>(calls);
+}
+
+double milliseconds(const std::function<void()>& work) { return wall_micros_of(work, 1) / 1000; }
+
+Summary summarize(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return {quantile(times, 0.5), (quantile(times, 0.75) - quantile(times, 0.25)) / 2};
 }
 
 Timing measure(const std::vector<std::function<void()>>& candidates, int rounds, double seconds) {
@@ -60,11 +67,10 @@ Timing measure(const std::vector<std::function<void()>>& candidates, int rounds,
   }
   Timing result;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    std::sort(times[i].begin(), times[i].end());
-    std::sort(ratios[i].begin(), ratios[i].end());
-    result.micros.push_back(quantile(times[i], 0.5));
-    result.spread.push_back((quantile(times[i], 0.75) - quantile(times[i], 0.25)) / 2);
-    result.ratio.push_back(quantile(ratios[i], 0.5));
+    const Summary all = summarize(times[i]);
+    result.micros.push_back(all.median);
+    result.spread.push_back(all.spread);
+    result.ratio.push_back(summarize(ratios[i]).median);
   }
   return result;
 }

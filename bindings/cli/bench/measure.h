@@ -1,11 +1,18 @@
 #pragma once
 // What a call costs against the limit that the machine sets, both measured in the same run, turn by turn, as medians. Wall
 // times of two separate runs say little on a shared machine; their ratio in one run says much.
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <vector>
 
 namespace triage::bench {
+
+/// The median of some times, and half the distance between their quartiles.
+struct Summary {
+  double median = 0, spread = 0;
+};
+Summary summarize(std::vector<double> times);
 
 /// Median microseconds a call of each candidate. In every round each candidate runs for about a millisecond, once at least.
 /// `spread[i]` is half the distance between the quartiles of its times; `ratio[i]` the median over the rounds of candidate i
@@ -20,7 +27,8 @@ struct Timing {
 Timing measure(const std::vector<std::function<void()>>& candidates, int rounds = 41,
                double seconds = std::numeric_limits<double>::infinity());
 
-/// Of one call, on the wall.
+/// On the wall: of one call, and a call of so many.
 double milliseconds(const std::function<void()>& work);
+double wall_micros_of(const std::function<void()>& work, int64_t calls);
 
 }  // namespace triage::bench

@@ -1,27 +1,51 @@
 #include "bindings/lua/engine/closure_state.h"
 
 #include "bindings/lua/engine/compile.h"
+#include "bindings/lua/export/escape_hatches.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/allowed_writes.h"
+#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
+#include "runtime/capture/variables.h"
 
+#include <fmt/format.h>
+
+#include <iterator>
+#include <set>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace triage::lua {
 namespace {
 
+const char kSurroundings = 0;  // its address is a registry key
+
 constexpr int max_depth = 60;
 constexpr int max_values = 20'000;
+constexpr lua_Integer max_surroundings = 64;  // kept
+// What our library's Lua part finds by name when it is called.
+constexpr const char* names_of_library[] = {
+    "assert",   "error",  "getmetatable", "ipairs", "math",   "next",   "os",    "pairs",    "pcall",    "print",
+    "rawequal", "rawget", "rawlen",       "rawset", "select", "string", "table", "tonumber", "tostring", "type",
+    "utf8",     "xpcall", "setmetatable", "torch",  "err",    "flags",  "nn",    "triage"};
+
+/// A table: what any function may read, as bytes -> its number. It has more than one where a script changes its library.
+void push_surroundings(lua_State* L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kSurroundings) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &kSurroundings);
+}
 
 class Reader {
  public:
-  Reader(lua_State* L, int anchors, StateParts* parts, std::unordered_set<const void*>* tensors)
-      : L_(L), anchors_(anchors), parts_(parts), tensors_(tensors) {
-    luaL_checkstack(L, 3 * max_depth + 10, "closure state");
-    bytes('w', hidden_writes(L));
+  Reader(lua_State* L, int anchors, Variables& variables, StateParts* parts)
+      : L_(L), anchors_(anchors), variables_(variables), parts_(parts) {
+    luaL_checkstack(L, 3 * max_depth + 20, "closure state");
   }
 
   void value(int index, int depth) {
@@ -51,16 +75,39 @@ class Reader {
     }
   }
 
-  /// Values of these types have no metatable of their own: methods of a string come from one table.
-  void metatables_of_types(int depth) {
+  /// What any function may read, as one number where it is as it was when the state began: what the library finds by name, and
+  /// the metatables of types (methods of a string come from one table).
+  void surroundings() {
+    push_script_globals(L_);
+    const int environment = lua_gettop(L_);
+    for (const char* const name : names_of_library) {
+      lua_pushstring(L_, name);
+      lua_rawget(L_, environment);
+      value(-1, 1);
+      lua_pop(L_, 1);
+    }
+    metatable(environment, 1);
+    lua_pop(L_, 1);
     lua_pushnil(L_);
     lua_pushboolean(L_, true);
     lua_pushinteger(L_, 0);
     lua_pushliteral(L_, "");
     for (int i = 0; i < 4; ++i) {
-      metatable(lua_gettop(L_), depth);
+      metatable(lua_gettop(L_), 1);
       lua_pop(L_, 1);
     }
+    shorten();
+    bytes('w', hidden_writes(L_));
+    end_part(0, "a library, or the metatable of a type,");
+  }
+
+  /// Whatever the function, or what it has at hand, may read by a name that its text does not show.
+  void rest_of_globals() {
+    if (!any_global_) return;
+    push_script_globals(L_);
+    all_globals(lua_gettop(L_), 1);
+    lua_pop(L_, 1);
+    end_part(0, "a global that it may read");
   }
 
   std::string take() { return std::move(text_); }
@@ -106,8 +153,8 @@ class Reader {
 
   void table(int index, int depth) {
     const LibraryKind kind = library_kind(L_, index);
-    if (kind == LibraryKind::environment) return globals(index, depth);
-    if (!first_visit(index) || kind == LibraryKind::library || is_allowed_write(L_, index)) return;
+    if (kind == LibraryKind::environment || leads_anywhere(L_, index)) any_global_ = true;
+    if (!first_visit(index) || kind != LibraryKind::none || is_allowed_write(L_, index)) return;
     contents(index, depth);
     metatable(index, depth);
     text_ += '}';
@@ -128,55 +175,111 @@ class Reader {
     }
   }
 
-  /// Without the libraries, which most of them are.
-  void globals(int index, int depth) {
-    if (!first_visit(index)) return;
-    auto* const variables = std::exchange(tensors_, nullptr);
+  void all_globals(int environment, int depth) {
+    if (!wholly_read_.insert(lua_topointer(L_, environment)).second) return;
+    bytes('G', lua_topointer(L_, environment));
     lua_pushnil(L_);
-    while (lua_next(L_, index)) {
-      const bool is_library = lua_istable(L_, -1) && library_kind(L_, -1) != LibraryKind::none;
-      if (!is_library && !is_allowed_write(L_, -2)) {
+    while (lua_next(L_, environment)) {
+      if (!is_allowed_write(L_, -2)) {
         value(-2, depth + 1);
         value(-1, depth + 1);
       }
       lua_pop(L_, 1);
     }
-    metatable(index, depth);
-    plain_libraries(depth);
-    tensors_ = variables;
+    metatable(environment, depth);
   }
 
-  /// Scripts may put fields into the small libraries of Lua.
-  void plain_libraries(int depth) {
-    for (const char* name : {"math", "string", "table", "utf8", "os", "io"}) {
-      if (lua_getglobal(L_, name) == LUA_TTABLE) contents(lua_gettop(L_), depth);
+  void named_globals(int environment, int depth, const std::set<std::string>& names) {
+    const void* const address = lua_topointer(L_, environment);
+    if (wholly_read_.count(address)) return;
+    auto [known, fresh] = names_read_.try_emplace(address);
+    if (fresh) {
+      anchor(environment);
+      bytes('N', address);
+      metatable(environment, depth);
+    }
+    for (const std::string& name : names) {
+      if (!known->second.insert(name).second) continue;
+      if (depth == 0) root_ = name;
+      lua_pushlstring(L_, name.data(), name.size());
+      if (!is_allowed_write(L_, -1)) {
+        value(-1, depth + 1);
+        lua_rawget(L_, environment);
+        value(-1, depth + 1);
+      }
       lua_pop(L_, 1);
+      end_part(depth, fmt::format("global '{}'", name));
     }
   }
 
-  void function(int index, int depth) {
-    if (!first_visit(index) || lua_iscfunction(L_, index)) return;
-    for (int i = 1; const char* name = lua_getupvalue(L_, index, i); ++i) {
-      if (std::string_view(name) == "_ENV" && lua_istable(L_, -1))
-        globals(lua_gettop(L_), depth);
-      else if (!is_allowed_upvalue(L_, index, i))
-        value(-1, depth + 1);
+  /// The bytes so far become their number among all that were there in their place, if those were few.
+  void shorten() {
+    push_surroundings(L_);
+    const int known = lua_gettop(L_);
+    lua_pushlstring(L_, text_.data(), text_.size());
+    lua_pushvalue(L_, -1);
+    lua_Integer number = 0;
+    if (lua_rawget(L_, known) == LUA_TNUMBER) {
+      number = lua_tointeger(L_, -1);
+    } else {
+      for (lua_pushnil(L_); lua_next(L_, known); lua_pop(L_, 1)) ++number;
       lua_pop(L_, 1);
-      if (depth == 0 && parts_) parts_->emplace_back(name, text_.size());
+      lua_pushinteger(L_, number);
+      if (number < max_surroundings) lua_rawset(L_, known);
+    }
+    lua_settop(L_, known - 1);
+    if (number == max_surroundings) return;
+    text_.clear();
+    bytes('S', number);
+  }
+
+  void function(int index, int depth) {
+    if (leads_anywhere(L_, index)) any_global_ = true;
+    if (!first_visit(index) || is_library_function(L_, index)) return;
+    if (lua_iscfunction(L_, index)) return called_functions(index, depth);
+    for (int i = 1; const char* name = lua_getupvalue(L_, index, i); ++i) {
+      if (std::string_view(name) == "_ENV" && lua_istable(L_, -1)) {
+        globals_of_function(index, lua_gettop(L_), depth);
+      } else if (!is_allowed_upvalue(L_, index, i)) {
+        if (depth == 0) root_ = name;
+        value(-1, depth + 1);
+        end_part(depth, fmt::format("upvalue '{}'", name));
+      }
+      lua_pop(L_, 1);
     }
     text_ += ')';
   }
 
-  void userdata(int index) {
-    if (const at::Tensor* found = test_tensor(L_, index)) {
-      anchor(index);
-      const void* const address = lua_touserdata(L_, index);
-      if (tensors_) tensors_->insert(address);
-      bytes('a', address);
-      return tensor(*found);
+  /// What a function in C may call: the library wraps functions of scripts in such.
+  void called_functions(int index, int depth) {
+    if (is_assumed_constant(L_, index)) return;
+    for (int i = 1; lua_getupvalue(L_, index, i); ++i) {
+      if (lua_isfunction(L_, -1) || lua_isthread(L_, -1)) value(-1, depth + 1);
+      lua_pop(L_, 1);
     }
+    text_ += ')';
+  }
+
+  void globals_of_function(int index, int environment, int depth) {
+    const auto names = globals_of(L_, index);
+    if (names && !names->count("_ENV")) return named_globals(environment, depth, *names);
+    lua_Debug info;
+    lua_pushvalue(L_, index);
+    lua_getinfo(L_, ">S", &info);
+    if (!names && std::string_view(info.source).substr(0, 9) == "=[triage ") return;  // see names_of_library
+    all_globals(environment, depth);
+    end_part(depth, "a global that it may read");
+  }
+
+  void end_part(int depth, std::string what) {
+    if (depth == 0 && parts_) parts_->emplace_back(std::move(what), text_.size());
+  }
+
+  void userdata(int index) {
+    if (const at::Tensor* found = test_tensor(L_, index)) return variable(lua_touserdata(L_, index), *found);
     bytes('u', lua_topointer(L_, index));
     anchor(index);
+    if (lua_isthread(L_, index)) any_global_ = true;
     if (const int function = compiled_function_of(L_, index); function != LUA_NOREF) {
       lua_rawgeti(L_, LUA_REGISTRYINDEX, function);
       value(lua_gettop(L_), 0);
@@ -195,24 +298,34 @@ class Reader {
     bytes('c', config.transpose_threshold);
   }
 
-  /// By identity, and all that a script can read of it without a graph break. Its values are none of that: a graph holds
-  /// the tensor itself, and reads it on every run.
-  void tensor(const at::Tensor& tensor) {
-    bytes('t', tensor.unsafeGetTensorImpl());
+  /// By its place among them, and all that a script can read of it without a graph break.
+  void variable(const void* userdata, const at::Tensor& tensor) {
+    const auto [known, fresh] = variables_.numbers.emplace(userdata, variables_.tensors.size());
+    bytes('t', known->second);
+    if (!fresh) return;
+    variables_.tensors.push_back(tensor);
+    variables_.names.push_back(root_);
+    bytes('=', capture::number_among(variables_.tensors, tensor));  // one tensor may have several userdata
     bytes('k', tensor.key_set().raw_repr());
     bytes('y', tensor.scalar_type());
+    bytes('v', tensor.device().index());
     bytes('g', tensor.requires_grad());
+    bytes('l', tensor.is_leaf());
     bytes('#', tensor.dim());
     for (int64_t size : tensor.sizes()) bytes('x', size);
   }
 
   lua_State* L_;
   int anchors_;
+  Variables& variables_;
   StateParts* parts_;
-  std::unordered_set<const void*>* tensors_;
   int values_ = 0;
+  std::string root_;         // the variable of the function that is read
+  bool any_global_ = false;  // it may be read through something that a function has at hand
   std::string text_;
   std::unordered_map<const void*, size_t> seen_;
+  std::unordered_set<const void*> wholly_read_;  // tables of globals
+  std::unordered_map<const void*, std::set<std::string>> names_read_;
 };
 
 }  // namespace
@@ -221,16 +334,18 @@ void mark_libraries(lua_State* L) {
   mark_libraries(L, -1, /*environment=*/true);
   push_core(L);
   mark_libraries(L, -1);
-  lua_pop(L, 2);
+  lua_pop(L, 1);
+  mark_library_functions(L, -1);
+  lua_pop(L, 1);
 }
 
-std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts,
-                          std::unordered_set<const void*>* tensors) {
+std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts* parts) {
   index = lua_absindex(L, index);
   int top = lua_gettop(L);
-  Reader reader(L, lua_absindex(L, anchors), parts, tensors);
+  Reader reader(L, lua_absindex(L, anchors), variables, parts);
+  reader.surroundings();
   reader.value(index, 0);
-  reader.metatables_of_types(1);
+  reader.rest_of_globals();
   lua_settop(L, top);
   return reader.take();
 }

@@ -1,8 +1,10 @@
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <lua.hpp>
 
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,15 +14,22 @@ namespace triage::lua {
 /// that values of scripts lead to. Pops the environment.
 void mark_libraries(lua_State* L);
 
+/// Tensors that a function reaches by itself: its variables.
+struct Variables {
+  std::vector<at::Tensor> tensors;                  // one for each userdata, in the order in which they are come across
+  std::vector<std::string> names;                   // of the upvalue or global of the function that leads to each
+  std::unordered_map<const void*, size_t> numbers;  // of each userdata
+};
+
 /// Everything that the function (or callable) at `index` can read besides its arguments, as bytes: the values of its
-/// upvalues and of the script's globals, tables and nested functions followed through. Tensors by identity, dtype, shape
-/// and requires_grad: a captured graph reads their values anew on every run. Two calls with equal bytes see the same
-/// world, as long as what they name by address is alive: that is added to the table at `anchors`, as keys.
+/// upvalues and of the globals that its text names (all of them where it has `load` or `_G` at hand), tables and nested
+/// functions followed through. Two calls with equal bytes see the same world, if what they name by address has stayed alive: that
+/// is added to the table at `anchors`, as keys. Only the tensors in it may be others, of the same dtype, device, shape and
+/// requires_grad, and the same ones in the same places: graphs take them anew on every run.
 ///
-/// `parts`: each upvalue of the function itself by its name, with where in the bytes what it holds ends.
+/// `parts`: each upvalue of the function itself and each global that it names, as a person says it ("upvalue 'n'"), with where
+/// in the bytes what it holds ends.
 using StateParts = std::vector<std::pair<std::string, size_t>>;
-/// `tensors`: the userdata of tensors among it, but those that only globals hold.
-std::string closure_state(lua_State* L, int index, int anchors, StateParts* parts = nullptr,
-                          std::unordered_set<const void*>* tensors = nullptr);
+std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts* parts = nullptr);
 
 }  // namespace triage::lua

@@ -10,7 +10,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -36,8 +35,12 @@ class FunctionScript final : public Script {
     first_argument_ = first_argument;
     results_ = LUA_NOREF;
   }
-  /// Userdata of tensors that the function reaches by itself: given as an argument, such a one stays what it is.
-  void set_variables(const std::unordered_set<const void*>* variables) { variables_ = variables; }
+  /// Of the world of the call to come. Given as an argument, one of them stays what it is.
+  void set_variables(const Variables* variables) { variables_ = variables; }
+  at::ArrayRef<at::Tensor> variables() const override {
+    return variables_ ? at::ArrayRef<at::Tensor>(variables_->tensors) : at::ArrayRef<at::Tensor>();
+  }
+  std::string variable_name(size_t number) const override { return variables_->names[number]; }
   /// What the function returned, as a list in the registry, when it ran and gave something else than tensors.
   int take_results() { return std::exchange(results_, LUA_NOREF); }
 
@@ -51,7 +54,7 @@ class FunctionScript final : public Script {
   int function_;
   int first_argument_ = 0;
   int results_ = LUA_NOREF;
-  const std::unordered_set<const void*>* variables_ = nullptr;
+  const Variables* variables_ = nullptr;
   std::string name_;
   bool fullgraph_;
   Signature signature_;
@@ -66,21 +69,23 @@ struct CompiledFunction {
     std::string key;                     // the plain arguments, which of the others are variables, then closure_state
     size_t state_begin = 0;              // in `key`
     StateParts parts;
-    std::unordered_set<const void*> tensors;  // userdata of those that the state names
+    Variables variables;  // as the last call had them
   };
   struct Bucket {
     std::shared_ptr<FunctionScript> script;
     std::unique_ptr<capture::Compiled> compiled;
     World world;
-    lua_Integer number = 0;  // 1 for the first one made
+    lua_Integer number = 0;   // 1 for the first one made
+    lua_Integer anchors = 0;  // how much its key names by address
   };
   int function = LUA_NOREF;
-  int anchors = LUA_NOREF;  // a table: what the key of each bucket names by address, which therefore stays alive
+  int anchors = LUA_NOREF;  // a table: number of a bucket -> what its key names by address, as weak keys
   std::string name;
   capture::Compiled::Options options;
   std::map<std::string_view, std::shared_ptr<Bucket>> buckets;  // by the key of their world; a call keeps its own alive
   lua_Integer buckets_made = 0;
   size_t sweep_at = 0;  // that many buckets: time to look for those without graphs
+  int misses = 0;       // calls that found no bucket
   std::shared_ptr<Bucket>
       followed;                    // for all worlds: the function broke in several, and is not tried in one graph again
   std::shared_ptr<Bucket> beyond;  // for all worlds: the accumulated limit was met, and the function runs as a script
@@ -106,9 +111,6 @@ int call_compiled(lua_State* L);
 /// The names that the function (or module: its `forward`) at `index` gives its first `count` arguments; "x0", "x1", ... where
 /// it has none, or one twice.
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count);
-
-/// Every compiled function of the process forgets its graphs before its next call.
-void forget_all_graphs() noexcept;
 
 /// Registers the metatable of compiled functions, and that of explanations.
 void open_compiled(lua_State* L);

@@ -1,6 +1,6 @@
 #include "bindings/lua/engine/compiler_config.h"
 
-#include "bindings/lua/engine/compiled_function.h"
+#include "bindings/lua/engine/worlds.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"

@@ -34,7 +34,7 @@ void FunctionScript::push_arguments(lua_State* L, int last, at::ArrayRef<at::Ten
     while (!lua_rawequal(L, same, i)) ++same;
     if (same < i)
       lua_pushvalue(L, first_pushed + same - first_argument_);
-    else if (input.is_same(*given) || (variables_ && variables_->count(lua_touserdata(L, i))))
+    else if (input.is_same(*given) || (variables_ && variables_->numbers.count(lua_touserdata(L, i))))
       lua_pushvalue(L, i);  // nothing is recorded, or the graph has it as a variable
     else
       push_tensor(L, input);

@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/worlds.h"
 
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/following/trace_tree.h"
 #include "runtime/capture/logs.h"
 
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -18,21 +20,54 @@ using Bucket = CompiledFunction::Bucket;
 using World = CompiledFunction::World;
 
 constexpr size_t max_worlds_without_graphs = 64;
+constexpr int misses_between_sweeps = 16;
 constexpr int max_broken_buckets = 3;
 constexpr size_t most_reasons = 16;  // of a recompile: the newest
 constexpr const char* tensor_text = "a tensor";
 std::atomic<uint64_t> generation{0};
 
-/// Keeps the table on top of the stack for bucket `number`, in place of what was kept for it. Pops it.
-void set_anchors(lua_State* L, CompiledFunction& function, lua_Integer number) {
+lua_Integer count_keys(lua_State* L, int table) {
+  lua_Integer count = 0;
+  for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) ++count;
+  return count;
+}
+
+/// Pushes the table in which each bucket has, under its number, what its key names by address.
+void push_anchors(lua_State* L, CompiledFunction& function) {
   if (function.anchors == LUA_NOREF) {
     lua_newtable(L);
     function.anchors = luaL_ref(L, LUA_REGISTRYINDEX);
   }
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.anchors);
+}
+
+/// The table on top of the stack is what the bucket's key names. Pops it. None of it is kept alive by that.
+void set_anchors(lua_State* L, CompiledFunction& function, Bucket& bucket) {
+  bucket.anchors = count_keys(L, lua_gettop(L));
+  make_weak(L);
+  push_anchors(L, function);
   lua_insert(L, -2);
-  lua_rawseti(L, -2, number);
+  lua_rawseti(L, -2, bucket.number);
   lua_pop(L, 1);
+}
+
+/// Is all alive that the bucket's key names by address? Else it may name something new, at the address of something old.
+bool is_alive(lua_State* L, CompiledFunction& function, const Bucket& bucket) {
+  push_anchors(L, function);
+  lua_rawgeti(L, -1, bucket.number);
+  const bool alive = count_keys(L, lua_gettop(L)) == bucket.anchors;
+  lua_pop(L, 2);
+  return alive;
+}
+
+using Place = decltype(CompiledFunction::buckets)::iterator;
+
+Place drop(lua_State* L, CompiledFunction& function, Place place) {
+  push_anchors(L, function);
+  lua_pushnil(L);
+  lua_rawseti(L, -2, place->second->number);
+  lua_pop(L, 1);
+  return function.buckets.erase(place);
 }
 
 /// Of the tensors among the arguments.
@@ -87,9 +122,7 @@ std::string difference(const World& before, const World& now) {
     if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, is);
   }
   for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
-    if (part_of(before, i) != part_of(now, i))
-      return now.parts[i].first == "_ENV" ? "a global that it may read changed"
-                                          : "upvalue '" + now.parts[i].first + "' changed";
+    if (part_of(before, i) != part_of(now, i)) return now.parts[i].first + " changed";
   return "an argument has another subtype, other arguments are the same tensor, or what the function may read changed";
 }
 
@@ -118,31 +151,27 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
 }
 
-/// Worlds that came to no graph (under a stance that makes none, say) are not kept for ever: no limit counts them.
-void drop_worlds_without_graphs(lua_State* L, CompiledFunction& function) {
-  if (function.buckets.size() < std::max(function.sweep_at, max_worlds_without_graphs)) return;
-  for (auto known = function.buckets.begin(); known != function.buckets.end();) {
-    const Bucket& bucket = *known->second;
-    if (bucket.compiled->statistics().graphs > 0 || bucket.compiled->has_breaks()) {
-      ++known;
-      continue;
-    }
-    lua_pushnil(L);
-    set_anchors(L, function, bucket.number);
-    known = function.buckets.erase(known);
-  }
-  function.sweep_at = function.buckets.size() + max_worlds_without_graphs;
+/// Worlds that came to no graph (under a stance that makes none, say) are not kept for ever: no limit counts them. Nor are those
+/// that cannot come again, which hold the tensors that their graphs read.
+void drop_useless_worlds(lua_State* L, CompiledFunction& function) {
+  const bool too_many = function.buckets.size() >= std::max(function.sweep_at, max_worlds_without_graphs);
+  if (!too_many && ++function.misses % misses_between_sweeps != 0) return;
+  const auto is_useless = [&](const Bucket& bucket) {
+    const bool empty = bucket.compiled->statistics().graphs == 0 && !bucket.compiled->has_breaks();
+    return (too_many && empty) || !is_alive(L, function, bucket);
+  };
+  for (Place place = function.buckets.begin(); place != function.buckets.end();)
+    place = is_useless(*place->second) ? drop(L, function, place) : std::next(place);
+  if (too_many) function.sweep_at = function.buckets.size() + max_worlds_without_graphs;
 }
 
-/// Which of the arguments, up to the stack index `last`, are variables of the function: bytes, none where none is.
-std::string variables_among(lua_State* L, int last, const std::unordered_set<const void*>& variables) {
+/// Which of the arguments, up to the stack index `last`, are variables of the function, and which: none where none is.
+std::string variables_among(lua_State* L, int last, const Variables& variables) {
   std::string found;
-  if (variables.empty()) return found;
+  if (variables.numbers.empty()) return found;
   for (int i = 2; i <= last; ++i) {
-    const void* const userdata = lua_touserdata(L, i);
-    if (!userdata || !variables.count(userdata)) continue;
-    found += 'v' + std::to_string(i) + ':';
-    found.append(reinterpret_cast<const char*>(&userdata), sizeof(userdata));
+    const auto variable = variables.numbers.find(lua_touserdata(L, i));
+    if (variable != variables.numbers.end()) found += 'v' + std::to_string(i) + ':' + std::to_string(variable->second);
   }
   return found;
 }
@@ -153,10 +182,10 @@ void read_world(lua_State* L, const CompiledFunction& function, const std::strin
   lua_newtable(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   world.parts.clear();
-  world.tensors.clear();
-  const std::string state = closure_state(L, -1, lua_gettop(L) - 1, &world.parts, &world.tensors);
+  world.variables = {};
+  const std::string state = closure_state(L, -1, lua_gettop(L) - 1, world.variables, &world.parts);
   lua_pop(L, 1);
-  world.key = arguments + variables_among(L, last_argument, world.tensors) + '|';
+  world.key = arguments + variables_among(L, last_argument, world.variables) + '|';
   world.state_begin = world.key.size();
   world.key += state;
 }
@@ -184,17 +213,17 @@ std::shared_ptr<Bucket> beyond_bucket(lua_State* L, CompiledFunction& function, 
 
 /// For a world that has no bucket. The table of what its key names is on top of the stack, and popped.
 std::shared_ptr<Bucket> new_bucket_for(lua_State* L, CompiledFunction& function, World world) {
+  drop_useless_worlds(L, function);
   const bool broken = function.broken_buckets >= max_broken_buckets;
   const int64_t limit = get_compiler_config().accumulated_recompile_limit;
   if (broken || function.options.graphs_made->load(std::memory_order_relaxed) >= limit) {
     lua_pop(L, 1);
     return broken ? followed_bucket(L, function, std::move(world)) : beyond_bucket(L, function, std::move(world));
   }
-  drop_worlds_without_graphs(L, function);
   report_recompile(function, world);
   std::shared_ptr<Bucket> bucket = make_bucket(L, function, std::move(world), function.options);
-  bucket->script->set_variables(&bucket->world.tensors);
-  set_anchors(L, function, bucket->number);
+  bucket->script->set_variables(&bucket->world.variables);
+  set_anchors(L, function, *bucket);
   function.buckets.emplace(bucket->world.key, bucket);
   return bucket;
 }
@@ -205,14 +234,20 @@ std::shared_ptr<Bucket> bucket_for(lua_State* L, CompiledFunction& function, con
   if (function.generation != generation.load(std::memory_order_relaxed)) forget_graphs(L, function);
   const int last_argument = lua_gettop(L);
   if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments &&
-      function.last_variables == variables_among(L, last_argument, function.last->world.tensors))
+      function.last_variables == variables_among(L, last_argument, function.last->world.variables))
     return function.last;
   World world;
   read_world(L, function, arguments, world);
   std::shared_ptr<Bucket> bucket;
-  if (const auto found = function.buckets.find(world.key); found != function.buckets.end()) {
+  auto found = function.buckets.find(world.key);
+  if (found != function.buckets.end() && !is_alive(L, function, *found->second)) {
+    drop(L, function, found);
+    found = function.buckets.end();
+  }
+  if (found != function.buckets.end()) {
     lua_pop(L, 1);
     bucket = found->second;
+    bucket->world.variables = std::move(world.variables);
   } else {
     world.arguments = argument_texts(L, last_argument);
     bucket = new_bucket_for(L, function, std::move(world));
@@ -220,16 +255,25 @@ std::shared_ptr<Bucket> bucket_for(lua_State* L, CompiledFunction& function, con
   function.last = bucket;
   function.last_epoch = context(L).epoch;
   function.last_arguments = arguments;
-  function.last_variables = variables_among(L, last_argument, bucket->world.tensors);
+  function.last_variables = variables_among(L, last_argument, bucket->world.variables);
   return bucket;
 }
 
 void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
                                  const std::shared_ptr<Bucket>& bucket) {
-  if (std::erase_if(function.buckets, [&](const auto& known) { return known.second == bucket; }) == 0)
-    return;  // it serves all worlds
+  const auto place = std::find_if(function.buckets.begin(), function.buckets.end(),
+                                  [&](const auto& known) { return known.second == bucket; });
+  if (place == function.buckets.end()) return;  // it serves all worlds
+  drop(L, function, place);
+  const Variables before = std::move(bucket->world.variables);
   read_world(L, function, arguments, bucket->world);
-  set_anchors(L, function, bucket->number);
+  const Variables& after = bucket->world.variables;
+  std::vector<size_t> now(before.tensors.size(), after.tensors.size());
+  for (const auto& [userdata, number] : before.numbers)
+    if (const auto found = after.numbers.find(userdata); found != after.numbers.end()) now[number] = found->second;
+  function.last.reset();
+  if (!bucket->compiled->renumber_variables(now)) return lua_pop(L, 1);
+  set_anchors(L, function, *bucket);
   function.buckets.erase(bucket->world.key);  // with the key that names it
   function.buckets.emplace(bucket->world.key, bucket);
 }

@@ -27,4 +27,7 @@ CacheStatistics statistics_of(const CompiledFunction& function);
 /// Pushes a table with the fields of CacheStatistics.
 void push_statistics(lua_State* L, const CacheStatistics& statistics);
 
+/// Every compiled function of the process forgets its graphs before its next call.
+void forget_all_graphs() noexcept;
+
 }  // namespace triage::lua

@@ -85,6 +85,8 @@ int assume_constant_result(lua_State* L) {
 
 }  // namespace
 
+bool is_assumed_constant(lua_State* L, int index) { return lua_tocfunction(L, index) == &guarded<constant_call>; }
+
 void add_escape_hatches(lua_State* L) {
   static const luaL_Reg functions[] = {{"assume_constant_result", guarded<assume_constant_result>}, {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);

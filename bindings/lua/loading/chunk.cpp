@@ -1,6 +1,8 @@
 #include "bindings/lua/loading/chunk.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
@@ -11,8 +13,10 @@ namespace {
 
 // Their addresses are registry keys.
 const char kChunkCount = 0;
-const char kNaturalChunks = 0;     // a table: the numbers of those that are natural Lua
-constexpr int kFunctionBits = 24;  // functions of one chunk
+const char kNaturalChunks = 0;           // a table: the numbers of those that are natural Lua
+const char kGlobals = 0;                 // a table: number of a chunk -> the line of each global, then its name
+constexpr int kFunctionBits = 24;        // functions of one chunk
+constexpr int64_t kMostChunks = 10'000;  // whose globals are kept: a script may load texts for ever
 
 int64_t next_first_function_id(lua_State* L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kChunkCount);
@@ -23,24 +27,43 @@ int64_t next_first_function_id(lua_State* L) {
   return static_cast<int64_t>(count) << kFunctionBits;
 }
 
-void note_natural(lua_State* L, int64_t first_function_id) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kNaturalChunks) == LUA_TNIL) {
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &kNaturalChunks);
-  }
+/// Pushes the registry table under `key`, made on first use.
+void push_table(lua_State* L, const void* key) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
+
+void note_natural(lua_State* L, int64_t chunk) {
+  push_table(L, &kNaturalChunks);
   lua_pushboolean(L, true);
-  lua_rawseti(L, -2, first_function_id >> kFunctionBits);
+  lua_rawseti(L, -2, chunk);
+  lua_pop(L, 1);
+}
+
+void note_globals(lua_State* L, int64_t chunk, const std::vector<std::pair<int, std::string>>& globals) {
+  if (chunk > kMostChunks) return;
+  push_table(L, &kGlobals);
+  lua_createtable(L, static_cast<int>(2 * globals.size()), 0);
+  lua_Integer place = 0;
+  for (const auto& [line, name] : globals) {
+    lua_pushinteger(L, line);
+    lua_rawseti(L, -2, ++place);
+    lua_pushlstring(L, name.data(), name.size());
+    lua_rawseti(L, -2, ++place);
+  }
+  lua_rawseti(L, -2, chunk);
   lua_pop(L, 1);
 }
 
 /// Pushes the rewritten text, or on failure the message.
-int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy, bool& natural) {
+int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy, rewriter::Facts& facts) {
   std::string text;
   int status = LUA_OK;
   try {
-    text = rewriter::rewrite(source, chunk_name, {policy}, &natural);
+    text = rewriter::rewrite(source, chunk_name, {policy}, &facts);
   } catch (const rewriter::SyntaxError& error) {
     text = error.what();
     status = LUA_ERRSYNTAX;
@@ -59,9 +82,8 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
   luaL_checkstack(L, 24, "too many chunks loading");
   constexpr size_t bytes_per_byte = 8;  // syntax tree, rewritten text and bytecode, roughly
   charge_bytes(L, bytes_per_byte * source.size());
-  bool natural = false;
-  if (const int status = push_rewritten(L, source, chunk_name, options.policy, natural); status != LUA_OK)
-    return status;
+  rewriter::Facts facts;
+  if (const int status = push_rewritten(L, source, chunk_name, options.policy, facts); status != LUA_OK) return status;
   const std::string_view text(lua_tostring(L, -1), lua_rawlen(L, -1));
   const int status = luaL_loadbufferx(L, text.data(), text.size(), chunk_name, "t");
   lua_remove(L, -2);
@@ -71,7 +93,9 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
     lua_setupvalue(L, -2, 1);  // a main function always has _ENV as its first upvalue; inner ones share it
   }
   const int64_t first_function_id = next_first_function_id(L);
-  if (natural) note_natural(L, first_function_id);
+  const int64_t chunk = first_function_id >> kFunctionBits;
+  if (facts.natural) note_natural(L, chunk);
+  note_globals(L, chunk, facts.globals);
   lua_call(L, push_intrinsics(L, first_function_id), 1);
   set_function_id(L, -1, first_function_id);
   return LUA_OK;
@@ -84,6 +108,35 @@ bool is_natural_function(lua_State* L, int index) {
   const bool natural = lua_istable(L, -1) && lua_rawgeti(L, -1, chunk) != LUA_TNIL;
   lua_settop(L, top);
   return natural;
+}
+
+std::optional<std::set<std::string>> globals_of(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  const int64_t id = function_id(L, index);
+  const int top = lua_gettop(L);
+  push_table(L, &kGlobals);
+  if (id == 0 || lua_rawgeti(L, -1, id >> kFunctionBits) != LUA_TTABLE) {
+    lua_settop(L, top);
+    return std::nullopt;
+  }
+  const int list = lua_gettop(L);
+  lua_Debug info;
+  lua_pushvalue(L, index);
+  lua_getinfo(L, ">S", &info);
+  std::set<std::string> names;
+  const auto count = static_cast<lua_Integer>(lua_rawlen(L, list));
+  for (lua_Integer i = 1; i < count; i += 2) {
+    lua_rawgeti(L, list, i);
+    const lua_Integer line = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    if (line > info.lastlinedefined) break;
+    if (line < info.linedefined) continue;
+    lua_rawgeti(L, list, i + 1);
+    names.emplace(lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  lua_settop(L, top);
+  return names;
 }
 
 }  // namespace triage::lua

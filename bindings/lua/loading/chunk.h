@@ -1,6 +1,9 @@
 #pragma once
 #include <lua.hpp>
 
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 
 namespace triage::lua {
@@ -17,5 +20,9 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
 
 /// Is the function at `index` from a chunk of natural Lua (rewriter/natural.h)?
 bool is_natural_function(lua_State* L, int index);
+
+/// The globals that stand in the text of the Lua function at `index`, functions inside of it included (and perhaps some of
+/// what stands on its first and last line). Nothing where that is not known: its text was not rewritten, say.
+std::optional<std::set<std::string>> globals_of(lua_State* L, int index);
 
 }  // namespace triage::lua

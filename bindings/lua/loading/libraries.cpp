@@ -1,4 +1,5 @@
-// Registry table: library -> list of the libraries that have it as a field; `true` for the environment.
+// Registry tables: library -> list of the libraries that have it as a field, `true` for the environment; function of a library
+// -> true; function or library -> true where it leads anywhere.
 #include "bindings/lua/loading/libraries.h"
 
 #include "bindings/lua/userdata.h"
@@ -6,7 +7,8 @@
 namespace triage::lua {
 namespace {
 
-const char kLibraries = 0, kHiddenWrites = 0;  // their addresses are registry keys
+// Their addresses are registry keys.
+const char kLibraries = 0, kHiddenWrites = 0, kFunctions = 0, kLeadAnywhere = 0, kEnvironment = 0;
 
 /// Marks the table on top of the stack, found in the one at `parent` (0: in none). Pops it.
 void mark(lua_State* L, int libraries, int parent) {
@@ -49,7 +51,61 @@ void forget(lua_State* L, int libraries) {
   lua_settop(L, table - 1);
 }
 
+/// Puts the value on top of the stack into the weak table at `key`. Pops it.
+void remember(lua_State* L, const void* key) {
+  push_weak_table(L, key);
+  lua_insert(L, -2);
+  lua_pushboolean(L, true);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+bool is_remembered(lua_State* L, int index, const void* key) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, key);
+  lua_pushvalue(L, index);
+  const bool known = lua_rawget(L, -2) != LUA_TNIL;
+  lua_pop(L, 2);
+  return known;
+}
+
+/// Those of the table at the top of the stack. Pops it.
+void remember_functions(lua_State* L, const void* key) {
+  for (lua_pushnil(L); lua_next(L, -2);) lua_isfunction(L, -1) ? remember(L, key) : lua_pop(L, 1);
+  lua_pop(L, 1);
+}
+
 }  // namespace
+
+void mark_library_functions(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  luaL_checkstack(L, 8, "libraries");
+  lua_pushvalue(L, index);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &kEnvironment);
+  lua_pushvalue(L, index);
+  remember_functions(L, &kFunctions);
+  push_weak_table(L, &kLibraries);
+  const int libraries = lua_gettop(L);
+  for (lua_pushnil(L); lua_next(L, libraries); lua_pop(L, 1)) {
+    lua_pushvalue(L, -2);
+    remember_functions(L, &kFunctions);
+  }
+  for (const char* const name : {"load", "loadfile", "dofile", "require", "debug", "package"}) {
+    const int type = lua_getfield(L, index, name);
+    if (type == LUA_TTABLE) {
+      lua_pushvalue(L, -1);
+      remember_functions(L, &kLeadAnywhere);
+    }
+    type == LUA_TNIL ? lua_pop(L, 1) : remember(L, &kLeadAnywhere);
+  }
+  lua_settop(L, libraries - 1);
+}
+
+bool is_library_function(lua_State* L, int index) { return is_remembered(L, index, &kFunctions); }
+
+bool leads_anywhere(lua_State* L, int index) { return is_remembered(L, index, &kLeadAnywhere); }
+
+void push_script_globals(lua_State* L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &kEnvironment); }
 
 void mark_libraries(lua_State* L, int index, bool environment) {
   index = lua_absindex(L, index);

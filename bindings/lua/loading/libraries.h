@@ -9,6 +9,17 @@ namespace triage::lua {
 /// Remembers the table at `index`, and all that its fields lead to, as libraries. `environment`: it is the table of globals.
 void mark_libraries(lua_State* L, int index, bool environment = false);
 
+/// Remembers the functions that are fields of the libraries in the table of globals at `index`, once its libraries are marked.
+void mark_library_functions(lua_State* L, int index);
+
+/// Was the function at `index` there when scripts began?
+bool is_library_function(lua_State* L, int index);
+/// The function or library at `index` leads to what no variable of a script shows: `load`, `require`, `debug`.
+bool leads_anywhere(lua_State* L, int index);
+
+/// The table of globals that was marked.
+void push_script_globals(lua_State* L);
+
 enum class LibraryKind { none, library, environment };
 LibraryKind library_kind(lua_State* L, int index);
 

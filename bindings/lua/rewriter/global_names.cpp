@@ -145,6 +145,13 @@ bool is_assigned(const Chunk& chunk, const Variable& variable) {
 
 }  // namespace
 
+std::vector<std::pair<int, std::string>> global_names(const Chunk& chunk) {
+  std::set<std::pair<int, std::string>> names;
+  for (const Expression& e : chunk.expressions)
+    if (e.kind == ExpressionKind::Name && !e.variable) names.emplace(e.line, e.text);
+  return {names.begin(), names.end()};
+}
+
 GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const Options& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   const Uses uses(*chunk);

@@ -1,11 +1,17 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bindings/lua/rewriter/rewriter.h"
 
 namespace triage::lua::rewriter {
+
+struct Chunk;
+
+/// The line of each global's name, read or written, in order, each pair once. Where `_ENV` is written out it is one of them.
+std::vector<std::pair<int, std::string>> global_names(const Chunk& chunk);
 
 /// One place where a script reads a global, or a field of one by name.
 struct GlobalRead {

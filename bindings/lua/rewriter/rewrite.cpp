@@ -6,6 +6,7 @@
 
 #include "bindings/lua/rewriter/chunk_name.h"
 #include "bindings/lua/rewriter/edits.h"
+#include "bindings/lua/rewriter/global_names.h"
 #include "bindings/lua/rewriter/natural.h"
 #include "bindings/lua/rewriter/operand_names.h"
 #include "bindings/lua/rewriter/parser.h"
@@ -362,9 +363,9 @@ const std::vector<std::string>& intrinsics() {
   return names;
 }
 
-std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options, bool* natural) {
+std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options, Facts* facts) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
-  if (natural) *natural = is_natural(*chunk, source);
+  if (facts) *facts = {is_natural(*chunk, source), global_names(*chunk)};
   return Rewriter(source).rewrite(*chunk, chunk_name);
 }
 

@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// Rewrites Lua 5.4 source so that the things the VM hides become calls: comparisons, truth tests, concatenation,
@@ -25,12 +26,18 @@ struct Warning {
   std::string message;
 };
 
+/// What the text of a chunk says of it besides its meaning.
+struct Facts {
+  bool natural = false;                              // natural Lua, where `if`, `and`, `or` and `not` take masks
+  std::vector<std::pair<int, std::string>> globals;  // the line of each global's name, in order, each pair once
+};
+
 /// Throws SyntaxError with Lua's own wording where Lua has one ("file:3: unexpected symbol near 'x'"). The result is
 /// the text of a chunk that returns the rewritten main function when it is called with the intrinsics, in the order of
 /// `intrinsics()`: `local __triage_lt, ... = ...; return function(...) <the source> end`, the source starting on line
-/// 1. `natural` learns whether it is natural Lua, where `if`, `and`, `or` and `not` take masks.
+/// 1.
 std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options = {},
-                    bool* natural = nullptr);
+                    Facts* facts = nullptr);
 
 /// Names of the intrinsics in the order in which the rewritten chunk takes them.
 const std::vector<std::string>& intrinsics();

@@ -436,20 +436,22 @@ class Emitter {
              const std::vector<std::string>& fetched) {
     line(2, fmt::format("for (; first + lane_count <= {}; first += lane_count) {{", end));
     for (const std::string& code : fetched) line(3, "if (ahead) " + code);
-    source_ += "#pragma omp simd\n";
-    line(3, "for (int64_t lane = 0; lane < lane_count; ++lane) {");
-    line(4, "const int64_t i = first + lane;");
-    positions(pass, extent, reductions, "lane", "");
-    line(3, "}");
+    simd_loop("int64_t lane = 0; lane < lane_count", [&] { positions(pass, extent, reductions, "lane", ""); });
     line(2, "}");
     line(2, fmt::format("for (int64_t offset = 0; first < {}; first += 16, offset += 16) {{", end));
     line(3, fmt::format("const int32_t count = {0} - first < 16 ? {0} - first : 16;", end));
-    source_ += "#pragma omp simd\n";
-    line(3, "for (int32_t lane = 0; lane < 16; ++lane) {");
-    line(4, "const int64_t i = first + lane;");
-    positions(pass, extent, reductions, "offset + lane", "lane < count");
-    line(3, "}");
+    simd_loop("int32_t lane = 0; lane < 16",
+              [&] { positions(pass, extent, reductions, "offset + lane", "lane < count"); });
     line(2, "}");
+  }
+
+  template <class Body>
+  void simd_loop(const char* lanes, const Body& body) {
+    source_ += "#pragma omp simd\n";
+    line(3, fmt::format("for ({}; ++lane) {{", lanes));
+    line(4, "const int64_t i = first + lane;");
+    body();
+    line(3, "}");
   }
 
   /// What is done at position `i`, which is lane `lane` of its block, and there where `guard` holds.

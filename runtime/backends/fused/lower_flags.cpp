@@ -1,6 +1,7 @@
 // Operations on flags: the record of a row is a value like any other.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <runtime/flags/checks.h>
 #include <runtime/flags/forms.h>
 #include <triage/layout.h>
 
@@ -46,13 +47,17 @@ bool record_result(Lowering& l, size_t index, const TensorForm& form, std::strin
   return l.result(index, form, l.map_record(slots_of(form), std::move(code), std::move(operands)));
 }
 
+/// The form of new records, and what makes an empty one.
+std::pair<TensorForm, std::string> empty_record(Lowering& l, int64_t num_slots, at::ScalarType carrier) {
+  const TensorForm form = l.record_form(flags::check::words_for(num_slots, carrier), carrier);
+  flags::KnownForms::add(carrier, form.words);  // a graph that was read from a file is the first to name it
+  return {form, fmt::format("Record<{}>::empty()", slots_of(form))};
+}
+
 /// A record that begins with `flags` where argument `argument` has them, else empty.
 std::optional<Lowered> start(Lowering& l, size_t argument, int64_t num_slots, at::ScalarType carrier) {
   if (!l.is_none(argument)) return record(l, argument);
-  const int64_t per_word = static_cast<int64_t>(c10::elementSize(carrier)) / 2;
-  const TensorForm form = l.record_form((num_slots + per_word - 1) / per_word, carrier);
-  flags::KnownForms::add(carrier, form.words);  // a graph that was read from a file is the first to name it
-  const std::string code = fmt::format("Record<{}>::empty()", slots_of(form));
+  const auto [form, code] = empty_record(l, num_slots, carrier);
   return Lowered{form, l.map_record(slots_of(form), code, {})};
 }
 
@@ -60,11 +65,8 @@ bool fresh(Lowering& l) {  // new(like, num_slots, dtype)
   const auto like = l.lowered(0);
   const auto numbers = integers(l, 1, 2);
   if (!like || !numbers || like->form.kind == Kind::number) return false;
-  const int64_t per_word = static_cast<int64_t>(c10::elementSize(static_cast<at::ScalarType>((*numbers)[1]))) / 2;
-  const TensorForm form =
-      l.record_form(((*numbers)[0] + per_word - 1) / per_word, static_cast<at::ScalarType>((*numbers)[1]));
-  flags::KnownForms::add(form.dtype, form.words);
-  return record_result(l, 0, form, fmt::format("Record<{}>::empty()", slots_of(form)), {});
+  const auto [form, code] = empty_record(l, (*numbers)[0], static_cast<at::ScalarType>((*numbers)[1]));
+  return record_result(l, 0, form, code, {});
 }
 
 bool push_codes(Lowering& l) {  // flags, code, location, severity, num_slots, policy

@@ -21,10 +21,11 @@ size_t bytes_of(const Entry& entry) {
 
 const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
   const Entry* newest = newest_.load(std::memory_order_acquire);
+  const at::ArrayRef<at::Tensor> variables = script_->variables();
   size_t left = most_in_turn;
   for (const Entry* entry = newest; entry; entry = entry->next) {
-    if (entry->guards.hold(all)) return entry;
-    if (--left == 0) return newest->index ? newest->index->find(all) : nullptr;
+    if (entry->guards.hold(all, variables)) return entry;
+    if (--left == 0) return newest->index ? newest->index->find(all, variables) : nullptr;
   }
   return nullptr;
 }
@@ -53,6 +54,22 @@ void Compiled::add_entry(std::unique_ptr<Entry> added) {
   num_entries_.fetch_add(1, std::memory_order_relaxed);
   options_.graphs_made->fetch_add(1, std::memory_order_relaxed);
   newest_.store(entry, std::memory_order_release);
+}
+
+bool Compiled::renumber_variables(at::ArrayRef<size_t> now) {
+  const size_t count = script_->variables().size();
+  std::vector<size_t*> numbers;
+  for (const auto& entry : entries_) {
+    for (size_t& number : entry->lifted) numbers.push_back(&number);
+    for (HandedOut& each : entry->handed_out)
+      if (!each.tensor.defined()) numbers.push_back(&each.variable);
+    for (Guards::Variable& variable : entry->guards.variables)
+      if (!variable.tensor.defined()) numbers.push_back(&variable.number);
+  }
+  const auto is_gone = [&](const size_t* number) { return now[*number] >= count; };
+  if (std::any_of(numbers.begin(), numbers.end(), is_gone)) return false;
+  for (size_t* const number : numbers) *number = now[*number];
+  return true;
 }
 
 std::vector<const Entry*> Compiled::entries() const {

@@ -54,7 +54,8 @@ void EntryIndex::add(const Entry& entry) {
   head.store(&group.slots.back(), std::memory_order_release);
 }
 
-const Entry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs) const noexcept {
+const Entry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
+                                     at::ArrayRef<at::Tensor> script_variables) const noexcept {
   Hash hash;
   for (const at::Tensor& input : inputs) {
     const c10::TensorImpl* impl = input.unsafeGetTensorImpl();
@@ -67,14 +68,15 @@ const Entry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs) const noex
   }
   const uint64_t wanted = hash.value();
   for (const Slot* slot = heads[wanted % heads.size()].load(std::memory_order_acquire); slot; slot = slot->older)
-    if (slot->hash == wanted && slot->entry->guards.hold(inputs)) return slot->entry;
+    if (slot->hash == wanted && slot->entry->guards.hold(inputs, script_variables)) return slot->entry;
   return nullptr;
 }
 
-const Entry* EntryIndex::find(at::ArrayRef<at::Tensor> inputs) const noexcept {
+const Entry* EntryIndex::find(at::ArrayRef<at::Tensor> inputs,
+                              at::ArrayRef<at::Tensor> script_variables) const noexcept {
   const Entry* newest = nullptr;
   for (const Group* group = first_.load(std::memory_order_acquire); group; group = group->next) {
-    const Entry* found = group->find(inputs);
+    const Entry* found = group->find(inputs, script_variables);
     if (found && (!newest || found->number > newest->number)) newest = found;
   }
   return newest;

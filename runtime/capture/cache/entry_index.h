@@ -21,7 +21,7 @@ class EntryIndex {
 
   void add(const Entry& entry);
   /// The newest entry whose guards hold; null where there is none.
-  const Entry* find(at::ArrayRef<at::Tensor> inputs) const noexcept;
+  const Entry* find(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables = {}) const noexcept;
 
  private:
   struct Slot {
@@ -36,7 +36,7 @@ class EntryIndex {
     std::array<std::atomic<const Slot*>, 256> heads{};
     std::deque<Slot> slots;
     const Group* next = nullptr;
-    const Entry* find(at::ArrayRef<at::Tensor> inputs) const noexcept;
+    const Entry* find(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables) const noexcept;
   };
   Group& group_of(std::vector<Group::Dim> dims);
 

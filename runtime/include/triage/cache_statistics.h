@@ -3,8 +3,9 @@
 
 namespace triage {
 
-/// The graphs that a compiled function, or a version of a policy, keeps. Only the recompile limits bound their number
-/// (CompilerConfig): none is given up to make room for another.
+/// The graphs that a compiled function, or a version of a policy, keeps. The recompile limits bound their number
+/// (CompilerConfig): none is given up to make room for another. A compiled function drops those whose tables or functions
+/// from outside are gone, which no call can fit again.
 struct CacheStatistics {
   size_t graphs = 0;    // that hold a whole call
   size_t segments = 0;  // between graph breaks

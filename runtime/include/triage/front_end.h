@@ -71,6 +71,11 @@ class Script {
   virtual uint64_t writes() const { return 0; }
   /// The same for whoever asks whether a tensor may have been stored where it outlives the call.
   virtual uint64_t stores() const { return writes(); }
+  /// Tensors from outside that the function reads, where they may be others in the next call: those of the call to come, or
+  /// running. A graph takes them like inputs; their number and order, and which of them are the same tensor, never change.
+  virtual at::ArrayRef<at::Tensor> variables() const { return {}; }
+  /// What the script calls one of them, or what it finds it in; empty where that has no name.
+  virtual std::string variable_name(size_t /*number*/) const { return {}; }
   /// Of the last call: which outputs are flags.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// The policy's own tests: each name with how it failed; empty message: passed.

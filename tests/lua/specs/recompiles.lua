@@ -237,3 +237,89 @@ test("N01: inside of captured code a compiled function is a part of the graph th
   eq(parts(z), model(z))
   eq(graphs(layer), 1)
 end)
+
+test("tensors from outside may be others in every call: one graph serves them all", function()
+  for _, backend in ipairs({"eager", "fused", "aot_eager"}) do
+    local w, model = torch.ones({2, 2}), {bias = torch.zeros({2})}
+    local f = triage.compile(function(x) return x * w + model.bias, w end, {fullgraph = true, backend = backend})
+    for i = 1, 20 do
+      w = torch.ones({2, 2}) * i
+      model.bias = torch.ones({2}) / i
+      local y, same = f(z)
+      eq(y, z * i + 1 / i)
+      eq(same, w)
+      same:add_(1)  -- it is the variable itself
+      eq(w, torch.ones({2, 2}) * i + 1)
+    end
+    eq(graphs(f), 1)
+    w = torch.ones({2, 2}, {dtype = torch.float64})
+    eq(f(z).dtype, torch.float64)
+    w = torch.ones({2})
+    eq(f(z), z + model.bias)
+    w = torch.ones({2}):requires_grad_(true)
+    eq(f(z).requires_grad, true)
+    eq(graphs(f), 4)
+  end
+end)
+
+test("gradients go to the tensors from outside that the call has", function()
+  for _, backend in ipairs({"eager", "fused", "aot_eager"}) do
+    local w
+    local f = triage.compile(function(x) return (x * w):sum() end, {fullgraph = true, backend = backend})
+    local all = {}
+    for i = 1, 4 do
+      w = torch.ones({2, 2}):mul(i):requires_grad_(true)
+      all[i] = w
+      f(z * i):backward()
+    end
+    for i, each in ipairs(all) do
+      eq(each.grad, z * i)
+    end
+    eq(graphs(f), 1)
+  end
+end)
+
+test("which of the tensors from outside are one is held fast", function()
+  local a, b = torch.tensor({1.0}), torch.tensor({10.0})
+  local t, u = a, a
+  local fn = function(x) return x + t * 2 + u, rawequal(t, u) and t or u end
+  local f = triage.compile(fn)
+  for _, pair in ipairs({{a, a}, {a, b}, {b, a}, {b, b}, {a, b}}) do
+    t, u = pair[1], pair[2]
+    for _, x in ipairs({z, a, b}) do
+      eq(table.pack(f(x)), table.pack(fn(x)))
+    end
+  end
+  t, u = a, a:view({1})  -- two tensors that share their memory
+  eq(table.pack(f(z)), table.pack(fn(z)))
+  u:add_(5)
+  eq(table.pack(f(z)), table.pack(fn(z)))
+end)
+
+test("graphs of tables that are gone are dropped", function()
+  local t = {scale = 1}
+  local f = triage.compile(function(x) return x * t.scale end)
+  for i = 1, 100 do
+    t = {scale = i}
+    eq(f(z), z * i)
+    collectgarbage()
+  end
+  if graphs(f) > 20 then
+    error("there are " .. graphs(f) .. " graphs")
+  end
+  local kept = {}
+  for i = 1, 40 do
+    kept[i] = {scale = i}
+    t = kept[i]
+    eq(f(z), z * i)
+  end
+  t = nil
+  collectgarbage()
+  for i = 1, 40 do  -- those that are kept still serve
+    t = kept[i]
+    eq(f(z), z * i)
+  end
+  if graphs(f) < 40 then
+    error("there are " .. graphs(f) .. " graphs")
+  end
+end)

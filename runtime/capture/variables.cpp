@@ -1,0 +1,75 @@
+#include "runtime/capture/variables.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "runtime/graph/uses.h"
+
+namespace triage::capture {
+size_t number_among(at::ArrayRef<at::Tensor> tensors, const at::Tensor& wanted) noexcept {
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const auto& each) { return each.is_same(wanted); });
+  return static_cast<size_t>(found - tensors.begin());
+}
+
+void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
+  for (auto& output : outputs) {
+    bool is_variable = false, shares = false;
+    for (const auto& constant : graph.constants()) {
+      if (!constant.variable || !output.defined() || !output.has_storage() || !constant.tensor.has_storage()) continue;
+      is_variable |= output.is_same(constant.tensor);
+      shares |= output.is_alias_of(constant.tensor);
+    }
+    if (shares && !is_variable) output = output.clone();
+  }
+}
+
+std::vector<HandedOut> variables_among(const graph::Graph& graph, at::ArrayRef<at::Tensor> outputs,
+                                       at::ArrayRef<at::Tensor> script_variables) {
+  std::vector<HandedOut> found;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    for (const auto& constant : graph.constants()) {
+      if (!constant.variable || !outputs[i].is_same(constant.tensor)) continue;
+      const size_t number = number_among(script_variables, constant.tensor);
+      if (number < script_variables.size())
+        found.push_back({i, {}, number});
+      else
+        found.push_back({i, outputs[i]});
+    }
+  return found;
+}
+
+namespace {
+
+/// One that the graph has not yet, and which its text can be read with.
+std::string name_of(const graph::Graph& graph, std::string wanted) {
+  const bool plain =
+      std::all_of(wanted.begin(), wanted.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  if (wanted.empty() || !plain) wanted = "v";
+  std::string name = wanted;
+  for (size_t i = 1; graph.has_name(name); ++i) name = wanted + "_" + std::to_string(i);
+  return name;
+}
+
+}  // namespace
+
+std::vector<size_t> lift_variables(graph::Graph& graph, const Script& script) {
+  const at::ArrayRef<at::Tensor> script_variables = script.variables();
+  std::vector<size_t> numbers;
+  graph::Replacements inputs;
+  for (const auto& constant : graph.constants()) {
+    const size_t number = constant.variable ? number_among(script_variables, constant.tensor) : script_variables.size();
+    if (number == script_variables.size()) continue;
+    graph::Value* input =
+        graph.add_input(name_of(graph, script.variable_name(number)), graph::InputKind::tensor, constant.value->meta);
+    input->is_flags = constant.value->is_flags;
+    inputs.emplace(constant.value, input);
+    numbers.push_back(number);
+  }
+  graph::replace_uses(graph, inputs);
+  graph.drop_unused_constants();
+  return numbers;
+}
+
+}  // namespace triage::capture

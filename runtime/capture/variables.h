@@ -1,0 +1,32 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <triage/front_end.h>
+#include <triage/graph.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+/// Tensors from outside that a script reads: weights, upvalues, globals. A graph holds them as variables, or, where the script
+/// names them anew before every call (Script::variables), takes them as inputs behind those of the call.
+namespace triage::capture {
+
+/// The number of the first that is the same tensor; their count where none is.
+size_t number_among(at::ArrayRef<at::Tensor> tensors, const at::Tensor& wanted) noexcept;
+
+/// An output that shares memory with a variable, and is not that itself, becomes a copy: backends give copies of views.
+void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs);
+
+/// An output (by its number) that is a variable, which is handed out itself.
+struct HandedOut {
+  size_t output;
+  at::Tensor tensor;    // undefined where it is one of the script's variables
+  size_t variable = 0;  // its number among those
+};
+std::vector<HandedOut> variables_among(const graph::Graph& graph, at::ArrayRef<at::Tensor> outputs,
+                                       at::ArrayRef<at::Tensor> script_variables);
+
+/// Makes inputs of those variables of the graph that are the script's. Returns the number of each, in the order of the new inputs.
+std::vector<size_t> lift_variables(graph::Graph& graph, const Script& script);
+
+}  // namespace triage::capture
