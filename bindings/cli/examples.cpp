@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <triage/flags.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -92,13 +93,25 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
       options.policy, first, first));
 }
 
+namespace {
+
+/// Is the tensor as large as one row of one of the inputs, or of its last dimensions? Then it stands beside every row.
+bool is_one_row(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+    return input.dim() > tensor.dim() &&
+           input.sizes().slice(static_cast<size_t>(input.dim() - tensor.dim())) == tensor.sizes();
+  });
+}
+
+}  // namespace
+
 std::vector<at::Tensor> with_rows(const std::vector<at::Tensor>& inputs, int64_t rows) {
   if (inputs.empty() || inputs[0].dim() == 0 || inputs[0].size(0) == 0) return {};
   const int64_t own = inputs[0].size(0);
   const at::Tensor index = at::arange(rows, at::kLong).remainder(own);
   std::vector<at::Tensor> result;
   for (const at::Tensor& input : inputs) {
-    const bool follows = input.dim() > 0 && input.size(0) == own;
+    const bool follows = input.dim() > 0 && input.size(0) == own && !is_one_row(input, inputs);
     result.push_back(follows ? input.detach().index_select(0, index.to(input.device())) : input.detach());
     result.back().set_requires_grad(input.requires_grad());
   }

@@ -26,7 +26,8 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
 /// A batch made from the declared types, with some bad rows; nothing where an input has no declared type.
 std::optional<Example> example_of_types(const Signature& signature, const CallOptions& options);
 
-/// `rows` rows of the batch, its own again and again; inputs that do not have its length stay as they are. Empty where the
+/// `rows` rows of the batch, its own again and again; inputs that do not have its length, or are as large as one of its
+/// rows, stay as they are. Empty where the
 /// first input has no rows to take.
 std::vector<at::Tensor> with_rows(const std::vector<at::Tensor>& inputs, int64_t rows);
 

@@ -190,20 +190,48 @@ bool may_take_flags(const c10::OperatorHandle& op) {
   return !is_aten(op) || moves_words(op) || kAsks.count(functional_name(op));
 }
 
-bool holds_flags(const graph::Value& value) {
+namespace {
+
+/// Visits the value and what its words were moved out of, until `visit` says that it is found: returns that.
+template <typename Visit>
+const graph::Value* find_source(const graph::Value& value, const Visit& visit) {
   std::vector<const graph::Value*> left = {&value};
   std::unordered_set<const graph::Value*> seen;
   while (!left.empty()) {
     const graph::Value* next = left.back();
     left.pop_back();
-    if (next->is_flags) return true;
+    if (visit(*next)) return next;
     if (!next->producer || !seen.insert(next).second || !moves_words(next->producer->op)) continue;
     if (next->meta && next->meta->dtype == at::kBool) continue;  // a mask holds none
     const auto& arguments = next->producer->op.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i)
       if (!chooses_words(arguments[i])) add_values(next->producer->operands[i], left);
   }
-  return false;
+  return nullptr;
+}
+
+bool converts(const graph::Node& node, const graph::Value& result) {
+  std::vector<const graph::Value*> values;
+  for (const graph::Operand& operand : node.operands) add_values(operand, values);
+  return values.size() == 1 && values[0]->meta && result.meta && values[0]->meta->dtype != result.meta->dtype;
+}
+
+}  // namespace
+
+bool holds_flags(const graph::Value& value) {
+  return find_source(value, [](const graph::Value& source) { return source.is_flags; });
+}
+
+const graph::Node* arithmetic_behind(const graph::Value& value) {
+  const graph::Value* found = find_source(value, [](const graph::Value& source) {
+    const graph::Node* node = source.producer;
+    if (!node || source.is_flags || !is_aten(node->op)) return false;
+    if (moves_words(node->op)) return converts(*node, source);
+    std::vector<const graph::Value*> values;
+    for (const graph::Operand& operand : node->operands) add_values(operand, values);
+    return !values.empty() && !may_take_flags(node->op);  // one that takes no tensor makes new words
+  });
+  return found ? found->producer : nullptr;
 }
 
 }  // namespace triage::capture

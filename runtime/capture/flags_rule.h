@@ -14,4 +14,8 @@ bool may_take_flags(const c10::OperatorHandle& op);
 /// Whether the value is flags, or words that were moved out of flags, in whatever shape (`f[0]`, `f:view({-1})`).
 bool holds_flags(const graph::Value& value);
 
+/// The call of ATen that made the value, or what its words were moved out of, by arithmetic or by a conversion to another dtype;
+/// null where there is none. What a flags operation takes cannot have been made so.
+const graph::Node* arithmetic_behind(const graph::Value& value);
+
 }  // namespace triage::capture

@@ -497,8 +497,10 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   for (size_t i = 0; i < arguments.size(); ++i) {
     operands.push_back(operand_of(arguments[i]));
     graph::Value* value = operands.back().value();
-    if (ours && value && (schema.arguments()[i].name() == "flags" || schema.arguments()[i].name() == "other"))
-      value->is_flags = true;  // a flags tensor that came in as an input
+    if (!ours || !value || (schema.arguments()[i].name() != "flags" && schema.arguments()[i].name() != "other"))
+      continue;
+    if (const graph::Node* node = arithmetic_behind(*value)) throw_flags_arithmetic(node->op, node->source);
+    value->is_flags = true;  // a flags tensor that came in as an input
   }
   const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return is_flags(tensor); });
 

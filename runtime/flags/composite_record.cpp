@@ -7,7 +7,7 @@
 namespace triage::flags::composite {
 namespace {
 
-constexpr int64_t DEDUPE_MASK[] = {0, CODE_MASK, LOCATION_MASK, CODE_MASK | LOCATION_MASK};
+constexpr int64_t DEDUPE_MASK[] = {0, CODE_IN_SLOT, LOCATION_IN_SLOT, CODE_IN_SLOT | LOCATION_IN_SLOT};
 
 ScalarType bits_dtype(ScalarType carrier) { return check::slots_per_word(carrier) == 2 ? at::kInt : at::kLong; }
 
@@ -60,7 +60,7 @@ struct Recorded {
 Recorded record_entry(const Tensor& slots, const Tensor& fresh, const AccumulationConfig& policy, bool track) {
   auto severity = severity_of(slots);
   auto live = at::ne(severity, 0);
-  auto active = at::logical_and(has_bits(fresh, SEVERITY_MASK), has_bits(fresh, CODE_MASK));
+  auto active = at::logical_and(has_bits(fresh, SEVERITY_MASK), has_bits(fresh, CODE_IN_SLOT));
   Tensor replaced;  // where a worse duplicate takes an entry's place
   if (policy.dedupe != Dedupe::none) {
     const int64_t mask = DEDUPE_MASK[static_cast<int>(policy.dedupe)];
@@ -94,7 +94,7 @@ Recorded record_entry(const Tensor& slots, const Tensor& fresh, const Accumulati
   return {at::where(target, fresh, slots), dropped};
 }
 
-Tensor is_unknown(const Tensor& slots) { return at::eq(at::bitwise_and(slots, CODE_MASK), CODE_MASK); }
+Tensor is_unknown(const Tensor& slots) { return at::eq(at::bitwise_and(slots, CODE_IN_SLOT), CODE_IN_SLOT); }
 
 // The overflow record `last` (N, 1) with `more` errors dropped, the worst of this severity; as it is where that is 0.
 Tensor with_dropped(const Tensor& last, const Tensor& more, const Tensor& severity) {
@@ -103,7 +103,7 @@ Tensor with_dropped(const Tensor& last, const Tensor& more, const Tensor& severi
   auto number = at::clamp_max(at::add(before, more), MAX_DROPPED);
   auto record =
       at::bitwise_or(at::bitwise_left_shift(number, LOCATION_SHIFT), at::maximum(severity_of(last), severity));
-  return at::where(at::ne(severity, 0), at::bitwise_or(record, CODE_MASK), last);
+  return at::where(at::ne(severity, 0), at::bitwise_or(record, CODE_IN_SLOT), last);
 }
 
 // Records `fresh` (N, 1) in `slots` (N, num_slots), whose last one is the overflow record where `policy` asks for it.
@@ -215,7 +215,7 @@ Tensor clear(const Tensor& flags, int64_t code) {
   check::code("clear", flags, code);
   auto slots = slots_of(flags);
   auto which =
-      at::logical_and(has_bits(slots, SEVERITY_MASK), at::eq(at::bitwise_and(slots, CODE_MASK), code << CODE_SHIFT));
+      at::logical_and(has_bits(slots, SEVERITY_MASK), at::eq(at::bitwise_and(slots, CODE_IN_SLOT), code << CODE_SHIFT));
   return pack(at::masked_fill(slots, which, 0), flags.scalar_type());
 }
 
@@ -272,7 +272,7 @@ Tensor get_first_severity(const Tensor& flags) {
 Tensor has_code(const Tensor& flags, int64_t code) {
   check::code("has_code", flags, code);
   auto slots = slots_of(flags);
-  return live_with(slots, at::eq(at::bitwise_and(slots, CODE_MASK), code << CODE_SHIFT));
+  return live_with(slots, at::eq(at::bitwise_and(slots, CODE_IN_SLOT), code << CODE_SHIFT));
 }
 
 Tensor has_domain(const Tensor& flags, int64_t domain) {

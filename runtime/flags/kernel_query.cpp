@@ -117,7 +117,7 @@ Tensor get_slot(const Tensor& flags, int64_t index) {
 
 Tensor has_code(const Tensor& flags, int64_t code) {
   check::code("has_code", flags, code);
-  return ask<bool>(flags, HasBits(CODE_MASK, code << CODE_SHIFT));
+  return ask<bool>(flags, HasBits(CODE_IN_SLOT, code << CODE_SHIFT));
 }
 
 Tensor has_domain(const Tensor& flags, int64_t domain) {

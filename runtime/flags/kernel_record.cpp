@@ -78,7 +78,7 @@ struct ClearCode {
   uint16_t code;  // in its place in a slot
   template <int>
   TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t count) const {
-    constexpr auto codes = static_cast<uint16_t>(CODE_MASK), severities = static_cast<uint16_t>(SEVERITY_MASK);
+    constexpr auto codes = static_cast<uint16_t>(CODE_IN_SLOT), severities = static_cast<uint16_t>(SEVERITY_MASK);
 #pragma omp simd
     for (int64_t i = 0; i < count; ++i)
       to[i] = ((from[i] & codes) == code) & ((from[i] & severities) != 0) ? uint16_t{0} : from[i];

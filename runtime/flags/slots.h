@@ -57,8 +57,8 @@ struct Recording {
         track_overflow((policy & TRACK_OVERFLOW) != 0) {
     const auto same = static_cast<Dedupe>(policy >> 3 & 3);
     dedupe = same != Dedupe::none;
-    if (same != Dedupe::location) mask |= CODE_MASK;
-    if (same != Dedupe::code) mask |= LOCATION_MASK;
+    if (same != Dedupe::location) mask |= CODE_IN_SLOT;
+    if (same != Dedupe::code) mask |= LOCATION_IN_SLOT;
   }
   Priority priority;
   bool keep_last;
@@ -155,7 +155,7 @@ inline uint16_t push_without_place(uint16_t* slots, int64_t count, uint16_t slot
 /// Records `slot` among `count` entries, in place. A slot of code 0 or severity 0 is not recorded. Returns the entry that was
 /// dropped because the slots are full, 0 where none was.
 inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
-  if (!(slot & SEVERITY_MASK) || !(slot & CODE_MASK)) return 0;
+  if (!(slot & SEVERITY_MASK) || !(slot & CODE_IN_SLOT)) return 0;
   const int16_t place = find_place(slots, count, slot, how);
   if (place == NO_PLACE || (how.newest_first && place >= 0)) return push_without_place(slots, count, slot, how);
   uint16_t& there = slots[place & NO_PLACE];  // any is worse than an empty one
@@ -163,7 +163,7 @@ inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const 
   return 0;
 }
 
-inline bool is_overflow_record(uint16_t slot) { return (slot & CODE_MASK) == CODE_MASK && (slot & SEVERITY_MASK); }
+inline bool is_overflow_record(uint16_t slot) { return (slot & CODE_IN_SLOT) == CODE_IN_SLOT && (slot & SEVERITY_MASK); }
 
 /// Adds to the overflow record `last`: so many more were dropped, the worst of this severity.
 inline void add_dropped(uint16_t& last, int64_t more, int64_t severity) {
@@ -206,7 +206,7 @@ inline bool are_zero(const uint16_t* slots, int64_t count) {
 inline void merge_slots(uint16_t* slots, int64_t count, const uint16_t* others, const Recording& how) {
   bool fresh = are_zero(slots, count);
   each_error_slot(others, count, [&](int64_t i, uint16_t slot) {
-    if (fresh && (slot & CODE_MASK) && !(how.track_overflow && i == count - 1)) {
+    if (fresh && (slot & CODE_IN_SLOT) && !(how.track_overflow && i == count - 1)) {
       slots[0] = slot;
       fresh = false;
     } else {

@@ -1,6 +1,6 @@
 -- Indices out of range become a padding index before they reach an embedding, which would raise for the whole batch.
 -- Use it in front of embedding, gather and one_hot, when ids come from outside.
--- Returns the indices, all within 0 .. size - 1, and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS, for both FALLBACK_VALUE. A
+-- Returns the indices as int64, all within 0 .. size - 1, and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS, for both FALLBACK_VALUE. A
 -- padding outside of the embedding is moved to its nearest row. One without rows has no index: all are flagged, and 0.
 -- Samples: each on its own.
 
@@ -14,6 +14,7 @@ return policy {
   params = {size = 50000, padding = 0},   -- rows of the embedding; the index that stands for nothing
   fullgraph = true,
   run = function(ids, p)
+    ids = ids:to(torch.int64)   -- a smaller dtype may not hold the size
     local below, beyond = ids < 0, ids >= p.size
     local f = push(err.new(ids), err.NEGATIVE_IDX, "index_range", {where = any(below)})
     f = push(f, err.OUT_OF_BOUNDS, "index_range", {where = any(beyond)})
@@ -28,6 +29,21 @@ return policy {
         return ids:equal(torch.tensor({{1, 49999}, {0, 7}, {3, 0}, {0, 0}}))
           and err.has_code(f, err.NEGATIVE_IDX):equal(torch.tensor({false, true, false, true}))
           and err.has_code(f, err.OUT_OF_BOUNDS):equal(torch.tensor({false, false, true, true}))
+      end,
+    },
+    {
+      name = "ids of a small dtype are compared with sizes that it does not hold",
+      args = function() return torch.tensor({{1, 3}, {-1, 7}}, {dtype = torch.int16}) end,
+      check = function(ids, f)
+        return ids:equal(torch.tensor({{1, 3}, {0, 7}})) and err.is_err(f):equal(torch.tensor({false, true}))
+      end,
+    },
+    {
+      name = "uint8",
+      params = {size = 200, padding = 0},
+      args = function() return torch.tensor({{199, 3}, {201, 7}}, {dtype = torch.uint8}) end,
+      check = function(ids, f)
+        return ids:equal(torch.tensor({{199, 3}, {0, 7}})) and err.is_err(f):equal(torch.tensor({false, true}))
       end,
     },
     {

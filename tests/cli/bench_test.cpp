@@ -35,6 +35,18 @@ std::vector<int64_t> rows_of(const nlohmann::json& json) {
 
 }  // namespace
 
+TEST_CASE("an input as large as a row is no batch, even where there are as many rows as values in one") {
+  const Scene scene;
+  write_bytes(scene.folder / "scale.lua",
+              "return policy {inputs = {'z', 'w'}, run = function(z, w) return z * w end}\n");
+  const std::pair<const char*, const char*> inputs[] = {{"z=randn:8x8", "w=randn:8"}, {"z=randn:4x4x8", "w=randn:4x8"}};
+  for (const auto& [z, w] : inputs) {
+    const Ran ran = scene({"scale.lua", "--input", z, "--input", w, "--batches", "2,16", "--json"});
+    CAPTURE(ran.err);
+    CHECK(ran.status == 0);
+  }
+}
+
 TEST_CASE("bench --json: a line for each batch size, the first call, and what bounds it") {
   const Scene scene;
   const Ran ran = scene({"repair.lua", "--input", "z=randn:8x16,nan=2", "--batches", "4,1,8,4", "--json"});

@@ -74,10 +74,10 @@ TEST_CASE("T03: codes, severities, domains and their names") {
 
 TEST_CASE("T28: the bit constants describe the layout") {
   const int64_t slot = 0x2A5 << LOCATION_SHIFT | 9 << CODE_SHIFT | 2 << SEVERITY_SHIFT;
-  CHECK((slot & LOCATION_MASK) == 0x2A5 << LOCATION_SHIFT);
-  CHECK((slot & CODE_MASK) == 9 << CODE_SHIFT);
-  CHECK((slot & SEVERITY_MASK) == 2);
-  CHECK(((LOCATION_MASK | CODE_MASK | SEVERITY_MASK) == SLOT_MASK));
+  CHECK((slot >> LOCATION_SHIFT & LOCATION_MASK) == 0x2A5);
+  CHECK((slot >> CODE_SHIFT & CODE_MASK) == 9);
+  CHECK((slot >> SEVERITY_SHIFT & SEVERITY_MASK) == 2);
+  CHECK(((LOCATION_IN_SLOT | CODE_IN_SLOT | SEVERITY_MASK) == SLOT_MASK));
   CHECK(LOCATION_BITS + CODE_BITS + SEVERITY_BITS == SLOT_BITS);
   const auto f = err::push_scalar(err::new_t(1), 9, 0x2A5, {err::error});
   CHECK(f[0][0].item<int64_t>() == slot);

@@ -58,6 +58,32 @@ TEST_CASE("T01 T32: policies in one region agree with the interpreter at every b
   CHECK(shares(zscore_clip, one(5)).second == 0);
 }
 
+TEST_CASE("kernels captured at as many rows as a row has values serve every batch, with the same bits") {
+  const Program program = [](const Tensors& in) {
+    const at::Tensor y = in[0] * in[1] + in[2];
+    return Tensors{y.exp(), at::layer_norm(y, {12}, in[1], in[2]), at::where(y > in[1], in[2], y).tanh(),
+                   y.softmax(-1)};
+  };
+  const Program deep = [](const Tensors& in) { return Tensors{(in[0] * in[1]).exp(), (in[0] + in[2]).tanh()}; };
+  const Tensors weights{data({12}), data({12})};
+  const auto flat = [&](int64_t n) { return Tensors{data({n, 12}), weights[0], weights[1]}; };
+  const auto blocks = [&](int64_t n) { return Tensors{data({n, 6, 4}), data({6, 4}), data({4})}; };
+  const auto bits_of_batch = [](const Program& own, int64_t captured, const Tensors& examples, const Tensors& inputs) {
+    CHECK(shares(own, examples).second == 0);
+    const auto executable = compiled(own, examples);
+    const Tensors all = run(*executable, inputs);
+    Tensors some = inputs;
+    some[0] = inputs[0].slice(0, 0, captured);
+    const Tensors first = run(*executable, some);
+    for (size_t i = 0; i < all.size(); ++i) CHECK(all[i].slice(0, 0, captured).equal(first[i]));
+    return all;
+  };
+  const Tensors wide = flat(33), deeper = blocks(33);
+  const Tensors usual = bits_of_batch(program, 5, flat(5), wide), square = bits_of_batch(program, 12, flat(12), wide);
+  for (size_t i = 0; i < usual.size(); ++i) CHECK(usual[i].equal(square[i]));
+  bits_of_batch(deep, 6, blocks(6), deeper);
+}
+
 TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops compute in") {
   const Program elementwise = [](const Tensors& in) {
     const at::Tensor &x = in[0], &y = in[1];

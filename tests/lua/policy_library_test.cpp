@@ -208,7 +208,7 @@ TEST_CASE("policies of the library take floats of 16 bits, captured as in Lua, a
         const std::vector<at::Tensor> plain = script.call(inputs, params, std::nullopt), captured = policy.run(inputs);
         REQUIRE(plain.size() == captured.size());
         for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], captured[i]));
-        CHECK((captured[0].scalar_type() == inputs[0].scalar_type()));
+        if (inputs[0].is_floating_point()) CHECK((captured[0].scalar_type() == inputs[0].scalar_type()));
         at::Tensor fine = at::isfinite(captured[0]);
         if (fine.dim() > 0) fine = fine.logical_or(over_samples(bad_samples(inputs), fine.dim()));
         CHECK(fine.all().item<bool>());

@@ -90,6 +90,13 @@ TEST_CASE("T02: calls and methods that compute with flags") {
                   "return g:to('cpu'), g[0], torch.where(m, g, h), g:view({-1}), err.is_ok(g):sum(), i") == "");
 }
 
+TEST_CASE("T02: a parameter that a flags operation takes is flags") {
+  CHECK(says(in_policy("f = f * 2\nreturn z, err.push(f, err.NAN, 'x', {where = z})"), "2:7", "arithmetic on flags"));
+  CHECK(says(in_policy("local g = flag_nan(z, 'x', f)\nreturn f * 2, g"), "3:10", "arithmetic on flags"));
+  CHECK(says(in_policy("local y = fix(z, f)\nreturn y, f:sum()"), "3:13", "arithmetic on flags"));
+  CHECK(in_policy("local g = err.new(f)\nreturn f * 2, err.replace(f, 0, {'nan'}), g") == "");
+}
+
 TEST_CASE("chains without ELSE") {
   CHECK(says(in_policy("local y = IF(m, g)\nreturn y"), "2:11", "an IF chain without ELSE"));
   CHECK(says(in_policy("return IF(m, g):ELIF(n, g)"), "2:8", "an IF chain without ELSE"));

@@ -53,8 +53,14 @@ class Checker {
       for (size_t i = 0; i < s.targets.size() && s.kind == StatementKind::Assign; i++)
         if (s.targets[i]->kind == ExpressionKind::Name) note_value(s.targets[i]->variable, value_for(s.values, i));
     }
+    std::set<const Variable*> given_as_flags;
+    for (const Expression& e : chunk.expressions) {
+      const auto place = static_cast<size_t>(flags_argument(called_global(e)));  // -1: beyond all
+      if (place < e.items.size()) given_as_flags.insert(e.items[place]->variable);
+    }
     for (const Function& function : chunk.functions)
-      for (const Variable* const parameter : function.parameters) other_.insert(parameter);
+      for (const Variable* const parameter : function.parameters)
+        (given_as_flags.count(parameter) ? flags_ : other_).insert(parameter);
     for (const Expression& e : chunk.expressions)
       if (continues_chain(e) && e.left->kind == ExpressionKind::Name) continued_later_.insert(e.left->variable);
     for (const Statement* const s : chunk.main->body->statements)

@@ -143,6 +143,15 @@ int flags_result(const std::string& path) {
   return contains(kGiveDataAndFlags, path) ? 1 : -1;
 }
 
+int flags_argument(const std::string& path) {
+  constexpr std::array<std::string_view, 4> without = {"err.new", "err.new_t", "err.from_code", "err.replace"};
+  if (path.rfind("err.", 0) == 0) return contains(without, path) ? -1 : 0;
+  if (path == "push" || path == "has_err" || path == "HAS") return 0;
+  if (path == "fix" || path == "find" || path == "IS") return 1;
+  if (path == "flag_nan" || path == "flag_inf" || path == "flag_nan_and_inf") return 2;
+  return path == "flag_oob_indices" ? 3 : -1;
+}
+
 bool computes(const std::string& name) { return contains(kComputing, name); }
 
 bool is_functional(const std::string& path) {

@@ -17,6 +17,9 @@ std::string called_global(const Expression& expression);
 /// Which result of a call of `path` is a flags tensor, 0-based; -1: none.
 int flags_result(const std::string& path);
 
+/// Which argument of a call of `path` is a flags tensor, 0-based (the first, where there are more); -1: none.
+int flags_argument(const std::string& path);
+
 /// `torch.<name>` and `x:<name>` compute with the numbers of a tensor, or convert them: flags are none.
 bool computes(const std::string& name);
 

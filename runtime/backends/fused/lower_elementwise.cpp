@@ -13,7 +13,6 @@ using Kind = TensorForm::Kind;
 
 bool is_real(at::ScalarType dtype) { return at::isFloatingType(dtype); }
 bool is_number(at::ScalarType dtype) { return dtype != at::kBool; }
-bool is_half(at::ScalarType dtype) { return dtype == at::kHalf; }
 bool is_bfloat16(at::ScalarType dtype) { return dtype == at::kBFloat16; }
 bool is_bool(at::ScalarType dtype) { return dtype == at::kBool; }
 bool is_whole(at::ScalarType dtype) { return at::isIntegralType(dtype, true); }
@@ -96,17 +95,18 @@ bool clamp(Lowering& l) {
   return elementwise(l, {0, 1, 2}, is_number, "at_most(at_least({0}, {1}), {2})");
 }
 
-/// x ^ number, for the numbers that are a few multiplications.
+/// x ^ number, for the numbers that are a few multiplications. For float16 ATen computes powers in float32, and rounds once.
 bool power(Lowering& l) {
   const auto* exponent = l.constant(1);
   if (!exponent || !(exponent->isInt() || exponent->isDouble())) return false;
   const double e = exponent->isInt() ? static_cast<double>(exponent->toInt()) : exponent->toDouble();
   if (e == 1.0) return elementwise(l, {0}, is_real, "{0}");
-  if (e == 3.0)  // in half precision ATen rounds the square
-    return elementwise(l, {0}, is_half, "as_half({0} * {0}) * {0}") ||
-           elementwise(l, {0}, is_bfloat16, "as_bfloat16({0} * {0}) * {0}") ||
-           elementwise(l, {0}, is_real, "{0} * {0} * {0}");
   if (e == 2.0) return elementwise(l, {0}, is_real, "{0} * {0}");
+  const graph::Value* x = l.tensor(0);
+  if (!x || !x->meta || x->meta->dtype == at::kHalf) return false;
+  if (e == 3.0)  // in half precision ATen rounds the square
+    return elementwise(l, {0}, is_bfloat16, "as_bfloat16({0} * {0}) * {0}") ||
+           elementwise(l, {0}, is_real, "{0} * {0} * {0}");
   if (e == 0.5) return elementwise(l, {0}, is_real, "root({0})", true);
   return false;
 }

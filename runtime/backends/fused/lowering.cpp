@@ -302,8 +302,14 @@ std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& sha
 
 std::optional<TensorForm> Lowering::broadcast(std::initializer_list<size_t> list) {
   std::optional<TensorForm> largest;
+  size_t rank = 0;
+  for (const size_t argument : list)
+    if (const Value* value = tensor(argument); value && value->meta) rank = std::max(rank, value->meta->sizes.size());
   for (const size_t argument : list) {
-    if (!tensor(argument)) continue;
+    const Value* value = tensor(argument);
+    if (!value) continue;
+    // Sizes are matched from the last on: the first one of a tensor of fewer dimensions is not the batch, even if it is as large.
+    if (value->meta && !value->meta->sizes.empty() && value->meta->sizes.size() < rank) continue;
     const auto one = lowered(argument);
     if (!one || one->form.kind == Kind::record) continue;  // perhaps a column: `operand` will tell
     if (one->form.kind == Kind::number) continue;

@@ -14,6 +14,7 @@
 /// flags. Bit for bit this is the layout of TorchGuard.
 namespace triage {
 
+/// A field of a slot is (slot >> ..._SHIFT) & ..._MASK.
 inline constexpr int64_t SLOT_BITS = 16;
 inline constexpr int64_t SLOT_MASK = 0xFFFF;
 inline constexpr int64_t SLOTS_PER_WORD =
@@ -23,10 +24,14 @@ inline constexpr int64_t SEVERITY_BITS = 2;
 inline constexpr int64_t SEVERITY_MASK = 0x3;
 inline constexpr int64_t CODE_SHIFT = 2;
 inline constexpr int64_t CODE_BITS = 4;
-inline constexpr int64_t CODE_MASK = 0xF << CODE_SHIFT;
+inline constexpr int64_t CODE_MASK = 0xF;
 inline constexpr int64_t LOCATION_SHIFT = 6;
 inline constexpr int64_t LOCATION_BITS = 10;
-inline constexpr int64_t LOCATION_MASK = 0x3FF << LOCATION_SHIFT;
+inline constexpr int64_t LOCATION_MASK = 0x3FF;
+
+/// The bits of a field where they lie.
+inline constexpr int64_t CODE_IN_SLOT = CODE_MASK << CODE_SHIFT;
+inline constexpr int64_t LOCATION_IN_SLOT = LOCATION_MASK << LOCATION_SHIFT;
 
 inline constexpr int64_t MAX_SLOTS = 32768;
 

@@ -69,3 +69,14 @@ test("T34: the Meta device foretells dtypes and shapes", function()
     end
   end
 end)
+
+test("T34: powers of float16 have the interpreter's bits in loops", function()
+  local x = torch.tensor({{-0.0, -1 / 0, 1 / 0, 0.0031, 4}, {0.25, -2, 0.1, 3.3, 0}}):to(torch.float16)
+  for _, e in ipairs({0.5, 2, 3}) do
+    local fn = function(z)
+      local y = z:pow(e)
+      return y * 1, flag_nan_and_inf(y, "power")
+    end
+    eq(table.pack(triage.compile(fn, {backend = "fused", fullgraph = true})(x)), table.pack(fn(x)))
+  end
+end)

@@ -40,7 +40,7 @@ struct Record {
   bool match(int64_t codes, int64_t min_severity) const {
     bool found = false;
     each([&](uint16_t slot) {
-      found |= (codes >> ((slot & CODE_MASK) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= min_severity;
+      found |= (codes >> ((slot & CODE_IN_SLOT) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= min_severity;
     });
     return found;
   }
@@ -58,7 +58,7 @@ struct Record {
     return worst;
   }
   int32_t first_severity() const { return slots[0] & SEVERITY_MASK; }
-  int32_t first_code() const { return (slots[0] & CODE_MASK) >> CODE_SHIFT; }
+  int32_t first_code() const { return (slots[0] & CODE_IN_SLOT) >> CODE_SHIFT; }
   int32_t first_location() const { return slots[0] >> LOCATION_SHIFT; }
   int64_t slot(int64_t index) const { return slots[index]; }
 
@@ -80,7 +80,7 @@ struct Record {
   Record cleared(int64_t code) const {
     Record record = *this;
     for (int64_t i = 0; i < width; ++i)
-      if ((record.slots[i] & SEVERITY_MASK) && (record.slots[i] & CODE_MASK) >> CODE_SHIFT == code) record.slots[i] = 0;
+      if ((record.slots[i] & SEVERITY_MASK) && (record.slots[i] & CODE_IN_SLOT) >> CODE_SHIFT == code) record.slots[i] = 0;
     return record;
   }
 };
