@@ -86,7 +86,11 @@ def policies(tg):
         y = torch.where(err.has_inf(f).unsqueeze(1), clipped, torch.tanh(x))
         return torch.where(err.has_nan(f).unsqueeze(1), torch.zeros_like(x), y), f
 
-    return [flag_nan, flag_nan_and_inf, detect_repair, zscore_clip, softmax_repair, branch]
+    def plain_repair(x):  # without flags, as someone who has no TorchGuard would
+        bad = ~torch.isfinite(x).all(-1)
+        return torch.where(bad[:, None], torch.zeros_like(x), x), bad
+
+    return [flag_nan, flag_nan_and_inf, detect_repair, zscore_clip, softmax_repair, branch, plain_repair]
 
 
 def operations(tg, rows):

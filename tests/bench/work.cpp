@@ -18,7 +18,13 @@ const std::map<std::string, Work>& works() {
   static const std::map<std::string, Work> all = {
       {"flag_nan", {"return function(x) return flag_nan(x, 7) end", "read", read_all}},
       {"flag_nan_and_inf", {"return function(x) return flag_nan_and_inf(x, 7) end", "read", read_all}},
-      {"plain_repair", {"return function(x) return torch.where(torch.isfinite(x), x, 0.0) end", "copy", copy_all}},
+      {"plain_repair",  // without flags
+       {R"(
+return function(x)
+  local bad = ~torch.isfinite(x):all(-1)
+  return torch.where(bad:unsqueeze(1), torch.zeros_like(x), x), bad
+end)",
+        "copy", copy_all}},
       {"detect_repair",
        {R"(
 return function(x)
