@@ -141,8 +141,8 @@ std::string to_text(const Graph& graph, const ExportOptions& options, const std:
   for (const c10::IValue& value : params) defaults.push_back(number_json(value));
   for (const graph::Constant& constant : graph.constants())
     if (is_large(constant)) constants.push_back(tensor_json(constant));
-  const Json json = {
-      {"dynamic_dims", dims}, {"bounds", bounds}, {"params", defaults}, {"notes", notes}, {"constants", constants}};
+  const Json json = {{"dynamic_dims", dims}, {"bounds", bounds}, {"same_inputs", options.same_inputs},
+                     {"params", defaults},   {"notes", notes},   {"constants", constants}};
   return kMagic + json.dump(1, ' ', false, Json::error_handler_t::replace) + kRule +
          graph::print(Copier(graph, true, {}).run());
 }
@@ -161,6 +161,7 @@ ExportedProgram from_text(const std::string& text) {
         {dim.at("input").get<size_t>(), dim.at("dim").get<int64_t>(), dim.at("symbol").get<std::string>()});
   for (const auto& [symbol, range] : json.at("bounds").items())
     options.bounds[symbol] = {range.at(0).get<int64_t>(), range.at(1).get<int64_t>()};
+  options.same_inputs = json.at("same_inputs").get<std::vector<size_t>>();
   std::vector<c10::IValue> params;
   for (const Json& value : json.at("params")) params.push_back(number_of(value));
   std::unordered_map<std::string, Copier::Held> held;

@@ -75,8 +75,8 @@ class Probe {
   struct Missing {};
 
   void run(const Node& node) {
-    if (node.op.operator_name().name == graph::kAssert) return;
-    if (node.op.operator_name().name == graph::kItem) {
+    if (graph::is_assertion(node)) return;
+    if (graph::item_of(node)) {
       if (const auto number = number_of_(node.results.front())) {
         tensors_[node.results.front()] = at::scalar_tensor(*number, at::TensorOptions(at::kLong));
         return;
@@ -145,13 +145,6 @@ std::string law_of(const Sizes& sizes, const std::vector<Named>& symbols) {
   return "?";
 }
 
-/// The symbol of a dimension of an input; empty where its size is fixed.
-std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
-  for (const DynamicDim& dynamic : options.dynamic_dims)
-    if (dynamic.input == input && dynamic.dim == dim) return dynamic.symbol;
-  return "";
-}
-
 SizeBounds bounds_of(const ExportOptions& options, const std::string& symbol) {
   const auto found = options.bounds.find(symbol);
   return found == options.bounds.end() ? SizeBounds{} : found->second;
@@ -208,6 +201,12 @@ symbols::SymbolTable numbers_of(const Graph& graph, const ExportOptions& options
 
 }  // namespace
 
+std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
+  for (const DynamicDim& dynamic : options.dynamic_dims)
+    if (dynamic.input == input && dynamic.dim == dim) return dynamic.symbol;
+  return "";
+}
+
 Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
   std::unordered_map<const Value*, std::vector<std::string>> dims;
   const std::vector<Named> named = probed_symbols(options, numbers_of(graph, options, dims));
@@ -253,7 +252,22 @@ Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
   return shapes;
 }
 
+namespace {
+
+void check_same_inputs(const Graph& graph, const std::vector<size_t>& same) {
+  const auto tensors = std::count_if(graph.inputs().begin(), graph.inputs().end(),
+                                     [](const auto& input) { return input.kind == graph::InputKind::tensor; });
+  bool fits = same.empty() || same.size() == static_cast<size_t>(tensors);
+  for (size_t i = 0; fits && i < same.size(); ++i) fits = same[i] <= i && same[same[i]] == same[i];
+  if (!fits)
+    throw InputError(fmt::format("export: which inputs are one tensor is told by the first of each, for all {} of them",
+                                 tensors));
+}
+
+}  // namespace
+
 void check_options(const Graph& graph, const ExportOptions& options) {
+  check_same_inputs(graph, options.same_inputs);
   std::map<std::string, int64_t> sizes;
   for (const DynamicDim& dynamic : options.dynamic_dims) {
     if (!graph::is_identifier(dynamic.symbol))

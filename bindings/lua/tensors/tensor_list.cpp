@@ -18,4 +18,16 @@ std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::st
   return tensors;
 }
 
+void push_tensors(lua_State* L, at::ArrayRef<at::Tensor> tensors) {
+  const int first = lua_gettop(L) + 1;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    size_t same = 0;
+    while (!tensors[same].is_same(tensors[i])) ++same;
+    if (same < i)
+      lua_pushvalue(L, first + static_cast<int>(same));
+    else
+      push_tensor(L, tensors[i]);
+  }
+}
+
 }  // namespace triage::lua
