@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 #include <triage/export.h>
 
+#include <algorithm>
+#include <map>
+
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
@@ -45,6 +48,23 @@ struct Given {
 
 using Function = std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>;
 
+/// What was said of the sizes that vary: which are one, and the ranges they lie in. It decides comparisons of them.
+void tell_sizes(Recorder& recorder, const std::vector<at::Tensor>& inputs, const ExportOptions& options) {
+  std::map<std::string, const DynamicDim*> first;
+  for (const DynamicDim& dynamic : options.dynamic_dims) {
+    if (dynamic.input >= inputs.size() || dynamic.dim < 0 || dynamic.dim >= inputs[dynamic.input].dim()) continue;
+    const auto [known, fresh] = first.emplace(dynamic.symbol, &dynamic);
+    if (!fresh)
+      recorder.rely_on({{inputs[known->second->input], known->second->dim, inputs[dynamic.input], dynamic.dim}});
+    const auto bounds = options.bounds.find(dynamic.symbol);
+    if (bounds == options.bounds.end()) continue;
+    const auto [min, max] = bounds->second;
+    recorder.numbers().table.add_size(
+        fmt::format("s{}_{}", dynamic.input, dynamic.dim),
+        {static_cast<symbols::Number>(min), std::min(static_cast<symbols::Number>(max), symbols::kLargestSize)});
+  }
+}
+
 /// One run of `fn`, recorded. Inputs that are one tensor by `same` are one to `fn`, and apart in the graph.
 Recorder::Result record(const Given& given, const Sameness& same, const ExportOptions& options, const Function& fn) {
   const capture::OutsideBranches anew;
@@ -61,6 +81,7 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
   for (size_t i = 0; i < given.inputs.size(); ++i)  // a size that does not vary is a plain number
     for (int64_t dim = 0; dim < given.inputs[i].dim(); ++dim)
       if (symbol_of(options, i, dim).empty()) recorder.read_size(traced[i], dim);
+  tell_sizes(recorder, traced, options);
   for (size_t i = 0; i < same.size(); ++i) traced[i] = traced[same[i]];
   std::vector<at::Tensor> results;
   try {

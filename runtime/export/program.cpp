@@ -195,9 +195,8 @@ ExportedProgram ExportedProgram::load(const std::string& path) {
 }
 
 void ExportedProgram::save_torchscript(const std::string& path) const {
-  const std::string archive =
-      exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are), state_->options,
-                                state_->params);
+  const std::string archive = exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are),
+                                                        state_->options, state_->params);
   files::OutputFile file(path);
   file.write(archive.data(), archive.size());
   file.commit();

@@ -260,8 +260,8 @@ void check_same_inputs(const Graph& graph, const std::vector<size_t>& same) {
   bool fits = same.empty() || same.size() == static_cast<size_t>(tensors);
   for (size_t i = 0; fits && i < same.size(); ++i) fits = same[i] <= i && same[same[i]] == same[i];
   if (!fits)
-    throw InputError(fmt::format("export: which inputs are one tensor is told by the first of each, for all {} of them",
-                                 tensors));
+    throw InputError(
+        fmt::format("export: which inputs are one tensor is told by the first of each, for all {} of them", tensors));
 }
 
 }  // namespace
@@ -273,6 +273,10 @@ void check_options(const Graph& graph, const ExportOptions& options) {
     if (!graph::is_identifier(dynamic.symbol))
       throw InputError(
           fmt::format("export: \"{}\" cannot name a size; write a letter, then letters and digits", dynamic.symbol));
+    if (dynamic.symbol.size() > 1 && dynamic.symbol[0] == 'u' &&
+        dynamic.symbol.find_first_not_of("0123456789", 1) == std::string::npos)
+      throw InputError(fmt::format("export: \"{}\" cannot name a size: numbers that are read from tensors are named so",
+                                   dynamic.symbol));
     if (dynamic.input >= graph.inputs().size())
       throw InputError(fmt::format("export: a dynamic size is named for input {}, and there are {} inputs",
                                    dynamic.input, graph.inputs().size()));

@@ -86,8 +86,8 @@ class Emitter {
       const std::string symbol = symbol_of(options_, i, dim);
       dims.push_back(symbol.empty() ? std::to_string(input.meta->sizes[static_cast<size_t>(dim)]) : symbol);
     }
-    const std::string message = fmt::format("exported program '{}', input '{}': expected {}[{}]", graph_.name(), input.name,
-                                            graph::short_dtype(input.meta->dtype), fmt::join(dims, ", "));
+    const std::string message = fmt::format("exported program '{}', input '{}': expected {}[{}]", graph_.name(),
+                                            input.name, graph::short_dtype(input.meta->dtype), fmt::join(dims, ", "));
     const auto dtype = static_cast<int64_t>(input.meta->dtype);
     require(equal(out_->insert(jit::prim::dtype, {tensor}), dtype), message);
     require(equal(out_->insert(c10::aten::dim, {tensor}), rank), message);
@@ -124,8 +124,8 @@ class Emitter {
         jit::Value* one = out_->insert(c10::aten::__is__, {map_.at(inputs[j].value), map_.at(inputs[i].value)});
         const bool wanted = same[i] == same[j];
         require(wanted ? one : out_->insert(c10::aten::__not__, {one}),
-                fmt::format("exported program '{}': inputs '{}' and '{}' must be {}", graph_.name(), inputs[j].value->name,
-                            inputs[i].value->name, wanted ? "one tensor" : "two tensors"));
+                fmt::format("exported program '{}': inputs '{}' and '{}' must be {}", graph_.name(),
+                            inputs[j].value->name, inputs[i].value->name, wanted ? "one tensor" : "two tensors"));
       }
   }
 
@@ -325,7 +325,7 @@ std::vector<std::string> operators_of(const jit::Module& module) {
   for (const jit::Node* node : module.get_method("forward").graph()->nodes())
     if (node->kind().is_aten())
       if (const c10::FunctionSchema* schema = node->maybeSchema())
-        names.push_back(schema->name() + "." + schema->overload_name());
+        names.push_back(c10::toString(schema->operator_name()));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -343,12 +343,16 @@ std::string to_torchscript(const graph::Graph& graph, const ExportOptions& optio
     const auto only_in = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
       std::vector<std::string> rest;
       std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rest));
-      return rest.empty() ? std::string("nothing") : fmt::format("{}", fmt::join(rest, ", "));
+      return fmt::format("{}", fmt::join(rest, ", "));
     };
+    const std::string meant = only_in(loaded, wanted), lost = only_in(wanted, loaded);
     throw GraphError(fmt::format(
-        "cannot convert graph `{}` to TorchScript: its text, which names no overloads, means {} where the graph has {}. "
-        "Save it as a program (program:save), which triage runs, or say the operation in another way",
-        graph.name(), only_in(loaded, wanted), only_in(wanted, loaded)));
+        "cannot convert graph `{}` to TorchScript: its text {}. Save it as a program (program:save), which triage "
+        "runs, or "
+        "say it in other operations",
+        graph.name(),
+        meant.empty() ? fmt::format("leaves out {}, of which nothing is used", lost)
+                      : fmt::format("names no overloads, and means {} where the graph has {}", meant, lost)));
   }
   return archive.str();
 }

@@ -158,8 +158,8 @@ void SymbolTable::add_size_of(const graph::Node& node) {
   else if (graph::is_identifier(name))
     size = of_symbol(symbol(name, true, sizes, nullptr));
   else
-    size =
-        opaque(name == "?" ? graph::describe(*read->of) + fmt::format(".size({})", read->dim) : name, true, true, sizes);
+    size = opaque(name == "?" ? graph::describe(*read->of) + fmt::format(".size({})", read->dim) : name, true, true,
+                  sizes);
 }
 
 void SymbolTable::visit(const graph::Node& node) {

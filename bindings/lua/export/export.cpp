@@ -7,6 +7,7 @@
 #include "bindings/lua/export/dynamic_shapes.h"
 #include "bindings/lua/export/escape_hatches.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
@@ -128,8 +129,10 @@ std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::
   for (int i = base + 1; i <= lua_gettop(L); ++i) {
     const at::Tensor* tensor = test_tensor(L, i);
     if (!tensor)
-      throw InputError("triage.export: the function returned " + describe(L, i) + " as result " +
-                       std::to_string(i - base) + "; a program gives tensors");
+      throw InputError("triage.export: the function returned " +
+                       (test_symbolic(L, i) ? "a number that only a run can tell" : describe(L, i)) + " as result " +
+                       std::to_string(i - base) + "; a program gives tensors" +
+                       (test_symbolic(L, i) ? ": torch.scalar_tensor makes one of it" : ""));
     results.push_back(*tensor);
   }
   lua_settop(L, base);
