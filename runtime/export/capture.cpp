@@ -115,8 +115,14 @@ std::vector<c10::IValue> defaults_of(at::ArrayRef<at::Tensor> params) {
 ExportedProgram capture_program(const Given& given, ExportOptions options, const Function& fn) {
   if (compat::autocast_state())
     throw InputError("export: autocast is on, which a program cannot carry along; export outside of it");
-  for (size_t i = 0; i < given.inputs.size(); ++i)
+  for (size_t i = 0; i < given.inputs.size(); ++i) {
     if (!given.inputs[i].defined()) throw InputError(fmt::format("export: input {} is an undefined tensor", i));
+    if (given.inputs[i].layout() != at::kStrided)
+      throw InputError(
+          fmt::format("export: input {} is {}, and programs take dense tensors; export with x:to_dense(), and call the "
+                      "program so",
+                      i, c10::str(given.inputs[i].layout())));
+  }
   exporting::Recorded recorded = exporting::record_for_all_samenesses(
       given.inputs, options, [&](const Sameness& same) { return record(given, same, options, fn); });
   Recorder::Result& captured = recorded.result;

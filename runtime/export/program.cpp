@@ -60,6 +60,9 @@ class InputCheck {
     const std::string wanted = graph::short_dtype(input.meta->dtype) + "[" +
                                fmt::format("{}", fmt::join(program_.shapes.dims.at(&input), ", ")) + "]";
     if (!tensor.defined()) throw InputError(start(input) + fmt::format("expected {}, got an undefined tensor", wanted));
+    if (tensor.layout() != at::kStrided)
+      throw InputError(start(input) + fmt::format("expected {}, a dense tensor, got a {} one; pass x:to_dense()",
+                                                  wanted, c10::str(tensor.layout())));
     const bool fits = tensor.scalar_type() == input.meta->dtype &&
                       tensor.device().type() == input.meta->device.type() &&
                       tensor.sizes().size() == input.meta->sizes.size();

@@ -5,7 +5,7 @@
 namespace triage::lua {
 
 std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::string& who) {
-  luaL_checktype(L, index, LUA_TTABLE);
+  if (!lua_istable(L, index)) throw InputError(who + ": expected a list of tensors, got " + describe(L, index));
   const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
   std::vector<at::Tensor> tensors;
   for (lua_Integer i = 1; i <= count; ++i) {

@@ -1,5 +1,5 @@
--- What an exported program holds for: which of its inputs are one tensor, what it gives back of them, and what it is held to
--- once it stands in a file or a TorchScript module.
+-- What an exported program holds for: which inputs are one tensor, the sizes they may have; what it gives back of them,
+-- and what a file says of it.
 local function reloaded(program)
   local path = os.tmpname()
   program:save(path)
@@ -31,7 +31,7 @@ test("E04: a program whose function tells its inputs apart is held to what they 
     for _, program in ipairs({one, reloaded(one), one:run_decompositions()}) do
       eq(program(a, a), fn(a, a))
       fails(function() program(a, ones()) end,
-        "exported program 'one': inputs 'x' and 'y' are two tensors, and what was exported does something else with two")
+        "program 'one': inputs 'x' and 'y' are two tensors, and what was exported does something else with two")
     end
   end
   for _, fn in ipairs({rawly, by_key, raising}) do
@@ -79,7 +79,9 @@ test("E04: looking whether inputs may be one tensor draws no random numbers, and
   end, {ones(), ones()})
   eq(unfinished(ones(), ones()), ones() * 2)
   eq(chain, nil)
-  local f = triage.compile(function(x) return IF((x > 0):any(), function() return x + 1 end):ELSE(function() return x end) end)
+  local f = triage.compile(function(x)
+    return IF((x > 0):any(), function() return x + 1 end):ELSE(function() return x end)
+  end)
   eq(f(ones()), ones() * 2)
 end)
 
@@ -89,20 +91,25 @@ test("D19, E04: what is said of sizes decides comparisons of them", function()
     return z - w
   end
   local inputs = {torch.ones({3, 2}), torch.ones({3, 2})}
-  local program = triage.export(fn, inputs, {dynamic_shapes = {z = {[0] = {name = "n", min = 2, max = 64}}, w = {[0] = "n"}}})
-  for _, n in ipairs({2, 3, 31, 32, 33, 64}) do eq(program(torch.ones({n, 2}), torch.ones({n, 2})), torch.full({n, 2}, 2.0)) end
+  local function export(of_z, of_w)
+    return triage.export(fn, inputs, {dynamic_shapes = {z = {[0] = of_z}, w = {[0] = of_w}}})
+  end
+  local program = export({name = "n", min = 2, max = 64}, "n")
+  for _, n in ipairs({2, 3, 31, 32, 33, 64}) do
+    eq(program(torch.ones({n, 2}), torch.ones({n, 2})), torch.full({n, 2}, 2.0))
+  end
   for _, n in ipairs({0, 1, 65}) do
     fails(function() program(torch.ones({n, 2}), torch.ones({n, 2})) end, "does not lie in [2, 64]")
   end
-  fails(function() triage.export(fn, inputs, {dynamic_shapes = {z = {[0] = {name = "n", min = 1, max = 64}}, w = {[0] = "n"}}}) end,
+  fails(function() export({name = "n", min = 1, max = 64}, "n") end,
     "was to be dynamic ('n'), and the script fixed it at 3")
-  fails(function() triage.export(fn, inputs, {dynamic_shapes = {z = {[0] = {min = 2, max = 64}}, w = {[0] = "m"}}}) end,
-    "was to be dynamic")
+  fails(function() export({min = 2, max = 64}, "m") end, "was to be dynamic")
 end)
 
 test("E04: dynamic_shapes says what it does not take", function()
   local function export(shapes)
-    return triage.export(function(z, w) return z + 1, w end, {torch.ones({4, 3}), torch.ones({4})}, {dynamic_shapes = shapes})
+    local inputs = {torch.ones({4, 3}), torch.ones({4})}
+    return triage.export(function(z, w) return z + 1, w end, inputs, {dynamic_shapes = shapes})
   end
   local bounded = tostring(export({z = {[0] = {min = 1, max = 8}, [1] = {name = "width", max = 4}}, w = {[0] = "s1"}}))
   assert(bounded:find('z: "f32[s0, width]"', 1, true), bounded)
@@ -113,7 +120,8 @@ test("E04: dynamic_shapes says what it does not take", function()
     ["'name' is unknown or has the wrong type (int 3)"] = {z = {[0] = {name = 3}}},
     ["'max' is unknown or has the wrong type (float 8.5)"] = {z = {[0] = {max = 8.5}}},
     ["dynamic_shapes.z has two entries for dimension 0"] = {z = {[0] = "n", [-2] = "m"}},
-    ["dynamic_shapes gives 'n' two different ranges"] = {z = {[0] = {name = "n", max = 8}}, w = {[0] = {name = "n", max = 9}}},
+    ["dynamic_shapes gives 'n' two different ranges"] =
+      {z = {[0] = {name = "n", max = 8}}, w = {[0] = {name = "n", max = 9}}},
     ['"u0" cannot name a size'] = {z = {[0] = "u0"}},
     ["'n' was to lie in [5, 8], and is 4 in the example"] = {z = {[0] = {name = "n", min = 5, max = 8}}},
   }) do
@@ -152,9 +160,14 @@ test("E04: writes to inputs and to what the function holds are errors that say w
   eq(held, torch.zeros({2}))
   local copied = triage.export(function(z) local y = z:clone() y:add_(held) return y end, {torch.ones({2})})
   eq(copied(ones()), ones())
+  fails(function() triage.export(function(z) return z + z end, {torch.ones({2, 2}):to_sparse()}) end,
+    "export: input 0 is Sparse, and programs take dense tensors")
+  fails(function() copied(ones():to_sparse()) end, "input 'z': expected f32[2], a dense tensor, got a Sparse one")
+  fails(function() triage.export(ones) end, "triage.export: expected a list of tensors, got nil")
   fails(function() triage.export(function(z) return z:size(0) end, {ones()}, {dynamic_shapes = "batch"}) end,
-    "returned a number that only a run can tell as result 1; a program gives tensors: torch.scalar_tensor makes one of it")
-  local sized = triage.export(function(z) return torch.scalar_tensor(z:size(0)) end, {ones()}, {dynamic_shapes = "batch"})
+    "returned a number that only a run can tell as result 1; a program gives tensors: torch.scalar_tensor makes one")
+  local function size(z) return torch.scalar_tensor(z:size(0)) end
+  local sized = triage.export(size, {ones()}, {dynamic_shapes = "batch"})
   for _, n in ipairs({0, 1, 33}) do eq(sized(torch.ones({n})), torch.scalar_tensor(n)) end
 end)
 
@@ -172,12 +185,13 @@ test("E04: a damaged file is told by its checksum, whatever it still says", func
   end
   refused(text:gsub("%(%%z, 2%)", "(%%z, 3)"), "it is not as it was saved, its checksum does not fit")
   refused(text:gsub("%(%%z, 2%)", "(%%q, 2)"), "its checksum does not fit")
-  refused(text:gsub("format 2", "format 1"), "it is of format 1, and this version of triage reads format 2; export it anew")
+  refused(text:gsub("format 2", "format 1"), "it is of format 1, and this version of triage reads format 2")
   for at = 1, #text - 1 do refused(text:sub(1, at), "cannot load") end
   math.randomseed(7)
   for _ = 1, 300 do
     local at = math.random(#text)
-    refused(text:sub(1, at - 1) .. string.char(text:byte(at) ~ (1 << math.random(0, 7))) .. text:sub(at + 1), "cannot load")
+    local flipped = string.char(text:byte(at) ~ (1 << math.random(0, 7)))
+    refused(text:sub(1, at - 1) .. flipped .. text:sub(at + 1), "cannot load")
   end
   os.remove(path)
 end)

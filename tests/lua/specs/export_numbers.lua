@@ -56,7 +56,7 @@ Range constraints: {u0: VR[0, 5]}
   for _, same in ipairs({plain, loaded}) do
     for n = 0, 5 do eq(same(torch.tensor(n)), torch.zeros({n, 5})) end
     for n, expression in pairs({[6] = "u0 <= 5 on node 'le'", [-1] = "u0 >= 0 on node 'ge'"}) do
-      local message = fails(function() same(torch.tensor(n)) end, "Runtime assertion failed for expression " .. expression)
+      local message = fails(function() same(torch.tensor(n)) end, "assertion failed for expression " .. expression)
       assert(message:find("specs/export_numbers.lua:%d+: "), message)   -- the line of the check
     end
   end
