@@ -10,6 +10,7 @@
 #include <set>
 
 #include "runtime/graph/describe.h"
+#include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
 
@@ -45,6 +46,19 @@ int64_t whole_end(symbols::Number number) {
   return static_cast<int64_t>(std::clamp(number, -largest, largest));
 }
 
+/// Whether the sizes of what a call gives follow from values, which nobody can make up.
+bool follows_values(const Node& node) {
+  const auto made_up = [](const Value* value) {
+    return at::zeros({}, at::TensorOptions().dtype(value->meta ? value->meta->dtype : at::kFloat));
+  };
+  try {
+    const std::vector<c10::IValue> arguments = graph::boxed_arguments(node, made_up);
+    return graph::gives_dynamic_shape(node.op, at::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 /// One run of the graph on made-up values, keeping the sizes of everything.
 class Probe {
  public:
@@ -75,7 +89,7 @@ class Probe {
   struct Missing {};
 
   void run(const Node& node) {
-    if (graph::is_assertion(node)) return;
+    if (graph::is_assertion(node) || follows_values(node)) return;
     if (graph::item_of(node)) {
       if (const auto number = number_of_(node.results.front())) {
         tensors_[node.results.front()] = at::scalar_tensor(*number, at::TensorOptions(at::kLong));
@@ -236,14 +250,16 @@ Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
     for (const int64_t size : value->meta->sizes) text.push_back(std::to_string(size));
     return text;
   };
-  if (!named.empty())
+  const bool varies = !named.empty() || std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                                    [](const auto& node) { return follows_values(*node); });
+  if (varies)
     for (auto& probe : probes) probe->run();
   for (const auto& constant : graph.constants()) dims[constant.value] = fixed(constant.value);
   for (const auto& input : graph.inputs())
-    dims[input.value] = named.empty() ? fixed(input.value) : dims_text(probes, input.value, named);
+    dims[input.value] = varies ? dims_text(probes, input.value, named) : fixed(input.value);
   for (const auto& node : graph.nodes())
     for (const Value* result : node->results)
-      if (result->meta) dims[result] = named.empty() ? fixed(result) : dims_text(probes, result, named);
+      if (result->meta) dims[result] = varies ? dims_text(probes, result, named) : fixed(result);
   for (size_t i = 0; i < graph.inputs().size(); ++i)  // a range of one size would be taken for a number
     for (size_t dim = 0; dim < dims[graph.inputs()[i].value].size(); ++dim)
       if (auto name = symbol_of(options, i, static_cast<int64_t>(dim)); !name.empty())

@@ -195,3 +195,26 @@ test("E04: a damaged file is told by its checksum, whatever it still says", func
   end
   os.remove(path)
 end)
+
+test("E04: sizes that follow from values are not printed as those of the example", function()
+  local before = triage.config.capture_dynamic_output_shape_ops
+  triage.config.capture_dynamic_output_shape_ops = true
+  local function fn(z)
+    local f = flag_nan(z, "a")
+    return z:nonzero(), err.take_ok(f, z), z:masked_select(z > 0), z * 2
+  end
+  local inputs = {torch.tensor({{1.0, 0.0}, {2.0, 0 / 0}, {1.0, 1.0}})}
+  local fixed, batch = triage.export(fn, inputs), triage.export(fn, inputs, {dynamic_shapes = "batch"})
+  triage.config.capture_dynamic_output_shape_ops = before
+  for rows, program in pairs({["3"] = fixed, s0 = batch}) do
+    for _, same in ipairs({program, reloaded(program), program:run_decompositions()}) do
+      local text = tostring(same)
+      for _, part in ipairs({'nonzero: "i64[?, ?]"', 'index: "f32[?, ?]"', 'masked_select: "f32[?]"',
+        ': "f32[' .. rows .. ', 2]" = aten::mul.Scalar(z, 2)'}) do
+        assert(text:find(part, 1, true), part .. " in\n" .. text)
+      end
+      local z = torch.tensor({{0.0, 0.0}, {0 / 0, 0.0}, {0.0, 3.0}})
+      eq({same(z)}, {fn(z)})
+    end
+  end
+end)
