@@ -1,20 +1,21 @@
 #include <fmt/format.h>
 #include <triage/export.h>
 
+#include <algorithm>
+#include <map>
+
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/export/sameness.h"
+#include "runtime/export/shapes.h"
 
 namespace triage {
 namespace {
 
 using capture::Recorder;
-
-std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
-  for (const DynamicDim& dynamic : options.dynamic_dims)
-    if (dynamic.input == input && dynamic.dim == dim) return dynamic.symbol;
-  return "";
-}
+using exporting::Sameness;
+using exporting::symbol_of;
 
 /// A size that the script read holds for this size only; where it was to be dynamic, that is an error.
 void check_sizes(const Recorder::Result& captured, const ExportOptions& options) {
@@ -45,17 +46,33 @@ struct Given {
   std::vector<std::string> output_names;
 };
 
-ExportedProgram capture_program(const Given& given, const ExportOptions& options,
-                                const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn) {
-  if (compat::autocast_state())
-    throw InputError("export: autocast is on, which a program cannot carry along; export outside of it");
+using Function = std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>;
+
+/// What was said of the sizes that vary: which are one, and the ranges they lie in. It decides comparisons of them.
+void tell_sizes(Recorder& recorder, const std::vector<at::Tensor>& inputs, const ExportOptions& options) {
+  std::map<std::string, const DynamicDim*> first;
+  for (const DynamicDim& dynamic : options.dynamic_dims) {
+    if (dynamic.input >= inputs.size() || dynamic.dim < 0 || dynamic.dim >= inputs[dynamic.input].dim()) continue;
+    const auto [known, fresh] = first.emplace(dynamic.symbol, &dynamic);
+    if (!fresh)
+      recorder.rely_on({{inputs[known->second->input], known->second->dim, inputs[dynamic.input], dynamic.dim}});
+    const auto bounds = options.bounds.find(dynamic.symbol);
+    if (bounds == options.bounds.end()) continue;
+    const auto [min, max] = bounds->second;
+    recorder.numbers().table.add_size(
+        fmt::format("s{}_{}", dynamic.input, dynamic.dim),
+        {static_cast<symbols::Number>(min), std::min(static_cast<symbols::Number>(max), symbols::kLargestSize)});
+  }
+}
+
+/// One run of `fn`, recorded. Inputs that are one tensor by `same` are one to `fn`, and apart in the graph.
+Recorder::Result record(const Given& given, const Sameness& same, const ExportOptions& options, const Function& fn) {
   const capture::OutsideBranches anew;
   Recorder recorder(given.name, /*strict=*/true);
   recorder.numbers().keep_items = true;
   std::vector<at::Tensor> traced;
   const auto add = [&](const at::Tensor& tensor, graph::InputKind kind) {
     const size_t i = traced.size();
-    if (!tensor.defined()) throw InputError(fmt::format("export: input {} is an undefined tensor", i));
     traced.push_back(recorder.add_input(i < given.input_names.size() ? given.input_names[i] : "x" + std::to_string(i),
                                         kind, tensor));
   };
@@ -64,6 +81,8 @@ ExportedProgram capture_program(const Given& given, const ExportOptions& options
   for (size_t i = 0; i < given.inputs.size(); ++i)  // a size that does not vary is a plain number
     for (int64_t dim = 0; dim < given.inputs[i].dim(); ++dim)
       if (symbol_of(options, i, dim).empty()) recorder.read_size(traced[i], dim);
+  tell_sizes(recorder, traced, options);
+  for (size_t i = 0; i < same.size(); ++i) traced[i] = traced[same[i]];
   std::vector<at::Tensor> results;
   try {
     results = fn(traced);
@@ -79,17 +98,39 @@ ExportedProgram capture_program(const Given& given, const ExportOptions& options
     throw InputError(
         "export: the function calls tensor operations inside pcall; what happens when they fail is up to the "
         "script, which a program does without. Call them outside of pcall");
-  Recorder::Result captured = recorder.finish(results, given.output_names);
-  graph::clean(captured.graph);
-  check_sizes(captured, options);
+  return recorder.finish(results, given.output_names);
+}
+
+std::vector<c10::IValue> defaults_of(at::ArrayRef<at::Tensor> params) {
   std::vector<c10::IValue> defaults;
-  for (const auto& tensor : given.params) {
+  for (const auto& tensor : params) {
     const c10::Scalar value = tensor.item();
     defaults.push_back(value.isBoolean()         ? c10::IValue(value.toBool())
                        : value.isFloatingPoint() ? c10::IValue(value.toDouble())
                                                  : c10::IValue(value.toLong()));
   }
-  return ExportedProgram(std::move(captured.graph), options, std::move(defaults), std::move(captured.notes));
+  return defaults;
+}
+
+ExportedProgram capture_program(const Given& given, ExportOptions options, const Function& fn) {
+  if (compat::autocast_state())
+    throw InputError("export: autocast is on, which a program cannot carry along; export outside of it");
+  for (size_t i = 0; i < given.inputs.size(); ++i) {
+    if (!given.inputs[i].defined()) throw InputError(fmt::format("export: input {} is an undefined tensor", i));
+    if (given.inputs[i].layout() != at::kStrided)
+      throw InputError(
+          fmt::format("export: input {} is {}, and programs take dense tensors; export with x:to_dense(), and call the "
+                      "program so",
+                      i, c10::str(given.inputs[i].layout())));
+  }
+  exporting::Recorded recorded = exporting::record_for_all_samenesses(
+      given.inputs, options, [&](const Sameness& same) { return record(given, same, options, fn); });
+  Recorder::Result& captured = recorded.result;
+  if (recorded.held_to) options.same_inputs = *recorded.held_to;
+  graph::clean(captured.graph);
+  check_sizes(captured, options);
+  return ExportedProgram(std::move(captured.graph), std::move(options), defaults_of(given.params),
+                         std::move(captured.notes));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The file of an exported program: a line that says so, a JSON object, and behind it the graph as it is printed. Constants that
-// the graph's text leaves out (more than 1,000 elements) stand in the object, as base64 of their bytes, and in the text as
-// inputs of their names.
+// The file of an exported program: a line that says so, a JSON object, behind it the graph as it is printed, and a checksum of it
+// all. Constants that the graph's text leaves out (more than 1,000 elements) stand in the object, as base64 of their bytes, and
+// in the text as inputs of their names.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 
 #include "runtime/export/base64.h"
 #include "runtime/export/state.h"
+#include "runtime/files/checksum.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 #include "runtime/graph/uses.h"
@@ -24,8 +25,9 @@ using graph::Graph;
 using graph::Operand;
 using graph::Value;
 
-constexpr const char* kMagic = "triage exported program, format 1\n";
-constexpr const char* kRule = "\n---\n";
+constexpr std::string_view kKind = "triage exported program, format ", kFormat = "2\n";
+constexpr std::string_view kRule = "\n---\n";
+constexpr std::string_view kChecksum = "checksum ";
 
 bool is_large(const graph::Constant& constant) { return constant.tensor.numel() > graph::kPrintedElements; }
 
@@ -130,6 +132,62 @@ c10::IValue number_of(const Json& json) {
   return value;
 }
 
+std::string checksum_line(std::string_view text) {
+  return fmt::format("{}{:016x}\n", kChecksum, files::checksum(text));
+}
+
+/// What stands behind the first line.
+std::string_view without_magic(std::string_view text) {
+  if (text.substr(0, kKind.size()) != kKind)
+    throw GraphError(fmt::format("it does not begin with \"{}\"; program:save(path) writes such files",
+                                 kKind.substr(0, kKind.find(','))));
+  text.remove_prefix(kKind.size());
+  if (text.substr(0, kFormat.size()) != kFormat)
+    throw GraphError(fmt::format("it is of format {}, and this version of triage reads format {}; export it anew",
+                                 text.substr(0, std::min<size_t>(text.find('\n'), 20)),
+                                 kFormat.substr(0, kFormat.size() - 1)));
+  return text.substr(kFormat.size());
+}
+
+/// `text` without its last line, the checksum.
+std::string_view without_checksum(std::string_view text) {
+  const size_t at = text.rfind(fmt::format("\n{}", kChecksum));
+  return at == std::string_view::npos ? text : text.substr(0, at + 1);
+}
+
+bool is_as_saved(std::string_view text) {
+  const std::string_view summed = without_checksum(text);
+  return summed.size() < text.size() && text.substr(summed.size()) == checksum_line(summed);
+}
+
+constexpr const char* kChanged =
+    "it is not as it was saved, its checksum does not fit; take an intact copy, or export it anew";
+
+ExportedProgram read(const std::string& text) {
+  const std::string_view content = without_magic(text);
+  const size_t rule = content.find(kRule);
+  if (rule == std::string::npos) throw GraphError("it ends before its graph begins");
+  const Json json = Json::parse(content.substr(0, rule));
+  ExportOptions options;
+  for (const Json& dim : json.at("dynamic_dims"))
+    options.dynamic_dims.push_back(
+        {dim.at("input").get<size_t>(), dim.at("dim").get<int64_t>(), dim.at("symbol").get<std::string>()});
+  for (const auto& [symbol, range] : json.at("bounds").items())
+    options.bounds[symbol] = {range.at(0).get<int64_t>(), range.at(1).get<int64_t>()};
+  options.same_inputs = json.at("same_inputs").get<std::vector<size_t>>();
+  std::vector<c10::IValue> params;
+  for (const Json& value : json.at("params")) params.push_back(number_of(value));
+  std::unordered_map<std::string, Copier::Held> held;
+  for (const Json& constant : json.at("constants"))
+    held[constant.at("name").get<std::string>()] = {tensor_of(constant), constant.at("variable").get<bool>()};
+  const Graph lifted = graph::parse(std::string(without_checksum(content.substr(rule + kRule.size()))));
+  for (const auto& [name, tensor] : held)
+    if (!lifted.has_name(name)) throw GraphError("it holds values for `" + name + "`, which its graph lacks");
+  if (!is_as_saved(text)) throw GraphError(kChanged);  // a flipped bit is a graph as well, of something else
+  return ExportedProgram(Copier(lifted, false, std::move(held)).run(), std::move(options), std::move(params),
+                         json.at("notes").get<std::vector<std::string>>());
+}
+
 }  // namespace
 
 std::string to_text(const Graph& graph, const ExportOptions& options, const std::vector<c10::IValue>& params,
@@ -141,36 +199,23 @@ std::string to_text(const Graph& graph, const ExportOptions& options, const std:
   for (const c10::IValue& value : params) defaults.push_back(number_json(value));
   for (const graph::Constant& constant : graph.constants())
     if (is_large(constant)) constants.push_back(tensor_json(constant));
-  const Json json = {
-      {"dynamic_dims", dims}, {"bounds", bounds}, {"params", defaults}, {"notes", notes}, {"constants", constants}};
-  return kMagic + json.dump(1, ' ', false, Json::error_handler_t::replace) + kRule +
-         graph::print(Copier(graph, true, {}).run());
+  const Json json = {{"dynamic_dims", dims}, {"bounds", bounds}, {"same_inputs", options.same_inputs},
+                     {"params", defaults},   {"notes", notes},   {"constants", constants}};
+  const std::string text =
+      fmt::format("{}{}{}{}{}", kKind, kFormat, json.dump(1, ' ', false, Json::error_handler_t::replace), kRule,
+                  graph::print(Copier(graph, true, {}).run()));
+  return text + checksum_line(text);
 }
 
 ExportedProgram from_text(const std::string& text) {
-  const std::string magic = kMagic;
-  if (text.rfind(magic, 0) != 0)
-    throw GraphError("it does not begin with \"" + magic.substr(0, magic.size() - 1) +
-                     "\"; program:save(path) writes such files");
-  const size_t rule = text.find(kRule);
-  if (rule == std::string::npos) throw GraphError("it ends before its graph begins");
-  const Json json = Json::parse(text.substr(magic.size(), rule - magic.size()));
-  ExportOptions options;
-  for (const Json& dim : json.at("dynamic_dims"))
-    options.dynamic_dims.push_back(
-        {dim.at("input").get<size_t>(), dim.at("dim").get<int64_t>(), dim.at("symbol").get<std::string>()});
-  for (const auto& [symbol, range] : json.at("bounds").items())
-    options.bounds[symbol] = {range.at(0).get<int64_t>(), range.at(1).get<int64_t>()};
-  std::vector<c10::IValue> params;
-  for (const Json& value : json.at("params")) params.push_back(number_of(value));
-  std::unordered_map<std::string, Copier::Held> held;
-  for (const Json& constant : json.at("constants"))
-    held[constant.at("name").get<std::string>()] = {tensor_of(constant), constant.at("variable").get<bool>()};
-  const Graph lifted = graph::parse(text.substr(rule + std::strlen(kRule)));
-  for (const auto& [name, tensor] : held)
-    if (!lifted.has_name(name)) throw GraphError("it holds values for `" + name + "`, which its graph lacks");
-  return ExportedProgram(Copier(lifted, false, std::move(held)).run(), std::move(options), std::move(params),
-                         json.at("notes").get<std::vector<std::string>>());
+  try {
+    return read(text);
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    const bool is_one = text.rfind(fmt::format("{}{}", kKind, kFormat), 0) == 0 && what != kChanged;
+    if (!is_one || is_as_saved(text)) throw;
+    throw GraphError(fmt::format("{} ({})", what, kChanged));
+  }
 }
 
 }  // namespace triage::exporting

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "runtime/graph/describe.h"
+#include "runtime/graph/number_ops.h"
 
 namespace triage::exporting {
 namespace {
@@ -25,7 +26,9 @@ class Namer {
 
   void add_results(const graph::Node& node) {
     const std::string& full = node.op.operator_name().name;
-    const std::string base = identifier(full.substr(full.rfind(':') + 1));
+    const std::string base = graph::item_of(node)     ? "item"
+                             : graph::size_read(node) ? "size"
+                                                      : identifier(full.substr(full.rfind(':') + 1));
     const auto& declared = node.op.schema().returns();
     for (size_t i = 0; i < node.results.size(); ++i) {
       const bool named = declared.size() == node.results.size() && !declared[i].name().empty();

@@ -110,7 +110,20 @@ class Printer {
       outputs.push_back((renamed ? output_names[i] + " = " : "") + value + " (USER_OUTPUT)");
     }
     return fmt::format("Graph signature:\n    inputs:  {}\n    outputs: {}\n", fmt::join(inputs, ", "),
-                       fmt::join(outputs, ", "));
+                       fmt::join(outputs, ", ")) +
+           sameness();
+  }
+
+  /// Empty where it does not matter.
+  std::string sameness() const {
+    const std::vector<size_t>& same = program_.options.same_inputs;
+    if (same.empty()) return "";
+    std::string one;
+    for (size_t i = 0; i < same.size(); ++i)
+      if (same[i] != i)
+        one += fmt::format("{}{} is {}", one.empty() ? "" : ", ", name(*program_.graph.inputs()[i].value),
+                           name(*program_.graph.inputs()[same[i]].value));
+    return fmt::format("    holds where {}\n", one.empty() ? "no two inputs are one tensor" : one);
   }
 
   static std::string param_text(const c10::IValue& value) {

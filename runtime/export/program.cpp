@@ -20,7 +20,7 @@ using graph::InputKind;
 void name_assertions(graph::Graph& graph, const exporting::Names& names, const symbols::SymbolTable& numbers) {
   static const std::string start = "Runtime assertion failed", before = " on node '";
   for (auto& node : graph.nodes()) {
-    if (node->op.operator_name().name != graph::kAssert) continue;
+    if (!graph::is_assertion(*node) || node->operands.size() < 2) continue;
     const graph::Value* condition = node->operands[0].value();
     const c10::IValue* message = node->operands[1].constant();
     if (!condition || !message || !message->isString()) continue;
@@ -60,6 +60,9 @@ class InputCheck {
     const std::string wanted = graph::short_dtype(input.meta->dtype) + "[" +
                                fmt::format("{}", fmt::join(program_.shapes.dims.at(&input), ", ")) + "]";
     if (!tensor.defined()) throw InputError(start(input) + fmt::format("expected {}, got an undefined tensor", wanted));
+    if (tensor.layout() != at::kStrided)
+      throw InputError(start(input) + fmt::format("expected {}, a dense tensor, got a {} one; pass x:to_dense()",
+                                                  wanted, c10::str(tensor.layout())));
     const bool fits = tensor.scalar_type() == input.meta->dtype &&
                       tensor.device().type() == input.meta->device.type() &&
                       tensor.sizes().size() == input.meta->sizes.size();
@@ -99,6 +102,28 @@ class InputCheck {
   std::map<std::string, int64_t> sizes_;
 };
 
+/// Inputs of the program that are one tensor, or two, against what it was exported for.
+void check_sameness(const ExportedProgram::State& program, at::ArrayRef<at::Tensor> inputs) {
+  const std::vector<size_t>& same = program.options.same_inputs;
+  const auto fail = [&](size_t a, size_t b, const char* what) {
+    const auto& declared = program.graph.inputs();
+    throw InputError(fmt::format("exported program '{}': inputs '{}' and '{}' {}", program.graph.name(),
+                                 declared[a].value->name, declared[b].value->name, what));
+  };
+  for (size_t i = 0; i < same.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const bool one = inputs[i].is_same(inputs[j]);
+      if (one && same[i] != same[j])
+        fail(j, i,
+             "are one tensor, and what was exported does something else with one than with two, which it was exported "
+             "for; pass a copy (x:clone()), or export it with one tensor in both places");
+      if (!one && same[i] == same[j])
+        fail(j, i,
+             "are two tensors, and what was exported does something else with two than with one, which it was exported "
+             "for; pass one tensor in both places, or export it with two");
+    }
+}
+
 }  // namespace
 
 ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::vector<c10::IValue> params_,
@@ -133,6 +158,7 @@ std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) co
   for (size_t i = all.size(); i < declared.size(); ++i) all.push_back(param_tensor(state_->params[i - tensors]));
   InputCheck check(*state_);
   for (size_t i = 0; i < declared.size(); ++i) check.check(*declared[i].value, all[i]);
+  check_sameness(*state_, all);
   std::vector<at::Tensor> outputs;
   state_->executable->run(all, outputs);
   return outputs;
@@ -172,8 +198,8 @@ ExportedProgram ExportedProgram::load(const std::string& path) {
 }
 
 void ExportedProgram::save_torchscript(const std::string& path) const {
-  const std::string archive =
-      exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are), state_->params);
+  const std::string archive = exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are),
+                                                        state_->options, state_->params);
   files::OutputFile file(path);
   file.write(archive.data(), archive.size());
   file.commit();

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "runtime/graph/describe.h"
+#include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
 
@@ -45,6 +46,19 @@ int64_t whole_end(symbols::Number number) {
   return static_cast<int64_t>(std::clamp(number, -largest, largest));
 }
 
+/// Whether the sizes of what a call gives follow from values, which nobody can make up.
+bool follows_values(const Node& node) {
+  const auto made_up = [](const Value* value) {
+    return at::zeros({}, at::TensorOptions().dtype(value->meta ? value->meta->dtype : at::kFloat));
+  };
+  try {
+    const std::vector<c10::IValue> arguments = graph::boxed_arguments(node, made_up);
+    return graph::gives_dynamic_shape(node.op, at::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 /// One run of the graph on made-up values, keeping the sizes of everything.
 class Probe {
  public:
@@ -75,8 +89,8 @@ class Probe {
   struct Missing {};
 
   void run(const Node& node) {
-    if (node.op.operator_name().name == graph::kAssert) return;
-    if (node.op.operator_name().name == graph::kItem) {
+    if (graph::is_assertion(node) || follows_values(node)) return;
+    if (graph::item_of(node)) {
       if (const auto number = number_of_(node.results.front())) {
         tensors_[node.results.front()] = at::scalar_tensor(*number, at::TensorOptions(at::kLong));
         return;
@@ -145,13 +159,6 @@ std::string law_of(const Sizes& sizes, const std::vector<Named>& symbols) {
   return "?";
 }
 
-/// The symbol of a dimension of an input; empty where its size is fixed.
-std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
-  for (const DynamicDim& dynamic : options.dynamic_dims)
-    if (dynamic.input == input && dynamic.dim == dim) return dynamic.symbol;
-  return "";
-}
-
 SizeBounds bounds_of(const ExportOptions& options, const std::string& symbol) {
   const auto found = options.bounds.find(symbol);
   return found == options.bounds.end() ? SizeBounds{} : found->second;
@@ -208,6 +215,12 @@ symbols::SymbolTable numbers_of(const Graph& graph, const ExportOptions& options
 
 }  // namespace
 
+std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
+  for (const DynamicDim& dynamic : options.dynamic_dims)
+    if (dynamic.input == input && dynamic.dim == dim) return dynamic.symbol;
+  return "";
+}
+
 Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
   std::unordered_map<const Value*, std::vector<std::string>> dims;
   const std::vector<Named> named = probed_symbols(options, numbers_of(graph, options, dims));
@@ -237,14 +250,16 @@ Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
     for (const int64_t size : value->meta->sizes) text.push_back(std::to_string(size));
     return text;
   };
-  if (!named.empty())
+  const bool varies = !named.empty() || std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                                    [](const auto& node) { return follows_values(*node); });
+  if (varies)
     for (auto& probe : probes) probe->run();
   for (const auto& constant : graph.constants()) dims[constant.value] = fixed(constant.value);
   for (const auto& input : graph.inputs())
-    dims[input.value] = named.empty() ? fixed(input.value) : dims_text(probes, input.value, named);
+    dims[input.value] = varies ? dims_text(probes, input.value, named) : fixed(input.value);
   for (const auto& node : graph.nodes())
     for (const Value* result : node->results)
-      if (result->meta) dims[result] = named.empty() ? fixed(result) : dims_text(probes, result, named);
+      if (result->meta) dims[result] = varies ? dims_text(probes, result, named) : fixed(result);
   for (size_t i = 0; i < graph.inputs().size(); ++i)  // a range of one size would be taken for a number
     for (size_t dim = 0; dim < dims[graph.inputs()[i].value].size(); ++dim)
       if (auto name = symbol_of(options, i, static_cast<int64_t>(dim)); !name.empty())
@@ -253,12 +268,31 @@ Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
   return shapes;
 }
 
+namespace {
+
+void check_same_inputs(const Graph& graph, const std::vector<size_t>& same) {
+  const auto tensors = std::count_if(graph.inputs().begin(), graph.inputs().end(),
+                                     [](const auto& input) { return input.kind == graph::InputKind::tensor; });
+  bool fits = same.empty() || same.size() == static_cast<size_t>(tensors);
+  for (size_t i = 0; fits && i < same.size(); ++i) fits = same[i] <= i && same[same[i]] == same[i];
+  if (!fits)
+    throw InputError(
+        fmt::format("export: which inputs are one tensor is told by the first of each, for all {} of them", tensors));
+}
+
+}  // namespace
+
 void check_options(const Graph& graph, const ExportOptions& options) {
+  check_same_inputs(graph, options.same_inputs);
   std::map<std::string, int64_t> sizes;
   for (const DynamicDim& dynamic : options.dynamic_dims) {
     if (!graph::is_identifier(dynamic.symbol))
       throw InputError(
           fmt::format("export: \"{}\" cannot name a size; write a letter, then letters and digits", dynamic.symbol));
+    if (dynamic.symbol.size() > 1 && dynamic.symbol[0] == 'u' &&
+        dynamic.symbol.find_first_not_of("0123456789", 1) == std::string::npos)
+      throw InputError(fmt::format("export: \"{}\" cannot name a size: numbers that are read from tensors are named so",
+                                   dynamic.symbol));
     if (dynamic.input >= graph.inputs().size())
       throw InputError(fmt::format("export: a dynamic size is named for input {}, and there are {} inputs",
                                    dynamic.input, graph.inputs().size()));

@@ -21,6 +21,9 @@ struct Shapes {
 /// at several values each, 0 and 1 among them, and comparing. A size that follows no simple law is printed as `?`.
 Shapes shapes_of(const graph::Graph& graph, const ExportOptions& options);
 
+/// The symbol of a dimension of an input; empty where its size is fixed.
+std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim);
+
 /// Checks what `options` name against the inputs of the graph; throws InputError.
 void check_options(const graph::Graph& graph, const ExportOptions& options);
 

@@ -32,7 +32,8 @@ std::string to_text(const graph::Graph& graph, const ExportOptions& options, con
                     const std::vector<std::string>& notes);
 ExportedProgram from_text(const std::string& text);
 /// A TorchScript archive.
-std::string to_torchscript(const graph::Graph& graph, const std::vector<c10::IValue>& params);
+std::string to_torchscript(const graph::Graph& graph, const ExportOptions& options,
+                           const std::vector<c10::IValue>& params);
 
 }  // namespace exporting
 }  // namespace triage

@@ -4,11 +4,15 @@
 #include <ATen/ATen.h>
 #include <ATen/native/TypeProperties.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <sstream>
 #include <unordered_map>
 
@@ -29,13 +33,16 @@ using graph::Value;
 
 class Emitter {
  public:
-  Emitter(const graph::Graph& graph, const std::vector<c10::IValue>& params)
-      : graph_(graph), params_(params), names_(names_of(graph)), module_(class_name(graph)) {}
+  Emitter(const graph::Graph& graph, const ExportOptions& options, const std::vector<c10::IValue>& params)
+      : graph_(graph), options_(options), params_(params), names_(names_of(graph)), module_(class_name(graph)) {}
 
   jit::Module run() {
     self_ = out_->addInput("self");
     self_->setType(module_._ivalue()->type());
     add_inputs();
+    for (size_t i = 0; i < graph_.inputs().size(); ++i)
+      if (graph_.inputs()[i].kind == graph::InputKind::tensor) check_input(i);
+    check_sameness();
     add_constants();
     for (const auto& node : graph_.nodes()) add(*node);
     add_outputs();
@@ -67,6 +74,59 @@ class Emitter {
       value->setType(is_param ? params_.at(param++).type() : c10::TypePtr(c10::TensorType::get()));
       map_[input.value] = value;
     }
+  }
+
+  /// A module is held to the types and sizes of its program too: what was computed of them at capture stands in it as numbers.
+  void check_input(size_t i) {
+    const Value& input = *graph_.inputs()[i].value;
+    jit::Value* tensor = map_.at(&input);
+    const auto rank = static_cast<int64_t>(input.meta->sizes.size());
+    std::vector<std::string> dims;
+    for (int64_t dim = 0; dim < rank; ++dim) {
+      const std::string symbol = symbol_of(options_, i, dim);
+      dims.push_back(symbol.empty() ? std::to_string(input.meta->sizes[static_cast<size_t>(dim)]) : symbol);
+    }
+    const std::string message = fmt::format("exported program '{}', input '{}': expected {}[{}]", graph_.name(),
+                                            input.name, graph::short_dtype(input.meta->dtype), fmt::join(dims, ", "));
+    const auto dtype = static_cast<int64_t>(input.meta->dtype);
+    require(equal(out_->insert(jit::prim::dtype, {tensor}), dtype), message);
+    require(equal(out_->insert(c10::aten::dim, {tensor}), rank), message);
+    for (int64_t dim = 0; dim < rank; ++dim) check_size(i, dim, message);
+  }
+
+  void check_size(size_t i, int64_t dim, const std::string& message) {
+    const Value& input = *graph_.inputs()[i].value;
+    const std::string symbol = symbol_of(options_, i, dim);
+    const auto bounds = options_.bounds.find(symbol);
+    const bool bounded = bounds != options_.bounds.end();
+    const auto uses = std::count_if(options_.dynamic_dims.begin(), options_.dynamic_dims.end(),
+                                    [&](const DynamicDim& dynamic) { return dynamic.symbol == symbol; });
+    if (uses == 1 && !bounded) return;  // any size will do
+    jit::Value* size = out_->insert(c10::aten::size, {map_.at(&input), dim});
+    if (symbol.empty()) return require(equal(size, input.meta->sizes[static_cast<size_t>(dim)]), message);
+    const auto [known, fresh] = sizes_.emplace(symbol, size);
+    if (!fresh)
+      return require(equal(size, known->second), message + fmt::format(", {} as in the input before it", symbol));
+    if (!bounded) return;
+    const auto [min, max] = bounds->second;
+    const std::string words = message + fmt::format(", {} in [{}, {}]", symbol, min, max);
+    require(out_->insert(c10::aten::ge, {size, min}), words);
+    require(out_->insert(c10::aten::le, {size, max}), words);
+  }
+
+  jit::Value* equal(jit::Value* a, const jit::NamedValue& b) { return out_->insert(c10::aten::eq, {a, b}); }
+
+  void check_sameness() {
+    const std::vector<size_t>& same = options_.same_inputs;
+    const auto& inputs = graph_.inputs();
+    for (size_t i = 0; i < same.size(); ++i)
+      for (size_t j = 0; j < i; ++j) {
+        jit::Value* one = out_->insert(c10::aten::__is__, {map_.at(inputs[j].value), map_.at(inputs[i].value)});
+        const bool wanted = same[i] == same[j];
+        require(wanted ? one : out_->insert(c10::aten::__not__, {one}),
+                fmt::format("exported program '{}': inputs '{}' and '{}' must be {}", graph_.name(),
+                            inputs[j].value->name, inputs[i].value->name, wanted ? "one tensor" : "two tensors"));
+      }
   }
 
   c10::FunctionSchema schema() const {
@@ -101,10 +161,10 @@ class Emitter {
   // --- nodes
 
   void add(const Node& node) {
+    if (const Value* tensor = graph::item_of(node)) return add_item(node, *tensor);
+    if (const auto size = graph::size_read(node)) return add_size(node, *size);
+    if (graph::is_assertion(node)) return add_assertion(node);
     const std::string& name = node.op.operator_name().name;
-    if (name == graph::kItem) return add_item(node);
-    if (name == graph::kSize) return add_size(node);
-    if (name == graph::kAssert) return add_assertion(node);
     std::vector<jit::Value*> arguments;
     const auto& schema = node.op.schema().arguments();
     for (size_t i = 0; i < schema.size(); ++i)
@@ -137,20 +197,24 @@ class Emitter {
       fail(node, fmt::format("TorchScript takes it for {}.{}", chosen->name(), chosen->overload_name()));
   }
 
-  void add_item(const Node& node) {
-    jit::Value* tensor = map_.at(node.operands[0].value());
+  void add_item(const Node& node, const Value& of) {
     const bool whole = dtype_of(node.results.front()) == at::kLong;
-    map_[node.results.front()] = out_->insert(whole ? c10::aten::Int : c10::aten::Float, {tensor});
+    map_[node.results.front()] = out_->insert(whole ? c10::aten::Int : c10::aten::Float, {map_.at(&of)});
   }
 
-  void add_size(const Node& node) {
-    jit::Value* dim = out_->insertConstant(*node.operands[1].constant());
-    map_[node.results.front()] = out_->insert(c10::aten::size, {map_.at(node.operands[0].value()), dim});
+  void add_size(const Node& node, const graph::SizeRead& size) {
+    map_[node.results.front()] = out_->insert(c10::aten::size, {map_.at(size.of), size.dim});
   }
 
+  /// An `if` that raises: hosts without triage know no assertion that says something, and that all versions have.
   void add_assertion(const Node& node) {
-    jit::Value* condition = out_->insert(c10::aten::Bool, {map_.at(node.operands[0].value())});
-    jit::Value* message = out_->insertConstant(*node.operands[1].constant());
+    const c10::IValue* words = node.operands.size() > 1 ? node.operands[1].constant() : nullptr;
+    const bool worded = words && words->isString() && !words->toStringRef().empty();
+    require(as_number(map_.at(node.operands[0].value()), Kind::boolean),
+            worded ? words->toStringRef() : "Runtime assertion failed");
+  }
+
+  void require(jit::Value* condition, const std::string& message) {
     jit::Node* check = out_->insertNode(out_->create(jit::prim::If, {condition}, 0));
     check->addBlock();
     const jit::WithInsertPoint otherwise(check->addBlock());
@@ -245,38 +309,50 @@ class Emitter {
   }
 
   const graph::Graph& graph_;
+  const ExportOptions& options_;
   const std::vector<c10::IValue>& params_;
   Names names_;
   jit::Module module_;
   std::shared_ptr<jit::Graph> out_ = std::make_shared<jit::Graph>();
   jit::Value* self_ = nullptr;
   std::unordered_map<const Value*, jit::Value*> map_;
+  std::map<std::string, jit::Value*> sizes_;  // by symbol
 };
 
-/// The ATen operators of a module's forward, in their order.
+/// The ATen operators of a module's forward, sorted: a text may have them in another order than the graph it was made of.
 std::vector<std::string> operators_of(const jit::Module& module) {
   std::vector<std::string> names;
   for (const jit::Node* node : module.get_method("forward").graph()->nodes())
     if (node->kind().is_aten())
       if (const c10::FunctionSchema* schema = node->maybeSchema())
-        names.push_back(schema->name() + "." + schema->overload_name());
+        names.push_back(c10::toString(schema->operator_name()));
+  std::sort(names.begin(), names.end());
   return names;
 }
 
 }  // namespace
 
-std::string to_torchscript(const graph::Graph& graph, const std::vector<c10::IValue>& params) {
-  const jit::Module module = Emitter(graph, params).run();
+std::string to_torchscript(const graph::Graph& graph, const ExportOptions& options,
+                           const std::vector<c10::IValue>& params) {
+  const jit::Module module = Emitter(graph, options, params).run();
   std::stringstream archive;
   module.save(archive);
   std::istringstream in(archive.str());
   const std::vector<std::string> wanted = operators_of(module), loaded = operators_of(jit::load(in));
   if (wanted != loaded) {
-    size_t at = 0;
-    while (at < wanted.size() && at < loaded.size() && wanted[at] == loaded[at]) ++at;
-    throw GraphError(fmt::format("cannot convert graph `{}` to TorchScript: its text means {} where the graph has {}",
-                                 graph.name(), at < loaded.size() ? loaded[at] : "nothing",
-                                 at < wanted.size() ? wanted[at] : "nothing"));
+    const auto only_in = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
+      std::vector<std::string> rest;
+      std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rest));
+      return fmt::format("{}", fmt::join(rest, ", "));
+    };
+    const std::string meant = only_in(loaded, wanted), lost = only_in(wanted, loaded);
+    throw GraphError(fmt::format(
+        "cannot convert graph `{}` to TorchScript: its text {}. Save it as a program (program:save), which triage "
+        "runs, or "
+        "say it in other operations",
+        graph.name(),
+        meant.empty() ? fmt::format("leaves out {}, of which nothing is used", lost)
+                      : fmt::format("names no overloads, and means {} where the graph has {}", meant, lost)));
   }
   return archive.str();
 }

@@ -4,10 +4,13 @@
 #include <torch/library.h>
 #include <triage/error.h>
 
+#include "runtime/compat/assert_async.h"
 #include "runtime/graph/describe.h"
 
 namespace triage::graph {
 namespace {
+
+constexpr std::string_view kShapeInAten = "aten::_shape_as_tensor", kAssertInAten = "aten::_assert_async";
 
 at::Tensor item(const at::Tensor& self) {
   const at::Scalar number = self.item();
@@ -37,32 +40,42 @@ Value* append_to(Graph& graph, const Node& like, const c10::OperatorHandle& op, 
 
 /// The shape as a tensor, and of that the one element: sizes are no tensors in ATen.
 Value* append_size(Graph& graph, const Node& node, const std::vector<Operand>& operands) {
-  static const auto shape_op = aten("aten::_shape_as_tensor", ""), select = aten("aten::select", "int");
+  static const auto shape_op = aten(kShapeInAten.data(), ""), select = aten("aten::select", "int");
   const Value* of = operands[0].value();
   const int64_t rank = of->meta ? static_cast<int64_t>(of->meta->sizes.size()) : 0;
   Value* shape = append_to(graph, node, shape_op, {operands[0]}, {at::kLong, {rank}, c10::kCPU});
   return append_to(graph, node, select, {shape, c10::IValue(int64_t{0}), operands[1]}, {at::kLong, {}, c10::kCPU});
 }
 
+/// A number in a tensor's place reads the tensor. Spelled with every option, which scripts hardly do: `item_of` knows it by that.
 Value* append_item(Graph& graph, const Node& node, const std::vector<Operand>& operands) {
-  static const auto reshape = aten("aten::reshape", ""), to = aten("aten::to", "device");
+  static const auto scalar_tensor = aten("aten::scalar_tensor", ""), alias = aten("aten::alias", "");
+  Value* of = operands[0].value();
+  if (graph.is_variable(of)) {  // whoever wants a number takes that of a variable for fixed
+    const TensorMeta meta = of->meta.value_or(TensorMeta{});
+    of = append_to(graph, node, alias, {of}, meta);
+  }
   const at::ScalarType dtype = node.results.front()->meta ? node.results.front()->meta->dtype : at::kLong;
-  const at::ScalarType had = operands[0].value()->meta ? operands[0].value()->meta->dtype : dtype;
-  Value* flat =
-      append_to(graph, node, reshape, {operands[0], c10::IValue(std::vector<int64_t>{})}, {had, {}, c10::kCPU});
-  return append_to(graph, node, to,
-                   {flat, c10::IValue(c10::Device(c10::kCPU)), c10::IValue(static_cast<int64_t>(dtype)),
-                    c10::IValue(false), c10::IValue(false), c10::IValue()},
+  return append_to(graph, node, scalar_tensor,
+                   {of, c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(static_cast<int64_t>(at::kStrided)),
+                    c10::IValue(c10::Device(c10::kCPU)), c10::IValue(false)},
                    {dtype, {}, c10::kCPU});
 }
 
 void append_assertion(Graph& graph, const Node& node, const std::vector<Operand>& operands) {
-  static const auto with_message = c10::Dispatcher::singleton().findSchema({"aten::_assert_async", "msg"});
-  if (with_message) {
-    graph.append(*with_message, operands, 0, node.source);
-  } else {
-    graph.append(aten("aten::_assert_async", ""), {operands[0]}, 0, node.source);
-  }
+  static const auto with_message = aten(kAssertInAten.data(), "msg"), to = aten("aten::to", "device");
+  Value* condition = operands[0].value();
+  const bool elsewhere = condition && condition->meta && !condition->meta->device.is_cpu();
+  if (elsewhere)  // there it would end the device's whole context
+    condition = append_to(graph, node, to,
+                          {condition, c10::IValue(c10::Device(c10::kCPU)), c10::IValue(static_cast<int64_t>(at::kBool)),
+                           c10::IValue(false), c10::IValue(false), c10::IValue()},
+                          {at::kBool, condition->meta->sizes, c10::kCPU});
+  graph.append(with_message, {elsewhere ? Operand(condition) : operands[0], operands[1]}, 0, node.source);
+}
+
+bool is_constant(const Operand& operand, const c10::IValue& value) {
+  return operand.constant() && same_constant(*operand.constant(), value);
 }
 
 }  // namespace
@@ -70,6 +83,36 @@ void append_assertion(Graph& graph, const Node& node, const std::vector<Operand>
 bool is_number_op(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   return name == kItem || name == kSize || name == kAssert;
+}
+
+const Value* item_of(const Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  if (name == kItem) return node.operands[0].value();
+  if (name != "aten::scalar_tensor" || node.operands.size() != 5) return nullptr;
+  const auto& given = node.operands;
+  const bool spelled_out = (is_constant(given[1], static_cast<int64_t>(at::kLong)) ||
+                            is_constant(given[1], static_cast<int64_t>(at::kDouble))) &&
+                           is_constant(given[2], static_cast<int64_t>(at::kStrided)) &&
+                           is_constant(given[3], c10::Device(c10::kCPU)) && is_constant(given[4], false);
+  return spelled_out ? given[0].value() : nullptr;
+}
+
+std::optional<SizeRead> size_read(const Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  const auto read = [](const Value* of, const Operand& dim) -> std::optional<SizeRead> {
+    if (!of || !dim.constant() || !dim.constant()->isInt()) return std::nullopt;
+    return SizeRead{of, dim.constant()->toInt()};
+  };
+  if (name == kSize) return read(node.operands[0].value(), node.operands[1]);
+  if (name != "aten::select" || !is_constant(node.operands[1], int64_t{0})) return std::nullopt;
+  const Value* shape = node.operands[0].value();
+  if (!shape || !shape->producer || shape->producer->op.operator_name().name != kShapeInAten) return std::nullopt;
+  return read(shape->producer->operands[0].value(), node.operands[2]);
+}
+
+bool is_assertion(const Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  return name == kAssert || name == kAssertInAten;
 }
 
 c10::OperatorHandle number_op(std::string_view name) {

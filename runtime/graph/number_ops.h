@@ -2,6 +2,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <triage/graph.h>
 
+#include <optional>
 #include <string_view>
 
 /// Numbers of a graph that are known only when it runs. They are values like all others, 0-dim tensors on the CPU of int64 or
@@ -22,8 +23,17 @@ c10::OperatorHandle number_op(std::string_view name);
 enum class Numbers : uint8_t { in_aten, as_they_are };
 Graph decompose(const Graph& graph, Numbers numbers);
 
+/// What a node is, in these operators or in the ATen that `decompose` puts in their place.
+const Value* item_of(const Node& node);  // the tensor whose only element it gives as a number; null elsewhere
+struct SizeRead {
+  const Value* of;
+  int64_t dim;
+};
+std::optional<SizeRead> size_read(const Node& node);
+bool is_assertion(const Node& node);  // `aten::_assert_async` too, which has no message in one of its forms
+
 /// Appends to `graph` the same as `node` in plain ATen, `operands` taking the place of the node's own. Returns the result;
-/// null for an assertion, which has none (its message is kept where this LibTorch has `_assert_async.msg`).
+/// null for an assertion, which has none.
 Value* append_in_aten(Graph& graph, const Node& node, const std::vector<Operand>& operands);
 
 }  // namespace triage::graph

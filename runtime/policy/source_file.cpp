@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/files/checksum.h"
+
 namespace triage::policy {
 namespace {
 
@@ -39,11 +41,7 @@ std::string write_whole(const std::filesystem::path& path, std::string_view byte
 
 }  // namespace
 
-uint64_t hash_of(std::string_view bytes) noexcept {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-  return hash;
-}
+uint64_t hash_of(std::string_view bytes) noexcept { return files::checksum(bytes); }
 
 std::string hash_text(uint64_t hash) { return fmt::format("{:016x}", hash); }
 

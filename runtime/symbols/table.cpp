@@ -145,10 +145,9 @@ void SymbolTable::add_item(const graph::Node& node) {
 }
 
 void SymbolTable::add_size_of(const graph::Node& node) {
-  const graph::Value* of = node.operands[0].value();
-  const c10::IValue* dim = node.operands[1].constant();
-  if (!size_of_ || !of || !dim || !dim->isInt()) return;
-  const std::string name = size_of_(of, dim->toInt());
+  const auto read = graph::size_read(node);
+  if (!size_of_ || !read) return;
+  const std::string name = size_of_(read->of, read->dim);
   int64_t number = 0;
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   const bool known = error == std::errc() && end == name.data() + name.size();
@@ -159,15 +158,14 @@ void SymbolTable::add_size_of(const graph::Node& node) {
   else if (graph::is_identifier(name))
     size = of_symbol(symbol(name, true, sizes, nullptr));
   else
-    size =
-        opaque(name == "?" ? graph::describe(*of) + fmt::format(".size({})", dim->toInt()) : name, true, true, sizes);
+    size = opaque(name == "?" ? graph::describe(*read->of) + fmt::format(".size({})", read->dim) : name, true, true,
+                  sizes);
 }
 
 void SymbolTable::visit(const graph::Node& node) {
-  const std::string& full = node.op.operator_name().name;
-  if (full == graph::kItem) return add_item(node);
-  if (full == graph::kSize) return add_size_of(node);
-  if (full == graph::kAssert) {
+  if (graph::item_of(node)) return add_item(node);
+  if (graph::size_read(node)) return add_size_of(node);
+  if (graph::is_assertion(node)) {
     if (const graph::Value* condition = node.operands[0].value()) assume(condition);
     return;
   }

@@ -144,9 +144,94 @@ TEST_CASE("E04: every policy of the library becomes TorchScript") {
   CHECK(exported == 7);
 }
 
+// The seed's programs, whole and in plain ATen: saved by one process, loaded by another, and TorchScript for this one, which has
+// no operator of triage.
+constexpr const char* escape_hatches = R"(
+local get_item = triage.assume_constant_result(function(y) return y:int():item() end)
+local function checked(x) local a = x:item() triage.check(a >= 0) triage.check(a <= 5, "at most five") return a end
+local programs = {
+  constant = triage.export(function(x, y) return x[{{0, get_item(y)}}] end, {torch.randn({6, 2}), torch.tensor(4)}),
+  size = triage.export(function(x)
+    local a = x:item()
+    triage.check_is_size(a)
+    triage.check(a <= 5, "at most five")
+    return torch.zeros({a, 5})
+  end, {torch.tensor(4)}),
+  value = triage.export(function(x, y)
+    if checked(x) < 6 then return y:sin() end
+    return y:cos()
+  end, {torch.tensor(4), torch.randn({5, 5})}),
+}
+for name, program in pairs(programs) do
+  for kind, made in pairs({whole = program, plain = program:run_decompositions()}) do
+    made:save(name .. "." .. kind)
+    made:to_torchscript(name .. "." .. kind .. ".pt")
+  end
+end
+)";
+
+TEST_CASE(
+    "E01, E02, E03: the seed's programs go to files and TorchScript whole or in plain ATen, assertions included") {
+  Scene triage;
+  write_bytes(triage.folder / "make.lua", escape_hatches);
+  Ran made = triage({"exec", "make.lua"});
+  CAPTURE(made.err);
+  REQUIRE(made.status == 0);
+  write_bytes(triage.folder / "use.lua", R"(
+    for _, kind in ipairs({"whole", "plain"}) do
+      local constant, size, value = triage.load_exported("constant." .. kind), triage.load_exported("size." .. kind),
+        triage.load_exported("value." .. kind)
+      assert(tostring(size):find('"f32[u0, 5]"', 1, true) and tostring(size):find("{u0: VR[0, 5]}", 1, true))
+      assert(tostring(value):find("{u0: VR[0, 5]}", 1, true))
+      local x, y = torch.randn({6, 2}), torch.randn({5, 5})
+      assert(torch.equal(constant(x, torch.tensor(1)), x[{{0, 4}}]))
+      for n = 0, 5 do
+        assert(torch.equal(size(torch.tensor(n)), torch.zeros({n, 5})))
+        assert(torch.equal(value(torch.tensor(n), y), y:sin()))
+      end
+      for _, n in ipairs({-1, 6}) do
+        for _, call in ipairs({function() size(torch.tensor(n)) end, function() value(torch.tensor(n), y) end}) do
+          local _, message = pcall(call)
+          local said = n < 0 and "expression u0 >= 0 on node 'ge'" or "expression u0 <= 5 on node 'le': at most five"
+          assert(message:find(said, 1, true) and message:find("make.lua:%d+: "), message)
+        end
+      end
+    end
+  )");
+  Ran used = triage({"exec", "use.lua"});
+  CAPTURE(used.err);
+  CHECK(used.status == 0);
+  for (const std::string kind : {"whole", "plain"}) {
+    CAPTURE(kind);
+    torch::jit::Module constant = torch::jit::load(triage.folder / "constant." + kind + ".pt"),
+                       size = torch::jit::load(triage.folder / "size." + kind + ".pt"),
+                       value = torch::jit::load(triage.folder / "value." + kind + ".pt");
+    const at::Tensor x = at::randn({6, 2}), y = at::randn({5, 5});
+    CHECK(constant.forward({x, at::scalar_tensor(1, at::kLong)}).toTensor().equal(x.slice(0, 0, 4)));
+    for (int64_t n = 0; n <= 5; ++n) {
+      CHECK(size.forward({at::scalar_tensor(n, at::kLong)}).toTensor().equal(at::zeros({n, 5})));
+      CHECK(value.forward({at::scalar_tensor(n, at::kLong), y}).toTensor().equal(y.sin()));
+    }
+    for (int64_t n : {-1, 6}) {
+      std::string message;
+      try {
+        size.forward({at::scalar_tensor(n, at::kLong)});
+      } catch (const std::exception& error) {
+        message = error.what();
+      }
+      CHECK(message.find(n < 0 ? "expression u0 >= 0" : "u0 <= 5 on node 'le': at most five") != std::string::npos);
+    }
+    CHECK_THROWS(value.forward({at::scalar_tensor(6, at::kLong), y}));
+    CHECK_THROWS(constant.forward({at::randn({5, 2}), at::scalar_tensor(1, at::kLong)}));  // exported for six rows
+    CHECK_THROWS(value.forward({at::scalar_tensor(1, at::kLong), y.to(at::kDouble)}));
+  }
+}
+
 TEST_CASE("E04: TorchScript from a policy runs in Python without triage" * doctest::skip(python() == nullptr)) {
   Scene triage;
   REQUIRE(triage({"export", "repair.lua", "-i", "z=randn:8x4", "--torchscript", "repair.pt"}).status == 0);
+  write_bytes(triage.folder / "make.lua", escape_hatches);
+  REQUIRE(triage({"exec", "make.lua"}).status == 0);
   at::Tensor z = at::randn({33, 4});
   z[0][1] = NAN;
   triage::save_tensor(triage.folder / "z.pt", z);
@@ -160,6 +245,18 @@ assert torch.equal(f, torch.load(d + 'f_out.pt', weights_only=True))
 expected = torch.load(d + 'z_out.pt', weights_only=True)
 assert torch.equal(z, expected), (z, expected)
 module(torch.randn(2, 4), limit=1.0)
+for kind in ('whole', 'plain'):
+    constant, size, value = (torch.jit.load(d + name + '.' + kind + '.pt') for name in ('constant', 'size', 'value'))
+    x, y = torch.randn(6, 2), torch.randn(5, 5)
+    assert torch.equal(constant(x, torch.tensor(1)), x[:4])
+    for n in range(6):
+        assert torch.equal(size(torch.tensor(n)), torch.zeros(n, 5)) and torch.equal(value(torch.tensor(n), y), y.sin())
+    for call in (lambda: size(torch.tensor(6)), lambda: value(torch.tensor(6), y)):
+        try:
+            call()
+            raise SystemExit('an assertion did not hold')
+        except torch.jit.Error as error:
+            assert 'u0 <= 5' in str(error) and 'at most five' in str(error), error
 )");
   const std::string command = std::string("env -u LD_LIBRARY_PATH '") + python() + "' '" + script + "' '" +
                               triage.folder.path().string() + "' > '" + (triage.folder / "log") + "' 2>&1";

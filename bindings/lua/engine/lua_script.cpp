@@ -8,6 +8,7 @@
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/strict.h"
+#include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
@@ -36,19 +37,6 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
     lua_setfield(L, -2, params[i].name.c_str());
   }
   refuse_unknown_fields(L, "there is no param");
-}
-
-/// A tensor that is given twice is one value, as it would be to a caller in Lua.
-void push_inputs(lua_State* L, at::ArrayRef<at::Tensor> inputs) {
-  const int first = lua_gettop(L) + 1;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    size_t same = 0;
-    while (!inputs[same].is_same(inputs[i])) ++same;
-    if (same < i)
-      lua_pushvalue(L, first + static_cast<int>(same));
-    else
-      push_tensor(L, inputs[i]);
-  }
 }
 
 /// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
@@ -151,7 +139,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   in_protected_call(L, [&](lua_State* L) {
     luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
-    push_inputs(L, inputs);
+    push_tensors(L, inputs);
     push_params(L, policy_.signature.params, params);
     lua_call(L, static_cast<int>(inputs.size()) + 1, LUA_MULTRET);
     results = read_results(L, 1, policy_);

@@ -5,7 +5,8 @@
 #include "bindings/lua/tensors/tensor.h"
 
 #include <algorithm>
-#include <limits>
+#include <map>
+#include <utility>
 
 namespace triage::lua {
 namespace {
@@ -71,11 +72,15 @@ class Reader {
                        describe(L_, -2));
     int64_t dim = lua_tointeger(L_, -2);
     if (dim < 0) dim += inputs_[input].dim();
+    for (const DynamicDim& known : options_.dynamic_dims)
+      if (known.input == input && known.dim == dim)
+        throw InputError("triage.export: dynamic_shapes." + names_[input] + " has two entries for dimension " +
+                         std::to_string(dim));
     std::string symbol;
     if (lua_type(L_, -1) == LUA_TSTRING)
       symbol = lua_tostring(L_, -1);
     else if (lua_istable(L_, -1))
-      symbol = read_bounds(input);
+      symbol = read_bounds(input, dim);
     else if (!lua_isboolean(L_, -1) || !lua_toboolean(L_, -1))
       throw InputError("triage.export: dynamic_shapes." + names_[input] +
                        ": a size is given by true, a name, or {name = ..., min = ..., max = ...}, got " +
@@ -83,25 +88,31 @@ class Reader {
     options_.dynamic_dims.push_back({input, dim, symbol});
   }
 
-  std::string read_bounds(size_t input) {
+  /// {name, min, max}, each of which may be left out.
+  std::string read_bounds(size_t input, int64_t dim) {
     SizeBounds bounds;
     std::string symbol;
-    const auto whole = [&](const char* key, int64_t& into) {
-      if (lua_getfield(L_, -1, key) != LUA_TNIL) {
-        if (!lua_isinteger(L_, -1))
-          throw InputError("triage.export: dynamic_shapes." + names_[input] + ": '" + key + "' is an integer, got " +
-                           describe(L_, -1));
-        into = lua_tointeger(L_, -1);
-      }
-      lua_pop(L_, 1);
+    const auto fail = [&](const std::string& key) {
+      throw InputError("triage.export: dynamic_shapes." + names_[input] + ": '" + key +
+                       "' is unknown or has the wrong type (" + describe(L_, -1) +
+                       "); a size is told by name (a string), min and max (integers)");
     };
-    whole("min", bounds.min);
-    whole("max", bounds.max);
-    if (lua_getfield(L_, -1, "name") == LUA_TSTRING) symbol = lua_tostring(L_, -1);
-    lua_pop(L_, 1);
-    if (symbol.empty())
-      throw InputError("triage.export: dynamic_shapes." + names_[input] + ": a size with bounds has a name");
-    options_.bounds[symbol] = bounds;
+    for (lua_pushnil(L_); lua_next(L_, -2); lua_pop(L_, 1)) {
+      const std::string key = lua_type(L_, -2) == LUA_TSTRING ? lua_tostring(L_, -2) : describe(L_, -2);
+      if (key == "name" && lua_type(L_, -1) == LUA_TSTRING)
+        symbol = lua_tostring(L_, -1);
+      else if ((key == "min" || key == "max") && lua_isinteger(L_, -1))
+        (key == "min" ? bounds.min : bounds.max) = lua_tointeger(L_, -1);
+      else
+        fail(key);
+    }
+    if (symbol.empty()) {
+      nameless_bounds_[{input, dim}] = bounds;
+      return symbol;
+    }
+    const auto [known, fresh] = options_.bounds.emplace(symbol, bounds);
+    if (!fresh && (known->second.min != bounds.min || known->second.max != bounds.max))
+      throw InputError("triage.export: dynamic_shapes gives '" + symbol + "' two different ranges; give it once");
     return symbol;
   }
 
@@ -117,6 +128,8 @@ class Reader {
       do name = "s" + std::to_string(next++);
       while (taken(name));
       dim.symbol = name;
+      if (const auto found = nameless_bounds_.find({dim.input, dim.dim}); found != nameless_bounds_.end())
+        options_.bounds[name] = found->second;
     }
   }
 
@@ -124,6 +137,7 @@ class Reader {
   const std::vector<std::string>& names_;
   const std::vector<at::Tensor>& inputs_;
   ExportOptions options_;
+  std::map<std::pair<size_t, int64_t>, SizeBounds> nameless_bounds_;  // by input and dimension
 };
 
 }  // namespace

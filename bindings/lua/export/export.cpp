@@ -3,9 +3,11 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compiled_function.h"
+#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/export/dynamic_shapes.h"
 #include "bindings/lua/export/escape_hatches.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
@@ -13,6 +15,7 @@
 
 #include <triage/export.h>
 
+#include <functional>
 #include <new>
 #include <string>
 #include <utility>
@@ -118,7 +121,7 @@ std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::
   luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
   forget_chains(L);
   lua_pushvalue(L, index);
-  for (const auto& input : inputs) push_tensor(L, input);
+  push_tensors(L, inputs);
   const capture::ScriptScope script(user_code(L));
   lua_call(L, static_cast<int>(inputs.size()), LUA_MULTRET);
   check_finished_chains(L);
@@ -126,13 +129,45 @@ std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::
   for (int i = base + 1; i <= lua_gettop(L); ++i) {
     const at::Tensor* tensor = test_tensor(L, i);
     if (!tensor)
-      throw InputError("triage.export: the function returned " + describe(L, i) + " as result " +
-                       std::to_string(i - base) + "; a program gives tensors");
+      throw InputError("triage.export: the function returned " +
+                       (test_symbolic(L, i) ? "a number that only a run can tell" : describe(L, i)) + " as result " +
+                       std::to_string(i - base) + "; a program gives tensors" +
+                       (test_symbolic(L, i) ? ": torch.scalar_tensor makes one of it" : ""));
     results.push_back(*tensor);
   }
   lua_settop(L, base);
   return results;
 }
+
+struct Reference {
+  lua_State* L;
+  int id = luaL_ref(L, LUA_REGISTRYINDEX);  // of the value on top of the stack, which goes
+  ~Reference() { luaL_unref(L, LUA_REGISTRYINDEX, id); }
+};
+
+/// The function at `index`, called as `export_function` does: errors of the first call belong to the script that exports, those
+/// of later ones to `export_function`.
+class ExportedFunction {
+ public:
+  ExportedFunction(lua_State* L, int index) : L_(L), index_(index) {}
+
+  std::vector<at::Tensor> operator()(at::ArrayRef<at::Tensor> inputs) {
+    if (std::exchange(first_, false)) return call_function(L_, index_, inputs);
+    lua_pushvalue(L_, index_);
+    const Reference function{L_};
+    std::vector<at::Tensor> results;
+    in_protected_call(L_, [&](lua_State* L) {
+      lua_rawgeti(L, LUA_REGISTRYINDEX, function.id);
+      results = call_function(L, 1, inputs);
+    });
+    return results;
+  }
+
+ private:
+  lua_State* L_;
+  int index_;
+  bool first_ = true;
+};
 
 /// triage.export(fn, inputs, {dynamic_shapes, name})
 int export_(lua_State* L) {
@@ -144,9 +179,10 @@ int export_(lua_State* L) {
   const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
   std::string name = default_name(L, 1);
   const ExportOptions options = read_export_options(L, 3, names, inputs, name);
-  push_program(L, export_function(
-                      name, names, inputs, [L](at::ArrayRef<at::Tensor> traced) { return call_function(L, 1, traced); },
-                      options));
+  ExportedFunction fn(L, 1);
+  ExportedProgram program = export_function(name, names, inputs, std::ref(fn), options);
+  forget_chains(L);  // of a call that failed
+  push_program(L, std::move(program));
   return 1;
 }
 

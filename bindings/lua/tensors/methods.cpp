@@ -111,7 +111,7 @@ int item(lua_State* L) {
     throw std::invalid_argument("x:item() takes a tensor of one element, got " + describe(L, 1) +
                                 "; reduce it first, or use x:totable()");
   auto* recorder = capture::Recorder::current();
-  const bool kept = recorder && recorder->knows(tensor) && is_real_number(tensor.scalar_type()) &&
+  const bool kept = recorder && is_real_number(tensor.scalar_type()) &&
                     (recorder->numbers().keep_items || get_compiler_config().capture_scalar_outputs);
   if (kept) {
     push_number(L, capture::record_item(tensor));

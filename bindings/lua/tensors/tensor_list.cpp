@@ -5,7 +5,7 @@
 namespace triage::lua {
 
 std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::string& who) {
-  luaL_checktype(L, index, LUA_TTABLE);
+  if (!lua_istable(L, index)) throw InputError(who + ": expected a list of tensors, got " + describe(L, index));
   const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
   std::vector<at::Tensor> tensors;
   for (lua_Integer i = 1; i <= count; ++i) {
@@ -16,6 +16,18 @@ std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::st
     lua_pop(L, 1);
   }
   return tensors;
+}
+
+void push_tensors(lua_State* L, at::ArrayRef<at::Tensor> tensors) {
+  const int first = lua_gettop(L) + 1;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    size_t same = 0;
+    while (!tensors[same].is_same(tensors[i])) ++same;
+    if (same < i)
+      lua_pushvalue(L, first + static_cast<int>(same));
+    else
+      push_tensor(L, tensors[i]);
+  }
 }
 
 }  // namespace triage::lua

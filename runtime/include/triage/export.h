@@ -31,6 +31,9 @@ struct SizeBounds {
 struct ExportOptions {
   std::vector<DynamicDim> dynamic_dims = {};      // every other size is that of the example
   std::map<std::string, SizeBounds> bounds = {};  // by symbol
+  /// Of each tensor input, the first that is the same tensor (itself, where none is); each run is then held to it. Empty:
+  /// inputs may be one tensor or not. `export_function` and `export_script` find out which it is.
+  std::vector<size_t> same_inputs = {};
 };
 
 /// A graph with what it holds for: types of its inputs, the sizes that may vary, the ranges of its symbols. Immutable; cheap to
@@ -73,8 +76,10 @@ class ExportedProgram {
   std::shared_ptr<const State> state_;
 };
 
-/// Runs `fn` once on `inputs` and makes a program of what it does to them. Throws GraphBreakError at whatever one graph cannot
-/// hold, InputError where the script fixed a size that was to be dynamic, and what `fn` throws.
+/// Runs `fn` on `inputs` and makes a program of what it does to them. Throws GraphBreakError at whatever one graph cannot
+/// hold, InputError where the script fixed a size that was to be dynamic, and what `fn` throws. Where inputs could be one tensor
+/// (their types allow it), `fn` runs again with them so: where it then does something else, as a function may that compares its
+/// arguments, the program is held to what `inputs` are (`ExportOptions::same_inputs`); errors of those runs go nowhere else.
 ExportedProgram export_function(const std::string& name, const std::vector<std::string>& input_names,
                                 at::ArrayRef<at::Tensor> inputs,
                                 const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn,

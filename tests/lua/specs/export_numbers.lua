@@ -30,10 +30,36 @@ Range constraints: {u0: VR[0, 5]}
   for n = 0, 5 do eq(program(torch.tensor(n)), torch.zeros({n, 5})) end   -- 0 and 1 are sizes like others
   fails(function() program(torch.tensor(6)) end, "Runtime assertion failed for expression u0 <= 5 on node 'le'")
   fails(function() program(torch.tensor(-1)) end, "Runtime assertion failed for expression u0 >= 0 on node 'ge'")
-  local plain = program:run_decompositions()
-  assert(not tostring(plain):find("triage::", 1, true), tostring(plain))
-  eq(plain(torch.tensor(3)), torch.zeros({3, 5}))
-  fails(function() plain(torch.tensor(6)) end, "failed")
+  local plain = program:run_decompositions():verify()
+  same_text(tostring(plain), [[
+ExportedProgram:
+    graph ConstrainAsSizeExample(x: "i64[]"):
+        item: "Sym(u0)" = aten::scalar_tensor(x, dtype=int64, layout=strided, device="cpu", pin_memory=False);  x = None
+        ge: "Sym(u0 >= 0)" = aten::ge.Scalar(item, 0)
+        aten::_assert_async.msg(ge, "Runtime assertion failed for expression u0 >= 0 on node 'ge'");  ge = None
+        le: "Sym(u0 <= 5)" = aten::le.Scalar(item, 5)
+        aten::_assert_async.msg(le, "Runtime assertion failed for expression u0 <= 5 on node 'le'");  le = None
+        zeros: "f32[u0, 5]" = aten::zeros([item, 5]);  item = None
+        return (zeros,)
+
+Graph signature:
+    inputs:  x (USER_INPUT)
+    outputs: zeros (USER_OUTPUT)
+Range constraints: {u0: VR[0, 5]}
+]])
+  local path = os.tmpname()
+  plain:save(path)
+  local loaded = triage.load_exported(path)
+  os.remove(path)
+  eq(tostring(loaded), tostring(plain))
+  eq(tostring(plain:run_decompositions()), tostring(plain))
+  for _, same in ipairs({plain, loaded}) do
+    for n = 0, 5 do eq(same(torch.tensor(n)), torch.zeros({n, 5})) end
+    for n, expression in pairs({[6] = "u0 <= 5 on node 'le'", [-1] = "u0 >= 0 on node 'ge'"}) do
+      local message = fails(function() same(torch.tensor(n)) end, "assertion failed for expression " .. expression)
+      assert(message:find("specs/export_numbers.lua:%d+: "), message)   -- the line of the check
+    end
+  end
   fails(function() triage.export(forward, {torch.tensor(6)}) end, "Runtime assertion failed for expression u0 <= 5")
   eq(forward(torch.tensor(2)), torch.zeros({2, 5}))   -- eager code is held to it as well
   fails(function() forward(torch.tensor(7)) end, "Runtime assertion failed")
@@ -283,4 +309,38 @@ test("D19, D17: a size that the script goes by is a guard, and another size anot
   eq(checked(torch.ones({32, 2})), torch.full({32, 2}, 2.0))
   fails(function() checked(torch.ones({33, 2})) end, "Runtime assertion failed")
   eq(graphs_of(checked), 1)
+end)
+
+test("E02, E05: numbers of all kinds stand in plain ATen as they did", function()
+  local w = torch.tensor({4.0})
+  local function forward(x, y, z)
+    local a, b = x:item(), y:item()
+    triage.constrain_as_size(a, {min = 1, max = 8})
+    triage.constrain_as_value(b, {min = -1.0, max = 1.0})
+    triage.check((z > -100):all(), "z is sound")
+    return torch.zeros({a + 1, 2 * a}) + b, z * w:item(), z:narrow(0, 0, a), z[{a - 1}] * (a // 2), z * z:size(0)
+  end
+  local program = triage.export(forward, {torch.tensor(4), torch.tensor({{0.5}}), torch.randn({9, 2})},
+    {name = "numbers", dynamic_shapes = {z = {[0] = "rows"}}})
+  local plain = program:run_decompositions()
+  local function types(text)
+    local found = {text:match("Graph signature:.*")}
+    for name, type in text:gmatch('([%w_]+): "([^"]*)"') do
+      if not name:find("^alias") and not name:find("^_shape") then found[#found + 1] = name .. ": " .. type end
+    end
+    return table.concat(found, "\n")
+  end
+  eq(types(tostring(plain)), types(tostring(program)))
+  assert(not tostring(plain):find("triage::", 1, true), tostring(plain))
+  for n = 1, 8 do
+    w:fill_(n)   -- a variable is read anew in each run
+    local arguments = {torch.tensor(n), torch.tensor({{n / 8}}), torch.randn({8 + n, 2})}
+    eq({program(table.unpack(arguments))}, {forward(table.unpack(arguments))})
+    eq({plain(table.unpack(arguments))}, {forward(table.unpack(arguments))})
+  end
+  for _, p in ipairs({program, plain}) do
+    fails(function() p(torch.tensor(9), torch.tensor({{0.5}}), torch.randn({9, 2})) end, "u0 <= 8")
+    fails(function() p(torch.tensor(2), torch.tensor({{0 / 0}}), torch.randn({9, 2})) end, "u1 >= -1.0")
+    fails(function() p(torch.tensor(2), torch.tensor({{0.5}}), torch.full({9, 2}, -200.0)) end, "z is sound")
+  end
 end)

@@ -1,0 +1,91 @@
+// Exported programs as a C++ host has them.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/export.h>
+
+#include <atomic>
+#include <thread>
+
+namespace triage {
+namespace {
+
+using Tensors = at::ArrayRef<at::Tensor>;
+
+std::string message_of(const ExportedProgram& program, const std::vector<at::Tensor>& inputs) {
+  try {
+    program.run(inputs);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("E04: a program of C++ is held to which of its inputs were one tensor, where that matters") {
+  const ExportedProgram identity = export_function("identity", {"x", "y"}, {at::ones({2}), at::ones({2})},
+                                                   [](Tensors inputs) { return inputs.vec(); });
+  CHECK(identity.options().same_inputs.empty());
+  const at::Tensor a = at::ones({2});
+  CHECK(identity.run({a, a}).size() == 2);
+  const auto chosen = [](Tensors inputs) {
+    return std::vector<at::Tensor>{inputs[0].is_same(inputs[1]) ? inputs[0] : inputs[2]};
+  };
+  const ExportedProgram two =
+      export_function("two", {"x", "y", "z"}, {at::ones({2}), at::ones({2}), at::zeros({3})}, chosen);
+  CHECK(two.options().same_inputs == std::vector<size_t>{0, 1, 2});
+  CHECK(two.run({a, at::ones({2}), at::zeros({3})})[0].numel() == 3);
+  CHECK(message_of(two, {a, a, at::zeros({3})}).find("inputs 'x' and 'y' are one tensor") != std::string::npos);
+  const ExportedProgram one = export_function("one", {"x", "y", "z"}, {a, a, at::zeros({3})}, chosen);
+  CHECK(one.options().same_inputs == std::vector<size_t>{0, 0, 2});
+  CHECK(one.run({a, a, at::zeros({3})})[0].numel() == 2);
+  CHECK(message_of(one, {a, a.clone(), at::zeros({3})}).find("inputs 'x' and 'y' are two tensors") !=
+        std::string::npos);
+  for (const std::vector<size_t>& wrong : {std::vector<size_t>{0}, {1, 1, 2}, {0, 0, 1}, {0, 1, 2, 3}}) {
+    ExportOptions options;
+    options.same_inputs = wrong;
+    CHECK_THROWS_AS(ExportedProgram(one.graph().clone(), options), InputError);
+  }
+}
+
+TEST_CASE("E04: more inputs than can be tried in every way are held to what they were") {
+  const std::vector<at::Tensor> five(5, at::ones({2}));
+  const ExportedProgram program =
+      export_function("five", {}, five, [](Tensors inputs) { return inputs.slice(0, 1).vec(); });
+  CHECK(program.options().same_inputs == std::vector<size_t>{0, 0, 0, 0, 0});
+  CHECK(program.run(five).size() == 1);
+  std::vector<at::Tensor> other = five;
+  other[3] = at::ones({2});
+  CHECK(message_of(program, other).find("inputs 'x0' and 'x3' are two tensors") != std::string::npos);
+}
+
+TEST_CASE("E02: threads run, print and lower one program at once") {
+  const ExportedProgram program(graph::parse(R"(graph rows(%n: "i64[]", %z: "f32[3, 2]"):
+  %0: "i64[]" = triage::item(%n)
+  %1: "b8[]" = aten::ge.Scalar(%0, 0)
+  triage::assert_scalar(%1, "n is negative")
+  %2: "f32[3, 2]" = aten::zeros([%0, 2])
+  %3: "f32[3, 2]" = aten::cat([%2, %z])
+  return %3
+)"));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int64_t n = -1; n < 33; ++n) {
+        const std::vector<at::Tensor> inputs = {at::scalar_tensor(n, at::kLong), at::ones({3, 2}) * t};
+        try {
+          const ExportedProgram used = n % 8 == t ? program.run_decompositions() : program;
+          const at::Tensor out = used.run(inputs)[0];
+          wrong += n < 0 || out.size(0) != n + 3 || !out.slice(0, n).equal(inputs[1]);
+        } catch (const PolicyError& error) {
+          wrong += n >= 0 || std::string(error.what()).find("n is negative") == std::string::npos;
+        }
+        wrong += program.text().find("Sym(u0)") == std::string::npos;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+}  // namespace triage
