@@ -71,6 +71,12 @@ class Script {
   virtual uint64_t writes() const { return 0; }
   /// The same for whoever asks whether a tensor may have been stored where it outlives the call.
   virtual uint64_t stores() const { return writes(); }
+  /// Where its function begins, for messages; `quoted` is that place with its source line. Empty where it is not known.
+  struct Definition {
+    Source where;
+    std::string quoted;
+  };
+  virtual Definition definition() const { return {}; }
   /// Of the last call: which outputs are flags.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// The policy's own tests: each name with how it failed; empty message: passed.
