@@ -351,8 +351,7 @@ TEST_CASE("run and explain count the graphs between graph breaks") {
   CHECK(ran.out.rfind("broken\n  graphs        2\n  graph breaks  1\n  ops           6\n  cache         ", 0) == 0);
   CHECK(ran.out.find("graph broken_segment_2(") != std::string::npos);
   CHECK(ran.out.find("# broken.lua:4") != std::string::npos);
-  const std::string report =
-      "\nbreak 1: broken.lua:3: graph break: `item` reads a value of a tensor\n  Explanation: ";
+  const std::string report = "\nbreak 1: broken.lua:3: graph break: `item` reads a value of a tensor\n  Explanation: ";
   const std::string place =
       "(TB0001)\n\nfrom user code:\n  broken.lua:3\n    if y:sum():item() > 0 then y = y + 1 end\n";
   const Ran once = triage({"run", "broken.lua", "--input", "z=ones:4x8", "--repeat", "3"});

@@ -93,7 +93,7 @@ struct CompiledFunction {
   int broken_buckets = 0;
   uint64_t generation = 0;
   std::optional<capture::GraphBreak> odd_argument;  // that was met first: such calls run the script
-  bool running = false;  // the function calls itself: from the inside it is called as it is
+  bool running = false;                             // the function calls itself: from the inside it is called as it is
   std::shared_ptr<Caller> caller = std::make_shared<Caller>();
   uint64_t last_epoch = 0;
   std::string last_arguments, last_variables;  // and which of the arguments are variables of the function

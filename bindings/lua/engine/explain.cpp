@@ -58,10 +58,12 @@ std::string world_guards(lua_State* L, const CompiledFunction& function, const C
   const std::vector<std::string> names = parameter_names(L, -1, world.arguments.size());
   for (size_t i = 0; i < names.size(); ++i)
     if (!is_tensor_argument(world, i)) text += names[i] + ": is " + world.arguments[i] + "\n";
-  for (int i = 1; const char* name = lua_isfunction(L, -1) ? lua_getupvalue(L, -1, i) : nullptr; ++i) {
-    const bool is_globals = std::string_view(name) == "_ENV";
-    text += is_globals ? "globals: those that it may read are as they were\n"
-                       : std::string("upvalue '") + name + "'" + held_of_value(L) + "\n";
+  const bool is_script = lua_isfunction(L, -1) && !lua_iscfunction(L, -1);
+  for (int i = 1; const char* name = is_script ? lua_getupvalue(L, -1, i) : nullptr; ++i) {
+    if (std::string_view(name) == "_ENV")
+      text += "globals: those that it may read are as they were\n";
+    else if (std::string_view(name).substr(0, 9) != "__triage_")  // what rewritten code calls
+      text += std::string("upvalue '") + name + "'" + held_of_value(L) + "\n";
     lua_pop(L, 1);
   }
   if (!lua_isfunction(L, -1)) text += "the module is the same, and all in it is as it was\n";
@@ -96,7 +98,7 @@ std::string operators_of(const graph::Graph& graph) {
 std::string indented(const std::string& lines) {
   std::string text;
   for (size_t begin = 0, end; (end = lines.find('\n', begin)) != std::string::npos; begin = end + 1)
-    text += (begin == end ? "" : "    ") + lines.substr(begin, end + 1 - begin);
+    text += "    " + lines.substr(begin, end + 1 - begin);
   return text;
 }
 
@@ -104,15 +106,15 @@ std::string text_of(const Explanation& all) {
   std::string text = fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\nBreak Reasons:\n",
                                  all.graphs.size(), all.breaks.size(), all.num_ops());
   for (size_t i = 0; i < all.breaks.size(); ++i)
-    text += fmt::format("  Break Reason {}: {}", i + 1, indented(all.breaks[i].text() + "\n").substr(4));
+    text += fmt::format("  Break Reason {}: {}\n", i + 1, all.breaks[i].text());
   text += "Ops per Graph:\n";
   for (size_t i = 0; i < all.graphs.size(); ++i)
     text += fmt::format("  Ops {}:{}\n", i + 1, operators_of(*all.graphs[i]));
   text += "Out Guards:\n";
-  for (size_t i = 0; i < all.guards.size(); ++i)
-    text += fmt::format("  Graph {}:\n{}", i + 1, indented(all.guards[i]));
+  for (size_t i = 0; i < all.guards.size(); ++i) text += fmt::format("  Graph {}:\n{}", i + 1, indented(all.guards[i]));
   if (all.guards.size() < all.graphs.size())
-    text += "  none between breaks: the script runs on every call, and its operators are compared with those recorded\n";
+    text +=
+        "  none between breaks: the script runs on every call, and its operators are compared with those recorded\n";
   text +=
       fmt::format("Compile Times:\n  capture {:.3f} s\n  backend {:.3f} s\n", all.capture_seconds, all.compile_seconds);
   text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,

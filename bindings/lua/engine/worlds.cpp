@@ -39,8 +39,7 @@ void set_anchors(lua_State* L, CompiledFunction& function, lua_Integer number) {
 }
 
 /// Of the tensors among the arguments.
-std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function,
-                                     const World& world) {
+std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function, const World& world) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   const std::vector<std::string> all = parameter_names(L, -1, std::min<size_t>(world.arguments.size(), 64));
   lua_pop(L, 1);
@@ -58,7 +57,7 @@ std::shared_ptr<Bucket> make_bucket(lua_State* L, CompiledFunction& function, Wo
   auto bucket = std::make_shared<Bucket>();
   options.last_reason = [&function, own = bucket.get()] {
     const std::vector<const Bucket*> all = buckets_in_order(function);
-    const auto other = std::find_if(all.rbegin(), all.rend(), [&](const Bucket* bucket) { return bucket != own; });
+    const auto other = std::find_if(all.rbegin(), all.rend(), [&](const Bucket* one) { return one != own; });
     return other == all.rend() ? std::string() : difference((*other)->world, own->world);
   };
   bucket->script = std::make_shared<FunctionScript>(L, function.function, function.name, options.fullgraph, inputs);
@@ -109,7 +108,8 @@ std::string difference(const World& before, const World& now) {
   for (size_t i = 0; i < std::max(before.arguments.size(), now.arguments.size()); ++i) {
     const std::string was = i < before.arguments.size() ? before.arguments[i] : "nothing";
     const std::string is = i < now.arguments.size() ? now.arguments[i] : "nothing";
-    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, is);
+    const bool parted = is == tensor_text && was.rfind(same_tensor_text, 0) == 0;
+    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, parted ? "another one" : is);
   }
   for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
     if (part_of(before, i) != part_of(now, i))

@@ -25,7 +25,8 @@ void Compiled::note_break(const GraphBreak& graph_break) {
 void Compiled::warn_of(const GraphBreak& graph_break) const {
   if (!options_.warn || !get_logs().graph_breaks) return;
   std::vector<GraphBreak>& told = options_.warned->breaks;
-  if (std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); })) return;
+  if (std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
+    return;
   told.push_back({graph_break.kind, graph_break.what, "", graph_break.where, ""});
   const char* const outcome = graph_break.kind == Break::other_argument
                                   ? "' runs as a script on such calls: "
