@@ -389,9 +389,11 @@ end)
 
 test("D16: explain tells what a graph holds for: tensors, plain arguments, variables from outside", function()
   local limit, weight, list, apply = 3, torch.ones({2}), {2}, function(x) return x end
-  local report = triage.explain(function(x, n, on) return on and apply(x) * weight * list[1] * n + limit end, z, 5, true)
+  local report = triage.explain(function(x, n, all)
+    return all and apply(x) * weight * list[1] * n + limit
+  end, z, 5, true)
   for _, line in ipairs({
-    "x: dtype float32, rank 2\n", "n: is 5\n", "on: is true\n", "upvalue 'limit' is int 3\n",
+    "x: dtype float32, rank 2\n", "n: is 5\n", "all: is true\n", "upvalue 'limit' is int 3\n",
     "upvalue 'weight' is the same tensor, Tensor float32[2] (not its values)\n",
     "upvalue 'list' is the same table, and all in it is as it was\n",
     "upvalue 'apply' is the same function, and all that it can read is as it was\n",
