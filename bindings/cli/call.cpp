@@ -16,6 +16,7 @@
 
 #include "bindings/cli/command.h"
 #include "bindings/cli/generator.h"
+#include "bindings/cli/terminal.h"
 
 namespace triage::cli {
 namespace {
@@ -196,6 +197,11 @@ Call prepare_call(const CallOptions& options, bool json) {
     call.sources.push_back(source);
   }
   return call;
+}
+
+void print_breaks(const std::vector<BreakReport>& breaks) {
+  for (size_t i = 0; i < breaks.size(); ++i)
+    fmt::print("\n{} {}\n", paint(Paint::warning, fmt::format("break {}:", i + 1)), breaks[i].text);
 }
 
 std::vector<CapturedGraph> graphs_of(const Policy& policy) {

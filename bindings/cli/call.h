@@ -58,6 +58,9 @@ RuntimeOptions quiet_runtime(bool json);
 /// or device that is not there.
 Call prepare_call(const CallOptions& options, bool json);
 
+/// What broke its graphs, each in full.
+void print_breaks(const std::vector<BreakReport>& breaks);
+
 /// All graphs that the policy became: those that hold a whole call, and those between graph breaks, which have no guards.
 std::vector<CapturedGraph> graphs_of(const Policy& policy);
 

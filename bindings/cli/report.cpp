@@ -116,9 +116,9 @@ void print_report(const Report& report, const Call& call) {
   }
   fmt::print("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
              report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
-  for (const std::string& reason : report.graph_breaks) fmt::print("           {}\n", paint(Paint::warning, reason));
   fmt::print("  {:<8} {:.1f} us a call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
              report.repeat, report.first_us / 1000);
+  print_breaks(report.graph_breaks);
 }
 
 nlohmann::ordered_json to_json(const Report& report, const Call& call) {

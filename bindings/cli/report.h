@@ -23,7 +23,7 @@ struct Report {
   std::string backend;
   std::vector<Result> outputs;
   size_t graphs = 0, operations = 0, repeat = 0;
-  std::vector<std::string> graph_breaks;
+  std::vector<BreakReport> graph_breaks;
   double first_us = 0, call_us = 0;
 };
 

@@ -128,7 +128,7 @@ int run(const Options& options) {
     ++report.graphs;
     report.operations += captured.graph->nodes().size();
   }
-  report.graph_breaks = call.policy.graph_breaks();
+  report.graph_breaks = call.policy.breaks();
   if (options.json)
     print_json(to_json(report, call));
   else

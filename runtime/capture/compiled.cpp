@@ -56,10 +56,10 @@ at::Tensor made_up(const InputShape& shape, MadeUp values) {
 }
 
 /// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told.
-const at::Tensor* find_without_strides(at::ArrayRef<at::Tensor> inputs) {
-  for (const at::Tensor& input : inputs)
-    if (input.layout() != c10::kStrided) return &input;
-  return nullptr;
+std::optional<size_t> find_without_strides(at::ArrayRef<at::Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].layout() != c10::kStrided) return i;
+  return std::nullopt;
 }
 
 std::string layout_name(const at::Tensor& tensor) {
@@ -124,8 +124,9 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
                       "Leave the size to operations, or do not mark it.");
 }
 
-bool holds_break(const std::vector<GraphBreak>& breaks, const GraphBreak& wanted) {
-  return std::any_of(breaks.begin(), breaks.end(), [&](const GraphBreak& known) { return same_break(known, wanted); });
+std::string message_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
 }
 
 /// The settings that decide what breaks a graph.
@@ -146,6 +147,7 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
       backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_);
+  if (!options_.warned) options_.warned = std::make_shared<Warned>();
 }
 
 Compiled::~Compiled() = default;
@@ -260,21 +262,14 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
     turn.reset();
     return execute(*entry, all, num_params, deadline, outputs);
   }
-  if (const at::Tensor* odd = find_without_strides(all)) {
-    if (options_.fullgraph)
-      throw InputError("'" + script_->name() +
-                       "' promises one graph (fullgraph), and graphs take strided tensors; got one of layout " +
-                       layout_name(*odd));
-    return run_script(all, num_params, deadline, outputs, /*follow=*/false);
-  }
+  if (const auto odd = find_without_strides(all)) return run_without_strides(*odd, all, num_params, deadline, outputs);
   const bool first_call = !std::exchange(was_called_, true);
   switch (get_stance()) {
     case Stance::eager_on_recompile:
       return run_script(all, num_params, deadline, outputs, /*follow=*/false);
     case Stance::fail_on_recompile:
-      throw Error(
-          "'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
-          (entries_.empty() ? "" : ": " + entries_.back()->guards.failure(all, input_names(), script_->variables())));
+      throw Error("'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
+                  (last_reason(all).empty() ? "; call it once before the stance is set" : ": " + last_reason(all)));
     case Stance::eager_then_compile:
       if (first_call) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
       break;
@@ -295,23 +290,15 @@ std::optional<std::string> Compiled::limit_reached() const {
   return std::nullopt;
 }
 
-std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
-  const std::string reason = entries_.empty()
-                                 ? options_.last_reason
-                                 : entries_.back()->guards.failure(all, input_names(), script_->variables());
-  return reason.empty() ? "" : " Last reason: " + reason + ".";
-}
-
-void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params,
-                              Deadline deadline, std::vector<at::Tensor>& outputs) {
-  const bool fails = get_compiler_config().fail_on_recompile_limit_hit;
-  const std::string text =
-      "'" + script_->name() + "' reached " + limit +
-      (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") + last_reason(all) +
-      " Hint: sizes that the script counts to, plain arguments and variables from outside are held fast; pass numbers "
-      "as params or as tensors, keep sizes in tensor operations. TRIAGE_LOGS=recompiles shows every reason.";
-  if (fails) throw Error(text);
-  if (!std::exchange(limit_reported_, true) && options_.warn) options_.warn(text);
+void Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                                   std::vector<at::Tensor>& outputs) {
+  const std::vector<std::string> names = input_names();
+  const std::string name = input < names.size() ? names[input] : "#" + std::to_string(input);
+  const Script::Definition definition = script_->definition();
+  const GraphBreak odd{Break::other_argument, "tensor '" + name + "' is of layout " + layout_name(all[input]),
+                       "Give it as a strided tensor: x:to_dense().", definition.where, definition.quoted};
+  if (options_.fullgraph || OnGraphBreak::raises()) throw odd.error();
+  note_break(odd);
   run_script(all, num_params, deadline, outputs, /*follow=*/false);
 }
 
@@ -384,7 +371,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     if (follower->raised()) throw follower->raised()->error();
     broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
     broken_.store(true, std::memory_order_relaxed);
-    note_breaks({*recorder.broken()});
+    note_break(*recorder.broken());
     finish_following(*follower, results);
   }
 
@@ -433,32 +420,12 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs) {
   if (follower.raised()) throw follower.raised()->error();
   const std::string failure = follower.finish(outputs, options_.fail_on_backend_error);
-  std::vector<GraphBreak> fresh;
-  {
-    std::lock_guard<std::mutex> lock(notes_mutex_);
-    for (const GraphBreak* met : follower.breaks())
-      if (!holds_break(breaks_, *met)) fresh.push_back(*met);
-  }
-  note_breaks(fresh);
+  for (const GraphBreak* met : follower.breaks()) note_break(*met);
   if (!failure.empty() && options_.warn)
     options_.warn("'" + script_->name() +
                   "': the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
   std::lock_guard<std::mutex> lock(notes_mutex_);
   if (segments_ != options_.traces->graphs) segments_ = options_.traces->graphs;
-}
-
-/// Each is said once in full.
-void Compiled::note_breaks(const std::vector<GraphBreak>& breaks) {
-  for (const GraphBreak& graph_break : breaks) {
-    {
-      std::lock_guard<std::mutex> lock(notes_mutex_);
-      if (holds_break(breaks_, graph_break)) continue;
-      breaks_.push_back(graph_break);
-    }
-    if (options_.warn && get_logs().graph_breaks)
-      options_.warn("'" + script_->name() +
-                    "' is several graphs, and its script runs on every call: " + graph_break.text());
-  }
 }
 
 std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
@@ -475,10 +442,12 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    if (options_.fullgraph || options_.fail_on_backend_error || OnGraphBreak::raises()) throw;
+    if (options_.fullgraph || options_.fail_on_backend_error || OnGraphBreak::raises())
+      throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
+                  "`: " + message_of(error));
     if (options_.warn)
       options_.warn("'" + script_->name() + "' runs with the eager backend, since its own cannot compile graph `" +
-                    graph.name() + "`: " + error.what());
+                    graph.name() + "`: " + message_of(error));
   }
   return find_backend("eager")(graph, examples);
 }
@@ -500,18 +469,6 @@ std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs)
     }
   }
   return matcher.facts();
-}
-
-void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
-  if (!options_.inform) return;
-  std::string text = "Recompiling function " + script_->name() + "\n  triggered by the following guard failure(s):";
-  constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
-  const std::vector<std::string> names = input_names();
-  const size_t first = entries_.size() - std::min(entries_.size(), most);
-  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
-  for (size_t i = first; i < entries_.size(); ++i)
-    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, names, script_->variables());
-  options_.inform(text);
 }
 
 std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params) {

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace triage::capture {
@@ -122,6 +123,11 @@ struct Entry {
 /// as long as this object.
 class Compiled {
  public:
+  /// What a function was warned of. One thread at a time.
+  struct Warned {
+    std::vector<GraphBreak> breaks;
+    std::unordered_set<std::string> limits;
+  };
   struct Options {
     std::string backend = "eager";
     Backend compile_with;  // where set, in place of the backend of that name
@@ -134,9 +140,11 @@ class Compiled {
     std::optional<size_t> recompile_limit;
     /// Graphs made so far by all that count together for the accumulated limit.
     std::shared_ptr<std::atomic<int64_t>> graphs_made;
-    /// Why graphs of the others that count together did not fit: where the accumulated limit is met before a graph is made here.
-    std::string last_reason;
+    /// Why graphs of the others that count together do not fit this call: where the accumulated limit is met before a graph
+    /// is made here.
+    std::function<std::string()> last_reason;
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
+    std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
   };
@@ -192,12 +200,16 @@ class Compiled {
                   bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all) const;
+  /// Why the newest graph does not fit; empty where there is none.
   std::string last_reason(at::ArrayRef<at::Tensor> all) const;
   std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples) const;
   void add_entry(std::unique_ptr<Entry> entry);
   void note_flags_outputs();
   void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
-  void note_breaks(const std::vector<GraphBreak>& breaks);
+  void note_break(const GraphBreak& graph_break);
+  void warn_of(const GraphBreak& graph_break) const;
+  void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                           std::vector<at::Tensor>& outputs);
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                std::vector<at::Tensor>& outputs);
   using Tensors = c10::SmallVector<at::Tensor, 8>;
@@ -217,7 +229,6 @@ class Compiled {
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<std::unique_ptr<EntryIndex>> indexes_;
   std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them
-  bool limit_reported_ = false;
   bool was_called_ = false;
   bool flags_reported_ = false;
   mutable std::mutex notes_mutex_;  // short: what follows

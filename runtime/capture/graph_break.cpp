@@ -31,7 +31,7 @@ const BreakInfo& info(Break kind) { return break_kinds()[static_cast<size_t>(kin
 
 std::string GraphBreak::brief() const {
   const std::string place = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
-  return place + "graph break: " + what + (hint.empty() ? "" : ". Hint: " + hint);
+  return place + "graph break: " + what + " (" + info(kind).id + ")" + (hint.empty() ? "" : ". Hint: " + hint);
 }
 
 std::string GraphBreak::text() const {
@@ -41,6 +41,11 @@ std::string GraphBreak::text() const {
   text += std::string("\n  Developer debug context: ") + info(kind).name + " (" + info(kind).id + ")";
   if (!user_code.empty()) text += "\n\nfrom user code:\n" + user_code;
   return text;
+}
+
+bool same_place(const GraphBreak& a, const GraphBreak& b) {
+  return a.kind == b.kind && a.where.line == b.where.line && a.where.file == b.where.file &&
+         (a.where.line > 0 || a.what == b.what);
 }
 
 ScriptScope::ScriptScope(UserCode code) : code_(std::move(code)), previous_(current_script) { current_script = this; }

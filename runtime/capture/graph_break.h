@@ -24,12 +24,15 @@ struct GraphBreak {
   Source where;
   std::string user_code;  // the script's stack with its source lines, innermost last; empty where there is none
 
-  /// One line: "file:line: graph break: what. Hint: hint".
+  /// One line: "file:line: graph break: what (id). Hint: hint".
   std::string brief() const;
   /// All that is known, several lines.
   std::string text() const;
   GraphBreakError error() const { return GraphBreakError(text(), where, user_code); }
 };
+
+/// Whether who was told of one was told of the other: the same kind at the same line, whatever its words are.
+bool same_place(const GraphBreak& a, const GraphBreak& b);
 
 /// What the front end knows of the script that is running; set while it runs.
 struct UserCode {

@@ -203,8 +203,8 @@ std::string Guards::text(const std::vector<std::string>& names) const {
     out << name_of(range.input, names) << ": " << range.min << " <= size(" << range.dim << ") <= " << range.max
         << " (mark_dynamic)\n";
   if (!variables.empty())
-    out << variables.size()
-        << " tensors from before the capture: dtype, device, shape, requires_grad (not their values)\n";
+    out << variables.size() << (variables.size() == 1 ? " tensor" : " tensors")
+        << " from before the capture: dtype, device, shape, requires_grad (not the values)\n";
   out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << name_of(default_dtype) << "\n";
   return out.str();
 }

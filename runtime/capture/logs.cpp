@@ -37,6 +37,13 @@ bool* Logs::find(const std::string& name) noexcept {
 
 std::string Logs::names() { return "graph_breaks, recompiles"; }
 
+std::string recompile_heading(const std::string& name, const Source& definition) {
+  const std::string place = definition.file + ":" + std::to_string(definition.line);
+  const bool told = definition.file.empty() || name == place;  // what has no name is called by its place
+  return "Recompiling function " + name + (told ? "" : " in " + place) +
+         "\n  triggered by the following guard failure(s):";
+}
+
 Logs get_logs() noexcept { return {state().graph_breaks, state().recompiles}; }
 
 void set_logs(const Logs& logs) noexcept {

@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/error.h>
+
 #include <string>
 
 namespace triage::capture {
@@ -12,6 +14,9 @@ struct Logs {
   bool* find(const std::string& name) noexcept;
   static std::string names();
 };
+
+/// How the report of a recompile begins; its reasons follow, a line each.
+std::string recompile_heading(const std::string& name, const Source& definition);
 
 /// For the process. Thread-safe. What the environment asks for and nobody knows is left out.
 Logs get_logs() noexcept;

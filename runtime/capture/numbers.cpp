@@ -79,8 +79,7 @@ std::string number_text(const at::Tensor& number) {
   return expression ? expression->text : "";
 }
 
-void record_check(const at::Tensor& condition, const std::string& message) {
-  const std::string expression = number_text(condition);
+void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message) {
   const graph::Value* value = recorder().find(condition);
   std::string text = "Runtime assertion failed";
   if (!expression.empty()) text += " for expression " + expression;
@@ -109,13 +108,13 @@ void settle(const at::Tensor& number) {
         fmt::format("the condition {} is not decided by what is known{}", words,
                     known.empty() ? "" : " (" + known + ")"),
         "Say what holds beforehand, with triage.check(n <= 5), triage.check_is_size(n) or "
-        "triage.constrain_as_value(n, {min = 0, max = 5}); or choose by IF or torch.where, which keep both ways");
+        "triage.constrain_as_value(n, {min = 0, max = 5}); or choose by IF or torch.where, which keep both ways.");
   else
     graph_break(
         Break::reads_value,
         fmt::format("the script goes its way by {}, a number read from a tensor{}", words,
                     known.empty() ? "" : " (" + known + ")"),
-        "Pass it on to operations only, check it with triage.check, or let triage.assume_constant_result hold it");
+        "Pass it on to operations only, check it with triage.check, or let triage.assume_constant_result hold it.");
 }
 
 }  // namespace triage::capture

@@ -51,8 +51,8 @@ std::optional<at::Tensor> record_size(const at::Tensor& tensor, int64_t dim);
 bool is_captured_number(const at::Tensor& number);
 /// The truth of a condition as far as it follows from what was checked before.
 std::optional<bool> known_truth(const at::Tensor& condition);
-/// Leaves an assertion in the graph: a replay raises where the condition does not hold.
-void record_check(const at::Tensor& condition, const std::string& message);
+/// Leaves an assertion in the graph: a replay raises where the condition, in words `expression`, does not hold.
+void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message);
 /// The script goes its way by the number's value. A condition on sizes becomes a guard: the graph holds for all sizes that take
 /// the same way. Any other number of sizes: it holds for these sizes only. An item is a graph break.
 void settle(const at::Tensor& number);

@@ -271,10 +271,10 @@ void Recorder::hold_all_sizes() {
   if (shaped_by_values_)
     capture::graph_break(
         Break::dynamic_shape, "a size is read that may depend on values",
-        "Leave the size to tensor operations (x:sum(0), err.count_errors), or read it after the policy ran.");
+        "Leave the size to tensor operations (x:sum(0), err.count_errors), or read it behind the compiled code.");
   if (shaped_by_params_)
     capture::graph_break(Break::size_of_param, "a size is read that may depend on a param",
-                         "Pass the param as a plain number, or do not read the size.");
+                         "Make it a number of the script in place of a param, or leave the size to tensor operations.");
 }
 
 void Recorder::rely_on(const std::vector<SizeFact>& facts) {
@@ -337,16 +337,15 @@ bool Recorder::hold_condition(const graph::Value* condition, bool truth) {
 }
 
 void Recorder::note_error(const std::string& message) {
-  if (!noted_error_) noted_error_.emplace(message, line());
+  if (caught_error_) return;
+  const UserCode* script = ScriptScope::current();
+  caught_error_ = GraphBreak{Break::caught_error, "an error was caught, which other inputs may not raise: " + message,
+                             "Ask beforehand, with tensorcheck, a mask or a flag.", line(),
+                             script && script->stack ? script->stack() : std::string()};
 }
 
 void Recorder::check_caught_errors() {
-  if (!noted_error_ || broken_) return;
-  broken_ = GraphBreak{Break::caught_error,
-                       "an error was caught, which other inputs may not raise: " + noted_error_->first,
-                       "Ask beforehand, with tensorcheck, a mask or a flag.",
-                       noted_error_->second,
-                       {}};
+  if (!broken_) broken_ = caught_error_;
 }
 
 void Recorder::graph_break(const GraphBreak& graph_break) {
@@ -472,8 +471,8 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
     for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= tensor.requires_grad(); });
     if (matters) {
       capture::graph_break(Break::mode,
-                           "`" + base_name(op) + "` runs in another grad mode than the policy was called in",
-                           "Use x:detach() in place of torch.no_grad inside a policy.");
+                           "`" + base_name(op) + "` runs in another grad mode than the captured code was called in",
+                           "Use x:detach() in place of torch.no_grad inside of it.");
       return false;
     }
   }

@@ -178,7 +178,7 @@ class Recorder {
   std::vector<SizeCondition> conditions_;
   std::vector<std::string> notes_;
   bool all_sizes_ = false;
-  std::optional<std::pair<std::string, Source>> noted_error_;
+  std::optional<GraphBreak> caught_error_;  // what is a graph break unless the script ends with it
   int branch_depth_ = 0;
   int protected_depth_ = 0;
   bool protected_calls_ = false;   // an operator was recorded inside a protected call

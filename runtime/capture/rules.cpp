@@ -126,8 +126,9 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
       return Refusal{Break::unsupported, "`" + base_name(op) + "` writes its result into `out`",
                      "Use the form without `out`: it returns the result."};
     case Form::reads_value:
-      return Refusal{Break::reads_value, "`" + base_name(op) + "` reads a value of a tensor",
-                     "Keep it a tensor: compare and select with torch.where or IF, or read it after the policy ran."};
+      return Refusal{
+          Break::reads_value, "`" + base_name(op) + "` reads a value of a tensor",
+          "Keep it a tensor: compare and select with torch.where or IF, or read it behind the compiled code."};
     case Form::mixes_lists:
       return Refusal{Break::unsupported, "`" + base_name(op) + "` gives lists among several results",
                      "Call the single operators it is made of."};

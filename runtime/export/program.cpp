@@ -29,7 +29,8 @@ void name_assertions(graph::Graph& graph, const exporting::Names& names, const s
     const size_t to = from == std::string::npos ? from : text.find('\'', from + before.size());
     if (to == std::string::npos) continue;
     const symbols::Expression* truth = numbers.find(condition);
-    node->operands[1] = c10::IValue(start + (truth ? " for expression " + truth->text : "") + before +
+    const std::string told = from > start.size() ? text.substr(start.size(), from - start.size()) : "";
+    node->operands[1] = c10::IValue(start + (truth ? " for expression " + truth->text : told) + before +
                                     names.at(condition) + text.substr(to));
   }
 }
@@ -152,7 +153,7 @@ std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) co
   const size_t tensors = declared.size() - state_->params.size();
   if (inputs.size() < tensors || inputs.size() > declared.size())
     throw InputError(fmt::format(
-        "exported program '{}' takes {} inputs{}, got {}", state_->graph.name(), tensors,
+        "exported program '{}' takes {} input{}{}, got {}", state_->graph.name(), tensors, tensors == 1 ? "" : "s",
         state_->params.empty() ? "" : fmt::format(" and up to {} params", state_->params.size()), inputs.size()));
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   for (size_t i = all.size(); i < declared.size(); ++i) all.push_back(param_tensor(state_->params[i - tensors]));

@@ -130,6 +130,17 @@ CacheStatistics Policy::cache() const {
   });
 }
 
+std::vector<BreakReport> Policy::breaks() const {
+  return core().with_live([](const policy::PolicyVersion& live) {
+    std::vector<BreakReport> reports;
+    for (const capture::GraphBreak& met : live.compiled.breaks()) {
+      const capture::BreakInfo& kind = capture::info(met.kind);
+      reports.push_back({kind.id, met.what, kind.explanation, met.hint, met.where, met.user_code, met.text()});
+    }
+    return reports;
+  });
+}
+
 std::vector<std::string> Policy::graph_breaks() const {
   return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.graph_breaks(); });
 }

@@ -66,5 +66,6 @@ TEST_CASE("D16: the text of a graph break says what, why, what to do, its id, an
         "from user code:\n"
         "  repair.lua:7: in function 'limit'\n"
         "    if z:max():item() > 3 then");
-  CHECK(graph_break.brief() == "repair.lua:7: graph break: `item` reads a value of a tensor. Hint: Keep it a tensor.");
+  CHECK(graph_break.brief() ==
+        "repair.lua:7: graph break: `item` reads a value of a tensor (TB0001). Hint: Keep it a tensor.");
 }

@@ -333,7 +333,7 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
   CHECK(keys_of(json) ==
-        std::vector<std::string>{"backend", "cache", "graph_breaks", "graphs", "inputs", "ops", "policy"});
+        std::vector<std::string>{"backend", "breaks", "cache", "graph_breaks", "graphs", "inputs", "ops", "policy"});
   CHECK(keys_of(json["cache"]) == std::vector<std::string>{"bytes", "graphs", "retired", "segments"});
   CHECK(json["cache"]["graphs"] == 1);
   CHECK(json["cache"]["bytes"] > 1000);
@@ -351,6 +351,20 @@ TEST_CASE("run and explain count the graphs between graph breaks") {
   CHECK(ran.out.rfind("broken\n  graphs        2\n  graph breaks  1\n  ops           6\n  cache         ", 0) == 0);
   CHECK(ran.out.find("graph broken_segment_2(") != std::string::npos);
   CHECK(ran.out.find("# broken.lua:4") != std::string::npos);
+  const std::string report = "\nbreak 1: broken.lua:3: graph break: `item` reads a value of a tensor\n  Explanation: ";
+  const std::string place =
+      "(TB0001)\n\nfrom user code:\n  broken.lua:3\n    if y:sum():item() > 0 then y = y + 1 end\n";
+  const Ran once = triage({"run", "broken.lua", "--input", "z=ones:4x8", "--repeat", "3"});
+  for (const std::string& out : {ran.out, once.out}) {  // the same of both
+    CHECK(out.find(report) != std::string::npos);
+    CHECK(out.find(place) != std::string::npos);
+  }
+  const nlohmann::json breaks = triage({"explain", "broken.lua", "--input", "z=ones:4x8", "--json"}).json()["breaks"];
+  REQUIRE(breaks.size() == 1);
+  CHECK(keys_of(breaks[0]) ==
+        std::vector<std::string>{"explanation", "file", "hint", "id", "line", "user_code", "what"});
+  CHECK(breaks[0]["id"] == "TB0001");
+  CHECK(breaks[0]["line"] == 3);
   const nlohmann::json json = triage({"run", "broken.lua", "--input", "z=ones:4x8", "--repeat", "3", "--json"}).json();
   CHECK(json["graphs"] == 2);
   CHECK(json["ops"] == 6);

@@ -60,6 +60,24 @@ broken("A variable from outside", function(x)
   return x * calls.count
 end, z)
 
+local count = 0
+show("A variable that is another one on every call: told once", function()
+  local f = triage.compile(function(x)
+    count = count + 1
+    return x * count
+  end, {name = "repair"})
+  for _ = 1, 6 do
+    f(z)
+  end
+end)
+
+broken("A file is read", function(x)
+  for line in io.lines("size_of_param.lua") do
+    x = x + #line
+  end
+  return x
+end, z)
+
 broken("Asked for", function(x)
   x = x * 2
   triage.graph_break("the table of limits is large")
@@ -97,6 +115,12 @@ broken("Autocast", function(x)
   return torch.autocast("cpu", function() return x:matmul(x) end)
 end, z)
 
+broken("Gradient mode is left off", function(x)
+  torch.set_grad_enabled(false)
+  return x * 2
+end, z)
+torch.set_grad_enabled(true)
+
 broken("A result that is no tensor", function(x)
   return x * 2, "two"
 end, z)
@@ -105,6 +129,15 @@ local path = os.tmpname()
 triage.export(function(x) return x:relu() end, {z}):to_torchscript(path)
 local module = nn.load(path)
 os.remove(path)
+local function scaled(x, options) return x * options.factor end
+show("An argument that is a table", function()
+  local f = triage.compile(scaled, {name = "repair"})
+  f(z, {factor = 2})
+  f(z, {factor = 3})   -- says nothing more
+end)
+
+broken("A sparse tensor", function(x) return x + x end, z:to_sparse())
+
 broken("A TorchScript module", function(x)
   return module(x) * 2
 end, z)
@@ -145,7 +178,10 @@ end
 show("fullgraph", function() triage.compile(reads, {fullgraph = true})(z) end)
 show("error_on_graph_break", function() triage.error_on_graph_break(true, triage.compile(reads))(z) end)
 show("fullgraph, with an argument that is no tensor", function()
-  triage.compile(function(x, options) return x * options.factor end, {fullgraph = true})(z, {factor = 2})
+  triage.compile(scaled, {fullgraph = true})(z, {factor = 2})
+end)
+show("fullgraph, with a sparse tensor", function()
+  triage.compile(function(x) return x + x end, {fullgraph = true})(z:to_sparse())
 end)
 
 print("\n# Captured again")
@@ -176,7 +212,18 @@ again("Another dtype", doubled, {z}, {z:to(torch.float64)})
 again("Gradients", doubled, {z}, {torch.ones({2, 2}, {requires_grad = true})})
 again("A size that the script reads", by_rows, {z}, {torch.ones({3, 2})})
 again("Sizes that must be equal", typed, {z, z}, {z, torch.ones({1, 2})})
-again("A plain argument", function(x, n) return x * n end, {z, 2}, {z, 3})
+local function times(x, n) return x * n end
+again("A plain argument", times, {z, 2}, {z, 3})
+again("A plain argument of another type", times, {z, 2}, {z, 2.0}, {z, "2"})
+again("Numbers that Lua prints alike", times, {z, 0.3}, {z, 0.1 + 0.2})
+again("A tensor that is given twice", times, {z, z}, {z, z:clone()})
+show("A function without a name", function()
+  local f = triage.compile(times)
+  triage.set_logs({recompiles = true})
+  f(z, 1)
+  f(z, 2)
+end)
+triage.set_logs({recompiles = false})
 local factor
 show("A variable from outside", function()
   local f = triage.compile(function(x) return x * factor end, {name = "repair"})
@@ -226,6 +273,17 @@ with_config({accumulated_recompile_limit = 2}, function()
     end
   end)
 end)
+with_config({accumulated_recompile_limit = 2}, function()
+  show("The limit as an error, later: the reason is that of this call", function()
+    local f = triage.compile(times, {name = "repair"})
+    for n = 1, 5 do
+      f(z, n)
+    end
+    triage.config.fail_on_recompile_limit_hit = true
+    f(z, 6)
+  end)
+  triage.config.fail_on_recompile_limit_hit = false
+end)
 show("A setting that is none", function() triage.config.recompile_limits = 3 end)
 show("A setting with a wrong value", function() triage.config.recompile_limit = 0 end)
 
@@ -241,6 +299,13 @@ show("fail_on_recompile", function()
   f(z)
   triage.set_stance("fail_on_recompile")
   f(z[0])
+end)
+triage.set_stance("default")
+show("fail_on_recompile, for another plain argument", function()
+  local f = triage.compile(times, {name = "repair"})
+  f(z, 1)
+  triage.set_stance("fail_on_recompile")
+  f(z, 2)
 end)
 triage.set_stance("default")
 show("A stance that is none", function() triage.set_stance("fast") end)
@@ -263,6 +328,20 @@ show("An error where fail_on_backend_error asks for it", function()
   triage.compile(doubled, {name = "repair", backend = refuses, fail_on_backend_error = true})(z)
 end)
 show("A backend that is none", function() triage.compile(doubled, {backend = "fusd"}) end)
+
+print("\n# What explain tells of guards")
+
+show("Variables from outside and plain arguments", function()
+  local limit, weight, table_of, apply = 3, torch.ones({2}), {scale = 2}, doubled
+  local report = triage.explain(function(x, n, name, on)
+    return on and apply(x) * weight * table_of.scale * n + #name + limit
+  end, z, 5, "five", true)
+  print(report.guards[1])
+end)
+show("Where the script runs on every call", function()
+  print((tostring(triage.explain(reads, z)):match("\nOut Guards:\n(.-)\nCompile Times:\n")))
+end)
+show("Of a call that is not captured", function() print(triage.explain(scaled, z, {factor = 2}).break_reasons[1]) end)
 
 print("\n# Exports that are refused")
 
@@ -301,6 +380,18 @@ show("A mark that the script does not keep", function()
   local x = torch.ones({3, 2})
   triage.mark_dynamic(x, 0)
   triage.compile(by_rows, {name = "repair"})(x)
+end)
+show("A check of a plain number", function()
+  local n = 7
+  triage.check(n <= 5, "n is a count of rows")
+end)
+show("A check of a tensor in a graph", function()
+  local f = triage.compile(function(x)
+    triage.check((x > 0):all(), "x is positive")
+    return x * 2
+  end, {name = "repair"})
+  f(torch.ones({2}))
+  f(-torch.ones({2}))
 end)
 with_config({capture_scalar_outputs = true}, function()
   show("A check of a number in a graph", function()

@@ -36,6 +36,19 @@ Json graph_json(const CapturedGraph& captured, const Options& options) {
   return json;
 }
 
+Json breaks_json(const std::vector<BreakReport>& breaks) {
+  Json list = Json::array();
+  for (const BreakReport& one : breaks)
+    list.push_back({{"id", one.id},
+                    {"what", one.what},
+                    {"explanation", one.explanation},
+                    {"hint", one.hint},
+                    {"file", one.where.file},
+                    {"line", one.where.line},
+                    {"user_code", one.user_code}});
+  return list;
+}
+
 void print_graph(const CapturedGraph& captured, size_t index, const Options& options) {
   fmt::print("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {}", index)), graph::print(*captured.graph));
   if (options.decomposed) {
@@ -74,7 +87,7 @@ int explain(const Options& options) {
   Call call = prepare_call(options.call, options.json);
   call.policy.run(call.inputs, call.options);
   std::vector<CapturedGraph> graphs = graphs_of(call.policy);
-  std::vector<std::string> breaks = call.policy.graph_breaks();
+  const std::vector<BreakReport> breaks = call.policy.breaks();
   size_t operations = 0;
   for (const CapturedGraph& captured : graphs) operations += captured.graph->nodes().size();
   const auto inputs = typed_inputs(call.policy.signature());
@@ -88,7 +101,8 @@ int explain(const Options& options) {
                 {"backend", options.call.backend},
                 {"inputs", inputs_json},
                 {"graphs", list},
-                {"graph_breaks", breaks},
+                {"graph_breaks", call.policy.graph_breaks()},
+                {"breaks", breaks_json(breaks)},
                 {"ops", operations},
                 {"cache",
                  {{"graphs", cache.graphs},
@@ -101,8 +115,7 @@ int explain(const Options& options) {
              paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache));
   for (const auto& [name, type] : inputs)
     if (type != "any") fmt::print("  input         {}: {}\n", name, type);
-  for (size_t i = 0; i < breaks.size(); ++i)
-    fmt::print("\n{} {}\n", paint(Paint::warning, fmt::format("break {}:", i + 1)), breaks[i]);
+  print_breaks(breaks);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);
   return 0;
 }

@@ -50,7 +50,9 @@ int close_scope(lua_State* L) {
 
 /// core.run_disabled(recursive, fn, ...) -> what fn returns, run as a script
 int run_disabled(lua_State* L) {
-  capture::graph_break(Break::disabled, "`triage.disable` keeps " + function_name(L, 2) + " out of graphs",
+  const Source place = definition_of(L, 2).where;
+  const std::string which = place.file.empty() ? function_name(L, 2) : "the function at " + function_name(L, 2);
+  capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs",
                        "Call it before or after the compiled code to have one graph.");
   const capture::NotCaptured scope(lua_toboolean(L, 1));
   return call_rest(L);
@@ -64,7 +66,8 @@ int run_allowed(lua_State* L) {
 
 /// triage.graph_break([message])
 int graph_break(lua_State* L) {
-  capture::graph_break(Break::requested, luaL_optstring(L, 1, "triage.graph_break()"), "");
+  capture::graph_break(Break::requested, luaL_optstring(L, 1, "`triage.graph_break` was called"),
+                       "Take the call of triage.graph_break away to have one graph.");
   return 0;
 }
 

@@ -3,7 +3,11 @@
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -14,14 +18,25 @@ namespace {
 
 constexpr size_t most_frames = 20;
 
-/// Line `number` of a file, without its indentation; empty where it cannot be read.
-std::string source_line(const std::string& path, int number) {
+/// `count` lines of a file from line `number` on, as one and without their indentation; empty where they cannot be read.
+std::string source_lines(const std::string& path, int number, int count) {
   std::ifstream file(path);
-  std::string line;
-  for (int i = 0; i < number; ++i)
-    if (!std::getline(file, line)) return {};
-  const size_t begin = line.find_first_not_of(" \t");
-  return begin == std::string::npos ? std::string() : line.substr(begin, 200);
+  std::string text, line;
+  for (int i = 1; i < number + count && std::getline(file, line); ++i) {
+    const size_t begin = line.find_first_not_of(" \t");
+    if (i < number || begin == std::string::npos) continue;
+    text += (text.empty() ? "" : " ") + line.substr(begin, 200);
+  }
+  return text;
+}
+
+/// A place of a script as messages quote it: "  file:line: in function 'name'", and on the next line what stands there.
+std::string quoted(const lua_Debug& frame, int line, const char* name) {
+  std::string text = std::string("  ") + frame.short_src + ":" + std::to_string(line);
+  if (name) text += std::string(": in function '") + name + "'";
+  if (*frame.source != '@') return text;
+  const std::string source = source_lines(frame.source + 1, line, 1);
+  return source.empty() ? text : text + "\n    " + source;
 }
 
 std::string stack_of(lua_State* L) {
@@ -30,20 +45,42 @@ std::string stack_of(lua_State* L) {
   for (int level = 0; lua_getstack(L, level, &frame) && frames.size() < most_frames; ++level) {
     lua_getinfo(L, "Sln", &frame);
     if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
-    const std::string where = std::string(frame.short_src) + ":" + std::to_string(frame.currentline);
-    std::string text = "  " + where;
-    if (frame.name) text += std::string(": in function '") + frame.name + "'";
-    text += '\n';
-    if (*frame.source == '@')
-      if (const std::string line = source_line(frame.source + 1, frame.currentline); !line.empty())
-        text += "    " + line + '\n';
-    frames.push_back(std::move(text));
+    frames.push_back(quoted(frame, frame.currentline, frame.name));
   }
   std::reverse(frames.begin(), frames.end());
-  std::string all;
-  for (const std::string& text : frames) all += text;
-  if (!all.empty()) all.pop_back();
-  return all;
+  return fmt::format("{}", fmt::join(frames, "\n"));
+}
+
+/// Where the arguments of the next call of `name` begin in `line`.
+size_t find_call(const std::string& line, const std::string& name, size_t from) {
+  const std::string call = name + "(";
+  for (size_t at = line.find(call, from); at != std::string::npos; at = line.find(call, at + 1)) {
+    const char before = at > 0 ? line[at - 1] : ' ';
+    if (!std::isalnum(static_cast<unsigned char>(before)) && before != '_') return at + call.size();
+  }
+  return std::string::npos;
+}
+
+/// `text` up to the comma or parenthesis that ends the first argument, after the parenthesis that opens the list.
+std::string first_argument(std::string_view text) {
+  int depth = 0;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote) {
+      if (c == '\\') ++i;
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '(' || c == '{' || c == '[') {
+      ++depth;
+    } else if (depth == 0 && (c == ',' || c == ')')) {
+      return std::string(text.substr(0, i));
+    } else if (c == ')' || c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -60,6 +97,36 @@ std::string function_name(lua_State* L, int index) {
   lua_getinfo(L, ">S", &info);
   if (info.linedefined <= 0) return "a function of C";
   return std::string(info.short_src) + ":" + std::to_string(info.linedefined);
+}
+
+Script::Definition definition_of(lua_State* L, int index) {
+  const int base = lua_gettop(L);
+  lua_pushvalue(L, index);
+  if (lua_istable(L, -1)) lua_getfield(L, -1, "forward");
+  Script::Definition definition;
+  if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1)) {
+    lua_Debug info;
+    lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &info);
+    if (std::string_view(info.source).substr(0, 2) != "=[")
+      definition = {{info.short_src, info.linedefined}, quoted(info, info.linedefined, nullptr)};
+  }
+  lua_settop(L, base);
+  return definition;
+}
+
+std::string argument_as_written(lua_State* L, const std::string& name) {
+  lua_Debug frame;
+  for (int level = 1; lua_getstack(L, level, &frame); ++level) {
+    lua_getinfo(L, "Sl", &frame);
+    if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
+    if (*frame.source != '@') return {};
+    const std::string line = source_lines(frame.source + 1, frame.currentline, 1);
+    const size_t at = find_call(line, name, 0);
+    if (at == std::string::npos || find_call(line, name, at) != std::string::npos) return {};  // which of two is it?
+    return first_argument(source_lines(frame.source + 1, frame.currentline, 5).substr(at));
+  }
+  return {};
 }
 
 void check_callable(lua_State* L, int index, const char* who) {

@@ -12,6 +12,7 @@
 #include "runtime/capture/recorder.h"
 
 #include <fmt/format.h>
+#include <triage/compiler_config.h>
 
 #include <algorithm>
 #include <atomic>
@@ -73,17 +74,22 @@ void say(const Context& context, const std::string& text) {
     fmt::print(stderr, "{}\n", line);
 }
 
-/// With an argument such as a table the function runs as it is, which is said once; under fullgraph it is an error.
+/// A graph break of the call: with an argument such as a table the function runs as it is, which is said once.
 void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
-  const std::string what = fmt::format(
-      "argument {}: expected a tensor, number, string, boolean or nil, got a {}. Hint: pass what the function needs of "
-      "it "
-      "one by one, or let it be a variable from outside",
-      index - 1, luaL_typename(L, index));
-  if (function.options.fullgraph)
-    throw InputError("compiled function '" + function.name + "' promises one graph (fullgraph): " + what);
-  if (!std::exchange(function.odd_arguments_said, true) && function.options.warn)
-    function.options.warn("'" + function.name + "' runs as a script on such calls: " + what);
+  const bool raises = function.options.fullgraph || capture::OnGraphBreak::raises();
+  if (function.odd_argument && !raises) return;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  const std::string name = parameter_names(L, -1, static_cast<size_t>(index) - 1).back();
+  lua_pop(L, 1);
+  const capture::UserCode code = user_code(L);
+  const capture::GraphBreak odd{capture::Break::other_argument,
+                                fmt::format("argument {} ('{}') is a {}", index - 1, name, luaL_typename(L, index)),
+                                "Pass what the function needs of it one by one, or let it be a variable from outside.",
+                                code.where(), code.stack()};
+  if (raises) throw odd.error();
+  function.odd_argument = odd;
+  if (function.options.warn && capture::get_logs().graph_breaks)
+    function.options.warn("'" + function.name + "' runs as a script on such calls: " + odd.text());
 }
 
 struct Running {
@@ -190,9 +196,10 @@ int call_compiled(lua_State* L) {
   std::vector<at::Tensor> inputs, outputs;
   std::string arguments;
   const int odd = read_arguments(L, 2, inputs, arguments);
-  if (odd) refuse_argument(L, function, odd);
   const bool captured = Recorder::current() || capture::Follower::current();
-  if (captured || capture::NotCaptured::nested() || function.running || odd) return call_as_script(L, function);
+  const bool plain = captured || capture::NotCaptured::nested() || function.running;
+  if (odd && !plain && get_stance() != Stance::force_eager) refuse_argument(L, function, odd);
+  if (plain || odd) return call_as_script(L, function);
   if (auto* branch = capture::BranchGuard::current())  // the graph's own operators do not ask it
     for (auto& input : inputs) input = branch->guarded(input);
   const std::shared_ptr<CompiledFunction::Bucket> bucket = bucket_for(L, function, arguments);
@@ -237,6 +244,7 @@ CompiledFunction& push_compiled(lua_State* L) {
     if (capture::get_logs().recompiles) say(context, text);
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
+  function->options.warned = std::make_shared<Compiled::Warned>();
   read_compile_options(L, 2, *function);
   if (!function->options.compile_with) function->options.compile_with = find_backend(function->options.backend);
   function->options.traces = std::make_shared<capture::TraceTree>(function->name, function->options.compile_with);

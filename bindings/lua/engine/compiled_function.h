@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,7 @@ class FunctionScript final : public Script {
   const std::string& name() const override { return name_; }
   const Signature& signature() const override { return signature_; }
   bool fullgraph() const override { return fullgraph_; }
+  Definition definition() const override;
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override { return {}; }
   uint64_t stores() const override { return context(L_).epoch; }  // graphs have the state of variables in their key
@@ -49,6 +51,8 @@ class FunctionScript final : public Script {
 
  private:
   void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs) const;
+  void refuse_another_mode(bool before) const;
+  void break_behind(capture::Break kind, const std::string& what, const char* hint) const;
 
   lua_State* L_;
   int function_;
@@ -56,6 +60,7 @@ class FunctionScript final : public Script {
   int results_ = LUA_NOREF;
   const Variables* variables_ = nullptr;
   std::string name_;
+  mutable std::optional<Definition> definition_;  // once it was asked for
   bool fullgraph_;
   Signature signature_;
   std::vector<bool> flags_outputs_;
@@ -92,8 +97,8 @@ struct CompiledFunction {
   std::shared_ptr<Bucket> last;    // of the last call, still right while the epoch has not moved
   int broken_buckets = 0;
   uint64_t generation = 0;
-  bool odd_arguments_said = false;
-  bool running = false;  // the function calls itself: from the inside it is called as it is
+  std::optional<capture::GraphBreak> odd_argument;  // that was met first: such calls run the script
+  bool running = false;                             // the function calls itself: from the inside it is called as it is
   std::shared_ptr<Caller> caller = std::make_shared<Caller>();
   uint64_t last_epoch = 0;
   std::string last_arguments, last_variables;  // and which of the arguments are variables of the function

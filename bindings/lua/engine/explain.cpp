@@ -2,6 +2,9 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/worlds.h"
+#include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/loading/libraries.h"
+#include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/following/trace_tree.h"
 #include "runtime/graph/describe.h"
 
@@ -9,6 +12,7 @@
 #include <triage/graph.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 // triage.explain: what was captured of a function, as a table and as a text in the order in which torch.compile's says it.
@@ -20,7 +24,7 @@ const char* const explanation_type = "triage.explanation";
 struct Explanation {
   std::vector<capture::GraphBreak> breaks;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;
-  std::vector<std::string> guards;  // of the first graphs; those between breaks have none, the script runs
+  std::vector<std::string> guards;  // of the first graphs, a line each; those between breaks have none, the script runs
   double capture_seconds = 0, compile_seconds = 0;
   CacheStatistics cache;
 
@@ -31,13 +35,66 @@ struct Explanation {
   }
 };
 
-Explanation explanation_of(const CompiledFunction& function) {
+/// What is held of a variable from outside, whose value is on top of the stack.
+std::string held_of_value(lua_State* L) {
+  const int top = lua_gettop(L);
+  if (const at::Tensor* tensor = test_tensor(L, top))
+    return " is a " + describe(L, top) + (tensor->requires_grad() ? ", requires grad" : "") + ", whichever it is";
+  switch (lua_type(L, top)) {
+    case LUA_TTABLE:
+      return " is the same table, and all in it is as it was";
+    case LUA_TFUNCTION:
+      return " is the same function, and all that it can read is as it was";
+    case LUA_TUSERDATA:
+      return " is the same value";
+    default:
+      return " is " + describe(L, top);
+  }
+}
+
+/// The environment is on top of the stack, the function at `function`.
+std::string global_guards(lua_State* L, int function) {
+  const auto names = globals_of(L, function);
+  if (!names || names->count("_ENV")) return "globals: those that it may read are as they were\n";
+  std::string text;
+  for (const std::string& name : *names) {
+    lua_getfield(L, -1, name.c_str());
+    if (!is_library_function(L, -1) && !(lua_istable(L, -1) && library_kind(L, -1) != LibraryKind::none))
+      text += "global '" + name + "'" + held_of_value(L) + "\n";
+    lua_pop(L, 1);
+  }
+  return text;
+}
+
+/// What graphs of a world hold for besides tensors that are given, a line each.
+std::string world_guards(lua_State* L, const CompiledFunction& function, const CompiledFunction::World& world) {
+  std::string text;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  const std::vector<std::string> names = parameter_names(L, -1, world.arguments.size());
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!is_tensor_argument(world, i)) text += names[i] + ": is " + world.arguments[i] + "\n";
+  const bool is_script = lua_isfunction(L, -1) && !lua_iscfunction(L, -1);
+  for (int i = 1; const char* name = is_script ? lua_getupvalue(L, -1, i) : nullptr; ++i) {
+    if (std::string_view(name) == "_ENV")
+      text += global_guards(L, lua_gettop(L) - 1);
+    else if (std::string_view(name).substr(0, 9) != "__triage_")  // what rewritten code calls
+      text += std::string("upvalue '") + name + "'" + held_of_value(L) + "\n";
+    lua_pop(L, 1);
+  }
+  if (!lua_isfunction(L, -1)) text += "the module is the same, and all in it is as it was\n";
+  lua_pop(L, 1);
+  return text;
+}
+
+Explanation explanation_of(lua_State* L, const CompiledFunction& function) {
   Explanation all;
+  if (function.odd_argument) all.breaks.push_back(*function.odd_argument);
   for (const CompiledFunction::Bucket* bucket : buckets_in_order(function)) {
     for (const capture::GraphBreak& graph_break : bucket->compiled->breaks()) all.breaks.push_back(graph_break);
     for (const capture::Entry* entry : bucket->compiled->entries()) {
       all.graphs.push_back(entry->graph);
-      all.guards.push_back(entry->guards.text(bucket->script->signature().inputs));
+      all.guards.push_back(entry->guards.text(bucket->script->signature().inputs) +
+                           world_guards(L, function, bucket->world));
       all.capture_seconds += entry->capture_seconds;
       all.compile_seconds += entry->compile_seconds;
     }
@@ -53,6 +110,13 @@ std::string operators_of(const graph::Graph& graph) {
   return text;
 }
 
+std::string indented(const std::string& lines) {
+  std::string text;
+  for (size_t begin = 0, end; (end = lines.find('\n', begin)) != std::string::npos; begin = end + 1)
+    text += "    " + lines.substr(begin, end + 1 - begin);
+  return text;
+}
+
 std::string text_of(const Explanation& all) {
   std::string text = fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\nBreak Reasons:\n",
                                  all.graphs.size(), all.breaks.size(), all.num_ops());
@@ -62,7 +126,10 @@ std::string text_of(const Explanation& all) {
   for (size_t i = 0; i < all.graphs.size(); ++i)
     text += fmt::format("  Ops {}:{}\n", i + 1, operators_of(*all.graphs[i]));
   text += "Out Guards:\n";
-  for (size_t i = 0; i < all.guards.size(); ++i) text += fmt::format("  Graph {}:\n{}", i + 1, all.guards[i]);
+  for (size_t i = 0; i < all.guards.size(); ++i) text += fmt::format("  Graph {}:\n{}", i + 1, indented(all.guards[i]));
+  if (all.guards.size() < all.graphs.size())
+    text +=
+        "  none between breaks: the script runs on every call, and its operators are compared with those recorded\n";
   text +=
       fmt::format("Compile Times:\n  capture {:.3f} s\n  backend {:.3f} s\n", all.capture_seconds, all.compile_seconds);
   text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,
@@ -135,7 +202,7 @@ int explain(lua_State* L) {
   lua_pushvalue(L, 3);
   for (int i = 0; i < count; ++i) lua_pushvalue(L, 4 + i);
   lua_call(L, count + 1, 0);
-  push_explanation(L, explanation_of(function));
+  push_explanation(L, explanation_of(L, function));
   return 1;
 }
 

@@ -6,18 +6,34 @@
 
 #include <c10/core/GradMode.h>
 
-namespace triage::lua {
-namespace {
+#include <string>
 
-/// No graph holds a mode that outlives the call.
-void refuse_another_mode(bool before) {
-  if (c10::GradMode::is_enabled() == before) return;
-  capture::graph_break(capture::Break::mode,
-                       before ? "the function leaves gradient mode off" : "the function leaves gradient mode on",
-                       "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+namespace triage::lua {
+
+FunctionScript::Definition FunctionScript::definition() const {
+  if (!definition_) {
+    lua_rawgeti(L_, LUA_REGISTRYINDEX, function_);
+    definition_ = definition_of(L_, -1);
+    lua_pop(L_, 1);
+  }
+  return *definition_;
 }
 
-}  // namespace
+/// A graph break of the function as a whole, which has returned: it is told to be where the function begins.
+void FunctionScript::break_behind(capture::Break kind, const std::string& what, const char* hint) const {
+  const capture::UserCode caller = user_code(L_);
+  const capture::ScriptScope script(
+      {[this] { return definition().where; }, [&] { return caller.stack() + "\n" + definition().quoted; }});
+  capture::graph_break(kind, what, hint);
+}
+
+/// No graph holds a mode that outlives the call.
+void FunctionScript::refuse_another_mode(bool before) const {
+  if (c10::GradMode::is_enabled() == before) return;
+  break_behind(capture::Break::mode,
+               before ? "the function leaves gradient mode off" : "the function leaves gradient mode on",
+               "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+}
 
 /// A script can tell whether two of its values are the same one, so what is given twice is pushed once.
 void FunctionScript::push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs) const {
@@ -59,18 +75,22 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   check_finished_chains(L);
   std::vector<at::Tensor> results;
   flags_outputs_.clear();
-  bool tensors_only = true;
+  int other = 0;  // the first result that is no tensor
   for (int i = base + 1; i <= lua_gettop(L); ++i) {
     const at::Tensor* tensor = test_tensor(L, i);
-    tensors_only &= tensor != nullptr;
-    if (!tensor) continue;
+    if (!tensor) {
+      if (!other) other = i;
+      continue;
+    }
     results.push_back(*tensor);
     flags_outputs_.push_back(tracker.is_flags(*tensor));
   }
-  if (!tensors_only) {
+  if (other) {
     if (auto* follower = capture::Follower::current()) follower->note_escape();
-    capture::graph_break(capture::Break::other_result, "the function returns a value that is no tensor",
-                         "Return tensors only, or do not compile this function.");
+    break_behind(capture::Break::other_result,
+                 "the function returns a value that is no tensor: result " + std::to_string(other - base) + " is " +
+                     (lua_isnil(L, other) ? "nil" : std::string("a ") + luaL_typename(L, other)),
+                 "Return tensors only, or do not compile this function.");
     lua_createtable(L, lua_gettop(L) - base, 1);
     for (int i = base + 1; i < lua_gettop(L); ++i) {
       lua_pushvalue(L, i);

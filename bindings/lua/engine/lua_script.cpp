@@ -156,6 +156,14 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
 
 uint64_t LuaScript::writes() const { return state_->context().epoch; }
 
+LuaScript::Definition LuaScript::definition() const {
+  lua_State* L = state_->lua();
+  lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
+  Definition definition = definition_of(L, -1);
+  lua_pop(L, 1);
+  return definition;
+}
+
 std::string LuaScript::test_name(size_t index) {
   std::string name = "test " + std::to_string(index + 1);
   in_protected_call(state_->lua(), [&](lua_State* L) {

@@ -25,6 +25,7 @@ class LuaScript final : public Script {
   std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
   uint64_t writes() const override;
+  Definition definition() const override;
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override;
 

@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/worlds.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/following/trace_tree.h"
 #include "runtime/capture/logs.h"
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -24,6 +26,7 @@ constexpr int misses_between_sweeps = 16;
 constexpr int max_broken_buckets = 3;
 constexpr size_t most_reasons = 16;  // of a recompile: the newest
 constexpr const char* tensor_text = "a tensor";
+constexpr const char* same_tensor_text = "the same tensor as argument ";
 std::atomic<uint64_t> generation{0};
 
 lua_Integer count_keys(lua_State* L, int table) {
@@ -71,26 +74,41 @@ Place drop(lua_State* L, CompiledFunction& function, Place place) {
 }
 
 /// Of the tensors among the arguments.
-std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function,
-                                     const std::vector<std::string>& arguments) {
+std::vector<std::string> input_names(lua_State* L, const CompiledFunction& function, const World& world) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  const std::vector<std::string> all = parameter_names(L, -1, std::min<size_t>(arguments.size(), 64));
+  const std::vector<std::string> all = parameter_names(L, -1, std::min<size_t>(world.arguments.size(), 64));
   lua_pop(L, 1);
   std::vector<std::string> names;
   for (size_t i = 0; i < all.size(); ++i)
-    if (arguments[i] == tensor_text) names.push_back(all[i]);
+    if (is_tensor_argument(world, i)) names.push_back(all[i]);
   return names;
 }
 
+std::string difference(const World& before, const World& now);
+
 std::shared_ptr<Bucket> make_bucket(lua_State* L, CompiledFunction& function, World world,
-                                    const capture::Compiled::Options& options) {
-  const std::vector<std::string> inputs = input_names(L, function, world.arguments);
+                                    capture::Compiled::Options options) {
+  const std::vector<std::string> inputs = input_names(L, function, world);
   auto bucket = std::make_shared<Bucket>();
+  options.last_reason = [&function, own = bucket.get()] {
+    const std::vector<const Bucket*> all = buckets_in_order(function);
+    const auto other = std::find_if(all.rbegin(), all.rend(), [&](const Bucket* one) { return one != own; });
+    return other == all.rend() ? std::string() : difference((*other)->world, own->world);
+  };
   bucket->script = std::make_shared<FunctionScript>(L, function.function, function.name, options.fullgraph, inputs);
-  bucket->compiled = std::make_unique<capture::Compiled>(bucket->script, options);
+  bucket->compiled = std::make_unique<capture::Compiled>(bucket->script, std::move(options));
   bucket->world = std::move(world);
   bucket->number = ++function.buckets_made;
   return bucket;
+}
+
+/// As Lua prints it, unless that is another number.
+std::string float_text(lua_State* L, int index) {
+  const lua_Number number = lua_tonumber(L, index);
+  std::string text = luaL_tolstring(L, index, nullptr);
+  lua_pop(L, 1);
+  const bool exact = number != number || std::strtod(text.c_str(), nullptr) == number;
+  return exact ? text : fmt::format("{}", number);
 }
 
 /// The arguments of the call, which begin at stack index 2, as a person writes them.
@@ -99,7 +117,13 @@ std::vector<std::string> argument_texts(lua_State* L, int last) {
   for (int i = 2; i <= last; ++i) {
     const bool quoted = lua_type(L, i) == LUA_TSTRING;
     if (test_tensor(L, i)) {
-      texts.emplace_back(tensor_text);
+      int first = 2;
+      while (!lua_rawequal(L, first, i)) ++first;
+      texts.push_back(first == i ? tensor_text : same_tensor_text + std::to_string(first - 1));
+      continue;
+    }
+    if (lua_type(L, i) == LUA_TNUMBER && !lua_isinteger(L, i)) {
+      texts.push_back(float_text(L, i));
       continue;
     }
     luaL_tolstring(L, i, nullptr);
@@ -119,16 +143,21 @@ std::string difference(const World& before, const World& now) {
   for (size_t i = 0; i < std::max(before.arguments.size(), now.arguments.size()); ++i) {
     const std::string was = i < before.arguments.size() ? before.arguments[i] : "nothing";
     const std::string is = i < now.arguments.size() ? now.arguments[i] : "nothing";
-    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, is);
+    const bool parted = is == tensor_text && was.rfind(same_tensor_text, 0) == 0;
+    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, parted ? "another one" : is);
   }
   for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
     if (part_of(before, i) != part_of(now, i)) return now.parts[i].first + " changed";
-  return "an argument has another subtype, other arguments are the same tensor, or what the function may read changed";
+  const bool same_arguments = before.key.substr(0, before.state_begin) == now.key.substr(0, now.state_begin);
+  return same_arguments ? "what the function may read changed"
+                        : "a tensor among the arguments is now a variable of the function as well, or was one";
 }
 
-void report_recompile(const CompiledFunction& function, const World& now) {
+void report_recompile(lua_State* L, const CompiledFunction& function, const World& now) {
   if (function.buckets.empty() || !function.options.inform || !capture::get_logs().recompiles) return;
-  std::string text = "Recompiling function " + function.name + "\n  triggered by the following guard failure(s):";
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  std::string text = capture::recompile_heading(function.name, definition_of(L, -1).where);
+  lua_pop(L, 1);
   const std::vector<const Bucket*> buckets = buckets_in_order(function);
   const size_t first = buckets.size() - std::min(buckets.size(), most_reasons);
   if (first > 0) text += fmt::format("\n  - {} older graphs do not fit either", first);
@@ -148,6 +177,8 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   function.broken_buckets = 0;
   function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.compile_with);
+  function.options.warned = std::make_shared<capture::Compiled::Warned>();
+  function.odd_argument.reset();
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
 }
 
@@ -204,9 +235,9 @@ std::shared_ptr<Bucket> beyond_bucket(lua_State* L, CompiledFunction& function, 
   if (!function.beyond) {
     capture::Compiled::Options options = function.options;
     options.recompile_limit = 0;  // it serves any world, so it may hold no graph, whatever the settings become
-    if (const auto buckets = buckets_in_order(function); !buckets.empty())
-      options.last_reason = difference(buckets.back()->world, world);
-    function.beyond = make_bucket(L, function, std::move(world), options);
+    function.beyond = make_bucket(L, function, std::move(world), std::move(options));
+  } else {
+    function.beyond->world = std::move(world);  // of this call, for the reason that is told
   }
   return function.beyond;
 }
@@ -220,7 +251,7 @@ std::shared_ptr<Bucket> new_bucket_for(lua_State* L, CompiledFunction& function,
     lua_pop(L, 1);
     return broken ? followed_bucket(L, function, std::move(world)) : beyond_bucket(L, function, std::move(world));
   }
-  report_recompile(function, world);
+  report_recompile(L, function, world);
   std::shared_ptr<Bucket> bucket = make_bucket(L, function, std::move(world), function.options);
   bucket->script->set_variables(&bucket->world.variables);
   set_anchors(L, function, *bucket);
@@ -276,6 +307,10 @@ void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const
   set_anchors(L, function, *bucket);
   function.buckets.erase(bucket->world.key);  // with the key that names it
   function.buckets.emplace(bucket->world.key, bucket);
+}
+
+bool is_tensor_argument(const World& world, size_t i) {
+  return world.arguments[i] == tensor_text || world.arguments[i].rfind(same_tensor_text, 0) == 0;
 }
 
 std::vector<const Bucket*> buckets_in_order(const CompiledFunction& function) {

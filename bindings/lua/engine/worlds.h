@@ -19,6 +19,9 @@ std::shared_ptr<CompiledFunction::Bucket> bucket_for(lua_State* L, CompiledFunct
 void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
                                  const std::shared_ptr<CompiledFunction::Bucket>& bucket);
 
+/// Whether argument `i` (from 0) of the calls of this world is a tensor.
+bool is_tensor_argument(const CompiledFunction::World& world, size_t i);
+
 /// In the order in which they were made.
 std::vector<const CompiledFunction::Bucket*> buckets_in_order(const CompiledFunction& function);
 

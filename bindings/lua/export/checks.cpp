@@ -1,6 +1,7 @@
 // Checks hold in eager code, and stay in captured code as assertions; there they say in which range a number lies.
 #include "bindings/lua/export/checks.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -23,12 +24,12 @@ using capture::Recorder;
                               (message.empty() ? "" : ": " + message));
 }
 
-/// `index` holds a condition; `expression` tells it in words where the capture has none.
-void check_condition(lua_State* L, int index, const std::string& expression, const std::string& message) {
+/// `index` holds a condition; where the capture has no words for it, it is told as the script has it.
+void check_condition(lua_State* L, int index, const std::string& message) {
   const at::Tensor* condition = test_symbolic(L, index);
   if (!condition) condition = test_tensor(L, index);
   if (!condition) {
-    if (!lua_toboolean(L, index)) fail(expression, message);
+    if (!lua_toboolean(L, index)) fail(argument_as_written(L, "check"), message);
     return;
   }
   if (condition->scalar_type() != at::kBool || condition->numel() != 1)
@@ -36,9 +37,12 @@ void check_condition(lua_State* L, int index, const std::string& expression, con
                                 describe(L, index));
   const Recorder* recorder = Recorder::current();
   const bool captured = recorder && recorder->knows(*condition);
-  const std::string text = captured ? capture::number_text(*condition) : "";
-  if (!condition->item().toBool()) fail(text.empty() ? expression : text, message);
-  if (captured) capture::record_check(*condition, message);
+  const bool holds = condition->item().toBool();
+  if (holds && !captured) return;
+  std::string expression = captured ? capture::number_text(*condition) : "";
+  if (expression.empty()) expression = argument_as_written(L, "check");
+  if (!holds) fail(expression, message);
+  capture::record_check(*condition, expression, message);
 }
 
 std::string optional_text(lua_State* L, int index) {
@@ -48,7 +52,7 @@ std::string optional_text(lua_State* L, int index) {
 /// triage.check(condition, message)
 int check(lua_State* L) {
   luaL_checkany(L, 1);
-  check_condition(L, 1, "", optional_text(L, 2));
+  check_condition(L, 1, optional_text(L, 2));
   return 0;
 }
 
@@ -69,7 +73,7 @@ void check_bound(lua_State* L, const char* method, const char* sign, lua_Number 
     settle_number(L, -1);
     fail(std::string(luaL_tolstring(L, -1, nullptr)) + " " + sign + " " + shown, "");
   }
-  check_condition(L, lua_gettop(L), "", "");
+  check_condition(L, lua_gettop(L), "");
   lua_settop(L, 1);
 }
 

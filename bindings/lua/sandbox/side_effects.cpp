@@ -54,8 +54,11 @@ int io_write(lua_State* L) {
 
 /// Whatever else reaches outside: what it reads is another thing the next time, what it does is to be done every time.
 void break_for_outside(lua_State* L) {
-  break_graph(L, capture::Break::output,
-              "a function of the library of Lua reads or writes the outside (io, os, coroutine, collectgarbage)",
+  lua_Debug frame;
+  lua_getstack(L, 0, &frame);
+  lua_getinfo(L, "n", &frame);
+  const std::string name = frame.name ? "`" + std::string(frame.name) + "`" : "a function";
+  break_graph(L, capture::Break::output, name + " of the library of Lua reads or changes what is outside of the graph",
               "Call it before or after the compiled code.");
 }
 

@@ -143,8 +143,9 @@ std::string expected(const Param& param) {
 
 /// The number in a 0-dim tensor: what no graph can hold, since the next call's value will differ.
 at::Scalar read_number(const at::Tensor& tensor, const std::string& what) {
-  capture::graph_break(capture::Break::reads_value, what + " takes a number, and reads it from a tensor",
-                       "Use an operation that takes a tensor there, or pass the number as one of the policy's params.");
+  capture::graph_break(
+      capture::Break::reads_value, what + " takes a number, and reads it from a tensor",
+      "Use an operation that takes a tensor there, or pass it as a plain number (in a policy: as a param).");
   return tensor.item();
 }
 

@@ -139,7 +139,7 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
 
 int totable(lua_State* L) {
   at::Tensor tensor = self(L);
-  break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it outside of the policy.");
+  break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it behind the compiled code.");
   charge(L, static_cast<size_t>(tensor.numel()) * 16);
   at::Tensor values = tensor.detach().cpu();
   if (values.scalar_type() == at::kBool) {

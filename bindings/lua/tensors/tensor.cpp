@@ -177,7 +177,7 @@ int tensor_len(lua_State* L) {
 int tensor_tostring(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
   capture::graph_break(capture::Break::reads_value, "`tostring` reads the values of a tensor",
-                       "Print outside of the policy, or return the tensor.");
+                       "Return the tensor, and print it behind the compiled code.");
   std::string text = to_text(tensor);
   lua_pushlstring(L, text.data(), text.size());
   return 1;

@@ -76,6 +76,12 @@ class Script {
   virtual at::ArrayRef<at::Tensor> variables() const { return {}; }
   /// What the script calls one of them, or what it finds it in; empty where that has no name.
   virtual std::string variable_name(size_t /*number*/) const { return {}; }
+  /// Where its function begins, for messages; `quoted` is that place with its source line. Empty where it is not known.
+  struct Definition {
+    Source where;
+    std::string quoted;
+  };
+  virtual Definition definition() const { return {}; }
   /// Of the last call: which outputs are flags.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// The policy's own tests: each name with how it failed; empty message: passed.

@@ -108,6 +108,16 @@ struct VersionInfo {
   std::optional<LoadFailure> last_error;
 };
 
+/// Why a policy is several graphs, or runs as a script: one place there that breaks them.
+struct BreakReport {
+  std::string id;                 // of its kind, "TB0001": docs/graph-breaks.md tells of each
+  std::string what;               // a clause: "`item` reads a value of a tensor"
+  std::string explanation, hint;  // sentences: why that breaks a graph, and what to do; the hint may be empty
+  Source where;
+  std::string user_code;  // the script's stack with its source lines, innermost last
+  std::string text;       // all of it, several lines, as it is logged
+};
+
 /// A graph that was captured for some kind of inputs.
 struct CapturedGraph {
   std::shared_ptr<const graph::Graph> graph;
@@ -198,7 +208,8 @@ class Policy {
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
   /// How many of both are kept, and how much memory they take.
   CacheStatistics cache() const;
-  std::vector<std::string> graph_breaks() const;
+  std::vector<BreakReport> breaks() const;
+  std::vector<std::string> graph_breaks() const;  // the same, one line each
   /// Which outputs are flags, by position; empty until a run has shown it.
   std::vector<bool> flags_outputs() const;
   /// Runs the tests that the script brings along: each name with how it failed; empty: passed.

@@ -1,0 +1,71 @@
+// What is said of graphs: what broke them, why none fits a call, and that there are too many.
+#include "runtime/capture/compiled.h"
+#include "runtime/capture/following/trace_tree.h"
+#include "runtime/capture/logs.h"
+
+#include <triage/compiler_config.h>
+#include <triage/error.h>
+
+#include <algorithm>
+
+namespace triage::capture {
+
+void Compiled::note_break(const GraphBreak& graph_break) {
+  {
+    std::lock_guard<std::mutex> lock(notes_mutex_);
+    const auto same = [&](const GraphBreak& known) { return same_break(known, graph_break); };
+    if (std::any_of(breaks_.begin(), breaks_.end(), same)) return;
+    breaks_.push_back(graph_break);
+  }
+  warn_of(graph_break);
+}
+
+/// In full, and once for each line of the script: what breaks there again, for other arguments or variables, is the same to
+/// who reads it.
+void Compiled::warn_of(const GraphBreak& graph_break) const {
+  if (!options_.warn || !get_logs().graph_breaks) return;
+  std::vector<GraphBreak>& told = options_.warned->breaks;
+  if (std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
+    return;
+  told.push_back({graph_break.kind, graph_break.what, "", graph_break.where, ""});
+  const char* const outcome = graph_break.kind == Break::other_argument
+                                  ? "' runs as a script on such calls: "
+                                  : "' is several graphs, and its script runs on every call: ";
+  options_.warn("'" + script_->name() + outcome + graph_break.text());
+}
+
+void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
+  if (!options_.inform) return;
+  std::string text = recompile_heading(script_->name(), script_->definition().where);
+  constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
+  const std::vector<std::string> names = input_names();
+  const size_t first = entries_.size() - std::min(entries_.size(), most);
+  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
+  for (size_t i = first; i < entries_.size(); ++i)
+    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, names, script_->variables());
+  options_.inform(text);
+}
+
+std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
+  if (!entries_.empty()) return entries_.back()->guards.failure(all, input_names(), script_->variables());
+  return options_.last_reason ? options_.last_reason() : "";
+}
+
+void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params,
+                              Deadline deadline, std::vector<at::Tensor>& outputs) {
+  const bool fails = get_compiler_config().fail_on_recompile_limit_hit;
+  const bool warns = !fails && options_.warn && options_.warned->limits.insert(limit).second;
+  if (!fails && !warns) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
+  const std::string reason = last_reason(all);
+  const std::string text =
+      "'" + script_->name() + "' reached " + limit +
+      (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
+      (reason.empty() ? "" : " Last reason: " + reason + ".") +
+      " Hint: sizes that the script counts to, plain arguments and variables from outside are held fast; pass numbers "
+      "as params or as tensors, keep sizes in tensor operations. TRIAGE_LOGS=recompiles shows every reason.";
+  if (fails) throw Error(text);
+  options_.warn(text);
+  run_script(all, num_params, deadline, outputs, /*follow=*/false);
+}
+
+}  // namespace triage::capture
