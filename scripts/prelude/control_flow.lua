@@ -57,6 +57,9 @@ end
 
 --- The value of one leaf (or table of leaves): `a` where the condition holds, else `b`.
 function select_leaf(site, a, b, leaf, nesting)
+  if not rawequal(a, b) then
+    a, b = core.plain(a), core.plain(b)
+  end
   if core.is_tensor(a) and core.is_tensor(b) then
     if rawequal(a, b) then
       return a

@@ -11,6 +11,7 @@ local insert, pack, unpack = table.insert, table.pack, table.unpack
 -- Arguments
 
 local function whole(operation, name, value, low)
+  value = core.plain(value)
   if math.type(value) == "integer" and value >= low then
     return value
   end
@@ -19,6 +20,7 @@ local function whole(operation, name, value, low)
 end
 
 local function boolean(operation, name, value, default)
+  value = core.plain(value)
   if value == nil then
     return default
   elseif type(value) == "boolean" then
@@ -28,6 +30,7 @@ local function boolean(operation, name, value, default)
 end
 
 local function probability(operation, value)
+  value = core.plain(value)
   if type(value) == "number" and value >= 0 and value <= 1 then
     return value
   end
@@ -216,7 +219,7 @@ function nn.LayerNorm(normalized_shape, options)
   for position = 1, math.max(1, #normalized_shape) do
     module.normalized_shape[position] = whole(operation, "normalized_shape", normalized_shape[position], 1)
   end
-  module.eps = options.eps or 1e-5
+  module.eps = core.plain(options.eps or 1e-5)
   if type(module.eps) ~= "number" then
     core.fail(("%s: option 'eps': expected a number, got %s"):format(operation, core.describe(module.eps)))
   end
@@ -413,6 +416,7 @@ end
 
 --- seq[i], from 0 and from the end, as in PyTorch.
 function sequential_class.__index(self, key)
+  key = core.plain(key)
   if math.type(key) ~= "integer" then
     return Sequential[key]
   end

@@ -1,3 +1,4 @@
+#include "bindings/lua/capture/unwinding.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/tensor_semantics.h"
@@ -12,6 +13,7 @@
 #include <triage/error.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +120,27 @@ bool is_untaken(const at::Tensor& own, const std::vector<at::Tensor>& before) {
   return decides(own, false);
 }
 
+/// Errors that the host gets with their type, whatever branch they come from.
+bool is_for_host(lua_State* L, int index) {
+  try {
+    rethrow(L, index);
+  } catch (const GraphBreakError&) {
+    return true;
+  } catch (const LimitError&) {
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+/// Scripts do not run the branch, so they do not know its error.
+void break_for_error(lua_State* L, int index) {
+  capture::graph_break(capture::Break::untaken_branch,
+                       "a branch that this batch does not take raises an error: " + error_text(L, index),
+                       "In a graph every branch runs, so it must be able to run on every batch; or leave the condition "
+                       "to the script, as a plain `if`.");
+}
+
 /// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns; nothing where it was left
 int in_branch(lua_State* L) {
   const at::Tensor own = optional_condition(L, 2);
@@ -130,10 +153,16 @@ int in_branch(lua_State* L) {
     lua_call(L, 0, LUA_MULTRET);
     return lua_gettop(L);
   }
-  const capture::UntakenBranch untaken;
-  const int status = lua_pcall(L, 0, LUA_MULTRET, 0);
-  if (capture::UntakenBranch::left()) return 0;
-  return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+  int status = LUA_OK;
+  {
+    const capture::UntakenBranch untaken(capture::UntakenBranch::Unwinds::branch, stack_depth(L));
+    status = lua_pcall(L, 0, LUA_MULTRET, 0);
+    if (capture::UntakenBranch::left()) return 0;
+  }
+  if (status == LUA_OK) return lua_gettop(L);
+  if (status == LUA_ERRMEM || is_for_host(L, -1)) return lua_error(L);
+  break_for_error(L, -1);
+  return 0;
 }
 
 /// core.mask_rank(value) -> how many dims, nil for what is no mask. It decides nothing that a graph would depend on.
@@ -146,29 +175,52 @@ int mask_rank(lua_State* L) {
 
 /// A branch of natural Lua, from where it begins to where it ends.
 struct NaturalBranch {
-  NaturalBranch(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
-      : guard(std::move(before), std::move(own), thread) {}
+  NaturalBranch(std::vector<at::Tensor> before, at::Tensor own, const void* thread, bool is_taken)
+      : guard(std::move(before), std::move(own), thread) {
+    if (!is_taken) untaken.emplace(capture::UntakenBranch::Unwinds::call);
+  }
   capture::BranchGuard guard;
   Branch branch;
+  std::optional<capture::UntakenBranch> untaken;
   bool grad_mode = c10::GradMode::is_enabled();
 };
 using BranchBox = std::unique_ptr<NaturalBranch>;
 const char branch_mark = 0;  // its address: registry key of the metatable
 
+/// core.before_branch(condition or nil, conditions of the branches before): a branch that the batch does not take is for a
+/// graph only. If the call could not begin anew where the branch does what no graph can hold, the graph ends in front of it.
+int before_branch(lua_State* L) {
+  const at::Tensor own = optional_condition(L, 1);
+  if (!Recorder::current() || capture::UntakenBranch::active() || capture::OutsideBranches::may_begin_anew()) return 0;
+  if (Recorder::current()->is_strict() || capture::OnGraphBreak::raises()) return 0;  // there every break is an error
+  if (is_untaken(own, conditions_before(L, 2)))
+    capture::graph_break(capture::Break::untaken_branch,
+                         "an `if` on a condition of shape () comes behind random numbers, or a side effect that was "
+                         "allowed, which cannot be taken back",
+                         "Draw behind the `if`; or write it as IF(cond, function() ... end).");
+  return 0;
+}
+
 /// core.enter_branch(condition or nil, conditions of the branches before) -> what leave_branch takes
 int enter_branch(lua_State* L) {
+  at::Tensor own = optional_condition(L, 1);
+  std::vector<at::Tensor> before = conditions_before(L, 2);
+  const bool is_taken = !Recorder::current() || !is_untaken(own, before);
   BranchBox& box = push_userdata<BranchBox>(L, nullptr, &branch_mark);
-  box = std::make_unique<NaturalBranch>(conditions_before(L, 2), optional_condition(L, 1), L);
+  box = std::make_unique<NaturalBranch>(std::move(before), std::move(own), L, is_taken);
   return 1;
 }
 
+/// core.leave_branch(what enter_branch gave[, the error that ended the branch])
 int leave_branch(lua_State* L) {
   BranchBox* const box = test_userdata<BranchBox>(L, 1, &branch_mark);
   if (!box || !*box) return 0;
-  const bool grad_mode = (*box)->grad_mode;
-  box->reset();
-  if (c10::GradMode::is_enabled() == grad_mode) return 0;
-  c10::GradMode::set_enabled(grad_mode);
+  const BranchBox branch = std::move(*box);  // it ends with this function
+  const bool mode_changed = c10::GradMode::is_enabled() != branch->grad_mode;
+  c10::GradMode::set_enabled(branch->grad_mode);
+  const bool failed = !lua_isnoneornil(L, 2) && !capture::UntakenBranch::left();
+  if (failed && branch->untaken && Recorder::current() && !is_for_host(L, 2)) break_for_error(L, 2);
+  if (!mode_changed) return 0;
   throw PolicyError(
       "the gradient mode was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
       "for "
@@ -257,6 +309,7 @@ void add_control_flow(lua_State* L) {
                                        {"select_mismatch", guarded<select_mismatch>},
                                        {"in_branch", guarded<in_branch>},
                                        {"mask_rank", guarded<mask_rank>},
+                                       {"before_branch", guarded<before_branch>},
                                        {"enter_branch", guarded<enter_branch>},
                                        {"leave_branch", guarded<leave_branch>},
                                        {"for_rows", guarded<for_rows>},

@@ -146,6 +146,7 @@ int tensor_newindex(lua_State* L) {
     return 0;
   }
   std::string_view name = lua_tostring(L, 2);
+  if (name == "requires_grad") settle_number(L, 3);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
     touch_autograd("assigning `requires_grad`");
     tensor.requires_grad_(lua_toboolean(L, 3));
