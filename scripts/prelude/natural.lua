@@ -54,12 +54,11 @@ local function begin(chain, ...)
   chain.at = 0
 end
 
-local function select_variables(chain)
+local function select_variables(chain, deciding)
   local variables = {}
   for name in chain[names]:gmatch("[^,]+") do
     variables[#variables + 1] = ("variable '%s'"):format(name)
   end
-  local deciding = chain.deciding
   local merged = deciding[#deciding].results
   for position = #deciding - 1, 1, -1 do
     local branch = deciding[position]
@@ -140,7 +139,9 @@ function natural.advance(chain, ...)
     return unpack(before, 1, before.n)
   end
   chain[arm] = none
-  local merged = select_variables(chain)
+  local merged = core.merge_branches(chain.list, chain.deciding, function(deciding)
+    return select_variables(chain, deciding)
+  end)
   chain[restore] = nil
   return unpack(merged, 1, merged.n)
 end

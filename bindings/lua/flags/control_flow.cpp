@@ -227,6 +227,32 @@ int leave_branch(lua_State* L) {
       "every sample. Have the change end with the branch: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
 }
 
+/// core.may_break() -> whether something is captured that a graph break would not fail
+int may_break(lua_State* L) {
+  const Recorder* recorder = Recorder::current();
+  lua_pushboolean(L, recorder && !recorder->is_strict() && !capture::OnGraphBreak::raises());
+  return 1;
+}
+
+/// core.attempt(fn, argument) -> true, what fn returns; or false, the error. No script handles errors there, as in pcall.
+int attempt(lua_State* L) {
+  lua_settop(L, 2);
+  const bool fine = lua_pcall(L, 1, 1, 0) == LUA_OK;
+  lua_pushboolean(L, fine);
+  lua_insert(L, 1);
+  return 2;
+}
+
+/// core.break_for_difference(error): that branches differ.
+int break_for_difference(lua_State* L) {
+  lua_settop(L, 1);
+  if (is_for_host(L, 1)) return lua_error(L);
+  capture::graph_break(capture::Break::untaken_branch, "branches differ of which this batch takes one: " + error_text(L, 1),
+                       "Let every branch give the same, for a graph selects between them; or leave the condition to the "
+                       "script, as a plain `if`.");
+  return 0;
+}
+
 /// core.for_rows(mask, fn, ...) -> what fn(...) returns; only the rows of the mask count.
 int for_rows(lua_State* L) {
   const capture::BranchGuard guard({}, check_tensor(L, 1));
@@ -312,6 +338,9 @@ void add_control_flow(lua_State* L) {
                                        {"before_branch", guarded<before_branch>},
                                        {"enter_branch", guarded<enter_branch>},
                                        {"leave_branch", guarded<leave_branch>},
+                                       {"may_break", guarded<may_break>},
+                                       {"attempt", guarded<attempt>},
+                                       {"break_for_difference", guarded<break_for_difference>},
                                        {"for_rows", guarded<for_rows>},
                                        {"mark_born", guarded<mark_table_born>},
                                        {"open_chain", guarded<open_chain>},

@@ -173,3 +173,23 @@ return function(z)
 end]]))()
   eq({nested(z)}, {false, 1, 2, 3})
 end)
+
+test("branches that differ, of which the batch takes one, end the graph; in one graph they are an error", function()
+  local programs = {
+    "return (IF(c, function() return z:sum() end):ELSE(function() return z end))",
+    "return IF(c, function() return z, 1 end):ELSE(function() return z end)",
+    "return (IF(c, function() return {a = z} end):ELSE(function() return {b = z} end)).a or z * 5",
+    "local y, n = IF(c, function() return z, 1 end):ELSE(function() return z, 2 end) return y + n",
+    "return (IF(c, function() return z end):ELIF(z > 0, function() return z:sum() end):ELSE(function() return z + 1 end))",
+    "--!tensor\nlocal n = 0 if c then n = n + 1 else n = 'no' end return z, n",
+    "--!tensor\nlocal y if c then y = z:sum() elseif (z < -5):all() then y = z else y = z:amax() end return y",
+  }
+  for _, body in ipairs(programs) do
+    local natural, rest = body:match("^(%-%-!tensor\n)(.*)$")
+    local text = (natural or "") .. "return function(z) local c = (z > 0):all() " .. (rest or body) .. " end"
+    for _, inputs in ipairs(orders) do
+      eq(outcomes(text, inputs, compiled), outcomes(text, inputs, as_script))
+    end
+    fails(function() triage.compile(load(text)(), {fullgraph = true})(plus) end, "branch")
+  end
+end)
