@@ -1,6 +1,7 @@
--- Random programs of branches with effects, errors, pcall, coroutines, closing variables and functions of sizes, plain and
--- in natural Lua, run as scripts and compiled: the same bits, errors and effects, call after call.
--- TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins elsewhere; a program that differs is in the message.
+-- Random programs of branches with effects, errors, pcall, coroutines, closing variables and functions of sizes,
+-- plain and in natural Lua, run as scripts and compiled: the same bits, errors and effects, call after call.
+-- TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins elsewhere; a program that differs is in
+-- the message.
 local count = tonumber(os.getenv("TRIAGE_DIFFERENTIAL") or "") or 100
 local first = tonumber(os.getenv("TRIAGE_DIFFERENTIAL_SEED") or "") or 1
 
@@ -27,14 +28,16 @@ local function sample_condition()
 end
 
 local function expression()
-  return pick({"x * 2", "x + a", "a:relu()", "x - n", "a * (n / 2)", "x:neg()", "a + #s", "x:clamp(-3, n)", "torch.where(x > 0, a, x)",
+  return pick({"x * 2", "x + a", "a:relu()", "x - n", "a * (n / 2)", "x:neg()", "a + #s", "x:clamp(-3, " ..
+    "n)", "torch.where(x > 0, a, x)",
     "x + x:mean(-1, {keepdim = n >= 0})", "x * k"})
 end
 
 --- What gives text or a number of a size.
 local function of_size()
   return pick({"tostring(n)", "('ab'):rep(n)", "table.concat({n, k, n + 1}, '-')", "('%d'):format(n)", "n .. ''",
-    "(('xyz'):gsub('%a', function() return n end))", "select(n > 1 and 1 or 2, 'one', 'two')", "string.format('%q', n > 2)",
+    "(('xyz'):gsub('%a', function() return n end))", "select(n > 1 and 1 or 2, 'one', " ..
+      "'two')", "string.format('%q', n > 2)",
     "('abcdef'):sub(n)", "tostring(math.max(n, 2))", "utf8.char(64 + n)", "tostring(n == 2)"})
 end
 
@@ -111,11 +114,13 @@ function Program:statement()
   elseif kind == 8 then
     self:protected()
   elseif kind == 9 then
-    self:line("do local k0 <close> = setmetatable({}, {__close = function(_, e) closed = closed + (e and 10 or 1) end})")
+    self:line("do local k0 <close> = setmetatable({}, {__close = function(_, e) closed = closed + (e and 10 or " ..
+      "1) end})")
     self:body(random(2))
     self:line("end")
   elseif kind == 10 and random(2) == 1 then
-    self:line("do local next_one = coroutine.wrap(function() for i = 1, n + 1 do coroutine.yield(i) end return 0 end)")
+    self:line("do local next_one = coroutine.wrap(function() for i = 1, n + 1 do coroutine.yield(i) end return " ..
+      "0 end)")
     self:body(1)
     self:line("k = k + next_one() end")
   elseif kind <= 12 and self.natural then

@@ -604,7 +604,7 @@ end)
 
 test("error_on_graph_break: a coroutine that waits keeps its scopes to itself", function()
   local function raises()
-    local f = triage.compile(function(z) triage.graph_break("asked for") return z * 2 end, {backend = "eager"})
+    local f = triage.compile(function(v) triage.graph_break("asked for") return v * 2 end, {backend = "eager"})
     return not pcall(f, torch.ones({2}))
   end
   local function body()

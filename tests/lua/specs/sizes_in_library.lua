@@ -1,5 +1,5 @@
--- Sizes, and comparisons of sizes, go into functions that want numbers, booleans and text: the graph then holds for these
--- sizes only. No function sees that they stand for more (D19).
+-- Sizes, and comparisons of sizes, go into functions that want numbers, booleans and text: the graph then holds
+-- for these sizes only. No function sees that they stand for more (D19).
 local x, y = torch.ones({3, 2}), torch.ones({2, 2})
 local inputs = {x, x, y, x}
 
@@ -34,14 +34,16 @@ local programs = {
   "return z, pcall(error, 'a', n)", "return z, pcall(error, n)", "return z, pcall(error, n > 2)",
   "return z, pcall(function() error('a', n - 1) end)", "return z, pcall(assert, n > 2, n)",
   "return z, load('return ' .. n)()", "return z, pcall(load, n)",
-  "local k = 0 return z, pcall(load(function() k = k + 1 if k == 1 then return 'return ' end if k == 2 then return n end end))",
+  "local k = 0 return z, pcall(load(function() k = k + 1 if k == 1 then return 'return ' end if k == 2 then " ..
+    "return n end end))",
   "return z, xpcall(function(a) error(a) end, function(e) return e + 1 end, n)",
   "return z, math.tointeger(n), math.type(n), math.ult(n, 3), type(n), type(n > 2), tonumber('10', n)",
   "local t = {[n] = 5, [n > 2] = 6} return z, t[3], t[true], rawget(t, n), next(t, nil) ~= nil",
   -- operators and options
   "return z:sum(-1, n > 1)", "return z:sum({dim = -1, keepdim = n > 2})", "return z:mean(-1, {keepdim = n == 3})",
   "return z:std(0, n > 2)", "return (z > 0):any(-1, n > 2), z:sort(-1, n > 2), (z:topk(1, -1, n > 2, n > 1))",
-  "return torch.where(z > 0, n > 2, false), z == (n > 2), torch.full({2}, n > 2)", "return torch.dropout(z, 0.0, n > 2)",
+  "return torch.where(z > 0, n > 2, false), z == (n > 2), torch.full({2}, n > 2)", "return torch.dropout(z, " ..
+    "0.0, n > 2)",
   "return torch.tensor({1.0}, {requires_grad = n > 2}) * 1, torch.zeros({2}, {requires_grad = n > 2})",
   "local w = z * 2 w:requires_grad_(n > 2) return w, w.requires_grad",
   "local w = z * 2 w.requires_grad = n > 2 return w, w.requires_grad", "return z:to(torch.float64, {copy = n > 2})",

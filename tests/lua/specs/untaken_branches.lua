@@ -1,5 +1,6 @@
--- A graph holds every branch of an `if` or IF on a condition of the batch; the call that is captured runs only the one that the
--- script takes. What another does (effects, errors, the error that unwinds it) no script sees, and later calls are the script's.
+-- A graph holds every branch of an `if` or IF on a condition of the batch; the call that is captured runs only the
+-- one that the script takes. What another does (effects, errors, the error that unwinds it) no script sees, and
+-- later calls are the script's.
 local plus, minus = torch.ones({2}), -torch.ones({2})
 local orders = {{minus, plus, minus, plus}, {plus, minus, plus}}
 
@@ -22,7 +23,8 @@ local function compiled(fn) return triage.compile(fn, {backend = "eager"}) end
 
 --- `body` sees `z`, `c` (all of z is positive) and `log`.
 local function does_the_same(name, head, body)
-  local text = head .. "local log = ...\nlocal up = 0\nreturn function(z)\n  local c = (z > 0):all()\n  " .. body .. "\nend"
+  local text = head .. "local log = ...\nlocal up = 0\nreturn function(z)\n  local c = (z > 0):all()\n  " ..
+    "" .. body .. "\nend"
   test(name, function()
     for _, inputs in ipairs(orders) do
       eq(outcomes(text, inputs, compiled), outcomes(text, inputs, as_script))
@@ -35,12 +37,14 @@ local say = "log[#log + 1] = "
 local natural = {
   selects = "if c then z = z * 2 else z = z - 1 end return z",
   ["writes to a table"] = "if not c then z = z * 2 else local k = {} k.n = 1 z = z + k.n end return z",
-  ["writes to a table of the function"] = "local t = {n = 0} local y = z if c then y = z * 2 end t.n = 1 return y + t.n",
+  ["writes to a table of the function"] = "local t = {n = 0} local y = z if c then y = z * 2 end t.n = 1 return " ..
+    "y + t.n",
   ["reads a value"] = "if c then z = z * z:sum():item() end return z",
   ["prints"] = "if c then io.write('') z = z * 2 end return z",
   ["prints in a function"] = "local function tell() io.write('') end if c then tell() z = z * 2 end return z",
   ["breaks"] = "if c then triage.graph_break('x') z = z * 2 else triage.graph_break('y') z = z - 1 end return z",
-  ["elseif"] = "if (z > 5):all() then io.write('') z = z + 1 elseif c then io.write('') z = z * 2 else z = z * 3 end return z",
+  ["elseif"] = "if (z > 5):all() then io.write('') z = z + 1 elseif c then io.write('') z = z * 2 else z = z * " ..
+    "3 end return z",
   ["raises"] = "if c then error('boom') end return z",
   ["raises a table"] = "if c then error({1}) end return z + 1 ",
   ["an operator raises"] = "if c then z = z:view({7, 9}) end return z",
@@ -49,13 +53,15 @@ local natural = {
   ["writes to a global"] = "if c then G = 1 end return z",
   ["inside of pcall"] = "local ok, e = pcall(function() if c then io.write('') z = z * 2 end end) return z, ok, e",
   ["an error inside of pcall"] = "local ok, e = pcall(function() if c then z = z:view({7}) end end) return z, ok, e",
-  ["inside of xpcall"] = "local ok, e = xpcall(function() if c then io.write('') z = z:view({7}) end end, function(e) " ..
+  ["inside of xpcall"] = "local ok, e = xpcall(function() if c then io.write('') z = z:view({7}) end end, " ..
+    "function(e) " ..
     say .. "e return 'H' .. e end) return z, ok, e",
   ["an error of Lua inside of xpcall"] = "local ok, e = xpcall(function() if c then z = nothing.here end end, " ..
     "function(e) " .. say .. "e return 'H' .. e end) return z, ok, e",
   ["a closing variable around"] = "local k <close> = setmetatable({}, {__close = function(_, e) " .. say ..
     "tostring(e) end}) if c then io.write('') z = z * 2 end return z",
-  ["a closing variable around an error"] = "local k <close> = setmetatable({}, {__close = function(_, e) up = up + 1 " ..
+  ["a closing variable around an error"] = "local k <close> = setmetatable({}, {__close = function(_, e) up = " ..
+    "up + 1 " ..
     say .. "tostring(e) end}) if c then z = z:view({9}) end return z",
   ["a closing variable around an error of Lua"] = "local k <close> = setmetatable({}, {__close = function(_, e) " ..
     "up = up + 1 " .. say .. "tostring(e) end}) if c then z = nothing.here end return z + up",
@@ -65,7 +71,8 @@ local natural = {
   ["behind random numbers"] = "local r = torch.rand({2}) if c then io.write('') z = z * 2 end return z + r",
   ["random numbers"] = "if c then z = torch.rand({2}) end return z + torch.rand({2})",
   ["random numbers around"] = "local r = torch.rand({2}) if c then z = z * 2 end return z + r + torch.rand({2})",
-  ["a coroutine"] = "if c then local co = coroutine.wrap(function() coroutine.yield(2) end) z = z * co() end return z",
+  ["a coroutine"] = "if c then local co = coroutine.wrap(function() coroutine.yield(2) end) z = z * co() end " ..
+    "return z",
   ["nested"] = "if c then if (z < 0):any() then io.write('') else io.write('') z = z + 1 end " ..
     "else if (z < -5):all() then error('no') else io.write('') z = z * 7 end end return z",
   ["in a branch per sample"] = "if z > 0 then if c then io.write('') z = z * 2 end else z = z - 1 end return z",
@@ -75,12 +82,15 @@ local natural = {
   ["between breaks"] =
     "if (z > 9):all() then z = z + 1 end triage.graph_break('x') if c then io.write('') z = z * 2 end return z",
   ["IF inside"] = "return (IF(c, function() io.write('') return z * 2 end):ELSE(function() return z end))",
-  ["inside of IF"] = "return (IF(c, function() local y = z if (z > 5):all() then io.write('') y = z * 2 end return y end)" ..
+  ["inside of IF"] = "return (IF(c, function() local y = z if (z > 5):all() then io.write('') y = z * 2 end " ..
+    "return y end)" ..
     ":ELSE(function() return z end))",
-  ["inside of IF that is taken"] = "return (IF((z < 5):all(), function() local y = z if c then io.write('') y = z * 2 end " ..
+  ["inside of IF that is taken"] = "return (IF((z < 5):all(), function() local y = z if c then io.write('') y = " ..
+    "z * 2 end " ..
     "return y end):ELSE(function() return z end))",
   ["the gradient mode"] = "if c then torch.set_grad_enabled(false) io.write('') end return z",
-  ["under no_grad"] = "local _ <close> = torch.no_grad() if c then io.write('') z = z * 2 end return z, torch.is_grad_enabled()",
+  ["under no_grad"] = "local _ <close> = torch.no_grad() if c then io.write('') z = z * 2 end return z, " ..
+    "torch.is_grad_enabled()",
   ["a seed"] = "if c then torch.manual_seed(3) end return torch.rand({2})",
   ["an upvalue is selected"] = "if c then up = z * 2 end local r = up up = 0 return z + r",
 }
@@ -94,7 +104,8 @@ local chains = {
   ["Lua raises"] = "return (IF(c, function() return nothing.x end):ELSE(function() return z * 2 end))",
   ["ELIF raises"] = "return (IF((z > 5):all(), function() return z end):ELIF(c, function() return z:view({3}) end)" ..
     ":ELSE(function() return z * 2 end))",
-  ["one inside of it raises"] = "return (IF(c, function() return (IF((z > 5):all(), function() return z:view({3}) end)" ..
+  ["one inside of it raises"] = "return (IF(c, function() return (IF((z > 5):all(), function() return " ..
+    "z:view({3}) end)" ..
     ":ELSE(function() return z end)) end):ELSE(function() return z * 2 end))",
   ["xpcall inside"] = "return (IF(c, function() xpcall(function() io.write('') end, function(e) " .. say ..
     "e return e end) return z end):ELSE(function() return z * 2 end))",
@@ -113,11 +124,14 @@ local chains = {
     ":ELSE(function() return z * 2 end) return r",
   ["load"] = "local r = IF(c, function() load(function() io.write('') return nil end) return z end)" ..
     ":ELSE(function() return z * 2 end) return r",
-  ["a comparator"] = "local r = IF(c, function() table.sort({3, 1, 2}, function(a, b) io.write('') return a < b end) " ..
+  ["a comparator"] = "local r = IF(c, function() table.sort({3, 1, 2}, function(a, b) io.write('') return a < b " ..
+    "end) " ..
     "return z end):ELSE(function() return z * 2 end) return r",
-  ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, z:size(0) end) " ..
+  ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, " ..
+    "z:size(0) end) " ..
     "return a * n",
-  ["a size as result"] = "local a, n = IF(c, function() return z, z:size(0) end):ELSE(function() return z * 2, z:size(0) end) " ..
+  ["a size as result"] = "local a, n = IF(c, function() return z, z:size(0) end):ELSE(function() return z * 2, " ..
+    "z:size(0) end) " ..
     "return a * n",
 }
 for name, body in pairs(chains) do
@@ -180,13 +194,14 @@ test("branches that differ, of which the batch takes one, end the graph; in one 
     "return IF(c, function() return z, 1 end):ELSE(function() return z end)",
     "return (IF(c, function() return {a = z} end):ELSE(function() return {b = z} end)).a or z * 5",
     "local y, n = IF(c, function() return z, 1 end):ELSE(function() return z, 2 end) return y + n",
-    "return (IF(c, function() return z end):ELIF(z > 0, function() return z:sum() end):ELSE(function() return z + 1 end))",
+    "return (IF(c, function() return z end):ELIF(z > 0, function() return z:sum() end):ELSE(function() return z " ..
+      "+ 1 end))",
     "--!tensor\nlocal n = 0 if c then n = n + 1 else n = 'no' end return z, n",
     "--!tensor\nlocal y if c then y = z:sum() elseif (z < -5):all() then y = z else y = z:amax() end return y",
   }
   for _, body in ipairs(programs) do
-    local natural, rest = body:match("^(%-%-!tensor\n)(.*)$")
-    local text = (natural or "") .. "return function(z) local c = (z > 0):all() " .. (rest or body) .. " end"
+    local mark, rest = body:match("^(%-%-!tensor\n)(.*)$")
+    local text = (mark or "") .. "return function(z) local c = (z > 0):all() " .. (rest or body) .. " end"
     for _, inputs in ipairs(orders) do
       eq(outcomes(text, inputs, compiled), outcomes(text, inputs, as_script))
     end
