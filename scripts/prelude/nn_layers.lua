@@ -90,8 +90,8 @@ end
 
 function nn.Linear(in_features, out_features, options)
   options = arguments.options("nn.Linear", options, linear_options)
-  whole("nn.Linear", "in_features", in_features, 1)
-  whole("nn.Linear", "out_features", out_features, 1)
+  in_features = whole("nn.Linear", "in_features", in_features, 1)
+  out_features = whole("nn.Linear", "out_features", out_features, 1)
   local bias = boolean("nn.Linear", "bias", options.bias, true)
   local module = new(linear_class, "Linear", describe_linear)
   module.in_features, module.out_features = in_features, out_features
@@ -251,11 +251,12 @@ function nn.Embedding(num_embeddings, embedding_dim, options)
   local operation = "nn.Embedding"
   options = arguments.options(operation, options, embedding_options)
   local module = new(embedding_class, "Embedding", describe_embedding)
-  module.num_embeddings = whole(operation, "num_embeddings", num_embeddings, 1)
-  module.embedding_dim = whole(operation, "embedding_dim", embedding_dim, 1)
+  num_embeddings = whole(operation, "num_embeddings", num_embeddings, 1)
+  embedding_dim = whole(operation, "embedding_dim", embedding_dim, 1)
+  module.num_embeddings, module.embedding_dim = num_embeddings, embedding_dim
   local padding = options.padding_idx
   if padding ~= nil then
-    whole(operation, "padding_idx", padding, -num_embeddings)
+    padding = whole(operation, "padding_idx", padding, -num_embeddings)
     padding = padding < 0 and padding + num_embeddings or padding
     if padding >= num_embeddings then
       core.fail(("%s: padding_idx = %d is no row of %d"):format(operation, padding, num_embeddings))
@@ -358,8 +359,8 @@ end
 function nn.MultiheadAttention(embed_dim, num_heads, options)
   local operation = "nn.MultiheadAttention"
   options = arguments.options(operation, options, attention_options)
-  whole(operation, "embed_dim", embed_dim, 1)
-  whole(operation, "num_heads", num_heads, 1)
+  embed_dim = whole(operation, "embed_dim", embed_dim, 1)
+  num_heads = whole(operation, "num_heads", num_heads, 1)
   if embed_dim % num_heads ~= 0 then
     core.fail(("%s: embed_dim = %d is not divisible by num_heads = %d"):format(operation, embed_dim, num_heads))
   end

@@ -59,11 +59,12 @@ int debug_write(lua_State* L) {
 
 /// `pairs` gives the `next` that scripts know; Lua's own hands out its own.
 int base_pairs(lua_State* L) {
-  if (lua_type(L, 1) != LUA_TTABLE || luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
-    lua_settop(L, 1);
+  if (lua_isnone(L, 1)) return hand_on(L);
+  lua_settop(L, 1);
+  if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
+    lua_pop(L, 1);
     return hand_on(L);
   }
-  lua_settop(L, 1);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kNext);
   lua_insert(L, 1);
   lua_pushnil(L);

@@ -31,6 +31,7 @@ const at::Tensor& self(lua_State* L) {
 }
 
 int64_t check_dim(lua_State* L, int index, const at::Tensor& tensor) {
+  settle_number(L, index);
   int64_t dim = luaL_checkinteger(L, index), rank = tensor.dim();
   if (dim < -rank || dim >= rank)
     throw std::out_of_range("Dimension out of range (expected to be in range of [" + std::to_string(-rank) + ", " +

@@ -51,7 +51,7 @@ end
 function Program:odd()
   self:line("%s", pick({
     "k = k + math.random(9)", "x = x * x:sum():item()", "triage.graph_break('asked for')", "x = x:view({7, -1})",
-    "x = x + nothing.here", "error('on purpose')", "error('level', n)", "error({n})", "x = x + torch.rand({1, 2})",
+    "x = x + nothing.here", "error('on purpose')", "error('level', 1)", "error({n})", "x = x + torch.rand({1, 2})",
     "io.write('')", "count = count + 1", "pcall(io.write, '')", "pcall(x.view, x, {7, n})", "table.sort({n, 2, 1})",
     "do local t = {n} t[n] = k k = k + #t end", "k = k + tonumber(s:match('%d') or 1)",
   }))
