@@ -90,7 +90,8 @@ void UntakenBranch::leave() {
   else
     throw PolicyError(
         "an `if` on a condition of shape () does in a branch that this batch does not take what no graph can hold, and "
-        "the call cannot begin anew as a script, for it had effects before. Write the branch as IF(cond, function() ... "
+        "the call cannot begin anew as a script, for it had effects before. Write the branch as IF(cond, function() "
+        "... "
         "end), or call the function without compiling it.");
   throw BranchLeft("a branch is left that this batch does not take");
 }

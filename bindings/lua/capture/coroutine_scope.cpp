@@ -37,8 +37,8 @@ void CoroutineScope::suspend(int index) const {
   if (lua_isthread(L_, -1)) {
     push_weak_table(L_, &kScopes);
     lua_insert(L_, -2);
-    const lua_Integer scopes = (static_cast<lua_Integer>(open_scopes) << kBitsOfThen) |
-                               static_cast<lua_Integer>(OnGraphBreak::current());
+    const lua_Integer scopes =
+        (static_cast<lua_Integer>(open_scopes) << kBitsOfThen) | static_cast<lua_Integer>(OnGraphBreak::current());
     open_scopes > 0 ? lua_pushinteger(L_, scopes) : lua_pushnil(L_);
     lua_rawset(L_, -3);
   }

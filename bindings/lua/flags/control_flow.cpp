@@ -247,9 +247,10 @@ int attempt(lua_State* L) {
 int break_for_difference(lua_State* L) {
   lua_settop(L, 1);
   if (is_for_host(L, 1)) return lua_error(L);
-  capture::graph_break(capture::Break::untaken_branch, "branches differ of which this batch takes one: " + error_text(L, 1),
-                       "Let every branch give the same, for a graph selects between them; or leave the condition to the "
-                       "script, as a plain `if`.");
+  capture::graph_break(
+      capture::Break::untaken_branch, "branches differ of which this batch takes one: " + error_text(L, 1),
+      "Let every branch give the same, for a graph selects between them; or leave the condition to the "
+      "script, as a plain `if`.");
   return 0;
 }
 

@@ -10,13 +10,13 @@ namespace triage::lua {
 namespace {
 
 // A chain is a table; what it holds at:
-constexpr int kArm = 1;    // the branch that runs for every sample; 0: conditions are asked; -1: no branch runs
-constexpr int kMasks = 2;  // the conditions that are masks, once there is one
-constexpr int kNames = 3;  // of the variables that it selects
-constexpr int kLine = 4;   // of the `if`
-constexpr int kOuter = 5;  // the chain around it in the same function
-constexpr int kTaken = 6;  // the branch for the samples that no mask holds for
-constexpr int kScope = 7;  // of the branch that runs
+constexpr int kArm = 1;      // the branch that runs for every sample; 0: conditions are asked; -1: no branch runs
+constexpr int kMasks = 2;    // the conditions that are masks, once there is one
+constexpr int kNames = 3;    // of the variables that it selects
+constexpr int kLine = 4;     // of the `if`
+constexpr int kOuter = 5;    // the chain around it in the same function
+constexpr int kTaken = 6;    // the branch for the samples that no mask holds for
+constexpr int kScope = 7;    // of the branch that runs
 constexpr int kRestore = 8;  // assigns to the variables that functions share, until the `if` has come to its end
 
 const char kChains = 0;  // its address is the registry key of their metatable

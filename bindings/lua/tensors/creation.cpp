@@ -1,7 +1,7 @@
 #include "bindings/lua/tensors/creation.h"
 
-#include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"

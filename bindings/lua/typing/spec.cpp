@@ -1,6 +1,6 @@
 // Declarations as Lua values: immutable userdata.
-#include "bindings/lua/state.h"
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
