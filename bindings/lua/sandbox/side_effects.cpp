@@ -123,6 +123,7 @@ int resume(lua_State* L) {
 }
 
 int close_coroutine(lua_State* L) {
+  note_state_use(L, 1);
   break_for_outside(L);
   return run_coroutine(L, 1);
 }
