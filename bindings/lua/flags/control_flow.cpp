@@ -10,6 +10,7 @@
 #include "runtime/capture/recorder.h"
 
 #include <c10/core/GradMode.h>
+#include <triage/config.h>
 #include <triage/error.h>
 
 #include <memory>
@@ -183,6 +184,7 @@ struct NaturalBranch {
   Branch branch;
   std::optional<capture::UntakenBranch> untaken;
   bool grad_mode = c10::GradMode::is_enabled();
+  ErrorConfig config = get_config();
 };
 using BranchBox = std::unique_ptr<NaturalBranch>;
 const char branch_mark = 0;  // its address: registry key of the metatable
@@ -220,6 +222,13 @@ int leave_branch(lua_State* L) {
   c10::GradMode::set_enabled(branch->grad_mode);
   const bool failed = !lua_isnoneornil(L, 2) && !capture::UntakenBranch::left();
   if (failed && branch->untaken && Recorder::current() && !is_for_host(L, 2)) break_for_error(L, 2);
+  if (!(get_config() == branch->config)) {
+    set_config(branch->config);
+    throw PolicyError(
+        "the configuration was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
+        "for every sample. Have the change end with the branch: `local _ <close> = set_config(c)`; or change it before "
+        "or behind the `if`.");
+  }
   if (!mode_changed) return 0;
   throw PolicyError(
       "the gradient mode was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
