@@ -1,6 +1,7 @@
 #include "bindings/lua/state.h"
+#include "bindings/lua/capture/unwinding.h"
 #include "bindings/lua/userdata.h"
-
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 
 #include <fmt/format.h>
@@ -97,6 +98,7 @@ bool raise_typed(lua_State* L, const std::exception& error, const Source& here) 
 int raise(lua_State* L, const std::exception& error) {
   Source where = current_line(L);
   if (raise_typed<GraphBreakError>(L, error, where) || raise_typed<LimitError>(L, error, where)) return 1;
+  if (dynamic_cast<const capture::BranchLeft*>(&error)) forget_closers(L);
   std::string_view text = error.what();
   if (auto* torch_error = dynamic_cast<const c10::Error*>(&error)) text = torch_error->what_without_backtrace();
   std::string located_text = located(where, trimmed(text));

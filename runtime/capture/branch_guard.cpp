@@ -62,25 +62,61 @@ BranchGuard* BranchGuard::current() noexcept { return current_guard; }
 
 namespace {
 thread_local UntakenBranch* current_untaken = nullptr;
+thread_local OutsideBranches* current_outside = nullptr;
 }  // namespace
 
-UntakenBranch::UntakenBranch() : around_(current_untaken) {
-  if (!around_) current_untaken = this;
+UntakenBranch::UntakenBranch(Unwinds unwinds, int frames)
+    : outermost_(!current_untaken), unwinds_(unwinds), frames_(frames) {
+  if (outermost_) current_untaken = this;
 }
-UntakenBranch::~UntakenBranch() { current_untaken = around_; }
+/// A branch of natural Lua may end out of order.
+UntakenBranch::~UntakenBranch() {
+  if (current_untaken == this) current_untaken = nullptr;
+}
 bool UntakenBranch::active() noexcept { return current_untaken != nullptr; }
-bool UntakenBranch::left() noexcept { return current_untaken && current_untaken->left_; }
+bool UntakenBranch::left() noexcept {
+  return (current_untaken && current_untaken->left_) || OutsideBranches::given_up();
+}
+int UntakenBranch::frames_kept() noexcept {
+  if (current_untaken && current_untaken->unwinds_ == Unwinds::branch) return current_untaken->frames_;
+  return current_outside ? current_outside->frames_ : 0;
+}
+
 void UntakenBranch::leave() {
-  current_untaken->left_ = true;
-  throw PolicyError("a branch is left that this batch does not take");
+  if (current_untaken && current_untaken->unwinds_ == Unwinds::branch)
+    current_untaken->left_ = true;
+  else if (OutsideBranches::may_begin_anew())
+    current_outside->given_up_ = true;
+  else
+    throw PolicyError(
+        "an `if` on a condition of shape () does in a branch that this batch does not take what no graph can hold, and "
+        "the call cannot begin anew as a script, for it had effects before. Write the branch as IF(cond, function() "
+        "... "
+        "end), or call the function without compiling it.");
+  throw BranchLeft("a branch is left that this batch does not take");
 }
 
 OutsideBranches::OutsideBranches()
-    : around_(std::exchange(current_guard, nullptr)), untaken_(std::exchange(current_untaken, nullptr)) {}
+    : around_(std::exchange(current_guard, nullptr)),
+      untaken_(std::exchange(current_untaken, nullptr)),
+      previous_(std::exchange(current_outside, this)) {}
 OutsideBranches::~OutsideBranches() {
   current_guard = around_;
   current_untaken = untaken_;
+  current_outside = previous_;
 }
+
+void OutsideBranches::allow_new_beginning(int frames) noexcept {
+  if (!current_outside) return;
+  current_outside->may_begin_anew_ = true;
+  current_outside->frames_ = frames;
+}
+/// What happens in a branch that is not taken does not happen again.
+void OutsideBranches::forbid_new_beginning() noexcept {
+  if (current_outside && !current_untaken) current_outside->may_begin_anew_ = false;
+}
+bool OutsideBranches::may_begin_anew() noexcept { return current_outside && current_outside->may_begin_anew_; }
+bool OutsideBranches::given_up() noexcept { return current_outside && current_outside->given_up_; }
 
 KeepBranches::KeepBranches() : around_(current_guard) {}
 KeepBranches::~KeepBranches() { current_guard = around_; }

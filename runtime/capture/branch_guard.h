@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <triage/error.h>
 
 #include <cstdint>
 #include <unordered_map>
@@ -69,22 +70,36 @@ class BranchGuard {
   std::unordered_set<const void*> storages_;  // made in the branch; of tensors without one (yet) the TensorImpl
 };
 
+/// Unwinds the script out of a branch that the batch does not take.
+class BranchLeft : public PolicyError {
+ public:
+  using PolicyError::PolicyError;
+};
+
 /// While alive on a thread, a branch runs that the batch does not take, for a graph must hold it all the same. What cannot be
-/// in a graph must not happen there: a graph break unwinds the branch. Of several only the outermost counts.
+/// in a graph must not happen there: a graph break unwinds the script. Of several such branches only the outermost counts.
 class UntakenBranch {
  public:
-  UntakenBranch();
+  /// How far the script is unwound. A branch of IF is a function, which can be left. A branch of natural Lua stands in the
+  /// middle of one: there the whole capture is given up, and its call begins anew as a script (OutsideBranches).
+  enum class Unwinds : uint8_t { branch, call };
+  /// `frames`: how many functions on the script's stack are around what is unwound.
+  explicit UntakenBranch(Unwinds unwinds, int frames = 0);
   ~UntakenBranch();
   UntakenBranch(const UntakenBranch&) = delete;
   UntakenBranch& operator=(const UntakenBranch&) = delete;
   static bool active() noexcept;
-  /// A graph break in such a branch; throws.
+  /// A graph break in such a branch; throws BranchLeft.
   [[noreturn]] static void leave();
-  /// It was left, and is being unwound: whoever catches that has to go on with it (`leave`).
+  /// The script is being unwound: whoever catches that has to go on with it (`leave`).
   static bool left() noexcept;
+  /// How many functions of the script's stack stay.
+  static int frames_kept() noexcept;
 
  private:
-  UntakenBranch* around_;
+  const bool outermost_;
+  const Unwinds unwinds_;
+  const int frames_;
   bool left_ = false;
 };
 
@@ -97,9 +112,23 @@ class OutsideBranches {
   OutsideBranches(const OutsideBranches&) = delete;
   OutsideBranches& operator=(const OutsideBranches&) = delete;
 
+  /// A front end can unwind the script to where it was called, with so many functions on its stack. Then, as long as nothing
+  /// happened that would happen again, the capture may be given up: its call begins anew, and nothing is recorded.
+  static void allow_new_beginning(int frames) noexcept;
+  /// Something happened that would happen again (random numbers were drawn, a side effect was allowed).
+  static void forbid_new_beginning() noexcept;
+  static bool may_begin_anew() noexcept;
+  /// The capture was given up.
+  static bool given_up() noexcept;
+
  private:
+  friend class UntakenBranch;
   BranchGuard* around_;
   UntakenBranch* untaken_;
+  OutsideBranches* previous_;
+  bool may_begin_anew_ = false;
+  bool given_up_ = false;
+  int frames_ = 0;
 };
 
 /// While alive, code runs that may give up coroutines in the middle of a branch; behind it the branches are what they were.

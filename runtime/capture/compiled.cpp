@@ -278,7 +278,7 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   }
   if (gave_up()) return run_script(all, num_params, deadline, outputs);
   if (const auto limit = limit_reached()) return run_over_limit(*limit, all, num_params, deadline, outputs);
-  capture(all, num_params, deadline, outputs);
+  if (!capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
 }
 
 std::optional<std::string> Compiled::limit_reached() const {
@@ -326,7 +326,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   separate_from_inputs(inputs, outputs);
 }
 
-void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                        std::vector<at::Tensor>& outputs) {
   if (!entries_.empty()) report_recompile(all);
   auto start = Clock::now();
@@ -362,16 +362,16 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   } catch (const std::exception&) {
     if (options_.fullgraph && recorder.broken())
       throw recorder.broken()->error();  // the script turned the break into another error
-    throw;
+    if (!OutsideBranches::given_up()) throw;
+    note_broken(*recorder.broken());
+    return false;
   }
   note_flags_outputs();
   recorder.check_caught_errors();
   if (recorder.broken()) {
     if (options_.fullgraph) throw recorder.broken()->error();
     if (follower->raised()) throw follower->raised()->error();
-    broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
-    broken_.store(true, std::memory_order_relaxed);
-    note_break(*recorder.broken());
+    note_broken(*recorder.broken());
     finish_following(*follower, results);
   }
 
@@ -380,7 +380,7 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     for (size_t i = 0; i < num_inputs; ++i)
       if (output.is_same(traced[i])) output = all[i];  // returned untouched: the host's own tensor
   separate_from_inputs(without_params(all, num_params), outputs);
-  if (recorder.broken()) return;
+  if (recorder.broken()) return true;
   retire.dismiss();
 
   auto entry = std::make_unique<Entry>();
@@ -414,6 +414,12 @@ void Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));
   add_entry(std::move(entry));
+  return true;
+}
+
+void Compiled::note_broken(const GraphBreak& graph_break) {
+  follow_always();
+  note_break(graph_break);
 }
 
 /// After a call that was followed.

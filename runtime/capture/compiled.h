@@ -195,7 +195,9 @@ class Compiled {
   void run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                    std::vector<at::Tensor>& outputs);
   void miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
-  void capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  /// False where the capture was given up (OutsideBranches): the call is still to be run.
+  bool capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void note_broken(const GraphBreak& graph_break);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
                   bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);

@@ -53,10 +53,11 @@ ScriptScope::~ScriptScope() { current_script = previous_; }
 const UserCode* ScriptScope::current() noexcept { return current_script ? &current_script->code_ : nullptr; }
 
 void graph_break(Break kind, const std::string& what, const std::string& hint) {
+  if (UntakenBranch::left()) UntakenBranch::leave();  // whatever runs while the script is unwound
   Recorder* recorder = Recorder::current();
   Follower* follower = Follower::current();
   if (!recorder && !follower) return;
-  if (effects_allowed > 0 && is_effect(kind)) return;
+  if (effects_allowed > 0 && is_effect(kind)) return OutsideBranches::forbid_new_beginning();
   const UserCode* script = ScriptScope::current();
   GraphBreak graph_break{kind, what, hint, {}, {}};
   if (script && script->where) graph_break.where = script->where();

@@ -449,6 +449,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     record_write(op, stack);
     return;
   }
+  if (graph::is_random(op)) OutsideBranches::forbid_new_beginning();
   op.callBoxed(&stack);
   shaped_by_values_ |= gives_dynamic_shape(op, arguments);
   append(op, arguments, stack);

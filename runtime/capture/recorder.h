@@ -97,6 +97,7 @@ class Recorder {
   void enter_branch();
   void leave_branch();
   int branch_depth() const noexcept { return branch_depth_; }
+  bool is_strict() const noexcept { return strict_; }
   /// Tells captures apart: unique in the process, never 0.
   uint64_t serial() const noexcept { return serial_; }
   /// Whether a result may have a size that depends on values (CompilerConfig).

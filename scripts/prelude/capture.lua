@@ -7,16 +7,18 @@ local globals = _G
 local capture = {graph_break = core.graph_break, is_compiling = core.is_compiling}
 core.capture = capture
 
-local function check_flag(who, flag)
+local function checked_flag(who, flag)
+  flag = core.plain(flag)
   if type(flag) ~= "boolean" then
     core.fail(("%s: expected true or false, got %s"):format(who, core.describe(flag)))
   end
+  return flag
 end
 
 --- With a function: what calls it while the setting holds. Without: a value for `local _ <close> =`, for the rest of a
 --- block.
 function capture.error_on_graph_break(flag, fn)
-  check_flag("triage.error_on_graph_break", flag)
+  flag = checked_flag("triage.error_on_graph_break", flag)
   if fn == nil then
     return core.error_on_graph_break(flag)
   end
@@ -33,7 +35,7 @@ function capture.disable(fn, options)
   if recursive == nil then
     recursive = true
   end
-  check_flag("triage.disable: recursive", recursive)
+  recursive = checked_flag("triage.disable: recursive", recursive)
   return function(...) return core.run_disabled(recursive, fn, ...) end
 end
 

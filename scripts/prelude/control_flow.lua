@@ -57,6 +57,9 @@ end
 
 --- The value of one leaf (or table of leaves): `a` where the condition holds, else `b`.
 function select_leaf(site, a, b, leaf, nesting)
+  if not rawequal(a, b) then
+    a, b = core.plain(a), core.plain(b)
+  end
   if core.is_tensor(a) and core.is_tensor(b) then
     if rawequal(a, b) then
       return a
@@ -163,8 +166,42 @@ end
 
 core.decide_eagerly = decide_eagerly
 
+local function has_batch_condition(chain)
+  for i = 1, #chain do
+    if chain[i].condition and not chain[i].per_sample then
+      return true
+    end
+  end
+  return false
+end
+
+--- What `merge` makes of the branches that decide. A script does not compare a branch with one that a condition of the
+-- batch rules out: where such branches differ, the graph ends, and what decides is known.
+function core.merge_branches(chain, deciding, merge)
+  if not core.may_break() or not has_batch_condition(chain) then
+    return merge(deciding)
+  end
+  local fine, merged = core.attempt(merge, deciding)
+  if fine then
+    return merged
+  end
+  core.break_for_difference(merged)
+  return merge((decide_eagerly(chain, #chain)))
+end
+
 function methods:ELIF(condition, fn)
   return add_branch(self, "ELIF", condition, fn)
+end
+
+local function merge_results(deciding)
+  local last = deciding[#deciding]
+  local merged = last.results
+  for position = #deciding - 1, 1, -1 do
+    local branch = deciding[position]
+    local site = {condition = branch.condition, name = branch.name, other = last.name}
+    merged = select_results(site, branch.results, merged)
+  end
+  return merged
 end
 
 function methods:ELSE(fn)
@@ -191,13 +228,7 @@ function methods:ELSE(fn)
     end
     position = position + 1
   end
-  local last = deciding[#deciding]
-  local merged = last.results
-  for later = #deciding - 1, 1, -1 do
-    local branch = deciding[later]
-    local site = {condition = branch.condition, name = branch.name, other = last.name}
-    merged = select_results(site, branch.results, merged)
-  end
+  local merged = core.merge_branches(self, deciding, merge_results)
   return unpack(merged, 1, merged.n)
 end
 

@@ -352,6 +352,7 @@ end
 
 --- What one entry of a target list stands for, noted in `wanted`.
 local function add_target(wanted, target)
+  target = core.plain(target)
   if math.type(target) == "integer" and (target == err.NAN or target == err.INF) then
     if target == err.NAN then
       wanted.nan = true

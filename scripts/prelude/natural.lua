@@ -11,6 +11,7 @@ local logical_not = core.op("aten::logical_not", "")
 local bitwise_not = core.op("aten::bitwise_not", "")
 
 local arm <const>, masks <const>, names <const>, line <const>, taken <const>, scope <const> = 1, 2, 3, 4, 6, 7
+local restore <const> = 8
 local none <const>, all <const> = -1, 0   -- no branch runs; where no branch is taken
 
 local rule <const> = "Every branch must leave the same structure, shapes and dtypes in it, and one that does not "
@@ -53,12 +54,11 @@ local function begin(chain, ...)
   chain.at = 0
 end
 
-local function select_variables(chain)
+local function select_variables(chain, deciding)
   local variables = {}
   for name in chain[names]:gmatch("[^,]+") do
     variables[#variables + 1] = ("variable '%s'"):format(name)
   end
-  local deciding = chain.deciding
   local merged = deciding[#deciding].results
   for position = #deciding - 1, 1, -1 do
     local branch = deciding[position]
@@ -71,11 +71,22 @@ local function select_variables(chain)
   return merged
 end
 
---- Also for a branch that an error ended.
-function natural.leave_branch(chain)
-  core.leave_branch(chain[scope])
+--- `failure`: the error that ended the branch.
+local function leave_branch(chain, failure)
+  local branch = chain[scope]
   chain[scope] = nil
   running = chain.around
+  core.leave_branch(branch, failure)
+end
+
+--- The `if` ends in the middle, by an error: its variables hold again what they held before.
+function natural.abandon(chain, failure)
+  if chain.before and chain[restore] then
+    chain[restore](unpack(chain.before, 1, chain.before.n))
+  end
+  if chain[scope] then
+    leave_branch(chain, failure)
+  end
 end
 
 --- The samples that the branches now running are for, as a mask of shape (N,) or (); nil outside of branches.
@@ -97,15 +108,19 @@ end
 --- Called when the `if` has come to its end: with what its variables hold, gives what they are to hold next.
 function natural.advance(chain, ...)
   if chain[arm] > 0 then
-    natural.leave_branch(chain)
+    leave_branch(chain)
     chain.deciding[chain.at].results = pack(...)
     chain.conditions[chain.at] = chain.deciding[chain.at].condition
-    if chain.captured and not core.capturing() then
-      chain.captured = false
-      chain.deciding, chain.at, chain.conditions = core.decide_eagerly(chain.list, chain.at)
-    end
   else
     begin(chain, ...)
+  end
+  local next_one = chain.captured and chain.deciding[chain.at + 1]
+  if next_one and next_one.arm ~= all then
+    core.before_branch(next_one.condition, chain.conditions)
+  end
+  if chain.captured and not core.capturing() then
+    chain.captured = false
+    chain.deciding, chain.at, chain.conditions = core.decide_eagerly(chain.list, chain.at)
   end
   local before = chain.before
   chain.at = chain.at + 1
@@ -124,7 +139,10 @@ function natural.advance(chain, ...)
     return unpack(before, 1, before.n)
   end
   chain[arm] = none
-  local merged = select_variables(chain)
+  local merged = core.merge_branches(chain.list, chain.deciding, function(deciding)
+    return select_variables(chain, deciding)
+  end)
+  chain[restore] = nil
   return unpack(merged, 1, merged.n)
 end
 

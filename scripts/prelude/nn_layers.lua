@@ -11,6 +11,7 @@ local insert, pack, unpack = table.insert, table.pack, table.unpack
 -- Arguments
 
 local function whole(operation, name, value, low)
+  value = core.plain(value)
   if math.type(value) == "integer" and value >= low then
     return value
   end
@@ -19,6 +20,7 @@ local function whole(operation, name, value, low)
 end
 
 local function boolean(operation, name, value, default)
+  value = core.plain(value)
   if value == nil then
     return default
   elseif type(value) == "boolean" then
@@ -28,6 +30,7 @@ local function boolean(operation, name, value, default)
 end
 
 local function probability(operation, value)
+  value = core.plain(value)
   if type(value) == "number" and value >= 0 and value <= 1 then
     return value
   end
@@ -87,8 +90,8 @@ end
 
 function nn.Linear(in_features, out_features, options)
   options = arguments.options("nn.Linear", options, linear_options)
-  whole("nn.Linear", "in_features", in_features, 1)
-  whole("nn.Linear", "out_features", out_features, 1)
+  in_features = whole("nn.Linear", "in_features", in_features, 1)
+  out_features = whole("nn.Linear", "out_features", out_features, 1)
   local bias = boolean("nn.Linear", "bias", options.bias, true)
   local module = new(linear_class, "Linear", describe_linear)
   module.in_features, module.out_features = in_features, out_features
@@ -216,7 +219,7 @@ function nn.LayerNorm(normalized_shape, options)
   for position = 1, math.max(1, #normalized_shape) do
     module.normalized_shape[position] = whole(operation, "normalized_shape", normalized_shape[position], 1)
   end
-  module.eps = options.eps or 1e-5
+  module.eps = core.plain(options.eps or 1e-5)
   if type(module.eps) ~= "number" then
     core.fail(("%s: option 'eps': expected a number, got %s"):format(operation, core.describe(module.eps)))
   end
@@ -248,11 +251,12 @@ function nn.Embedding(num_embeddings, embedding_dim, options)
   local operation = "nn.Embedding"
   options = arguments.options(operation, options, embedding_options)
   local module = new(embedding_class, "Embedding", describe_embedding)
-  module.num_embeddings = whole(operation, "num_embeddings", num_embeddings, 1)
-  module.embedding_dim = whole(operation, "embedding_dim", embedding_dim, 1)
+  num_embeddings = whole(operation, "num_embeddings", num_embeddings, 1)
+  embedding_dim = whole(operation, "embedding_dim", embedding_dim, 1)
+  module.num_embeddings, module.embedding_dim = num_embeddings, embedding_dim
   local padding = options.padding_idx
   if padding ~= nil then
-    whole(operation, "padding_idx", padding, -num_embeddings)
+    padding = whole(operation, "padding_idx", padding, -num_embeddings)
     padding = padding < 0 and padding + num_embeddings or padding
     if padding >= num_embeddings then
       core.fail(("%s: padding_idx = %d is no row of %d"):format(operation, padding, num_embeddings))
@@ -355,8 +359,8 @@ end
 function nn.MultiheadAttention(embed_dim, num_heads, options)
   local operation = "nn.MultiheadAttention"
   options = arguments.options(operation, options, attention_options)
-  whole(operation, "embed_dim", embed_dim, 1)
-  whole(operation, "num_heads", num_heads, 1)
+  embed_dim = whole(operation, "embed_dim", embed_dim, 1)
+  num_heads = whole(operation, "num_heads", num_heads, 1)
   if embed_dim % num_heads ~= 0 then
     core.fail(("%s: embed_dim = %d is not divisible by num_heads = %d"):format(operation, embed_dim, num_heads))
   end
@@ -413,6 +417,7 @@ end
 
 --- seq[i], from 0 and from the end, as in PyTorch.
 function sequential_class.__index(self, key)
+  key = core.plain(key)
   if math.type(key) ~= "integer" then
     return Sequential[key]
   end

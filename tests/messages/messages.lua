@@ -166,6 +166,10 @@ broken("The seed", function(x)
   return torch.rand_like(x)
 end, z)
 
+broken("A branch that is not taken", function(x)
+  return (IF((x > 1e9):all(), function() return x:view({7, 7}) end):ELSE(function() return x * 2 end))
+end, z)
+
 print("\n# Graph breaks as errors")
 
 local function reads(x)

@@ -22,6 +22,7 @@ void break_graph(lua_State*, capture::Break, const std::string& what, const std:
   testing::effects().breaks.push_back(what);
 }
 bool effects_allowed() noexcept { return false; }
+void go_on_unwinding(lua_State*) {}
 void bump_epoch(lua_State*) { testing::effects().epoch++; }
 bool is_policy(lua_State*) { return testing::effects().policy; }
 void charge_bytes(lua_State* L, size_t bytes) {

@@ -1,6 +1,8 @@
 #include "bindings/lua/capture/breaks.h"
 
+#include "bindings/lua/capture/coroutine_scope.h"
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/following/follower.h"
@@ -19,6 +21,7 @@ using capture::OnGraphBreak;
 const char scope_metatable = 0;  // its address is the registry key
 
 OnGraphBreak::Then then_of(lua_State* L, int index) {
+  settle_number(L, index);
   luaL_checktype(L, index, LUA_TBOOLEAN);
   return lua_toboolean(L, index) ? OnGraphBreak::Then::raise : OnGraphBreak::Then::go_on;
 }
@@ -40,11 +43,15 @@ int error_on_graph_break(lua_State* L) {
   const OnGraphBreak::Then then = then_of(L, 1);
   push_userdata(L, OnGraphBreak::current(), &scope_metatable);
   OnGraphBreak::set(then);
+  note_break_scope(1);
   return 1;
 }
 
 int close_scope(lua_State* L) {
-  if (const auto* const before = test_userdata<OnGraphBreak::Then>(L, 1, &scope_metatable)) OnGraphBreak::set(*before);
+  const auto* const before = test_userdata<OnGraphBreak::Then>(L, 1, &scope_metatable);
+  if (!before) return 0;
+  OnGraphBreak::set(*before);
+  note_break_scope(-1);
   return 0;
 }
 
@@ -80,6 +87,7 @@ int is_compiling(lua_State* L) {
 /// core.mark_size(x, dim, dynamic, min, max)
 int mark_size(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
+  for (int i = 2; i <= 5; ++i) settle_number(L, i);
   int64_t dim = luaL_checkinteger(L, 2);
   if (dim < -tensor.dim() || dim >= tensor.dim())
     throw InputError("triage.mark_dynamic, triage.mark_static: there is no dimension " + std::to_string(dim) +

@@ -68,6 +68,7 @@ int config_newindex(lua_State* L) {
       throw InputError(name + ": expected an integer of at least 1, got " + describe(L, 3));
     config.*setting.limit = lua_tointeger(L, 3);
   }
+  refuse_in_selection(L, "a write to `" + name + "`");
   break_graph(L, capture::Break::mode, "`" + name + "` is set while capturing",
               "Set it before the compiled function is called.");
   set_compiler_config(config);
@@ -80,6 +81,7 @@ int lua_set_stance(lua_State* L) {
   const Stance stance = stance_from(luaL_checkstring(L, 1));
   if (capture::Recorder::current() || capture::Follower::current())
     throw InputError("triage.set_stance: captured code cannot change what is captured; set it around the call");
+  refuse_in_selection(L, "`triage.set_stance`");
   set_stance(stance);
   return 0;
 }
@@ -88,6 +90,7 @@ int lua_set_stance(lua_State* L) {
 int reset(lua_State* L) {
   if (capture::Recorder::current() || capture::Follower::current())
     throw InputError("triage.reset: captured code cannot drop what is captured; call it around");
+  refuse_in_selection(L, "`triage.reset`");
   forget_all_graphs();
   bump_epoch(L);
   return 0;
@@ -102,6 +105,7 @@ int lua_get_stance(lua_State* L) {
 
 /// triage.set_logs{recompiles = true, graph_breaks = false}
 int set_logs(lua_State* L) {
+  refuse_in_selection(L, "`triage.set_logs`");
   luaL_checktype(L, 1, LUA_TTABLE);
   capture::Logs logs = capture::get_logs();
   for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {

@@ -58,7 +58,8 @@ std::string global_guards(lua_State* L, int function) {
   if (!names || names->count("_ENV")) return "globals: those that it may read are as they were\n";
   std::string text;
   for (const std::string& name : *names) {
-    lua_getfield(L, -1, name.c_str());
+    lua_pushlstring(L, name.data(), name.size());
+    lua_rawget(L, -2);
     if (!is_library_function(L, -1) && !(lua_istable(L, -1) && library_kind(L, -1) != LibraryKind::none))
       text += "global '" + name + "'" + held_of_value(L) + "\n";
     lua_pop(L, 1);

@@ -1,6 +1,9 @@
+#include "bindings/lua/capture/unwinding.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compiled_function.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/loading/chunk.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
@@ -9,6 +12,19 @@
 #include <string>
 
 namespace triage::lua {
+namespace {
+
+/// Calls the function below its `arguments`. Errors pass through to the script that called. Where natural Lua may have to give
+/// up the capture, that ends here.
+void call_function(lua_State* L, int arguments) {
+  if (!capture::Recorder::current() || !has_natural_chunks(L)) return lua_call(L, arguments, LUA_MULTRET);
+  capture::OutsideBranches::allow_new_beginning(stack_depth(L));
+  const int status = lua_pcall(L, arguments, LUA_MULTRET, 0);
+  if (capture::OutsideBranches::given_up()) throw capture::BranchLeft("the capture was given up");
+  if (status != LUA_OK) lua_error(L);
+}
+
+}  // namespace
 
 FunctionScript::Definition FunctionScript::definition() const {
   if (!definition_) {
@@ -70,7 +86,13 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   push_arguments(L, last, inputs);
   const bool grad_mode = c10::GradMode::is_enabled();
   forget_chains(L);
-  lua_call(L, last - first_argument_ + 1, LUA_MULTRET);  // errors pass through to the script that called
+  try {
+    call_function(L, last - first_argument_ + 1);
+  } catch (const capture::BranchLeft&) {
+    lua_settop(L, base);
+    c10::GradMode::set_enabled(grad_mode);
+    throw;
+  }
   refuse_another_mode(grad_mode);
   check_finished_chains(L);
   std::vector<at::Tensor> results;

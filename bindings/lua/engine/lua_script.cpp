@@ -9,6 +9,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/strict.h"
 #include "bindings/lua/tensors/tensor_list.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
@@ -136,6 +137,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
   std::vector<at::Tensor> results;
+  if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
   in_protected_call(L, [&](lua_State* L) {
     luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);

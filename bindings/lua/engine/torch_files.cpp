@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/torch_files.h"
 
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -106,6 +107,7 @@ void break_graph(const char* what) {
 /// torch.save(value, path)
 int save(lua_State* L) {
   const char* path = luaL_checkstring(L, 2);
+  refuse_in_selection(L, "`torch.save`");
   break_graph("torch.save");
   if (const at::Tensor* tensor = test_tensor(L, 1))
     save_tensor(path, *tensor);

@@ -3,6 +3,7 @@
 #include "bindings/lua/export/checks.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/capture/recorder.h"
 
@@ -56,6 +57,7 @@ int constant_call(lua_State* L) {
     return lua_gettop(L);
   }
   {
+    capture::OutsideBranches::forbid_new_beginning();  // the function may do what is not to be done twice
     const capture::NotCaptured pause(false);
     lua_call(L, count, LUA_MULTRET);
   }

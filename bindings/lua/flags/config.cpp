@@ -1,6 +1,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/overloads.h"
@@ -52,6 +53,7 @@ void push_accumulation(lua_State* L, const AccumulationConfig& value) {
 }
 
 int64_t check_integer_field(lua_State* L, int index, const char* field) {
+  settle_number(L, index);
   int is_integer = 0;
   const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
   if (!is_integer) throw ConfigError(std::string(field) + ": expected an integer, got " + describe(L, index));
@@ -59,6 +61,7 @@ int64_t check_integer_field(lua_State* L, int index, const char* field) {
 }
 
 bool check_boolean_field(lua_State* L, int index, const char* field) {
+  settle_number(L, index);
   if (!lua_isboolean(L, index))
     throw ConfigError(std::string(field) + ": expected true or false, got " + describe(L, index));
   return lua_toboolean(L, index) != 0;
@@ -67,6 +70,7 @@ bool check_boolean_field(lua_State* L, int index, const char* field) {
 /// One axis of AccumulationConfig from the value at `index`.
 template <typename Enum>
 Enum check_axis(lua_State* L, int index, const char* field, int64_t last, const char* names) {
+  settle_number(L, index);
   int is_integer = 0;
   const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : -1;
   if (!is_integer || value < 0 || value > last)
@@ -158,6 +162,7 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
 }
 
 int should_transpose(lua_State* L) {
+  settle_number(L, 2);
   lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(luaL_checkinteger(L, 2)));
   return 1;
 }

@@ -1,3 +1,4 @@
+#include "bindings/lua/capture/unwinding.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/tensor_semantics.h"
@@ -9,9 +10,11 @@
 #include "runtime/capture/recorder.h"
 
 #include <c10/core/GradMode.h>
+#include <triage/config.h>
 #include <triage/error.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +121,27 @@ bool is_untaken(const at::Tensor& own, const std::vector<at::Tensor>& before) {
   return decides(own, false);
 }
 
+/// Errors that the host gets with their type, whatever branch they come from.
+bool is_for_host(lua_State* L, int index) {
+  try {
+    rethrow(L, index);
+  } catch (const GraphBreakError&) {
+    return true;
+  } catch (const LimitError&) {
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+/// Scripts do not run the branch, so they do not know its error.
+void break_for_error(lua_State* L, int index) {
+  capture::graph_break(capture::Break::untaken_branch,
+                       "a branch that this batch does not take raises an error: " + error_text(L, index),
+                       "In a graph every branch runs, so it must be able to run on every batch; or leave the condition "
+                       "to the script, as a plain `if`.");
+}
+
 /// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns; nothing where it was left
 int in_branch(lua_State* L) {
   const at::Tensor own = optional_condition(L, 2);
@@ -130,10 +154,16 @@ int in_branch(lua_State* L) {
     lua_call(L, 0, LUA_MULTRET);
     return lua_gettop(L);
   }
-  const capture::UntakenBranch untaken;
-  const int status = lua_pcall(L, 0, LUA_MULTRET, 0);
-  if (capture::UntakenBranch::left()) return 0;
-  return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+  int status = LUA_OK;
+  {
+    const capture::UntakenBranch untaken(capture::UntakenBranch::Unwinds::branch, stack_depth(L));
+    status = lua_pcall(L, 0, LUA_MULTRET, 0);
+    if (capture::UntakenBranch::left()) return 0;
+  }
+  if (status == LUA_OK) return lua_gettop(L);
+  if (status == LUA_ERRMEM || is_for_host(L, -1)) return lua_error(L);
+  break_for_error(L, -1);
+  return 0;
 }
 
 /// core.mask_rank(value) -> how many dims, nil for what is no mask. It decides nothing that a graph would depend on.
@@ -146,33 +176,91 @@ int mask_rank(lua_State* L) {
 
 /// A branch of natural Lua, from where it begins to where it ends.
 struct NaturalBranch {
-  NaturalBranch(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
-      : guard(std::move(before), std::move(own), thread) {}
+  NaturalBranch(std::vector<at::Tensor> before, at::Tensor own, const void* thread, bool is_taken)
+      : guard(std::move(before), std::move(own), thread) {
+    if (!is_taken) untaken.emplace(capture::UntakenBranch::Unwinds::call);
+  }
   capture::BranchGuard guard;
   Branch branch;
+  std::optional<capture::UntakenBranch> untaken;
   bool grad_mode = c10::GradMode::is_enabled();
+  ErrorConfig config = get_config();
 };
 using BranchBox = std::unique_ptr<NaturalBranch>;
 const char branch_mark = 0;  // its address: registry key of the metatable
 
+/// core.before_branch(condition or nil, conditions of the branches before): a branch that the batch does not take is for a
+/// graph only. If the call could not begin anew where the branch does what no graph can hold, the graph ends in front of it.
+int before_branch(lua_State* L) {
+  const at::Tensor own = optional_condition(L, 1);
+  if (!Recorder::current() || capture::UntakenBranch::active() || capture::OutsideBranches::may_begin_anew()) return 0;
+  if (Recorder::current()->is_strict() || capture::OnGraphBreak::raises()) return 0;  // there every break is an error
+  if (is_untaken(own, conditions_before(L, 2)))
+    capture::graph_break(capture::Break::untaken_branch,
+                         "an `if` on a condition of shape () comes behind random numbers, or a side effect that was "
+                         "allowed, which cannot be taken back",
+                         "Draw behind the `if`; or write it as IF(cond, function() ... end).");
+  return 0;
+}
+
 /// core.enter_branch(condition or nil, conditions of the branches before) -> what leave_branch takes
 int enter_branch(lua_State* L) {
+  at::Tensor own = optional_condition(L, 1);
+  std::vector<at::Tensor> before = conditions_before(L, 2);
+  const bool is_taken = !Recorder::current() || !is_untaken(own, before);
   BranchBox& box = push_userdata<BranchBox>(L, nullptr, &branch_mark);
-  box = std::make_unique<NaturalBranch>(conditions_before(L, 2), optional_condition(L, 1), L);
+  box = std::make_unique<NaturalBranch>(std::move(before), std::move(own), L, is_taken);
   return 1;
 }
 
+/// core.leave_branch(what enter_branch gave[, the error that ended the branch])
 int leave_branch(lua_State* L) {
   BranchBox* const box = test_userdata<BranchBox>(L, 1, &branch_mark);
   if (!box || !*box) return 0;
-  const bool grad_mode = (*box)->grad_mode;
-  box->reset();
-  if (c10::GradMode::is_enabled() == grad_mode) return 0;
-  c10::GradMode::set_enabled(grad_mode);
+  const BranchBox branch = std::move(*box);  // it ends with this function
+  const bool mode_changed = c10::GradMode::is_enabled() != branch->grad_mode;
+  c10::GradMode::set_enabled(branch->grad_mode);
+  const bool failed = !lua_isnoneornil(L, 2) && !capture::UntakenBranch::left();
+  if (failed && branch->untaken && Recorder::current() && !is_for_host(L, 2)) break_for_error(L, 2);
+  if (!(get_config() == branch->config)) {
+    set_config(branch->config);
+    throw PolicyError(
+        "the configuration was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
+        "for every sample. Have the change end with the branch: `local _ <close> = set_config(c)`; or change it before "
+        "or behind the `if`.");
+  }
+  if (!mode_changed) return 0;
   throw PolicyError(
       "the gradient mode was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
       "for "
       "every sample. Have the change end with the branch: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+}
+
+/// core.may_break() -> whether something is captured that a graph break would not fail
+int may_break(lua_State* L) {
+  const Recorder* recorder = Recorder::current();
+  lua_pushboolean(L, recorder && !recorder->is_strict() && !capture::OnGraphBreak::raises());
+  return 1;
+}
+
+/// core.attempt(fn, argument) -> true, what fn returns; or false, the error. No script handles errors there, as in pcall.
+int attempt(lua_State* L) {
+  lua_settop(L, 2);
+  const bool fine = lua_pcall(L, 1, 1, 0) == LUA_OK;
+  lua_pushboolean(L, fine);
+  lua_insert(L, 1);
+  return 2;
+}
+
+/// core.break_for_difference(error): that branches differ.
+int break_for_difference(lua_State* L) {
+  lua_settop(L, 1);
+  if (is_for_host(L, 1)) return lua_error(L);
+  capture::graph_break(
+      capture::Break::untaken_branch, "branches differ of which this batch takes one: " + error_text(L, 1),
+      "Let every branch give the same, for a graph selects between them; or leave the condition to the "
+      "script, as a plain `if`.");
+  return 0;
 }
 
 /// core.for_rows(mask, fn, ...) -> what fn(...) returns; only the rows of the mask count.
@@ -257,8 +345,12 @@ void add_control_flow(lua_State* L) {
                                        {"select_mismatch", guarded<select_mismatch>},
                                        {"in_branch", guarded<in_branch>},
                                        {"mask_rank", guarded<mask_rank>},
+                                       {"before_branch", guarded<before_branch>},
                                        {"enter_branch", guarded<enter_branch>},
                                        {"leave_branch", guarded<leave_branch>},
+                                       {"may_break", guarded<may_break>},
+                                       {"attempt", guarded<attempt>},
+                                       {"break_for_difference", guarded<break_for_difference>},
                                        {"for_rows", guarded<for_rows>},
                                        {"mark_born", guarded<mark_table_born>},
                                        {"open_chain", guarded<open_chain>},

@@ -60,6 +60,13 @@ int is_number(lua_State* L) {
   return 1;
 }
 
+/// core.plain(value) -> the value that a number or truth value of the capture has; any other as it is
+int plain(lua_State* L) {
+  settle_number(L, 1);
+  lua_settop(L, 1);
+  return 1;
+}
+
 int is_bool(lua_State* L) {
   const at::Tensor* tensor = test_tensor(L, 1);
   lua_pushboolean(L, tensor && tensor->scalar_type() == at::kBool);
@@ -142,6 +149,7 @@ int check_record(lua_State* L) {
 
 int64_t check_in_range(lua_State* L, int index, const std::string& who, const char* what, int64_t low, int64_t high,
                        const char* hint) {
+  settle_number(L, index);
   int is_integer = 0;
   const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
   if (!is_integer || value < low || value > high)
@@ -172,6 +180,7 @@ int default_severity_of(lua_State* L) {
 
 template <const std::string& (*name_of)(int64_t)>
 int push_name(lua_State* L) {
+  settle_number(L, 1);
   const std::string& name = name_of(luaL_checkinteger(L, 1));
   lua_pushlstring(L, name.data(), name.size());
   return 1;
@@ -361,6 +370,7 @@ void add_argument_checks(lua_State* L) {
                                        {"check_record", guarded<check_record>},
                                        {"known_flags", guarded<known_flags>},
                                        {"code", guarded<check_code>},
+                                       {"plain", guarded<plain>},
                                        {"severity", guarded<check_severity>},
                                        {"domain", guarded<check_domain>},
                                        {"default_severity", guarded<default_severity_of>},

@@ -1,4 +1,5 @@
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
@@ -46,6 +47,7 @@ const at::Tensor& flags_argument(lua_State* L, const char* operation) {
 /// A 0-based sample, negative from the end; default 0.
 int64_t sample_argument(lua_State* L, const char* operation) {
   if (lua_isnoneornil(L, 2)) return 0;
+  settle_number(L, 2);
   if (!lua_isinteger(L, 2))
     throw InputError(std::string(operation) + ": expected the 0-based index of a sample as `i`, got " + describe(L, 2));
   return lua_tointeger(L, 2);

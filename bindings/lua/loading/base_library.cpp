@@ -15,6 +15,8 @@
 namespace triage::lua {
 namespace {
 
+const char kNext = 0;  // its address is the registry key
+
 void note_write_to_argument(lua_State* L, int index) {
   if (lua_type(L, index) == LUA_TTABLE) note_table_write(L, index);
 }
@@ -55,6 +57,20 @@ int debug_write(lua_State* L) {
   return run_original(L);
 }
 
+/// `pairs` gives the `next` that scripts know; Lua's own hands out its own.
+int base_pairs(lua_State* L) {
+  if (lua_isnone(L, 1)) return hand_on(L);
+  lua_settop(L, 1);
+  if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
+    lua_pop(L, 1);
+    return hand_on(L);
+  }
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &kNext);
+  lua_insert(L, 1);
+  lua_pushnil(L);
+  return 3;
+}
+
 int base_ipairs(lua_State* L) { return is_tensor(L, 1) ? iterate_rows(L) : run_original(L); }
 
 /// Some of the arguments are for the function itself; the others it hands on.
@@ -87,24 +103,29 @@ int write_first(lua_State* L) {
 
 // --- table
 
+/// Of the table at `table`, unless that is in the way of its metamethods.
+void settle_field(lua_State* L, int table, lua_Integer i) {
+  if (lua_rawgeti(L, table, i) == LUA_TUSERDATA && symbolic_kind(L, -1)) {
+    settle(L, -1);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, table, i);
+  }
+  lua_pop(L, 1);
+}
+
 int table_remove(lua_State* L) {
   if (lua_gettop(L) > 1) settle(L, 2);
   return write_first(L);
 }
 
-/// What stands in the table is text too.
+/// What stands in the table is text too: in its list, and where the arguments say from where to where.
 int table_concat(lua_State* L) {
+  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
   const auto size = lua_type(L, 1) == LUA_TTABLE ? static_cast<lua_Integer>(lua_rawlen(L, 1)) : 0;
-  for (lua_Integer i = 1; i <= size; i++) {
-    const bool symbolic = lua_rawgeti(L, 1, i) == LUA_TUSERDATA && symbolic_kind(L, -1);
-    if (symbolic) {
-      settle(L, -1);
-      lua_pushvalue(L, -1);
-      lua_rawseti(L, 1, i);
-    }
-    lua_pop(L, 1);
-  }
-  return run_original(L);
+  const lua_Integer first = lua_isinteger(L, 3) ? lua_tointeger(L, 3) : 1;
+  const lua_Integer last = lua_isinteger(L, 4) ? lua_tointeger(L, 4) : size;
+  for (lua_Integer i = first; size > 0 && i <= last && i - first <= size; i++) settle_field(L, 1, i);
+  return hand_on(L);
 }
 
 int table_move(lua_State* L) {
@@ -146,6 +167,29 @@ int string_gmatch(lua_State* L) {
   return results;
 }
 
+/// Upvalue: a function, or a table. What it gives for a match is text.
+int settled_replacement(lua_State* L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  if (lua_istable(L, -1)) {
+    lua_pushvalue(L, 1);
+    lua_gettable(L, -2);
+  } else {
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 1);
+  }
+  settle(L, -1);
+  return 1;
+}
+
+int string_gsub(lua_State* L) {
+  if (lua_istable(L, 3) || lua_isfunction(L, 3)) {
+    lua_pushvalue(L, 3);
+    lua_pushcclosure(L, settled_replacement, 1);
+    lua_replace(L, 3);
+  }
+  return run_original(L);
+}
+
 /// `%d`, `%f`, ... of a tensor show the number it holds; `%s` and `%q` are left to tostring.
 int string_format(lua_State* L) {
   for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
@@ -178,6 +222,7 @@ constexpr Replacement kReplacements[] = {
     {LUA_TABLIBNAME, "remove", table_remove},    {LUA_TABLIBNAME, "move", table_move},
     {LUA_TABLIBNAME, "pack", table_pack},        {LUA_TABLIBNAME, "sort", table_sort},
     {LUA_STRLIBNAME, "format", string_format},   {LUA_STRLIBNAME, "gmatch", string_gmatch},
+    {LUA_STRLIBNAME, "gsub", string_gsub},       {LUA_GNAME, "pairs", base_pairs},
     {LUA_DBLIBNAME, "setlocal", debug_write},    {LUA_DBLIBNAME, "setmetatable", debug_write},
     {LUA_DBLIBNAME, "setupvalue", debug_write},  {LUA_DBLIBNAME, "setuservalue", debug_write},
     {LUA_DBLIBNAME, "upvaluejoin", debug_write}, {LUA_GNAME, "type", base_type},
@@ -215,6 +260,8 @@ void open_base_library(lua_State* L) {
     if (lua_istable(L, -1)) wrap_library_function(L, replacement.name, replacement.function);
     lua_pop(L, 1);
   }
+  lua_getglobal(L, "next");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &kNext);
   for (const char* library : kPlainLibraries) {
     lua_getglobal(L, library);
     if (lua_istable(L, -1)) give_plain_values(L, library);

@@ -128,6 +128,7 @@ constexpr const char* kAllSamples =
 }  // namespace
 
 void note_variable_write(lua_State* L, const char* name, int levels_out, int selecting) {
+  go_on_unwinding(L);
   const std::string what = std::string(levels_out > 0 ? "a write to upvalue '" : "a write to global '") + name + "'";
   const auto outlives = [&](const Layer& layer) {
     const int depth = layer.depth() - selecting;
@@ -175,6 +176,7 @@ void mark_stateful(lua_State* L, int index) {
 }
 
 void note_state_use(lua_State* L, int index) {
+  go_on_unwinding(L);
   if (is_older(L, kSelection, index))
     refuse_write(L, std::string("an iterator or coroutine from outside of the branch goes on") + kAllSamples,
                  "Let it go on before the `if`, and use in the branch what it gave.");
@@ -185,6 +187,7 @@ void note_state_use(lua_State* L, int index) {
 }
 
 void note_table_write(lua_State* L, int index) {
+  go_on_unwinding(L);
   bump_epoch(L);
   note_library_write(L, index);
   if (is_older(L, kSelection, index))

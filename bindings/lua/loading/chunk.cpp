@@ -101,6 +101,12 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
   return LUA_OK;
 }
 
+bool has_natural_chunks(lua_State* L) {
+  const bool has = lua_rawgetp(L, LUA_REGISTRYINDEX, &kNaturalChunks) != LUA_TNIL;
+  lua_pop(L, 1);
+  return has;
+}
+
 bool is_natural_function(lua_State* L, int index) {
   const int64_t chunk = function_id(L, index) >> kFunctionBits;
   const int top = lua_gettop(L);

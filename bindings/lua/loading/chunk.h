@@ -18,6 +18,9 @@ struct ChunkOptions {
 /// stack.
 int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, const ChunkOptions& options = {});
 
+/// Was any chunk of natural Lua loaded?
+bool has_natural_chunks(lua_State* L);
+
 /// Is the function at `index` from a chunk of natural Lua (rewriter/natural.h)?
 bool is_natural_function(lua_State* L, int index);
 

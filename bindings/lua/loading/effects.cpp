@@ -35,7 +35,11 @@ int current_branch() noexcept {
   return recorder ? recorder->branch_depth() : 0;
 }
 
-bool effects_allowed() noexcept { return capture::EffectsAllowed::active(); }
+bool effects_allowed() noexcept {
+  if (!capture::EffectsAllowed::active()) return false;
+  capture::OutsideBranches::forbid_new_beginning();
+  return true;
+}
 uint64_t current_selection() noexcept { return capture::BranchGuard::selection().serial; }
 int selection_depth() noexcept { return capture::BranchGuard::selection().depth; }
 
@@ -55,6 +59,10 @@ void refuse_in_selection(lua_State* L, const std::string& what) {
 
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {
   raise_as_lua_error(L, [&] { capture::graph_break(kind, what, hint); });
+}
+
+void go_on_unwinding(lua_State* L) {
+  if (capture::UntakenBranch::left()) raise_as_lua_error(L, [] { capture::UntakenBranch::leave(); });
 }
 
 void bump_epoch(lua_State* L) { context(L).epoch++; }

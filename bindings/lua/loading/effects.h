@@ -28,8 +28,12 @@ void refuse_in_selection(lua_State* L, const std::string& what);
 /// capture::graph_break: raises a Lua error where it throws.
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint);
 
-/// Does what runs now belong to a function under `triage.allow_in_graph`, which is captured?
+/// Does what runs now belong to a function under `triage.allow_in_graph`, which is captured? Then its effect happens.
 bool effects_allowed() noexcept;
+
+/// A branch is being left that the batch does not take (capture/unwinding.h): raises the Lua error that goes on with it. Before
+/// whatever writes, and behind what catches errors.
+void go_on_unwinding(lua_State* L);
 
 /// A variable or table that guards may have looked at was written.
 void bump_epoch(lua_State* L);

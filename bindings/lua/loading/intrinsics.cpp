@@ -265,6 +265,7 @@ int table(lua_State* L) {
 /// `if` around the place, which selects it; none for a local that inner functions share.
 int touch(lua_State* L) {
   constexpr int all = 255;
+  go_on_unwinding(L);
   bump_epoch(L);
   if (lua_isnoneornil(L, 1) || (!current_capture() && !current_selection())) return 0;
   const int levels_out = static_cast<int>(lua_tointeger(L, 3));

@@ -11,6 +11,7 @@
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/tensor_semantics.h"
 #include "bindings/lua/loading/wrapping.h"
 #include "bindings/lua/rewriter/rewriter.h"
 
@@ -75,6 +76,7 @@ int read_pieces(lua_State* L) {
   while (true) {
     lua_pushvalue(L, 1);
     lua_call(L, 0, 1);
+    settle(L, -1);
     if (lua_isnil(L, -1)) break;
     if (!lua_isstring(L, -1)) return luaL_error(L, "reader function must return a string");
     size_t size = 0;
@@ -92,12 +94,16 @@ int read_pieces(lua_State* L) {
 bool read_argument(lua_State* L) {
   lua_pushcfunction(L, read_pieces);
   lua_pushvalue(L, 1);
-  if (lua_pcall(L, 1, 1, 0) != LUA_OK) return false;
+  if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+    go_on_unwinding(L);
+    return false;
+  }
   lua_replace(L, 1);
   return true;
 }
 
 int base_load(lua_State* L) {
+  settle(L, 1);
   const bool is_text = lua_isstring(L, 1);
   const char* const mode = luaL_optstring(L, 3, "bt");
   const char* const chunk_name = luaL_optstring(L, 2, is_text ? lua_tostring(L, 1) : "=(load)");

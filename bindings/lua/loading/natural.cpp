@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/tensor_semantics.h"
 
@@ -9,13 +10,14 @@ namespace triage::lua {
 namespace {
 
 // A chain is a table; what it holds at:
-constexpr int kArm = 1;    // the branch that runs for every sample; 0: conditions are asked; -1: no branch runs
-constexpr int kMasks = 2;  // the conditions that are masks, once there is one
-constexpr int kNames = 3;  // of the variables that it selects
-constexpr int kLine = 4;   // of the `if`
-constexpr int kOuter = 5;  // the chain around it in the same function
-constexpr int kTaken = 6;  // the branch for the samples that no mask holds for
-constexpr int kScope = 7;  // of the branch that runs
+constexpr int kArm = 1;      // the branch that runs for every sample; 0: conditions are asked; -1: no branch runs
+constexpr int kMasks = 2;    // the conditions that are masks, once there is one
+constexpr int kNames = 3;    // of the variables that it selects
+constexpr int kLine = 4;     // of the `if`
+constexpr int kOuter = 5;    // the chain around it in the same function
+constexpr int kTaken = 6;    // the branch for the samples that no mask holds for
+constexpr int kScope = 7;    // of the branch that runs
+constexpr int kRestore = 8;  // assigns to the variables that functions share, until the `if` has come to its end
 
 const char kChains = 0;  // its address is the registry key of their metatable
 
@@ -31,12 +33,17 @@ void set_integer(lua_State* L, int index, int field, lua_Integer value) {
   lua_rawseti(L, index, field);
 }
 
-/// Leaves the branch that an error, or a coroutine that was given up, did not leave.
+/// Ends the `if` where an error, or a coroutine that was given up, did not come to its end. Argument 2: the error.
 int close_chain(lua_State* L) {
-  if (lua_type(L, 1) != LUA_TTABLE || lua_rawgeti(L, 1, kScope) == LUA_TNIL) return 0;
-  push_library_function(L, "leave_branch");
-  lua_pushvalue(L, 1);
-  lua_call(L, 1, 0);
+  lua_settop(L, 2);
+  if (lua_type(L, 1) != LUA_TTABLE || lua_rawgeti(L, 1, kMasks) == LUA_TNIL) return 0;
+  const bool shares = lua_rawgeti(L, 1, kRestore) != LUA_TNIL, runs = lua_rawgeti(L, 1, kScope) != LUA_TNIL;
+  if (!shares && !runs) return 0;
+  if (shares) bump_epoch(L);
+  lua_settop(L, 2);
+  push_library_function(L, "abandon");
+  lua_insert(L, 1);
+  lua_call(L, 2, 0);
   return 0;
 }
 
@@ -69,15 +76,14 @@ bool plain_truth(lua_State* L, int index) {
 
 }  // namespace
 
-/// Arguments: names of the variables, line, the chain around it.
+/// Arguments: names of the variables, line, the chain around it, and where functions share some of the variables, a function
+/// that assigns to those.
 int natural_chain(lua_State* L) {
-  lua_settop(L, 3);
+  lua_settop(L, 4);
   lua_createtable(L, 5, 0);
-  set_integer(L, 4, kArm, 0);
-  for (const int field : {kOuter, kLine, kNames}) {  // from the top
-    lua_pushvalue(L, field - kNames + 1);
-    lua_rawseti(L, 4, field);
-  }
+  set_integer(L, 5, kArm, 0);
+  lua_insert(L, 1);
+  for (const int field : {kRestore, kOuter, kLine, kNames}) lua_rawseti(L, 1, field);  // from the top
   set_metatable(L);
   return 1;
 }

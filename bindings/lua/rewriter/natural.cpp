@@ -30,9 +30,9 @@ bool is_natural_policy(const Expression& e, std::string_view source) {
          });
 }
 
-std::string joined(const std::vector<std::string>& names) {
+std::string joined_names(const std::vector<const Variable*>& variables) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  for (const Variable* const variable : variables) text += (text.empty() ? "" : ",") + variable->name;
   return text;
 }
 
@@ -56,7 +56,7 @@ std::string NaturalEdits::close_function() {
 }
 
 /// Variables from outside of the statement that something in it assigns, functions in it included.
-std::vector<std::string> NaturalEdits::selected(const Statement& s) const {
+std::vector<const Variable*> NaturalEdits::selected(const Statement& s) const {
   std::vector<const Variable*> variables;
   const auto first = std::lower_bound(chunk_.statements.begin(), chunk_.statements.end(), s.begin,
                                       [](const Statement& inner, size_t begin) { return inner.begin < begin; });
@@ -73,9 +73,18 @@ std::vector<std::string> NaturalEdits::selected(const Statement& s) const {
                           std::to_string(kMaxSelected) + " variables from outside of it, and this one assigns " +
                           std::to_string(variables.size()) + "; keep some of them in a table that each branch makes",
                       s.line, s.column);
-  std::vector<std::string> names;
-  for (const Variable* const variable : variables) names.push_back(variable->name);
-  return names;
+  return variables;
+}
+
+/// An error ends the function, and with it its variables, but not those that other functions see.
+std::string NaturalEdits::restoring_function(const std::vector<const Variable*>& variables) {
+  std::string targets;
+  bool any = false;
+  for (const Variable* const variable : variables) {
+    any |= variable->captured;
+    targets += (targets.empty() ? "" : ",") + (variable->captured ? variable->name : "__triage_v");
+  }
+  return any ? "function(...)local __triage_v " + targets + "=... end" : "";
 }
 
 void NaturalEdits::open_if(const Statement& s) {
@@ -91,15 +100,18 @@ void NaturalEdits::open_if(const Statement& s) {
     edits_.before(s.values[i]->begin, asks);
     edits_.after(s.then_begins[i], ") ");
   }
-  edits_.before(s.begin, "do local __triage_k<close> =__triage_chain(" + string_literal(joined(selected(s))) + "," +
-                             std::to_string(s.line) + chain_argument() + ")::__triage_again_" + std::to_string(label) +
-                             "::");
+  const std::vector<const Variable*> variables = selected(s);
+  std::string arguments = string_literal(joined_names(variables)) + "," + std::to_string(s.line) + chain_argument();
+  if (const std::string restoring = restoring_function(variables); !restoring.empty())
+    arguments += (chain_argument().empty() ? ",nil," : ",") + restoring;
+  edits_.before(s.begin, "do local __triage_k<close> =__triage_chain(" + arguments + ")::__triage_again_" +
+                             std::to_string(label) + "::");
   functions_.back().chains++;
   open_labels_.push_back(label);
 }
 
 void NaturalEdits::close_if(const Statement& s) {
-  const std::string names = joined(selected(s));
+  const std::string names = joined_names(selected(s));
   const std::string next =
       names.empty() ? "__triage_next(__triage_k)" : names + "=__triage_next(__triage_k," + names + ")";
   edits_.after(s.end, " if __triage_k[2] then " + next + " if __triage_k[1]>0 then goto __triage_again_" +

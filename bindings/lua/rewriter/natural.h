@@ -16,7 +16,8 @@
 ///     if __triage_k[2] then z=__triage_next(__triage_k,z) if __triage_k[1]>0 then goto __triage_again_0 end end end
 ///
 /// [1] is the branch that runs, 0 as long as conditions are asked; [2] are the masks. `__triage_next` keeps what a branch
-/// has left in its variables, puts back what they were, and at the end gives the selection.
+/// has left in its variables, puts back what they were, and at the end gives the selection. Where functions share some of the
+/// variables, `__triage_chain` takes a function that puts them back when an error ends the `if`.
 namespace triage::lua::rewriter {
 
 /// Does the chunk say so: by `--!tensor` on its first line, or by a call `policy {... lua = "tensor" ...}`?
@@ -68,7 +69,8 @@ class NaturalEdits {
     bool joins = false;
   };
 
-  std::vector<std::string> selected(const Statement& s) const;
+  std::vector<const Variable*> selected(const Statement& s) const;
+  static std::string restoring_function(const std::vector<const Variable*>& variables);
   int chains_left(const Statement& s) const;
   void keep(const Expression& operand, size_t end, const std::string& slot, bool first);
 

@@ -1,7 +1,11 @@
 #include "bindings/lua/sandbox/side_effects.h"
 
+#include "bindings/lua/capture/coroutine_scope.h"
+#include "bindings/lua/capture/unwinding.h"
 #include "bindings/lua/loading/births.h"
 #include "bindings/lua/loading/effects.h"
+#include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/loading/tensor_semantics.h"
 #include "bindings/lua/loading/wrapping.h"
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/state.h"
@@ -67,6 +71,19 @@ int reach_outside(lua_State* L) {
   return run_original(L);
 }
 
+int time_of_fields(lua_State* L) {
+  break_for_outside(L);
+  for (const char* const name : {"year", "month", "day", "hour", "min", "sec", "isdst"}) {
+    if (!lua_istable(L, 1)) break;
+    lua_pushstring(L, name);
+    lua_pushvalue(L, -1);
+    lua_rawget(L, 1);
+    settle(L, -1);
+    lua_isnil(L, -1) ? lua_pop(L, 2) : lua_rawset(L, 1);
+  }
+  return run_original(L);
+}
+
 /// What is changed there does not come back.
 int change_outside(lua_State* L) {
   refuse_in_selection(L, "a change to files or to the process");
@@ -92,12 +109,44 @@ int yield(lua_State* L) {
   return hand_on(L);
 }
 
-int resume(lua_State* L) {
+/// The function that this frame wraps goes on with the coroutine at `index`, and leaves it there.
+int run_coroutine(lua_State* L, int index) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
+  const CoroutineScope scope(L, index);
+  const int results = hand_on(L);
+  go_on_unwinding(L);
+  scope.suspend(index);
+  return results;
+}
+
+int resume(lua_State* L) {
   note_state_use(L, 1);
-  const capture::OnGraphBreak here(capture::OnGraphBreak::current());  // a scope in the coroutine is its own
   break_for_outside(L);
-  return hand_on(L);
+  return run_coroutine(L, 1);
+}
+
+int close_coroutine(lua_State* L) {
+  note_state_use(L, 1);
+  break_for_outside(L);
+  return run_coroutine(L, 1);
+}
+
+/// What coroutine.wrap gave; its first upvalue is the coroutine.
+int resume_wrapped(lua_State* L) {
+  lua_Debug frame;
+  lua_getstack(L, 0, &frame);
+  lua_getinfo(L, "f", &frame);
+  note_state_use(L, lua_gettop(L));
+  lua_pop(L, 1);
+  return run_coroutine(L, lua_upvalueindex(1));
+}
+
+int wrap_coroutine(lua_State* L) {
+  break_for_outside(L);
+  const int results = run_original(L);
+  wrap_function(L, guarded<resume_wrapped>);
+  mark_born(L, -1);
+  return results;
 }
 
 /// An operator that raises inside a protected call is the script's to handle, on the next inputs too.
@@ -126,8 +175,14 @@ class ProtectedCall {
 int protected_call(lua_State* L) {
   const ProtectedCall scope;
   const int results = hand_on(L);
-  if (capture::UntakenBranch::left()) capture::UntakenBranch::leave();
+  go_on_unwinding(L);
   return results;
+}
+
+int protected_call_with_handler(lua_State* L) {
+  const bool of_script = lua_isfunction(L, 2) && !lua_iscfunction(L, 2);
+  if (of_script && capture::Recorder::current()) shield_handler(L, 2);
+  return protected_call(L);
 }
 
 int math_random(lua_State* L) {
@@ -168,7 +223,7 @@ void wrap_outside(lua_State* L) {
   lua_pushglobaltable(L);
   wrap_library_function(L, "collectgarbage", guarded<reach_outside>);
   wrap_library_function(L, "pcall", guarded<protected_call>);
-  wrap_library_function(L, "xpcall", guarded<protected_call>);
+  wrap_library_function(L, "xpcall", guarded<protected_call_with_handler>);
   lua_pop(L, 1);
 }
 
@@ -180,7 +235,10 @@ void open_side_effects(lua_State* L) {
   wrap(L, "math", "randomseed", guarded<math_randomseed>);
   for (const char* const name : {"remove", "rename", "execute", "exit", "setlocale"})
     wrap(L, "os", name, guarded<change_outside>);
-  for (const char* const name : {"create", "wrap"}) wrap(L, "coroutine", name, guarded<make_stateful>);
+  wrap(L, "os", "time", guarded<time_of_fields>);
+  wrap(L, "coroutine", "create", guarded<make_stateful>);
+  wrap(L, "coroutine", "wrap", guarded<wrap_coroutine>);
+  wrap(L, "coroutine", "close", guarded<close_coroutine>);
   wrap(L, "io", "lines", guarded<make_stateful>);
   wrap(L, "coroutine", "yield", guarded<yield>);
   wrap(L, "coroutine", "resume", guarded<resume>);

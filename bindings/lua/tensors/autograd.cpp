@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/autograd.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
@@ -50,6 +51,7 @@ int no_grad(lua_State* L) { return in_mode(L, false); }
 int enable_grad(lua_State* L) { return in_mode(L, true); }
 
 int set_grad_enabled(lua_State* L) {
+  settle_number(L, 1);
   luaL_checktype(L, 1, LUA_TBOOLEAN);
   bool enabled = lua_toboolean(L, 1);
   lua_remove(L, 1);
@@ -99,6 +101,7 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
   while (lua_next(L, index)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
     const auto dtype = test_dtype(L, -1);
+    settle_number(L, -1);
     if (key == "enabled" && lua_isboolean(L, -1))
       mode.enabled = lua_toboolean(L, -1);
     else if (key == "dtype" && (dtype == at::kBFloat16 || dtype == at::kHalf))
@@ -142,7 +145,10 @@ std::vector<at::Tensor> check_tensors(lua_State* L, int index) {
 std::optional<bool> option(lua_State* L, int index, const char* key) {
   lua_pushstring(L, key);
   std::optional<bool> value;
-  if (lua_rawget(L, index) != LUA_TNIL) value = lua_toboolean(L, -1);
+  if (lua_rawget(L, index) != LUA_TNIL) {
+    settle_number(L, -1);
+    value = lua_toboolean(L, -1);
+  }
   lua_pop(L, 1);
   return value;
 }

@@ -33,6 +33,21 @@ bool is_number(lua_State* L, int index) {
   return symbolic && symbolic->scalar_type() != at::kBool;
 }
 
+/// A boolean, or a comparison of numbers of the capture.
+bool is_truth_value(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TBOOLEAN) return true;
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic && symbolic->scalar_type() == at::kBool;
+}
+
+bool truth_value(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  settle_number(L, -1);
+  const bool value = lua_toboolean(L, -1) != 0;
+  lua_pop(L, 1);
+  return value;
+}
+
 bool is_integer(lua_State* L, int index) {
   const at::Tensor* symbolic = test_symbolic(L, index);
   return symbolic ? is_whole_number(*symbolic) : static_cast<bool>(lua_isinteger(L, index));
@@ -58,14 +73,13 @@ bool is_reduction(const Param& param, lua_State* L, int index) {
 bool zero_dim(const at::Tensor* tensor) { return tensor && tensor->dim() == 0; }
 
 int fit_number(lua_State* L, int index, const Param& param) {
-  int type = lua_type(L, index);
   if (is_number(L, index)) {
     if (param.kind == ParamKind::scalar) return 0;
     if (param.kind == ParamKind::real) return is_integer(L, index) ? 1 : 0;
     if (is_integer(L, index)) return 0;
     return is_whole(L, index) ? cost_of_whole_float : no_fit;
   }
-  if (type == LUA_TBOOLEAN) return param.kind == ParamKind::scalar ? 2 : no_fit;
+  if (is_truth_value(L, index)) return param.kind == ParamKind::scalar ? 2 : no_fit;
   if (is_reduction(param, L, index)) return 0;
   const at::Tensor* tensor = test_tensor(L, index);
   if (!zero_dim(tensor)) return no_fit;
@@ -84,9 +98,9 @@ bool element_fits(lua_State* L, int index, ParamKind kind) {
     case ParamKind::reals:
       return is_number(L, index);
     case ParamKind::scalars:
-      return is_number(L, index) || lua_type(L, index) == LUA_TBOOLEAN;
+      return is_number(L, index) || is_truth_value(L, index);
     case ParamKind::booleans:
-      return lua_type(L, index) == LUA_TBOOLEAN;
+      return is_truth_value(L, index);
     default:
       return false;
   }
@@ -259,7 +273,7 @@ c10::IValue read_list(lua_State* L, int index, const Param& param) {
         return value;
       });
     default:
-      return read_list<bool>(L, index, param, [L](int i) { return lua_toboolean(L, i) != 0; });
+      return read_list<bool>(L, index, param, [L](int i) { return truth_value(L, i); });
   }
 }
 
@@ -313,15 +327,13 @@ int fit(lua_State* L, int index, const Param& param) {
     case ParamKind::tensor:
       if (test_tensor(L, index)) return 0;
       if (!takes_number_for_tensor(param)) return no_fit;
-      return is_number(L, index)                  ? cost_of_wrapping
-             : lua_type(L, index) == LUA_TBOOLEAN ? cost_of_wrapping + 1
-                                                  : no_fit;
+      return is_number(L, index) ? cost_of_wrapping : is_truth_value(L, index) ? cost_of_wrapping + 1 : no_fit;
     case ParamKind::scalar:
     case ParamKind::integer:
     case ParamKind::real:
       return fit_number(L, index, param);
     case ParamKind::boolean:
-      return lua_type(L, index) == LUA_TBOOLEAN ? 0 : no_fit;
+      return is_truth_value(L, index) ? 0 : no_fit;
     case ParamKind::text:
     case ParamKind::device:
       return lua_type(L, index) == LUA_TSTRING ? 0 : no_fit;
@@ -374,7 +386,7 @@ c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::st
     case ParamKind::real:
       return read_scalar(L, index, param, what);
     case ParamKind::boolean:
-      return lua_toboolean(L, index) != 0;
+      return truth_value(L, index);
     case ParamKind::text:
       return std::string(lua_tostring(L, index));
     case ParamKind::device:

@@ -31,6 +31,7 @@ const at::Tensor& self(lua_State* L) {
 }
 
 int64_t check_dim(lua_State* L, int index, const at::Tensor& tensor) {
+  settle_number(L, index);
   int64_t dim = luaL_checkinteger(L, index), rank = tensor.dim();
   if (dim < -rank || dim >= rank)
     throw std::out_of_range("Dimension out of range (expected to be in range of [" + std::to_string(-rank) + ", " +
@@ -191,6 +192,7 @@ void read_option(lua_State* L, const std::string& key, Conversion& target) {
   } else if (key == "memory_format" && constant && constant->kind == ConstantKind::memory_format) {
     target.memory_format = static_cast<at::MemoryFormat>(constant->value);
   } else if (key == "copy" || key == "non_blocking") {
+    settle_number(L, -1);
     (key == "copy" ? target.copy : target.non_blocking) = lua_toboolean(L, -1);
   } else {
     throw std::invalid_argument("x:to: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
@@ -253,6 +255,7 @@ int cuda(lua_State* L) {
 
 int requires_grad_(lua_State* L) {
   touch_autograd("`requires_grad_`");
+  settle_number(L, 2);
   self(L).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
   ++context(L).epoch;  // captured graphs depend on it
   lua_settop(L, 1);
@@ -276,6 +279,7 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
   lua_pushnil(L);
   while (lua_next(L, index)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+    settle_number(L, -1);
     if (key == "retain_graph" && lua_isboolean(L, -1)) {
       options.retain_graph = lua_toboolean(L, -1) != 0;
     } else if (key == "create_graph" && lua_isboolean(L, -1)) {

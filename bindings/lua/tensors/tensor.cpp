@@ -2,6 +2,7 @@
 // their own.
 #include "bindings/lua/tensors/tensor.h"
 
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
@@ -146,11 +147,13 @@ int tensor_newindex(lua_State* L) {
     return 0;
   }
   std::string_view name = lua_tostring(L, 2);
+  if (name == "requires_grad") settle_number(L, 3);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
     touch_autograd("assigning `requires_grad`");
     tensor.requires_grad_(lua_toboolean(L, 3));
     ++context(L).epoch;  // captured graphs depend on it
   } else if (name == "grad" && lua_isnil(L, 3)) {
+    refuse_in_selection(L, "an assignment to `grad`");
     touch_autograd("assigning `grad`");
     tensor.mutable_grad() = at::Tensor();
   } else {

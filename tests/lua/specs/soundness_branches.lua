@@ -99,12 +99,18 @@ test("what happens once is an error in a branch on a mask", function()
     local head = "--!tensor\nlocal x, co, it = ...\nlocal y = x * 1\nif x > 0 then "
     return load(head .. body .. " y = x * 2 end\nreturn y")
   end
-  for _, body in ipairs({"coroutine.resume(co)", "it()", "math.randomseed(1)", "torch.manual_seed(1)",
+  for _, body in ipairs({"coroutine.resume(co)", "coroutine.close(co)", "it()", "math.randomseed(1)", "torch.manual_seed(1)",
                          "torch.set_grad_enabled(false)", "ErrorLocation.reset()", "os.remove('/nonexistent')",
-                         "x:sum():backward()", "debug.setlocal(1, 1, 2)"}) do
+                         "x:sum():backward()", "debug.setlocal(1, 1, 2)", "x.grad = nil",
+                         "triage.reset()", "triage.set_stance('default')", "triage.set_logs {}",
+                         "triage.config.recompile_limit = 8", "torch.save(x, '/nonexistent/x.pt')",
+                         "set_config(ErrorConfig {num_slots = 4})"}) do
+    local before = get_config().num_slots
     fails(function() in_branch(body)(x, co, it) end, "mask")
     eq(torch.is_grad_enabled(), true)
+    eq(get_config().num_slots, before)
   end
   eq(it(), "1")
+  in_branch("local _ <close> = set_config(ErrorConfig {num_slots = 4})")(x, co, it)
   in_branch("local _ <close> = torch.no_grad() for d in ('1 2'):gmatch('%d') do y = x * tonumber(d) end")(x, co, it)
 end)

@@ -1,0 +1,50 @@
+// A registry table with weak keys: coroutine -> what its scopes say (the lowest bits) and how many it has open.
+#include "bindings/lua/capture/coroutine_scope.h"
+
+#include "bindings/lua/userdata.h"
+
+namespace triage::lua {
+namespace {
+
+using capture::OnGraphBreak;
+
+const char kScopes = 0;  // its address is the registry key
+constexpr int kBitsOfThen = 2;
+
+thread_local int open_scopes = 0;  // of the coroutine that runs
+
+}  // namespace
+
+CoroutineScope::CoroutineScope(lua_State* L, int index)
+    : L_(L), before_(OnGraphBreak::current()), open_before_(open_scopes) {
+  push_weak_table(L, &kScopes);
+  lua_pushvalue(L, index);
+  const bool known = lua_isthread(L, -1) && lua_rawget(L, -2) == LUA_TNUMBER;
+  const lua_Integer scopes = known ? lua_tointeger(L, -1) : 0;
+  lua_pop(L, 2);
+  open_scopes = static_cast<int>(scopes >> kBitsOfThen);
+  if (open_scopes > 0) OnGraphBreak::set(static_cast<OnGraphBreak::Then>(scopes & ((1 << kBitsOfThen) - 1)));
+}
+
+CoroutineScope::~CoroutineScope() {
+  OnGraphBreak::set(before_);
+  open_scopes = open_before_;
+}
+
+void CoroutineScope::suspend(int index) const {
+  luaL_checkstack(L_, 4, "coroutines");
+  lua_pushvalue(L_, index);
+  if (lua_isthread(L_, -1)) {
+    push_weak_table(L_, &kScopes);
+    lua_insert(L_, -2);
+    const lua_Integer scopes =
+        (static_cast<lua_Integer>(open_scopes) << kBitsOfThen) | static_cast<lua_Integer>(OnGraphBreak::current());
+    open_scopes > 0 ? lua_pushinteger(L_, scopes) : lua_pushnil(L_);
+    lua_rawset(L_, -3);
+  }
+  lua_pop(L_, 1);
+}
+
+void note_break_scope(int change) noexcept { open_scopes += change; }
+
+}  // namespace triage::lua

@@ -1,0 +1,78 @@
+#include "bindings/lua/capture/unwinding.h"
+
+#include "bindings/lua/userdata.h"
+#include "runtime/capture/branch_guard.h"
+
+namespace triage::lua {
+namespace {
+
+using capture::UntakenBranch;
+
+const char kNothing = 0;  // its address: registry key of what stands where nothing is left to close
+
+int close_nothing(lua_State*) { return 0; }
+
+void push_nothing(lua_State* L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kNothing) != LUA_TNIL) return;
+  lua_pop(L, 1);
+  lua_newuserdatauv(L, 0, 0);
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, close_nothing);
+  lua_setfield(L, -2, "__close");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &kNothing);
+}
+
+/// Does code of the script close the value on top?
+bool closes_by_script(lua_State* L) {
+  if (luaL_getmetafield(L, -1, "__close") == LUA_TNIL) return false;
+  const bool by_script = !lua_iscfunction(L, -1);
+  lua_pop(L, 1);
+  return by_script;
+}
+
+/// Upvalues: the handler; whether it was set inside of the branch.
+int shielded(lua_State* L) {
+  const bool inside = lua_toboolean(L, lua_upvalueindex(2));
+  lua_settop(L, 1);
+  if (UntakenBranch::left() || (UntakenBranch::active() && !inside)) return 1;
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, 1, 1);
+  return 1;
+}
+
+}  // namespace
+
+int stack_depth(lua_State* L) {
+  lua_Debug frame;
+  int depth = 0;
+  while (lua_getstack(L, depth, &frame)) depth++;
+  return depth;
+}
+
+void forget_closers(lua_State* L) {
+  if (!lua_checkstack(L, 4)) return;
+  lua_Debug frame;
+  const int unwound = stack_depth(L) - UntakenBranch::frames_kept();
+  for (int level = 0; level < unwound && lua_getstack(L, level, &frame); level++) {
+    for (int i = 1; lua_getlocal(L, &frame, i); i++) {
+      if (closes_by_script(L)) {
+        push_nothing(L);
+        lua_setlocal(L, &frame, i);
+      }
+      lua_pop(L, 1);
+    }
+  }
+}
+
+void shield_handler(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  lua_pushvalue(L, index);
+  lua_pushboolean(L, UntakenBranch::active());
+  lua_pushcclosure(L, shielded, 2);
+  lua_replace(L, index);
+}
+
+}  // namespace triage::lua

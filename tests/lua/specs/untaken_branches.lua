@@ -1,0 +1,210 @@
+-- A graph holds every branch of an `if` or IF on a condition of the batch; the call that is captured runs only the
+-- one that the script takes. What another does (effects, errors, the error that unwinds it) no script sees, and
+-- later calls are the script's.
+local plus, minus = torch.ones({2}), -torch.ones({2})
+local orders = {{minus, plus, minus, plus}, {plus, minus, plus}}
+
+--- What a program does in several calls: results, or the error; then what it logged.
+local function outcomes(text, inputs, form)
+  local log, list = {}, {}
+  local fn = form(assert(load(text, "=program.lua"))(log))
+  torch.manual_seed(0)
+  for i, x in ipairs(inputs) do
+    list[i] = {pcall(fn, x)}
+  end
+  list.log = log
+  list.grad = torch.is_grad_enabled()
+  torch.set_grad_enabled(true)
+  return list
+end
+
+local function as_script(fn) return fn end
+local function compiled(fn) return triage.compile(fn, {backend = "eager"}) end
+
+--- `body` sees `z`, `c` (all of z is positive) and `log`.
+local function does_the_same(name, head, body)
+  local text = head .. "local log = ...\nlocal up = 0\nreturn function(z)\n  local c = (z > 0):all()\n  " ..
+    "" .. body .. "\nend"
+  test(name, function()
+    for _, inputs in ipairs(orders) do
+      eq(outcomes(text, inputs, compiled), outcomes(text, inputs, as_script))
+    end
+  end)
+end
+
+local say = "log[#log + 1] = "
+
+local natural = {
+  selects = "if c then z = z * 2 else z = z - 1 end return z",
+  ["writes to a table"] = "if not c then z = z * 2 else local k = {} k.n = 1 z = z + k.n end return z",
+  ["writes to a table of the function"] = "local t = {n = 0} local y = z if c then y = z * 2 end t.n = 1 return " ..
+    "y + t.n",
+  ["reads a value"] = "if c then z = z * z:sum():item() end return z",
+  ["prints"] = "if c then io.write('') z = z * 2 end return z",
+  ["prints in a function"] = "local function tell() io.write('') end if c then tell() z = z * 2 end return z",
+  ["breaks"] = "if c then triage.graph_break('x') z = z * 2 else triage.graph_break('y') z = z - 1 end return z",
+  ["elseif"] = "if (z > 5):all() then io.write('') z = z + 1 elseif c then io.write('') z = z * 2 else z = z * " ..
+    "3 end return z",
+  ["raises"] = "if c then error('boom') end return z",
+  ["raises a table"] = "if c then error({1}) end return z + 1 ",
+  ["an operator raises"] = "if c then z = z:view({7, 9}) end return z",
+  ["Lua raises"] = "if c then z = nothing.here end return z",
+  ["writes in place"] = "local y = z + 1 if c then y:add_(1) end return y",
+  ["writes to a global"] = "if c then G = 1 end return z",
+  ["inside of pcall"] = "local ok, e = pcall(function() if c then io.write('') z = z * 2 end end) return z, ok, e",
+  ["an error inside of pcall"] = "local ok, e = pcall(function() if c then z = z:view({7}) end end) return z, ok, e",
+  ["inside of xpcall"] = "local ok, e = xpcall(function() if c then io.write('') z = z:view({7}) end end, " ..
+    "function(e) " ..
+    say .. "e return 'H' .. e end) return z, ok, e",
+  ["an error of Lua inside of xpcall"] = "local ok, e = xpcall(function() if c then z = nothing.here end end, " ..
+    "function(e) " .. say .. "e return 'H' .. e end) return z, ok, e",
+  ["a closing variable around"] = "local k <close> = setmetatable({}, {__close = function(_, e) " .. say ..
+    "tostring(e) end}) if c then io.write('') z = z * 2 end return z",
+  ["a closing variable around an error"] = "local k <close> = setmetatable({}, {__close = function(_, e) up = " ..
+    "up + 1 " ..
+    say .. "tostring(e) end}) if c then z = z:view({9}) end return z",
+  ["a closing variable around an error of Lua"] = "local k <close> = setmetatable({}, {__close = function(_, e) " ..
+    "up = up + 1 " .. say .. "tostring(e) end}) if c then z = nothing.here end return z + up",
+  ["pcall in the branch"] = "if c then pcall(io.write, '') z = z * 2 end return z",
+  ["an error is caught in the branch"] =
+    "if c then local ok = pcall(z.view, z, {9}) z = ok and z * 3 or z * 2 end return z",
+  ["behind random numbers"] = "local r = torch.rand({2}) if c then io.write('') z = z * 2 end return z + r",
+  ["random numbers"] = "if c then z = torch.rand({2}) end return z + torch.rand({2})",
+  ["random numbers around"] = "local r = torch.rand({2}) if c then z = z * 2 end return z + r + torch.rand({2})",
+  ["a coroutine"] = "if c then local co = coroutine.wrap(function() coroutine.yield(2) end) z = z * co() end " ..
+    "return z",
+  ["nested"] = "if c then if (z < 0):any() then io.write('') else io.write('') z = z + 1 end " ..
+    "else if (z < -5):all() then error('no') else io.write('') z = z * 7 end end return z",
+  ["in a branch per sample"] = "if z > 0 then if c then io.write('') z = z * 2 end else z = z - 1 end return z",
+  ["around a branch per sample"] = "if c then if z > 0 then io.write('') z = z * 2 end else z = z - 1 end return z",
+  ["in a loop"] = "for i = 1, 3 do if (z > i - 2):all() then io.write('') z = z + i end end return z",
+  ["behind a break"] = "triage.graph_break('x') if c then io.write('') z = z * 2 end return z",
+  ["between breaks"] =
+    "if (z > 9):all() then z = z + 1 end triage.graph_break('x') if c then io.write('') z = z * 2 end return z",
+  ["IF inside"] = "return (IF(c, function() io.write('') return z * 2 end):ELSE(function() return z end))",
+  ["inside of IF"] = "return (IF(c, function() local y = z if (z > 5):all() then io.write('') y = z * 2 end " ..
+    "return y end)" ..
+    ":ELSE(function() return z end))",
+  ["inside of IF that is taken"] = "return (IF((z < 5):all(), function() local y = z if c then io.write('') y = " ..
+    "z * 2 end " ..
+    "return y end):ELSE(function() return z end))",
+  ["the gradient mode"] = "if c then torch.set_grad_enabled(false) io.write('') end return z",
+  ["under no_grad"] = "local _ <close> = torch.no_grad() if c then io.write('') z = z * 2 end return z, " ..
+    "torch.is_grad_enabled()",
+  ["a seed"] = "if c then torch.manual_seed(3) end return torch.rand({2})",
+  ["an upvalue is selected"] = "if c then up = z * 2 end local r = up up = 0 return z + r",
+}
+for name, body in pairs(natural) do
+  does_the_same("natural Lua: a branch that the batch does not take, captured: " .. name, "--!tensor\n", body)
+end
+
+local chains = {
+  ["an operator raises"] = "return (IF(c, function() return z:view({7, 9}) end):ELSE(function() return z * 2 end))",
+  ["ELSE raises"] = "return (IF(c, function() return z * 2 end):ELSE(function() return z:view({5}) end))",
+  ["Lua raises"] = "return (IF(c, function() return nothing.x end):ELSE(function() return z * 2 end))",
+  ["ELIF raises"] = "return (IF((z > 5):all(), function() return z end):ELIF(c, function() return z:view({3}) end)" ..
+    ":ELSE(function() return z * 2 end))",
+  ["one inside of it raises"] = "return (IF(c, function() return (IF((z > 5):all(), function() return " ..
+    "z:view({3}) end)" ..
+    ":ELSE(function() return z end)) end):ELSE(function() return z * 2 end))",
+  ["xpcall inside"] = "return (IF(c, function() xpcall(function() io.write('') end, function(e) " .. say ..
+    "e return e end) return z end):ELSE(function() return z * 2 end))",
+  ["xpcall around"] = "local ok, r = xpcall(function() return (IF(c, function() io.write('') return z end)" ..
+    ":ELSE(function() return z * 2 end)) end, function(e) " .. say .. "e return e end) return z, ok, r",
+  ["xpcall around an error"] = "local ok, r = xpcall(function() return (IF(c, function() return z:view({7}) end)" ..
+    ":ELSE(function() return z * 2 end)) end, function(e) " .. say .. "e return 'H' .. e end) return z, ok, r",
+  ["a closing variable"] = "local n = 0 local r = IF(c, function() local k <close> = setmetatable({}, {__close = " ..
+    "function(_, e) n = n + 1 " .. say .. "tostring(e) end}) io.write('') return z end)" ..
+    ":ELSE(function() return z * 2 end) return r + n + #log",
+  ["pcall"] = "local r = IF(c, function() local ok, e = pcall(function() io.write('') end) " .. say ..
+    "tostring(e) return z end):ELSE(function() return z * 2 end) return r + #log",
+  ["pcall of what raises"] = "local r = IF(c, function() local ok = pcall(function() return z:view({9}) end) " ..
+    "return ok and z or z * 3 end):ELSE(function() return z * 2 end) return r",
+  ["as_result"] = "local r = IF(c, function() as_result(function() io.write('') end)() return z end)" ..
+    ":ELSE(function() return z * 2 end) return r",
+  ["load"] = "local r = IF(c, function() load(function() io.write('') return nil end) return z end)" ..
+    ":ELSE(function() return z * 2 end) return r",
+  ["a comparator"] = "local r = IF(c, function() table.sort({3, 1, 2}, function(a, b) io.write('') return a < b " ..
+    "end) " ..
+    "return z end):ELSE(function() return z * 2 end) return r",
+  ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, " ..
+    "z:size(0) end) " ..
+    "return a * n",
+  ["a size as result"] = "local a, n = IF(c, function() return z, z:size(0) end):ELSE(function() return z * 2, " ..
+    "z:size(0) end) " ..
+    "return a * n",
+}
+for name, body in pairs(chains) do
+  does_the_same("IF: a branch that the batch does not take, captured: " .. name, "", body)
+end
+
+test("fullgraph: an error in a branch that the batch does not take is a clear one", function()
+  local programs = {
+    "return (IF((z > 0):all(), function() return z:view({7}) end):ELSE(function() return z * 2 end))",
+    "--!tensor\nif (z > 0):all() then z = z:view({7}) end return z",
+  }
+  for _, body in ipairs(programs) do
+    local head, rest = body:match("^(%-%-!tensor\n)(.*)$")
+    local fn = assert(load((head or "") .. "local z = ...\n" .. (rest or body)))
+    local message = fails(function() triage.compile(fn, {fullgraph = true})(minus) end, "TB0020")
+    assert(message:find("a branch that this batch does not take raises an error", 1, true), message)
+    assert(message:find("is invalid for input of size", 1, true), message)
+    eq(triage.compile(fn)(minus), fn(minus))
+  end
+end)
+
+test("natural Lua: an `if` that fails leaves the variables that functions share as they were", function()
+  local z = torch.tensor({1.0, -1.0})
+  local fn = assert(load([[--!tensor
+local y = 0
+local function step(z, kind)
+  if z > 0 then
+    y = z * 2
+    if kind == "branch" then error("in a branch") end
+  else
+    if kind == "type" then y = "a" else y = z end
+    if kind == "else" then error("in else") end
+  end
+end
+return function(z, kind) local ok = pcall(step, z, kind) return ok, y end]]))()
+  for _, kind in ipairs({"branch", "type", "else"}) do
+    eq({fn(z, kind)}, {false, 0}, kind)
+  end
+  eq({fn(z)}, {true, torch.tensor({2.0, -1.0})})
+  local nested = assert(load([[--!tensor
+local a, b = 1, 2
+return function(z)
+  local c = 3
+  local get = function() return c end
+  local ok = pcall(function()
+    if z > 0 then
+      local own = z
+      a, c = z, z
+      if z > 0.5 then b, own = z, nil error("x") end
+    end
+  end)
+  return ok, a, b, get()
+end]]))()
+  eq({nested(z)}, {false, 1, 2, 3})
+end)
+
+test("branches that differ, of which the batch takes one, end the graph; in one graph they are an error", function()
+  local programs = {
+    "return (IF(c, function() return z:sum() end):ELSE(function() return z end))",
+    "return IF(c, function() return z, 1 end):ELSE(function() return z end)",
+    "return (IF(c, function() return {a = z} end):ELSE(function() return {b = z} end)).a or z * 5",
+    "local y, n = IF(c, function() return z, 1 end):ELSE(function() return z, 2 end) return y + n",
+    "return (IF(c, function() return z end):ELIF(z > 0, function() return z:sum() end):ELSE(function() return z " ..
+      "+ 1 end))",
+    "--!tensor\nlocal n = 0 if c then n = n + 1 else n = 'no' end return z, n",
+    "--!tensor\nlocal y if c then y = z:sum() elseif (z < -5):all() then y = z else y = z:amax() end return y",
+  }
+  for _, body in ipairs(programs) do
+    local mark, rest = body:match("^(%-%-!tensor\n)(.*)$")
+    local text = (mark or "") .. "return function(z) local c = (z > 0):all() " .. (rest or body) .. " end"
+    for _, inputs in ipairs(orders) do
+      eq(outcomes(text, inputs, compiled), outcomes(text, inputs, as_script))
+    end
+    fails(function() triage.compile(load(text)(), {fullgraph = true})(plus) end, "branch")
+  end
+end)
