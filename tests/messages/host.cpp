@@ -1,4 +1,5 @@
-// A host that gives its policies a function: what it is told of the graph break (TB0005) that calling it is. `run` runs this.
+// A host that gives its policies a function: what it is told of the graph break (TB0005) that calling it is, and of a policy
+// that is captured again. `run` runs this.
 #include <ATen/ops/ones.h>
 #include <fmt/core.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -32,4 +33,7 @@ int main() {
   } catch (const triage::GraphBreakError& error) {
     fmt::print("error: {}\n", error.what());
   }
+  fmt::print("\n## A policy is captured again, and runs as a script\n");
+  const triage::Policy doubled = several.load("doubled.lua");
+  for (const at::Tensor& input : {z, at::ones({3}), z.to_sparse()}) doubled.run({input});
 }

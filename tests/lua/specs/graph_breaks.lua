@@ -345,65 +345,6 @@ test("D16: print, a branch on data and a function of the library say why they br
   end
 end)
 
-test("D16: an argument that no graph takes breaks the call as a whole", function()
-  local function scaled(x, options) return x * options.factor end
-  for _, case in ipairs({
-    {scaled, {z, {factor = 2}}, "argument 2 ('options') is a table", z * 2},
-    {function(x, fn) return fn(x) end, {z, torch.relu}, "argument 2 ('fn') is a function", z:relu()},
-    {function(x) return (x + x):to_dense() end, {z:to_sparse()}, "tensor 'x' is of layout Sparse", z + z},
-  }) do
-    local report = triage.explain(case[1], table.unpack(case[2]))
-    eq({report.graph_count, report.graph_break_count, report.break_ids[1]}, {0, 1, "TB0021"})
-    for _, part in ipairs({case[3], "Explanation:", "Hint:", "other_argument (TB0021)", "from user code:"}) do
-      assert(tostring(report):find(part, 1, true), part .. " is not in\n" .. tostring(report))
-    end
-    eq(triage.compile(case[1])(table.unpack(case[2])), case[4])
-    for _, strict in ipairs({triage.compile(case[1], {fullgraph = true}),
-                             triage.error_on_graph_break(on, triage.compile(case[1]))}) do
-      fails(function() strict(table.unpack(case[2])) end, case[3])
-    end
-  end
-  -- In captured code the call is a part of the caller's graph, where tables are fine.
-  local inner = triage.compile(scaled, {fullgraph = true})
-  eq(triage.compile(function(x) return inner(x, {factor = 3}) end, {fullgraph = true})(z), z * 3)
-end)
-
-test("D16: what a function as a whole breaks for is told to be where it begins", function()
-  local info = debug.getinfo(1, "l")
-  local report = triage.explain(function(x)
-    return x, nil, "two"
-  end, z)
-  local place = (":%d: graph break: the function returns a value that is no tensor: result 2 is nil"):format(
-    info.currentline + 1)
-  assert(report.break_reasons[1]:find(place, 1, true), report.break_reasons[1])
-end)
-
-test("an error that was caught is told with the script's stack", function()
-  local report = triage.explain(function(x)
-    local ok, y = pcall(function() return x:expand({7, 7}) end)
-    return ok and y or x
-  end, z)
-  eq(report.break_ids[1], "TB0016")
-  assert(tostring(report):find("from user code:", 1, true), tostring(report))
-end)
-
-test("D16: explain tells what a graph holds for: tensors, plain arguments, variables from outside", function()
-  local limit, weight, list, apply = 3, torch.ones({2}), {2}, function(x) return x end
-  local report = triage.explain(function(x, n, all)
-    return all and apply(x) * weight * list[1] * n + limit
-  end, z, 5, true)
-  for _, line in ipairs({
-    "x: dtype float32, rank 2\n", "n: is 5\n", "all: is true\n", "upvalue 'limit' is int 3\n",
-    "upvalue 'weight' is the same tensor, Tensor float32[2] (not its values)\n",
-    "upvalue 'list' is the same table, and all in it is as it was\n",
-    "upvalue 'apply' is the same function, and all that it can read is as it was\n",
-  }) do
-    assert(report.guards[1]:find(line, 1, true), line .. "is not in\n" .. report.guards[1])
-  end
-  local several = tostring(triage.explain(broken, z))
-  assert(several:find("Out Guards:\n  none between breaks", 1, true), several)
-end)
-
 test("N01: disable keeps a function out of graphs, allow_in_graph its effects in them", function()
   local calls = 0
   local function count(x)
