@@ -395,7 +395,8 @@ Tensor replace(const Tensor& z, const at::Scalar& value, const ReplaceTargets& t
   if (!targets.nan && !targets.posinf && !targets.neginf && targets.values.empty() && targets.integers.empty()) {
     throw InputError("err.replace: no targets were given; name at least one of NaN, infinities and values to replace.");
   }
-  return op.call(z, number_for(z, value), targets.nan, targets.posinf, targets.neginf, targets.values, targets.integers);
+  return op.call(z, number_for(z, value), targets.nan, targets.posinf, targets.neginf, targets.values,
+                 targets.integers);
 }
 
 Tensor replace(const Tensor& z, const at::Scalar& value, std::initializer_list<ReplaceTarget> list) {

@@ -38,13 +38,13 @@ void check_condition(const char* construct, const Tensor& condition) {
   if (condition.scalar_type() != at::kBool)
     throw InputError(c10::str(construct, expected, describe(condition), "; compare it with something, as in x > 0."));
   if (condition.dim() > 1)
-    throw InputError(c10::str(construct, expected, describe(condition),
-                              "; reduce it, as in mask.flatten(1).any(1) or mask.any()."));
+    throw InputError(
+        c10::str(construct, expected, describe(condition), "; reduce it, as in mask.flatten(1).any(1) or mask.any()."));
 }
 
 [[noreturn]] void differ(const Ran& branch, const Ran& other, size_t result, const std::string& what) {
-  throw InputError(c10::str("IF: the branches ", branch.name, " and ", other.name, " differ in result ", result + 1, ": ",
-                            what, ". Every branch must return the same structure, shapes and dtypes."));
+  throw InputError(c10::str("IF: the branches ", branch.name, " and ", other.name, " differ in result ", result + 1,
+                            ": ", what, ". Every branch must return the same structure, shapes and dtypes."));
 }
 
 Tensor select_leaf(const Ran& branch, const Ran& other, size_t result, const Tensor& a, const Tensor& b) {
@@ -171,8 +171,6 @@ at::Tensor IS(int64_t code, const at::Tensor& f) {
   return at::any(err::has_code(flags_of("IS", f), code));
 }
 
-at::Tensor NOT(const at::Tensor& condition) {
-  return at::logical_not(control_flow::batch_condition("NOT", condition));
-}
+at::Tensor NOT(const at::Tensor& condition) { return at::logical_not(control_flow::batch_condition("NOT", condition)); }
 
 }  // namespace triage

@@ -105,8 +105,8 @@ TEST_CASE("explain --provenance: a NaN made out of an Inf, and an Inf that is me
   m[0][1] = true;
   m[2].fill_(true);
   triage::save_tensor(folder / "m.npy", m);
-  const std::vector<std::string> call{"explain", "--provenance", "mask.lua", "--input", "scores=ones:3x4",
-                                      "--input", "m=m.npy"};
+  const std::vector<std::string> call{"explain",         "--provenance", "mask.lua", "--input",
+                                      "scores=ones:3x4", "--input",      "m=m.npy"};
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = call;
     all.insert(all.end(), more.begin(), more.end());

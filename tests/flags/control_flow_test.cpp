@@ -48,9 +48,7 @@ TEST_CASE("T15: branches give pairs, tuples and lists, and what all of them retu
   CHECK(g.is_same(f));
   auto [b, h, k] = IF(m, [&] { return std::tuple(z, f, m); }).ELSE([&] { return std::tuple(-z, f, ~m); });
   CHECK(k.equal(bools({1, 1})));
-  const std::vector<at::Tensor> list = IF(m, [&] {
-                                         return std::vector{z};
-                                       }).ELSE([&] { return std::vector{-z}; });
+  const std::vector<at::Tensor> list = IF(m, [&] { return std::vector{z}; }).ELSE([&] { return std::vector{-z}; });
   CHECK(list.at(0).equal(b));
   const auto nothing = IF(m, [] { return std::vector<at::Tensor>(); }).ELSE([] { return std::vector<at::Tensor>(); });
   CHECK(nothing.empty());
@@ -96,12 +94,16 @@ TEST_CASE("T15 T31: what a branch does to rows that it does not decide reaches n
     CHECK(gradient(y, x).flatten().equal(at::tensor({1.0, 0.25, 1.0, 1.0 / 9}, at::kDouble)));
     CHECK(std::isfinite(gradient(y, w).item<double>()));
   };
-  SUBCASE("IF") { check(IF(positive, [&] { return z.log(); }).ELSE([&] { return z; })); }
-  SUBCASE("ELSE") { check(IF(~positive, [&] { return z * 1.0; }).ELSE([&] { return z.log(); })); }
+  SUBCASE("IF") {
+    check(IF(positive, [&] { return z.log(); }).ELSE([&] { return z; }));
+  }
+  SUBCASE("ELSE") {
+    check(IF(~positive, [&] { return z * 1.0; }).ELSE([&] { return z.log(); }));
+  }
   SUBCASE("ELIF") {
-    const at::Tensor y = IF(~positive, [&] { return z * 1.0; })
-                             .ELIF(positive, [&] { return z.log(); })
-                             .ELSE([&] { return z.sqrt().log(); });
+    const at::Tensor y = IF(~positive, [&] { return z * 1.0; }).ELIF(positive, [&] { return z.log(); }).ELSE([&] {
+      return z.sqrt().log();
+    });
     check(y);
   }
   SUBCASE("a leaf used in the branch itself") {
@@ -114,9 +116,8 @@ TEST_CASE("T15 T31: what a branch does to rows that it does not decide reaches n
     check(IF(first, [&] { return z.log(); }).ELIF(positive, inner).ELSE([&] { return z; }));
   }
   SUBCASE("of several results, two ways to the same tensor") {
-    auto [y, s] = IF(positive, [&] {
-                    return std::pair(z.log(), z.log() + z.sqrt());
-                  }).ELSE([&] { return std::pair(z, z); });
+    auto [y, s] =
+        IF(positive, [&] { return std::pair(z.log(), z.log() + z.sqrt()); }).ELSE([&] { return std::pair(z, z); });
     check(y);
     CHECK(gradient(y + s, x).isfinite().all().item<bool>());
   }
@@ -137,7 +138,8 @@ TEST_CASE("T15: without gradients nothing is guarded, and second derivatives are
     at::NoGradGuard no_grad;
     CHECK_FALSE(cube().requires_grad());
   }
-  const at::Tensor first = torch::autograd::grad({cube().sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+  const at::Tensor first =
+      torch::autograd::grad({cube().sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
   CHECK(first.flatten().equal(at::tensor({1.0, 4.0}, at::kDouble)));
   const at::Tensor second = torch::autograd::grad({first[1].sum()}, {x})[0];
   CHECK(second.flatten()[1].item<double>() == doctest::Approx(2.0));
@@ -163,7 +165,9 @@ TEST_CASE("T15: IF in C++ refuses what does not fit, by the name of the branch")
           {"differ in result 1", "has no row for each sample"});
   refused([&] { (void)IF(m, [] { return at::Tensor(); }).ELSE(keep); },
           {"the branch IF returned an undefined tensor as result 1"});
-  refused([&] { (void)IF(m, [&] { return std::vector{z}; }).ELSE([&] { return std::vector{z, z}; }); },
+  refused([&] { (void)IF(m, [&] { return std::vector{z}; }).ELSE([&] {
+                  return std::vector{z, z};
+                }); },
           {"the branch IF returns 1 tensors and ELSE returns 2"});
   refused([&] { AND(m, m); }, {"AND: expected a condition of shape ()", "& | ~"});
   refused([&] { OR(z.sum()); }, {"OR: expected a bool tensor"});

@@ -116,7 +116,8 @@ TEST_CASE("T11: replace compares integers exactly, and what a dtype cannot hold 
   constexpr int64_t large = (int64_t{1} << 53) + 1;  // no double
   const auto z = at::tensor({large, large - 1, int64_t{16777217}});
   CHECK(err::replace(z, 0, {large}).equal(at::tensor({int64_t{0}, large - 1, int64_t{16777217}})));
-  CHECK(err::replace(z, 0, {.integers = {large - 1}}).equal(at::tensor({large, int64_t{0}, int64_t{16777217}})));
+  CHECK(err::replace(z, 0, ReplaceTargets{.integers = {large - 1}})
+            .equal(at::tensor({large, int64_t{0}, int64_t{16777217}})));
   CHECK(err::replace(z, 0, {16777216.5, 1e300, -INF_VALUE}).equal(z));
   CHECK(err::replace(z, 0, {16777217.0})[2].item<int64_t>() == 0);
   const auto half = at::tensor({INF_VALUE, 1.0, 3.0}).to(at::kHalf);

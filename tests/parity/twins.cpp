@@ -145,17 +145,27 @@ const std::vector<Twin>& twins() {
       {"T15 per sample",
        [](const T& in) {
          const at::Tensor &z = in[0], f = flag_nan_and_inf(z, "hidden");
-         const at::Tensor y = IF(err::has_nan(f), [&] { return at::zeros_like(z); })
-                                  .ELIF(err::has_inf(f), [&] { return z.nan_to_num(0.0, 1e4, -1e4).clamp(-10, 10); })
-                                  .ELSE([&] { return z.tanh(); });
+         const at::Tensor y = IF(err::has_nan(f), [&] {
+                                return at::zeros_like(z);
+                              }).ELIF(err::has_inf(f), [&] {
+                                  return z.nan_to_num(0.0, 1e4, -1e4).clamp(-10, 10);
+                                }).ELSE([&] { return z.tanh(); });
          return T{y, f};
        }},
       {"T15 the batch",
        [](const T& in) {
          const auto &z = in[0], &f = in[1];
-         return IF(AND(HAS(f), NOT(IS(err::saturated, f))), [&] { return T{z + 1, f}; })
-             .ELIF(OR(IS(err::inf, f), IS(err::nan, f)), [&] { return T{z + 2, f}; })
-             .ELSE([&] { return T{z, err::push_scalar(f, err::unknown, 0)}; });
+         return IF(AND(HAS(f), NOT(IS(err::saturated, f))),
+                   [&] {
+                     return T{z + 1, f};
+                   })
+             .ELIF(OR(IS(err::inf, f), IS(err::nan, f)),
+                   [&] {
+                     return T{z + 2, f};
+                   })
+             .ELSE([&] {
+               return T{z, err::push_scalar(f, err::unknown, 0)};
+             });
        }},
       {"T15 tables and nesting",
        [](const T& in) {

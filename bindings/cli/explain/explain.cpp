@@ -122,9 +122,10 @@ void add_explain(CLI::App& app, Action& action) {
                     "run it operation by operation and show which produced each NaN and Inf, and which passed it on; "
                     "POLICY may also be a TorchScript model (.pt)");
   command
-      ->add_option("--benign", options->benign,
-                   "with --provenance: leave out the Inf that operators, inputs or locations of this name make, on purpose "
-                   "(a pattern such as aten::masked_fill or encoder.*; may be given several times)")
+      ->add_option(
+          "--benign", options->benign,
+          "with --provenance: leave out the Inf that operators, inputs or locations of this name make, on purpose "
+          "(a pattern such as aten::masked_fill or encoder.*; may be given several times)")
       ->type_name("PATTERN");
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return explain(*options); }; });

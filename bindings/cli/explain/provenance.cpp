@@ -82,9 +82,9 @@ bool is_expected(const Producer& producer, const std::vector<std::string>& benig
 
 void leave_out(Provenance& found, const std::vector<std::string>& benign) {
   auto& all = found.producers;
-  all.erase(std::remove_if(all.begin(), all.end(),
-                           [&](const Producer& producer) { return is_expected(producer, benign); }),
-            all.end());
+  all.erase(
+      std::remove_if(all.begin(), all.end(), [&](const Producer& producer) { return is_expected(producer, benign); }),
+      all.end());
 }
 
 Json to_json(const char* kind, const std::string& name, const Provenance& found) {

@@ -84,8 +84,7 @@ std::string suite(const TestedFile& file, bool full_coverage) {
   const size_t broken = file.is_broken(), coverage = !uncovered.empty();
   std::string text = fmt::format(
       "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" time=\"{:.6f}\">\n",
-      escaped(file.path), file.tested.tests.size() + broken + coverage, file.failed() + coverage, broken,
-      file.seconds);
+      escaped(file.path), file.tested.tests.size() + broken + coverage, file.failed() + coverage, broken, file.seconds);
   if (broken) text += case_head(file.path, "loads", file.error_line, file.seconds) + problem("error", file.error);
   for (const auto& test : file.tested.tests) {
     text += case_head(file.path, test.name, test.line, test.seconds);

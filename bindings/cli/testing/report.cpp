@@ -166,7 +166,7 @@ nlohmann::ordered_json to_json(const TestRun& run) {
     rules += file.tested.rules.size();
     taken += file.rules_taken();
   }
-  return {{"ok", run.ok()}, {"tests", run.tests()},   {"failed", run.failed()}, {"broken", run.broken()},
+  return {{"ok", run.ok()}, {"tests", run.tests()}, {"failed", run.failed()}, {"broken", run.broken()},
           {"rules", rules}, {"rules_taken", taken}, {"files", files}};
 }
 

@@ -1,7 +1,7 @@
 // The Tensor userdata: ownership, memory accounts, fields. What indexing, operators and methods do stands in files of
 // their own.
-#include "bindings/lua/table_fields.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/table_fields.h"
 
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/autograd.h"
@@ -290,7 +290,8 @@ std::string describe(lua_State* L, int index) {
     case LUA_TTABLE: {
       const std::string fields = fields_text(L, index);
       const auto length = lua_rawlen(L, index);
-      if (fields.empty() || length > 0) return "table of " + std::to_string(length) + (fields.empty() ? "" : " and " + fields);
+      if (fields.empty() || length > 0)
+        return "table of " + std::to_string(length) + (fields.empty() ? "" : " and " + fields);
       return "table " + fields;
     }
     default:

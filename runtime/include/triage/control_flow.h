@@ -62,15 +62,14 @@ Result unpack(Results leaves) {
   } else if constexpr (std::same_as<Result, at::Tensor>) {
     return std::move(leaves[0]);
   } else {
-    return [&]<size_t... i>(std::index_sequence<i...>) {
-      return Result{std::move(leaves[i])...};
-    }(std::make_index_sequence<std::tuple_size_v<Result>>());
+    return [&]<size_t... i>(std::index_sequence<i...>) { return Result{std::move(leaves[i])...}; }
+    (std::make_index_sequence<std::tuple_size_v<Result>>());
   }
 }
 
 template <class T>
-inline constexpr bool is_result = std::same_as<T, at::Tensor> || std::same_as<T, Results> ||
-                                  std::same_as<T, std::pair<at::Tensor, at::Tensor>>;
+inline constexpr bool is_result =
+    std::same_as<T, at::Tensor> || std::same_as<T, Results> || std::same_as<T, std::pair<at::Tensor, at::Tensor>>;
 template <class... Leaves>
 inline constexpr bool is_result<std::tuple<Leaves...>> = (std::same_as<Leaves, at::Tensor> && ...);
 
