@@ -1,5 +1,6 @@
 #include "bindings/lua/state.h"
 #include "bindings/lua/capture/unwinding.h"
+#include "bindings/lua/table_fields.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
@@ -120,9 +121,11 @@ std::string error_text(lua_State* L, int index) {
     case LUA_TTABLE: {  // an error of the library: {kind = ..., message = ...}
       index = lua_absindex(L, index);
       lua_pushliteral(L, "message");
-      std::string text = lua_rawget(L, index) == LUA_TSTRING ? lua_tostring(L, -1) : "(error object is a table)";
+      const bool has_message = lua_rawget(L, index) == LUA_TSTRING;
+      std::string text = has_message ? lua_tostring(L, -1) : "(error object is a table)";
       lua_pop(L, 1);
-      return text;
+      const std::string fields = has_message ? "" : fields_text(L, index);
+      return fields.empty() ? text : "(error object is a table: " + fields + ")";
     }
     default:
       return std::string("(error object is a ") + luaL_typename(L, index) + " value)";

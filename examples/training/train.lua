@@ -3,8 +3,8 @@
 -- and the loss is that of the good ones: no parameter ever becomes NaN, and the good samples have the gradients they
 -- would have without the bad ones.
 --
---   triage exec examples/training/train.lua [examples/data/digits.npy]
-local path = arg[1] or "examples/data/digits.npy"
+--   triage exec examples/training/train.lua [DIGITS.npy]     (without it: ../data/digits.npy beside this script)
+local path = arg[1] or (arg[0]:match("^.*/") or "") .. "../data/digits.npy"
 local batch_size <const>, steps <const> = 64, 200
 
 --- A matrix of bytes as numpy.save writes it.

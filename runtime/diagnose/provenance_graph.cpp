@@ -11,7 +11,9 @@
 namespace triage {
 namespace {
 
+using diagnose::BadKind;
 using diagnose::BadRows;
+using diagnose::RunClean;
 using diagnose::Trail;
 
 struct Seen {
@@ -24,12 +26,13 @@ class GraphWalk {
  public:
   GraphWalk(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs, Trail& trail) : trail_(trail) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      trail.note_input(graph.inputs()[i].value->name, inputs[i]);
-      remember(graph.inputs()[i].value, inputs[i], /*varies=*/true);
+      const graph::Value* value = graph.inputs()[i].value;
+      const BadRows bad = trail.note_input(value->name, inputs[i]);
+      values_[value] = {inputs[i], value->is_flags ? BadRows{} : bad, /*varies=*/true};
     }
     for (const graph::Constant& constant : graph.constants()) {
-      trail.note_held(constant.value->name, constant.tensor);
-      remember(constant.value, constant.tensor, /*varies=*/false);
+      const BadRows bad = trail.note_held(constant.value->name, constant.tensor);
+      values_[constant.value] = {constant.tensor, constant.value->is_flags ? BadRows{} : bad, /*varies=*/false};
     }
   }
 
@@ -39,22 +42,49 @@ class GraphWalk {
     for (const graph::Operand& operand : node.operands) collect(operand, read, varies);
     const std::vector<at::Tensor> results =
         graph::evaluate(node, [this](const graph::Value* value) { return values_.at(value).tensor; });
+    made = bad_results(node, results, varies);
     bool has_floats = false;
     for (size_t i = 0; i < results.size() && i < node.results.size(); ++i) {
       const graph::Value* value = node.results[i];
-      remember(value, results[i], varies);
-      made.add(values_.at(value).bad);
       has_floats |= !value->is_flags && results[i].defined() && results[i].is_floating_point();
     }
-    if (has_floats) trail_.note_operation(index, describe(node), read, made);
+    std::set<std::string> inf_from;
+    if (has_floats) {
+      const auto run_clean = [&](BadKind kind) { return bad_results(node, evaluate_clean(node, kind), varies); };
+      inf_from = trail_.note_operation(index, describe(node), read, made,
+                                       graph::is_random(node.op) ? RunClean() : RunClean(run_clean));
+    }
+    for (size_t i = 0; i < results.size() && i < node.results.size(); ++i)
+      remember(node.results[i], results[i], varies, inf_from);
   }
 
   const BadRows& bad_rows_of(const graph::Value* value) const { return values_.at(value).bad; }
 
  private:
-  void remember(const graph::Value* value, const at::Tensor& tensor, bool varies) {
-    // Flags are bits, whatever carries them.
-    values_[value] = {tensor, value->is_flags ? BadRows{} : trail_.bad_rows(tensor, varies), varies};
+  /// Flags are bits, whatever carries them.
+  BadRows bad_rows(const graph::Value* value, const at::Tensor& tensor, bool varies) const {
+    return value->is_flags ? BadRows{} : trail_.bad_rows(tensor, varies);
+  }
+
+  void remember(const graph::Value* value, const at::Tensor& tensor, bool varies,
+                const std::set<std::string>& inf_from) {
+    BadRows bad = bad_rows(value, tensor, varies);
+    if (bad.has(diagnose::is_inf)) bad.inf_from = inf_from;
+    values_[value] = {tensor, std::move(bad), varies};
+  }
+
+  BadRows bad_results(const graph::Node& node, const std::vector<at::Tensor>& results, bool varies) const {
+    BadRows bad;
+    for (size_t i = 0; i < results.size() && i < node.results.size(); ++i)
+      bad.add(bad_rows(node.results[i], results[i], varies));
+    return bad;
+  }
+
+  std::vector<at::Tensor> evaluate_clean(const graph::Node& node, BadKind kind) const {
+    return graph::evaluate(node, [&](const graph::Value* value) {
+      const Seen& seen = values_.at(value);
+      return value->is_flags ? seen.tensor : trail_.cleaned(seen.tensor, seen.varies, kind);
+    });
   }
 
   void collect(const graph::Operand& operand, BadRows& read, bool& varies) const {
@@ -68,7 +98,7 @@ class GraphWalk {
   }
 
   static Producer describe(const graph::Node& node) {
-    return {Producer::Kind::operation, node.op.operator_name().name, {}, node.source, 0, {}};
+    return {Producer::Kind::operation, node.op.operator_name().name, {}, node.source, 0, {}, {}};
   }
 
   Trail& trail_;

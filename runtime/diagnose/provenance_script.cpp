@@ -14,47 +14,110 @@
 namespace triage {
 namespace {
 
+using diagnose::BadKind;
 using diagnose::BadRows;
+using diagnose::RunClean;
 using diagnose::Trail;
 using torch::jit::Node;
 using torch::jit::Value;
 
-/// Reports of operations carry an even point before and an odd one after.
+/// An operation of the graph.
+struct Watched {
+  Producer like;
+  std::function<void(torch::jit::Stack&)> run;  // empty where it cannot, or must not, run twice
+};
+
+/// Reports of operations carry an even point before, with all arguments, and an odd one after, with the results.
 class Watch final : public diagnose::Observer {
  public:
-  Watch(Trail& trail, const std::vector<Producer>& operations) : trail_(trail), operations_(operations) {}
+  Watch(Trail& trail, const std::vector<Watched>& operations) : trail_(trail), operations_(operations) {}
 
   /// A parameter, buffer or constant: it does not depend on the inputs.
   void hold(const std::string& name, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
-    trail_.note_held(name, tensor);
+    note_origin(tensor, trail_.note_held(name, tensor).inf_from);
     fixed_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+  }
+  void take(const std::string& name, const at::Tensor& tensor) {
+    note_origin(tensor, trail_.note_input(name, tensor).inf_from);
   }
 
   void observe(int64_t point, at::ArrayRef<c10::IValue> values) override {
     std::lock_guard lock(mutex_);  // a model may fork
     const auto index = static_cast<size_t>(point / 2);
-    bool varies = false, floats = false;
-    BadRows bad;
-    each_tensor(values, [&](const at::Tensor& tensor) {
-      const bool own = fixed_.count(tensor.unsafeGetTensorImpl()) == 0;
-      varies |= own;
-      if (point % 2 == 0) bad.add(trail_.bad_rows(tensor, own));
-    });
-    if (point % 2 == 0) {
-      read_[index] = {bad, varies};
-      return;
-    }
-    const auto& [read, reads_varying] = read_.at(index);
-    each_tensor(values, [&](const at::Tensor& tensor) {
-      floats |= tensor.is_floating_point() || tensor.is_complex();
-      bad.add(trail_.bad_rows(tensor, reads_varying));
-      if (!reads_varying) fixed_.emplace(tensor.unsafeGetTensorImpl(), tensor);
-    });
-    if (floats) trail_.note_operation(index, operations_.at(index), read, bad);
+    if (point % 2 == 0)
+      before(index, values);
+    else
+      after(index, values);
   }
 
  private:
+  void before(size_t index, at::ArrayRef<c10::IValue> arguments) {
+    Read read;
+    each_tensor(arguments, [&](const at::Tensor& tensor) {
+      const bool own = varies(tensor);
+      read.varies |= own;
+      BadRows bad = trail_.bad_rows(tensor, own);
+      const auto origin = origins_.find(tensor.unsafeGetTensorImpl());
+      if (bad.has(diagnose::is_inf) && origin != origins_.end()) bad.inf_from = origin->second.second;
+      read.bad.add(bad);
+    });
+    // Made now: the operation may write to its arguments.
+    if (operations_.at(index).run)
+      for (BadKind kind : diagnose::bad_kinds)
+        if (read.bad.has(kind)) read.clean[kind] = cleaned(arguments, kind);
+    read_[index] = std::move(read);
+  }
+
+  void after(size_t index, at::ArrayRef<c10::IValue> results) {
+    const Read& read = read_.at(index);
+    bool floats = false;
+    BadRows bad;
+    each_tensor(results, [&](const at::Tensor& tensor) {
+      floats |= tensor.is_floating_point() || tensor.is_complex();
+      bad.add(trail_.bad_rows(tensor, read.varies));
+      if (!read.varies) fixed_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+    });
+    if (!floats) return;
+    const auto run_clean = [&](BadKind kind) {
+      torch::jit::Stack stack = read.clean[kind];
+      operations_.at(index).run(stack);
+      BadRows clean;
+      each_tensor(stack, [&](const at::Tensor& tensor) { clean.add(trail_.bad_rows(tensor, read.varies)); });
+      return clean;
+    };
+    const auto inf_from = trail_.note_operation(index, operations_.at(index).like, read.bad, bad,
+                                                operations_.at(index).run ? RunClean(run_clean) : RunClean());
+    each_tensor(results, [&](const at::Tensor& tensor) { note_origin(tensor, inf_from); });
+  }
+
+  bool varies(const at::Tensor& tensor) const { return fixed_.count(tensor.unsafeGetTensorImpl()) == 0; }
+
+  void note_origin(const at::Tensor& tensor, const std::set<std::string>& inf_from) {
+    if (inf_from.empty())
+      origins_.erase(tensor.unsafeGetTensorImpl());
+    else
+      origins_[tensor.unsafeGetTensorImpl()] = {tensor, inf_from};
+  }
+
+  /// Copies of the arguments, clean in the rows with this kind.
+  torch::jit::Stack cleaned(at::ArrayRef<c10::IValue> arguments, BadKind kind) const {
+    torch::jit::Stack stack;
+    for (const c10::IValue& argument : arguments) {
+      if (argument.isTensor() && argument.toTensor().defined()) {
+        const at::Tensor& tensor = argument.toTensor();
+        stack.emplace_back(trail_.cleaned(tensor, varies(tensor), kind).clone());
+      } else if (argument.isTensorList()) {
+        std::vector<at::Tensor> items = argument.toTensorVector();
+        for (at::Tensor& item : items) item = trail_.cleaned(item, varies(item), kind).clone();
+        stack.emplace_back(std::move(items));
+      } else {
+        stack.push_back(argument);
+      }
+    }
+    return stack;
+  }
+
   template <typename Visit>
   static void each_tensor(at::ArrayRef<c10::IValue> values, const Visit& visit) {
     for (const c10::IValue& value : values) diagnose::for_each_tensor(value, visit);
@@ -63,13 +126,15 @@ class Watch final : public diagnose::Observer {
   struct Read {
     BadRows bad;
     bool varies = false;
+    std::array<torch::jit::Stack, 2> clean;  // by kind: arguments for one more run
   };
   Trail& trail_;
-  const std::vector<Producer>& operations_;
+  const std::vector<Watched>& operations_;
   std::mutex mutex_;
   std::unordered_map<size_t, Read> read_;
   // What does not depend on the inputs; kept alive, so that their addresses stay theirs.
   std::unordered_map<const c10::TensorImpl*, at::Tensor> fixed_;
+  std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, std::set<std::string>>> origins_;  // of Inf
 };
 
 bool holds_tensors(const c10::Type& type) {
@@ -105,10 +170,18 @@ Producer describe(Node& node) {
           diagnose::path_of(node),
           source_of(node),
           0,
+          {},
           {}};
 }
 
-void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, std::vector<Producer>& operations) {
+Watched watched(Node& node) {
+  const torch::jit::Operator* op = node.maybeOperator();
+  const bool runs_again = op && !node.isNondeterministic() && !node.schema().is_vararg();
+  if (!runs_again) return {describe(node), {}};
+  return {describe(node), [run = node.getOperation()](torch::jit::Stack& stack) mutable { run(stack); }};
+}
+
+void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, std::vector<Watched>& operations) {
   std::vector<Node*> nodes;
   for (Node* node : block->nodes()) nodes.push_back(node);
   const auto tensors = [](at::ArrayRef<Value*> values) {
@@ -121,10 +194,10 @@ void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, s
     for (torch::jit::Block* inner : node->blocks()) watch_block(graph, inner, operations);
     if (!is_operation(*node)) continue;
     const auto point = static_cast<int64_t>(2 * operations.size());
-    operations.push_back(describe(*node));
+    operations.push_back(watched(*node));
     {
       torch::jit::WithInsertPoint before(node);
-      diagnose::insert_observer(graph, point, tensors(node->inputs()));
+      diagnose::insert_observer(graph, point, node->inputs());
     }
     torch::jit::WithInsertPoint after(node->next());
     diagnose::insert_observer(graph, point + 1, tensors(node->outputs()));
@@ -146,14 +219,14 @@ Provenance provenance(const torch::jit::Module& module, std::vector<c10::IValue>
   at::NoGradGuard no_grad;
   Trail trail(diagnose::count_samples(inputs, "provenance"));
   diagnose::ScriptGraph graph = diagnose::inline_calls(module, method, diagnose::Inline::everything);
-  std::vector<Producer> operations;
+  std::vector<Watched> operations;
   watch_block(graph, graph.graph->block(), operations);
   const auto& arguments = module.get_method(method).function().getSchema().arguments();
+  const auto watch = c10::make_intrusive<Watch>(trail, operations);
   for (size_t i = 0; i < inputs.size(); ++i)
     diagnose::for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      trail.note_input(i + 1 < arguments.size() ? arguments[i + 1].name() : std::to_string(i), tensor);
+      watch->take(i + 1 < arguments.size() ? arguments[i + 1].name() : std::to_string(i), tensor);
     });
-  const auto watch = c10::make_intrusive<Watch>(trail, operations);
   for (const auto& entry : module.named_parameters()) watch->hold(entry.name, entry.value);
   for (const auto& entry : module.named_buffers()) watch->hold(entry.name, entry.value);
   hold_constants(graph.graph->block(), *watch);

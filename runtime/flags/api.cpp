@@ -47,6 +47,13 @@ Tensor ask(const Tensor& f) {
   return op.call(f);
 }
 
+// Bool data has two numbers: with them it stays bool.
+at::Scalar number_for(const Tensor& z, const at::Scalar& number) {
+  const bool is_truth = z.scalar_type() == at::kBool && number.isIntegral(/*includeBool=*/false) &&
+                        (number.toLong() == 0 || number.toLong() == 1);
+  return is_truth ? at::Scalar(number.toLong() == 1) : number;
+}
+
 Tensor rows_where(const Tensor& z, const Tensor& mask) {
   return at::index_select(z, 0, at::flatten(at::nonzero(mask)));
 }
@@ -314,14 +321,14 @@ Tensor take_ok_p(const Tensor& f, const Tensor& z, const at::Scalar& fill) {
   static const auto op = operation<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>("triage::take_ok_p");
   known_flags("triage::take_ok_p", f, &z);
   defined("triage::take_ok_p", "z", z);
-  return op.call(f, z, fill);
+  return op.call(f, z, number_for(z, fill));
 }
 
 Tensor take_err_p(const Tensor& f, const Tensor& z, const at::Scalar& fill) {
   static const auto op = operation<Tensor(const Tensor&, const Tensor&, const at::Scalar&)>("triage::take_err_p");
   known_flags("triage::take_err_p", f, &z);
   defined("triage::take_err_p", "z", z);
-  return op.call(f, z, fill);
+  return op.call(f, z, number_for(z, fill));
 }
 
 Tensor map_ok(const Tensor& f, const Tensor& z, const Transform& fn) {
@@ -382,12 +389,14 @@ std::pair<Tensor, Tensor> recover_with_fallback(const Tensor& f, const Tensor& z
 
 Tensor replace(const Tensor& z, const at::Scalar& value, const ReplaceTargets& targets) {
   static const auto op =
-      operation<Tensor(const Tensor&, const at::Scalar&, bool, bool, bool, at::ArrayRef<double>)>("triage::replace");
+      operation<Tensor(const Tensor&, const at::Scalar&, bool, bool, bool, at::ArrayRef<double>, at::IntArrayRef)>(
+          "triage::replace");
   defined("err.replace", "z", z);
-  if (!targets.nan && !targets.posinf && !targets.neginf && targets.values.empty()) {
+  if (!targets.nan && !targets.posinf && !targets.neginf && targets.values.empty() && targets.integers.empty()) {
     throw InputError("err.replace: no targets were given; name at least one of NaN, infinities and values to replace.");
   }
-  return op.call(z, value, targets.nan, targets.posinf, targets.neginf, targets.values);
+  return op.call(z, number_for(z, value), targets.nan, targets.posinf, targets.neginf, targets.values,
+                 targets.integers);
 }
 
 Tensor replace(const Tensor& z, const at::Scalar& value, std::initializer_list<ReplaceTarget> list) {
@@ -414,7 +423,7 @@ void ReplaceTarget::add_to(ReplaceTargets& targets) const {
   } else if (code ? *code == err::inf : name == "inf") {
     targets.posinf = targets.neginf = true;
   } else if (code) {
-    targets.values.push_back(static_cast<double>(*code));
+    targets.integers.push_back(*code);
   } else if (name == "posinf" || name == "neginf") {
     (name == "posinf" ? targets.posinf : targets.neginf) = true;
   } else {

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <runtime/flags/checks.h>
 #include <runtime/flags/composite_slots.h>
+#include <runtime/flags/gradients.h>
 #include <runtime/flags/operators.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -125,13 +126,15 @@ struct GuardGrad : Function<GuardGrad> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     if (!grads[0].defined()) return {Tensor(), Tensor()};
-    const auto taken = composite::over_rows(ctx->get_saved_variables()[0], grads[0].dim());
-    const auto passes = at::logical_or(taken, at::isfinite(grads[0]));
-    return {kept_where(passes, grads[0]), Tensor()};
+    return {guarded_gradient(grads[0], ctx->get_saved_variables()[0]), Tensor()};
   }
 };
 
 }  // namespace
+
+Tensor guarded_gradient(const Tensor& grad, const Tensor& taken) {
+  return kept_where(at::logical_or(composite::over_rows(taken, grad.dim()), at::isfinite(grad)), grad);
+}
 
 FixResult fix(const Tensor& z, const Tensor& flags, const Tensor& fallback, int64_t location, int64_t codes,
               int64_t min_severity, int64_t num_slots, int64_t policy) {
@@ -178,18 +181,20 @@ Tensor take_err_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   return Keep::apply(z, Keep::Run(run), bad_rows(flags, 0xFFFF, 0));
 }
 
-Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
+Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values,
+               at::IntArrayRef integers) {
   static auto op =
-      operation<Tensor(const Tensor&, const Scalar&, bool, bool, bool, at::ArrayRef<double>)>("triage::replace");
+      operation<Tensor(const Tensor&, const Scalar&, bool, bool, bool, at::ArrayRef<double>, at::IntArrayRef)>(
+          "triage::replace");
   auto run = [&](const Tensor& data) {
     at::AutoDispatchBelowADInplaceOrView below;
-    return op.call(data, value, nan, posinf, neginf, values);
+    return op.call(data, value, nan, posinf, neginf, values, integers);
   };
   if (!wants_grad(z)) return run(z);
   Tensor kept;
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    const auto hit = composite::replaced(z, nan, posinf, neginf, values);
+    const auto hit = composite::replaced(z, nan, posinf, neginf, values, integers);
     kept = hit.defined() ? at::bitwise_not(hit) : at::ones_like(z, z.options().dtype(at::kBool));
   }
   return Keep::apply(z, Keep::Run(run), kept);

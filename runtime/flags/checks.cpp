@@ -3,6 +3,10 @@
 #include <runtime/flags/forms.h>
 #include <triage/location.h>
 
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
 namespace triage::flags::check {
 namespace {
 
@@ -233,6 +237,44 @@ void fix(const Tensor& z, const Tensor& flags, int64_t where, int64_t which, int
   data("fix", z, flags);
   location("fix", where);
   codes("fix", which, min_severity);
+}
+
+namespace {
+
+template <class T>
+bool is_within(const Scalar& number) {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (std::is_integral_v<T>) {
+    if (!number.isIntegral(/*includeBool=*/true)) return true;
+    const int64_t whole = number.toLong();
+    return whole >= static_cast<int64_t>(Limits::lowest()) && whole <= static_cast<int64_t>(Limits::max());
+  } else {
+    const double real = number.toDouble();
+    return !std::isfinite(real) || std::abs(real) <= static_cast<double>(Limits::max());
+  }
+}
+
+}  // namespace
+
+bool holds(ScalarType dtype, const Scalar& number) {
+  if (number.isComplex()) return true;
+  switch (dtype) {
+#define TRIAGE_WITHIN(T, name) \
+  case ScalarType::name:       \
+    return is_within<T>(number);
+    AT_FORALL_SCALAR_TYPES_AND3(Bool, Half, BFloat16, TRIAGE_WITHIN)
+#undef TRIAGE_WITHIN
+    default:
+      return true;
+  }
+}
+
+void fill(const char* op, const char* name, const Scalar& number, const Tensor& z) {
+  strided(op, "z", z);
+  const auto dtype = at::result_type(z, number);
+  if (holds(dtype, number)) return;
+  refuse(op, "`", name, "` is ", number, ", which ", dtype,
+         " has no room for; give a number within its range, or convert z first, as with to(at::kFloat).");
 }
 
 void fallback(const Tensor& z, const Tensor& fallback) {

@@ -53,6 +53,10 @@ void indices(const Tensor& ids, int64_t num_embeddings);
 /// All of fix's arguments but the fallback; returns nothing to compute, only refuses.
 void fix(const Tensor& z, const Tensor& flags, int64_t location, int64_t codes, int64_t min_severity, int64_t num_slots,
          int64_t policy);
+/// Whether a number lies within what elements of `dtype` can be; NaN and Inf do in every dtype that has them.
+bool holds(ScalarType dtype, const Scalar& number);
+/// A number that takes the place of elements of `z` must lie within the dtype that the result then has.
+void fill(const char* op, const char* name, const Scalar& number, const Tensor& z);
 /// A fallback must broadcast to z's shape (never enlarge it) and live on its device.
 void fallback(const Tensor& z, const Tensor& fallback);
 /// True where the condition selects rows, false where it selects the whole batch.

@@ -39,6 +39,10 @@ template <>
 struct FromIValue<at::ArrayRef<double>> {
   static std::vector<double> get(const c10::IValue& v) { return v.toDoubleVector(); }
 };
+template <>
+struct FromIValue<at::IntArrayRef> {
+  static std::vector<int64_t> get(const c10::IValue& v) { return v.toIntVector(); }
+};
 
 void give(torch::jit::Stack& stack, Tensor result) { stack.emplace_back(std::move(result)); }
 void give(torch::jit::Stack& stack, std::tuple<Tensor, Tensor> results) {

@@ -44,10 +44,20 @@ Tensor detect(const char* op, const Tensor& z, const MaybeTensor& given, int64_t
   return flags;
 }
 
+Tensor nowhere(const Tensor& z) { return at::zeros_like(z, z.options().dtype(at::kBool)); }
+
+Tensor equal_to(const Tensor& z, int64_t value) {
+  if (c10::isIntegralType(z.scalar_type(), /*includeBool=*/true)) return at::eq(z.to(at::kLong), value);
+  return check::holds(z.scalar_type(), value) ? at::eq(z, value) : nowhere(z);
+}
+
+// ATen would compare integers with a number that has a fraction as float32, in which they are rounded.
 Tensor equal_to(const Tensor& z, double value) {
-  const bool whole = value == std::trunc(value) && std::abs(value) < 9e18;
-  const bool integers = c10::isIntegralType(z.scalar_type(), /*includeBool=*/true);
-  return integers && whole ? at::eq(z.to(at::kLong), static_cast<int64_t>(value)) : at::eq(z, value);
+  if (c10::isIntegralType(z.scalar_type(), /*includeBool=*/true)) {
+    const bool whole = value == std::trunc(value) && value >= -0x1p63 && value < 0x1p63;
+    return whole ? equal_to(z, static_cast<int64_t>(value)) : nowhere(z);
+  }
+  return check::holds(z.scalar_type(), value) ? at::eq(z, value) : nowhere(z);
 }
 
 }  // namespace
@@ -98,6 +108,7 @@ std::tuple<Tensor, Tensor> fix(const Tensor& z, const Tensor& flags, const Tenso
 std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location,
                                       int64_t codes, int64_t min_severity, int64_t num_slots, int64_t policy) {
   check::fix(z, flags, location, codes, min_severity, num_slots, policy);
+  check::fill("fix", "fallback", fallback, z);
   auto bad = match(flags, codes, min_severity);
   auto repaired = at::where(over_rows(bad, z.dim()), fallback, z);
   return {repaired, push_where(flags, err::fallback_value, location, err::warn, bad, num_slots, policy)};
@@ -106,16 +117,19 @@ std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, cons
 Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   check::flags("take_ok_p", flags);
   check::data("take_ok_p", z, flags);
+  check::fill("take_ok_p", "fill", fill, z);
   return at::where(over_rows(is_ok(flags), z.dim()), z, fill);
 }
 
 Tensor take_err_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   check::flags("take_err_p", flags);
   check::data("take_err_p", z, flags);
+  check::fill("take_err_p", "fill", fill, z);
   return at::where(over_rows(is_err(flags), z.dim()), z, fill);
 }
 
-Tensor replaced(const Tensor& data, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
+Tensor replaced(const Tensor& data, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values,
+                at::IntArrayRef integers) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   const auto z = comparable(data);
   Tensor hit;
@@ -125,11 +139,14 @@ Tensor replaced(const Tensor& data, bool nan, bool posinf, bool neginf, at::Arra
   if (posinf && !neginf) also(at::eq(z, inf));
   if (neginf && !posinf) also(at::eq(z, -inf));
   for (double wanted : values) also(equal_to(z, wanted));
+  for (int64_t wanted : integers) also(equal_to(z, wanted));
   return hit;
 }
 
-Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
-  const auto hit = replaced(z, nan, posinf, neginf, values);
+Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values,
+               at::IntArrayRef integers) {
+  check::fill("replace", "value", value, z);
+  const auto hit = replaced(z, nan, posinf, neginf, values, integers);
   return hit.defined() ? at::where(hit, value, z) : at::clone(z);
 }
 

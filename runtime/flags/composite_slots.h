@@ -11,6 +11,7 @@ at::Tensor slots_of(const at::Tensor& flags);
 at::Tensor over_rows(const at::Tensor& mask, int64_t dim);
 
 /// Which elements `replace` replaces; undefined where nothing is asked for.
-at::Tensor replaced(const at::Tensor& z, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values);
+at::Tensor replaced(const at::Tensor& z, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values,
+                    at::IntArrayRef integers);
 
 }  // namespace triage::flags::composite

@@ -114,7 +114,7 @@ c10::optional<int64_t> fallback_step(const Tensor& z, const Tensor& fallback) {
 
 template <class Bits, uint64_t exponent, class T>
 void replace_stretch(const T* from, T* to, int64_t count, T value, bool nan, bool posinf, bool neginf,
-                     at::ArrayRef<double> values) {
+                     at::ArrayRef<T> targets) {
   constexpr auto infinity = static_cast<Bits>(exponent);
   constexpr auto sign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
   const auto* in = reinterpret_cast<const Bits*>(from);
@@ -134,17 +134,27 @@ void replace_stretch(const T* from, T* to, int64_t count, T value, bool nan, boo
                           (bits == static_cast<Bits>(infinity | sign) ? want_negative : Bits{0}));
     out[i] = hit ? fresh : bits;
   }
-  for (double wanted : values) {
-    const T target = static_cast<T>(wanted);
+  for (const T target : targets) {
     for (int64_t i = 0; i < count; ++i) {
       if (from[i] == target) to[i] = value;
     }
   }
 }
 
+// What no element of T can be is no target.
+template <class T>
+std::vector<T> targets_as(ScalarType dtype, at::ArrayRef<double> values, at::IntArrayRef integers) {
+  std::vector<T> targets;
+  for (double value : values)
+    if (check::holds(dtype, value)) targets.push_back(static_cast<T>(value));
+  for (int64_t value : integers)
+    if (check::holds(dtype, value)) targets.push_back(static_cast<T>(value));
+  return targets;
+}
+
 template <class Bits, uint64_t exponent, class T>
 Tensor replace_as(const Tensor& z, const Element& value, bool nan, bool posinf, bool neginf,
-                  at::ArrayRef<double> values) {
+                  const std::vector<T>& targets) {
   auto result = at::empty(z.sizes(), z.options());
   const auto* from = static_cast<const T*>(z.data_ptr());
   auto* to = static_cast<T*>(result.data_ptr());
@@ -153,8 +163,8 @@ Tensor replace_as(const Tensor& z, const Element& value, bool nan, bool posinf, 
   constexpr int64_t stretch = 4096;
   at::parallel_for(0, z.numel(), 32 << 10, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += stretch) {
-      replace_stretch<Bits, exponent>(from + first, to + first, std::min(stretch, end - first), fresh, nan, posinf,
-                                      neginf, values);
+      replace_stretch<Bits, exponent, T>(from + first, to + first, std::min(stretch, end - first), fresh, nan, posinf,
+                                         neginf, targets);
     }
   });
   return result;
@@ -184,6 +194,7 @@ std::tuple<Tensor, Tensor> fix(const Tensor& z, const Tensor& flags, const Tenso
 std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location,
                                       int64_t codes, int64_t min_severity, int64_t num_slots, int64_t policy) {
   check::fix(z, flags, location, codes, min_severity, num_slots, policy);
+  check::fill("fix", "fallback", fallback, z);
   Element value;
   if (!fills(z, fallback, value)) {
     return composite::fix_scalar(z, flags, fallback, location, codes, min_severity, num_slots, policy);
@@ -196,6 +207,7 @@ std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, cons
 Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   check::flags("take_ok_p", flags);
   check::data("take_ok_p", z, flags);
+  check::fill("take_ok_p", "fill", fill, z);
   Element value;
   return fills(z, fill, value) ? filled_rows(z, is_err(flags), true, value) : composite::take_ok_p(flags, z, fill);
 }
@@ -203,28 +215,36 @@ Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
 Tensor take_err_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   check::flags("take_err_p", flags);
   check::data("take_err_p", z, flags);
+  check::fill("take_err_p", "fill", fill, z);
   Element value;
   return fills(z, fill, value) ? filled_rows(z, is_err(flags), false, value) : composite::take_err_p(flags, z, fill);
 }
 
-Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
+Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values,
+               at::IntArrayRef integers) {
+  check::fill("replace", "value", value, z);
   Element fresh;
-  const bool any = nan || posinf || neginf || !values.empty();
+  const bool any = nan || posinf || neginf || !values.empty() || !integers.empty();
+  const auto dtype = z.scalar_type();
   if (any && fills(z, value, fresh)) {
-    switch (z.scalar_type()) {
+    switch (dtype) {
       case ScalarType::Half:
-        return replace_as<uint16_t, 0x7C00, at::Half>(z, fresh, nan, posinf, neginf, values);
+        return replace_as<uint16_t, 0x7C00>(z, fresh, nan, posinf, neginf,
+                                            targets_as<at::Half>(dtype, values, integers));
       case ScalarType::BFloat16:
-        return replace_as<uint16_t, 0x7F80, at::BFloat16>(z, fresh, nan, posinf, neginf, values);
+        return replace_as<uint16_t, 0x7F80>(z, fresh, nan, posinf, neginf,
+                                            targets_as<at::BFloat16>(dtype, values, integers));
       case ScalarType::Float:
-        return replace_as<uint32_t, 0x7F800000, float>(z, fresh, nan, posinf, neginf, values);
+        return replace_as<uint32_t, 0x7F800000>(z, fresh, nan, posinf, neginf,
+                                                targets_as<float>(dtype, values, integers));
       case ScalarType::Double:
-        return replace_as<uint64_t, 0x7FF0000000000000, double>(z, fresh, nan, posinf, neginf, values);
+        return replace_as<uint64_t, 0x7FF0000000000000>(z, fresh, nan, posinf, neginf,
+                                                        targets_as<double>(dtype, values, integers));
       default:
         break;
     }
   }
-  return composite::replace(z, value, nan, posinf, neginf, values);
+  return composite::replace(z, value, nan, posinf, neginf, values, integers);
 }
 
 Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {

@@ -127,23 +127,28 @@ std::tuple<Tensor, Tensor> fix(const Tensor& z, const Tensor& flags, const Tenso
 std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location,
                                       int64_t codes, int64_t min_severity, int64_t num_slots, int64_t policy) {
   check::fix(z, flags, location, codes, min_severity, num_slots, policy);
+  check::fill("fix", "fallback", fallback, z);
   return {data(z, at::result_type(z, fallback)), like_flags(flags)};
 }
 
 Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   check::flags("take_ok_p", flags);
   check::data("take_ok_p", z, flags);
+  check::fill("take_ok_p", "fill", fill, z);
   return data(z, at::result_type(z, fill));
 }
 
 Tensor take_err_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {
   check::flags("take_err_p", flags);
   check::data("take_err_p", z, flags);
+  check::fill("take_err_p", "fill", fill, z);
   return data(z, at::result_type(z, fill));
 }
 
-Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values) {
-  const bool any = nan || posinf || neginf || !values.empty();
+Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool neginf, at::ArrayRef<double> values,
+               at::IntArrayRef integers) {
+  check::fill("replace", "value", value, z);
+  const bool any = nan || posinf || neginf || !values.empty() || !integers.empty();
   return data(z, any ? at::result_type(z, value) : z.scalar_type());
 }
 

@@ -54,7 +54,8 @@
     " -> (Tensor, Tensor)")                                                                                           \
   X("take_ok_p", take_ok_p, "(Tensor flags, Tensor z, Scalar fill) -> Tensor")                                        \
   X("take_err_p", take_err_p, "(Tensor flags, Tensor z, Scalar fill) -> Tensor")                                      \
-  X("replace", replace, "(Tensor z, Scalar value, bool nan, bool posinf, bool neginf, float[] values) -> Tensor")     \
+  X("replace", replace,                                                                                               \
+    "(Tensor z, Scalar value, bool nan, bool posinf, bool neginf, float[] values, int[] integers=[]) -> Tensor")      \
   X("select", select, "(Tensor cond, Tensor a, Tensor b) -> Tensor")                                                  \
   X("guard_grad", guard_grad, "(Tensor(a) z, Tensor taken) -> Tensor(a)")
 

@@ -15,6 +15,7 @@ return policy {
   run = function(z, p)
     local f = flag_nan_and_inf(z, "constant_output")
     local values = z:flatten(1)
+    if values:size(1) == 0 then return z, f end   -- of no values none is zero or constant
     local zero = values:eq(0):all(-1)
     local constant = values:amax(-1) - values:amin(-1) <= p.tolerance
     f = push(f, err.ZERO_OUTPUT, "constant_output", {where = zero})
@@ -28,6 +29,11 @@ return policy {
         return err.get_first_code(f):equal(
           torch.tensor({err.ZERO_OUTPUT, err.CONSTANT_OUTPUT, err.OK, err.NAN}, {dtype = torch.int32}))
       end,
+    },
+    {
+      name = "samples without values are left as they are",
+      args = function() return torch.zeros({2, 0}) end,
+      check = function(z, f) return z:size(0) == 2 and z:size(1) == 0 and err.all_ok(f) end,
     },
     {
       name = "what varies within the tolerance is constant",

@@ -18,6 +18,7 @@ return policy {
   lua = "tensor",
   run = function(z, p)
     local f = flag_nan_and_inf(z, "features")
+    if z:size(1) == 0 then return z, f end   -- of no readings none is frozen or far out
     if err.is_err(f) then
       z = torch.zeros_like(z)
       f = push(f, err.FALLBACK_VALUE, "features")
@@ -48,6 +49,11 @@ return policy {
           and err.has_fallback(f):equal(torch.tensor({false, true, false, true}))
           and err.has_code(f, err.CONSTANT_OUTPUT):equal(torch.tensor({false, false, true, false}))
       end,
+    },
+    {
+      name = "samples without readings are left as they are",
+      args = function() return torch.zeros({2, 0}) end,
+      check = function(z, f) return z:size(0) == 2 and z:size(1) == 0 and err.all_ok(f) end,
     },
     {
       name = "the scale of a sensor does not matter",

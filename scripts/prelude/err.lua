@@ -217,6 +217,14 @@ end
 
 -- Filters that keep the shape
 
+--- What a number is in data like `z`: bool data has two, with which it stays bool.
+local function number_for(z, number)
+  if core.is_bool(z) and math.type(number) == "integer" and (number == 0 or number == 1) then
+    return number == 1
+  end
+  return number
+end
+
 local padded_options = {fill = true}
 
 local function padded(name)
@@ -226,10 +234,10 @@ local function padded(name)
       fill = arguments.options(operation, fill, padded_options).fill
     end
     if fill == nil then
-      fill = not core.is_bool(z) and 0   -- false where z is bool
+      fill = 0
     end
     arguments.number(operation, "fill", fill)
-    return operator(arguments.flags(operation, flags, z), arguments.tensor(operation, "z", z), fill)
+    return operator(arguments.flags(operation, flags, z), arguments.tensor(operation, "z", z), number_for(z, fill))
   end
 end
 
@@ -369,7 +377,7 @@ local function add_target(wanted, target)
     if target ~= target then
       wanted.nan = true
     else
-      insert(wanted.values, target)
+      insert(math.type(target) == "integer" and wanted.integers or wanted.values, target)
     end
   else
     local known = "err.NAN, err.INF, 'nan', 'inf', 'posinf', 'neginf', or numbers"
@@ -386,11 +394,12 @@ function err.replace(z, value, targets)
   if #targets == 0 then
     core.fail("err.replace: the list of targets is empty, so nothing would be replaced; name some, as in {err.NAN}")
   end
-  local wanted = {nan = false, posinf = false, neginf = false, values = {}}
+  local wanted = {nan = false, posinf = false, neginf = false, values = {}, integers = {}}
   for _, target in ipairs(targets) do
     add_target(wanted, target)
   end
-  return replace_elements(z, value, wanted.nan, wanted.posinf, wanted.neginf, wanted.values)
+  value = number_for(z, value)
+  return replace_elements(z, value, wanted.nan, wanted.posinf, wanted.neginf, wanted.values, wanted.integers)
 end
 
 _G.err = core.strict(err, "err")

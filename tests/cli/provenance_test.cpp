@@ -96,6 +96,38 @@ TEST_CASE("explain --provenance: a TorchScript model") {
   CHECK(json["producers"][1]["count"] == 5);
 }
 
+TEST_CASE("explain --provenance: a NaN made out of an Inf, and an Inf that is meant") {
+  TemporaryFolder folder;
+  write_bytes(folder / "mask.lua",
+              "return function(scores, m)\n  local masked = scores:masked_fill(m, -math.huge)\n"
+              "  return masked:softmax(-1)\nend\n");
+  at::Tensor m = at::zeros({3, 4}, at::kBool);
+  m[0][1] = true;
+  m[2].fill_(true);
+  triage::save_tensor(folder / "m.npy", m);
+  const std::vector<std::string> call{"explain",         "--provenance", "mask.lua", "--input",
+                                      "scores=ones:3x4", "--input",      "m=m.npy"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = call;
+    all.insert(all.end(), more.begin(), more.end());
+    return triage_program(folder, all);
+  };
+  const Ran ran = with({});
+  CAPTURE(ran.err);
+  CHECK(ran.out ==
+        "mask, 3 samples, 2 operations\n"
+        "  INF  aten::masked_fill  mask.lua:2  2 rows: 0, 2\n"
+        "  NAN  aten::softmax      mask.lua:3  1 row: 2  from INF of aten::masked_fill mask.lua:2\n"
+        "passed on by 0 other operations\n"
+        "out0 is bad in 1 row: 2\n");
+  const Ran benign = with({"--benign", "*masked_fill"});
+  CHECK(benign.out.find("INF  ") == std::string::npos);
+  CHECK(benign.out.find("NAN  aten::softmax") != std::string::npos);
+  const nlohmann::json json = with({"--json"}).json();
+  CHECK(json["producers"][1]["from_inf"] == nlohmann::json({"aten::masked_fill mask.lua:2"}));
+  CHECK(triage_program(folder, {"explain", "mask.lua", "--benign", "x", "--input", "scores=ones:3x4"}).status == 2);
+}
+
 TEST_CASE("explain --provenance: wrong use") {
   TemporaryFolder folder;
   write_batch(folder);

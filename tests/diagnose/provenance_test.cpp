@@ -103,6 +103,98 @@ TEST_CASE("provenance: a value across samples, and flags in float carriers, whic
   CHECK_THROWS_AS(provenance(triage::graph::trace(across, {x}), std::vector<at::Tensor>{}), triage::InputError);
 }
 
+TEST_CASE("provenance: a NaN made out of an Inf has a producer of its own") {
+  for (int64_t samples : {1, 2, 31, 32, 33}) {
+    at::Tensor scores = batch(samples), mask = at::zeros({samples, 4}, at::kBool);
+    mask[samples - 1] = true;
+    const auto fn = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+      return {in[0].masked_fill(in[1], -INFINITY).softmax(-1).mul(2.0)};
+    };
+    const Provenance found = of_traced(fn, {scores, mask});
+    REQUIRE(found.producers.size() == 2);
+    CHECK(found.producers[0].name == "aten::masked_fill");
+    CHECK(found.producers[0].code == triage::err::inf);
+    CHECK(found.producers[0].rows == Rows{samples - 1});
+    CHECK(found.producers[0].from_inf.empty());
+    CHECK(found.producers[1].name.find("softmax") != std::string::npos);
+    CHECK(found.producers[1].code == triage::err::nan);
+    CHECK(found.producers[1].rows == Rows{samples - 1});
+    CHECK(found.producers[1].from_inf == std::vector<std::string>{"aten::masked_fill"});
+    CHECK(found.passed_on == 1);
+  }
+  at::Tensor z = batch(3);
+  z[1][2] = INFINITY;
+  const auto difference = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    return {in[0].neg().sub(in[0].neg())};
+  };
+  const Provenance found = of_traced(difference, {z});
+  REQUIRE(found.producers.size() == 2);
+  CHECK(found.producers[0].kind == Producer::Kind::input);
+  CHECK(found.producers[1].name == "aten::sub");
+  CHECK(found.producers[1].from_inf == std::vector<std::string>{"input in0"});
+}
+
+TEST_CASE("provenance: who makes both kinds, and who makes one where the other was") {
+  at::Tensor x = batch(3);
+  x[0][0] = -1.0;
+  x[0][1] = 0.0;
+  const auto log = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> { return {in[0].log()}; };
+  const Provenance both = of_traced(log, {x});
+  REQUIRE(both.producers.size() == 2);
+  CHECK(both.producers[0].rows == Rows{0});
+  CHECK(both.producers[1].code == triage::err::inf);
+  CHECK(both.producers[1].rows == Rows{0});
+  at::Tensor y = batch(3);
+  y[2][0] = NAN;
+  y[2][1] = 0.0;
+  const Provenance other = of_traced(log, {y});
+  REQUIRE(other.producers.size() == 2);
+  CHECK(other.producers[0].kind == Producer::Kind::input);
+  CHECK(other.producers[1].name == "aten::log");
+  CHECK(other.producers[1].code == triage::err::inf);
+}
+
+TEST_CASE("provenance: an operation that mixes samples passes on what any of them has") {
+  at::Tensor x = batch(4);
+  x[1][0] = NAN;
+  const auto mean = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    return {in[0].sub(in[0].mean(at::IntArrayRef{0}))};
+  };
+  Provenance found = of_traced(mean, {x});
+  REQUIRE(found.producers.size() == 1);
+  CHECK(found.producers[0].kind == Producer::Kind::input);
+  CHECK(found.passed_on == 2);
+  const auto along = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> { return {in[0].softmax(0)}; };
+  found = of_traced(along, {x});
+  CHECK(found.producers.size() == 1);
+  CHECK(found.outputs.at(0).rows == Rows{0, 1, 2, 3});
+  // Passes on what sample 1 has, and makes one of its own in sample 3.
+  x[3][2] = -1.0;
+  const auto log = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> { return {in[0].log()}; };
+  found = of_traced(log, {x});
+  REQUIRE(found.producers.size() == 2);
+  CHECK(found.producers[1].rows == Rows{3});
+}
+
+TEST_CASE("provenance of a TorchScript model: a NaN out of an Inf, and samples that are mixed") {
+  const torch::jit::Module model = script("Net", R"(
+    def forward(self, x):
+        y = x.masked_fill(x > 5.0, -float("inf"))
+        y = torch.softmax(y, -1)
+        return y - y.mean(0)
+  )");
+  at::Tensor x = batch(3);  // sample 1 holds 5..8, sample 2 9..12
+  const Provenance found = provenance(model, {x});
+  REQUIRE(found.producers.size() == 2);
+  CHECK(found.producers[0].name == "aten::masked_fill");
+  CHECK(found.producers[0].rows == Rows{1, 2});
+  CHECK(found.producers[1].name == "aten::softmax");
+  CHECK(found.producers[1].rows == Rows{2});
+  REQUIRE(found.producers[1].from_inf.size() == 1);
+  CHECK(found.producers[1].from_inf[0].rfind("aten::masked_fill", 0) == 0);
+  CHECK(found.passed_on == 2);
+}
+
 TEST_CASE("provenance: the reduced types") {
   at::Tensor x = batch(3);
   x[1][1] = 7e4;  // beyond float16

@@ -150,11 +150,13 @@ TEST_CASE("scripts in the docs run and print what the docs say") {
 
 TEST_CASE("C++ in the docs is taken from programs that run") {
   fs::path root = triage::test::source_dir();
-  const std::pair<const char*, const char*> pages[] = {{"docs/embedding.md", "examples/embed/main.cpp"},
-                                                       {"docs/backends.md", "tests/docs/own_backend.cpp"}};
-  for (const auto& [page, source] : pages) {
+  const std::pair<const char*, std::vector<const char*>> pages[] = {
+      {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp"}},
+      {"docs/backends.md", {"tests/docs/own_backend.cpp"}}};
+  for (const auto& [page, sources] : pages) {
     CAPTURE(page);
-    std::string program = without_indent(read(root / source));
+    std::string program;
+    for (const char* source : sources) program += without_indent(read(root / source));
     for (const Example& example : examples_of(root / page)) {
       if (example.language != "cpp") continue;
       CAPTURE(example.line);

@@ -153,14 +153,14 @@ TEST_CASE("T11 T34: replace in every dtype") {
     const auto one = dtype == at::kBool ? c10::Scalar(true) : c10::Scalar(int64_t{1});
     const auto wide = complex ? z.to(at::kComplexDouble) : z.to(at::kDouble);
     const auto ones = at::ones_like(z, at::kFloat).to(dtype);
-    CHECK(agree(checked("replace", {z, one, true, true, true, std::vector<double>{}})[0],
+    CHECK(agree(checked("replace", {z, one, true, true, true, std::vector<double>{}, std::vector<int64_t>{}})[0],
                 at::where(at::logical_or(wide.isnan(), wide.isinf()), ones, z)));
-    CHECK(agree(checked("replace", {z, one, true, false, false, std::vector<double>{}})[0],
+    CHECK(agree(checked("replace", {z, one, true, false, false, std::vector<double>{}, std::vector<int64_t>{}})[0],
                 at::where(wide.isnan(), ones, z)));
-    CHECK(agree(checked("replace", {z, one, false, false, false, std::vector<double>{0.0}})[0],
+    CHECK(agree(checked("replace", {z, one, false, false, false, std::vector<double>{0.0}, std::vector<int64_t>{}})[0],
                 at::where(wide.eq(0), ones, z)));
     if (!complex)
-      CHECK(agree(checked("replace", {z, one, false, false, true, std::vector<double>{}})[0],
+      CHECK(agree(checked("replace", {z, one, false, false, true, std::vector<double>{}, std::vector<int64_t>{}})[0],
                   at::where(wide.eq(-std::numeric_limits<double>::infinity()), ones, z)));
   });
 }

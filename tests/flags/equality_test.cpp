@@ -148,7 +148,9 @@ TEST_CASE("T11: replace gives the same bits on both levels") {
     const auto flag = [] { return *rc::gen::arbitrary<bool>(); };
     const auto values = *rc::gen::elementOf(std::vector<std::vector<double>>{{}, {2}, {0.0, -1.0}, {0.3, 1}, {1e6}});
     const auto value = *rc::gen::elementOf(std::vector<c10::Scalar>{0.0, 2.5, int64_t{7}});
-    same_on_both("replace", {z, value, flag(), flag(), flag(), values});
+    const auto integers =
+        *rc::gen::elementOf(std::vector<std::vector<int64_t>>{{}, {2}, {-1, 1000000}, {(int64_t{1} << 53) + 1}});
+    same_on_both("replace", {z, value, flag(), flag(), flag(), values, integers});
   }));
 }
 

@@ -112,6 +112,37 @@ TEST_CASE("T11: replace takes NaN, infinities and plain numbers, element by elem
   check_refused(message_of([&] { err::replace(z, 0.0, {}); }), {"err.replace", "no targets"});
 }
 
+TEST_CASE("T11: replace compares integers exactly, and what a dtype cannot hold is no target") {
+  constexpr int64_t large = (int64_t{1} << 53) + 1;  // no double
+  const auto z = at::tensor({large, large - 1, int64_t{16777217}});
+  CHECK(err::replace(z, 0, {large}).equal(at::tensor({int64_t{0}, large - 1, int64_t{16777217}})));
+  CHECK(err::replace(z, 0, ReplaceTargets{.integers = {large - 1}})
+            .equal(at::tensor({large, int64_t{0}, int64_t{16777217}})));
+  CHECK(err::replace(z, 0, {16777216.5, 1e300, -INF_VALUE}).equal(z));
+  CHECK(err::replace(z, 0, {16777217.0})[2].item<int64_t>() == 0);
+  const auto half = at::tensor({INF_VALUE, 1.0, 3.0}).to(at::kHalf);
+  CHECK(err::replace(half, 0, {1e6, 3}).equal(at::tensor({INF_VALUE, 1.0, 0.0}).to(at::kHalf)));
+  const auto x = leaf(at::tensor({1.0, 5.0}));
+  CHECK(gradient(err::replace(x, 0, {5}), x).equal(at::tensor({1.0, 0.0})));
+}
+
+TEST_CASE("T09 T11: numbers put in keep the dtype where they are of its kind, and have to fit it") {
+  const auto truth = at::tensor({1, 0}).to(at::kBool), whole = at::tensor({1, 2}).to(at::kByte);
+  const auto f = err::push(err::new_t(2), err::nan, 1, {.where = at::tensor({0, 1}).to(at::kBool)});
+  CHECK(same_bits(err::replace(truth, 0, {true}), truth));
+  CHECK(same_bits(err::replace(truth, 0, {"nan", 1}), at::zeros({2}, at::kBool)));
+  CHECK(same_bits(err::take_ok_p(f, truth, 1), at::ones({2}, at::kBool)));
+  CHECK((err::take_ok_p(f, truth, 2).scalar_type() == at::kLong));
+  CHECK(same_bits(err::take_ok_p(f, whole), at::tensor({1, 0}).to(at::kByte)));
+  check_refused(message_of([&] { err::take_ok_p(f, whole, 300); }), {"triage::take_ok_p", "`fill` is 300", "no room"});
+  check_refused(message_of([&] { err::take_err_p(f, whole, -1); }), {"triage::take_err_p", "`fill` is -1"});
+  const auto half = at::ones({2}, at::kHalf);
+  check_refused(message_of([&] { err::replace(half, 1e6, {1.0}); }), {"triage::replace", "`value` is 1e+06", "Half"});
+  check_refused(message_of([&] { fix(half, f, 1, {.fallback = 1e6}); }), {"triage::fix", "`fallback` is 1e+06"});
+  CHECK(err::take_ok_p(f, half, INF_VALUE)[1].item<double>() == INF_VALUE);
+  CHECK_THROWS_AS(err::replace(half, 1e6, {1.0}), InputError);
+}
+
 TEST_CASE("T31: repaired rows get gradient exactly zero, even from NaN") {
   const auto f = rows_bad({0, 2});
   auto data = at::rand({4, 3}) + 0.5;

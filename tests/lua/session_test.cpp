@@ -34,6 +34,10 @@ TEST_CASE("a session completes names, fields, methods of tensors, and operators"
   CHECK(session.complete("print(flag_nan_") == Words{"flag_nan_and_inf"});
   CHECK(session.complete("t.f") == Words{"t.first"});
   CHECK(session.complete("t:") == Words{"t:run"});
+  CHECK(session.complete("CONFIG.num_") == Words{"CONFIG.num_slots", "CONFIG.num_words"});
+  CHECK(session.complete("CONFIG:") == Words{"CONFIG:should_transpose"});
+  CHECK(session.complete("CONFIG.accumulation.or") == Words{"CONFIG.accumulation.order"});
+  CHECK(session.complete("CONFIG.nosuch.x").empty());
   CHECK(session.complete("s:rev") == Words{"s:reverse"});
   CHECK(session.complete("whi") == Words{"while"});
   CHECK(session.complete("").empty());
@@ -51,6 +55,9 @@ TEST_CASE("a session keeps what was said, and goes on after errors") {
   Session::Answer failed = session.evaluate("error({kind = 'x', message = 'told'})");
   CHECK(failed.status == Status::failed);
   CHECK(failed.text.rfind("told\n", 0) == 0);
+  failed = session.evaluate("error({kind = 'X', code = 3, seen = {1}, 7})");
+  CHECK(failed.text.rfind("(error object is a table: {code = 3, kind = \"X\", seen = table})\n", 0) == 0);
+  CHECK(session.evaluate("error({})").text.rfind("(error object is a table)\n", 0) == 0);
   CHECK(session.evaluate("setmetatable({}, {__tostring = function() error('no text') end})").status == Status::failed);
   CHECK(session.evaluate("  \n ").text.empty());
   CHECK(session.evaluate("n").text == "2\n");

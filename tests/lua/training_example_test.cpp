@@ -39,7 +39,10 @@ std::string output_of(const std::string& script, const std::vector<std::string>&
 TEST_CASE("T31, T33: examples/training: the loss falls, and bad samples leave no trace") {
   int status = 1;
   const std::string folder = triage::test::source_dir() + "/examples/";
-  const std::string text = output_of(folder + "training/train.lua", {folder + "data/digits.npy"}, status);
+  const fs::path here = fs::current_path();
+  fs::current_path(fs::temp_directory_path());  // the script finds its data beside itself
+  const std::string text = output_of(folder + "training/train.lua", {}, status);
+  fs::current_path(here);
   CAPTURE(text);
   REQUIRE(status == 0);  // it stops itself where a parameter is not finite
   std::smatch found;

@@ -1,5 +1,6 @@
 // What a C++ host writes for the programs of the table: the same names, arguments in the same order.
 #include <ATen/ATen.h>
+#include <triage/control_flow.h>
 #include <triage/flags.h>
 
 #include "programs.h"
@@ -141,6 +142,40 @@ const std::vector<Twin>& twins() {
          return T{err::guard(g, in[2], fine, err::zero_output, 22, severity(err::error))};
        }},
       {"T12 recover_with_fallback", recover},
+      {"T15 per sample",
+       [](const T& in) {
+         const at::Tensor &z = in[0], f = flag_nan_and_inf(z, "hidden");
+         const at::Tensor y = IF(err::has_nan(f), [&] {
+                                return at::zeros_like(z);
+                              }).ELIF(err::has_inf(f), [&] {
+                                  return z.nan_to_num(0.0, 1e4, -1e4).clamp(-10, 10);
+                                }).ELSE([&] { return z.tanh(); });
+         return T{y, f};
+       }},
+      {"T15 the batch",
+       [](const T& in) {
+         const auto &z = in[0], &f = in[1];
+         return IF(AND(HAS(f), NOT(IS(err::saturated, f))),
+                   [&] {
+                     return T{z + 1, f};
+                   })
+             .ELIF(OR(IS(err::inf, f), IS(err::nan, f)),
+                   [&] {
+                     return T{z + 2, f};
+                   })
+             .ELSE([&] {
+               return T{z, err::push_scalar(f, err::unknown, 0)};
+             });
+       }},
+      {"T15 tables and nesting",
+       [](const T& in) {
+         const auto &z = in[0], &y = in[1], &m = in[2];
+         const auto twice = [&] {
+           return IF(err::is_ok(flag_nan(z, 1)), [&] { return z * 2; }).ELSE([&] { return y; });
+         };
+         const auto [a, b] = IF(m, [&] { return std::pair(z, y); }).ELSE([&] { return std::pair(twice(), y - 1); });
+         return T{a, b};
+       }},
       {"T14 detection",
        [](const T& in) {
          return T{flag_nan(in[0], 1),         flag_inf(in[0], 2),         flag_nan_and_inf(in[0], 3),

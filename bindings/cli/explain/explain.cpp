@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   CallOptions call;
+  std::vector<std::string> benign;
   bool decomposed = false, guards = false, provenance = false, json = false;
 };
 
@@ -80,7 +81,8 @@ std::string cache_text(const CacheStatistics& cache) {
 }
 
 int explain(const Options& options) {
-  if (options.provenance) return explain_provenance(options.call, options.json);
+  if (options.provenance) return explain_provenance(options.call, options.benign, options.json);
+  if (!options.benign.empty()) throw UsageError("--benign belongs to --provenance");
   if (is_model_file(options.call.policy))
     throw UsageError(fmt::format("{} is a TorchScript model, of which only --provenance tells; a policy is a .lua file",
                                  options.call.policy));
@@ -132,6 +134,12 @@ void add_explain(CLI::App& app, Action& action) {
   command->add_flag("--provenance", options->provenance,
                     "run it operation by operation and show which produced each NaN and Inf, and which passed it on; "
                     "POLICY may also be a TorchScript model (.pt)");
+  command
+      ->add_option(
+          "--benign", options->benign,
+          "with --provenance: leave out the Inf that operators, inputs or locations of this name make, on purpose "
+          "(a pattern such as aten::masked_fill or encoder.*; may be given several times)")
+      ->type_name("PATTERN");
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return explain(*options); }; });
 }

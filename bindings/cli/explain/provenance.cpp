@@ -12,6 +12,7 @@
 
 #include "bindings/cli/command.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/location/glob.h"
 
 namespace triage::cli {
 namespace {
@@ -50,7 +51,8 @@ std::string where_text(const Producer& producer) {
 void print_provenance(const std::string& name, const Provenance& found) {
   fmt::print("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
   if (found.producers.empty()) {
-    fmt::print("  {}\n", paint(Paint::good, "no NaN and no Inf"));
+    const char* clean = found.outputs.empty() && found.passed_on == 0 ? "no NaN and no Inf" : "only Inf that is benign";
+    fmt::print("  {}\n", paint(Paint::good, clean));
     return;
   }
   size_t what_width = 0, where_width = 0;
@@ -58,14 +60,31 @@ void print_provenance(const std::string& name, const Provenance& found) {
     what_width = std::max(what_width, what_text(producer).size());
     where_width = std::max(where_width, where_text(producer).size());
   }
-  for (const Producer& producer : found.producers)
-    fmt::print("  {:3}  {:{}}  {:{}}  {}\n", code_name(producer.code), what_text(producer), what_width,
-               where_text(producer), where_width, producer.rows.empty() ? "all rows" : rows_text(producer.rows));
+  for (const Producer& producer : found.producers) {
+    const std::string rows = producer.rows.empty() ? "all rows" : rows_text(producer.rows);
+    const std::string from =
+        producer.from_inf.empty() ? "" : fmt::format("  from INF of {}", fmt::join(producer.from_inf, ", "));
+    fmt::print("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer), what_width,
+               where_text(producer), where_width, rows, from);
+  }
   fmt::print("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operation{}", found.passed_on,
                                                      found.passed_on == 1 ? "" : "s")));
   for (const Provenance::Output& output : found.outputs)
     fmt::print("{} is bad in {}\n", output.name, rows_text(output.rows));
   if (found.outputs.empty()) fmt::print("none of it is in the outputs\n");
+}
+
+bool is_expected(const Producer& producer, const std::vector<std::string>& benign) {
+  return producer.code == err::inf && std::any_of(benign.begin(), benign.end(), [&](const std::string& pattern) {
+           return matches_glob(pattern, producer.name) || matches_glob(pattern, producer.location);
+         });
+}
+
+void leave_out(Provenance& found, const std::vector<std::string>& benign) {
+  auto& all = found.producers;
+  all.erase(
+      std::remove_if(all.begin(), all.end(), [&](const Producer& producer) { return is_expected(producer, benign); }),
+      all.end());
 }
 
 Json to_json(const char* kind, const std::string& name, const Provenance& found) {
@@ -82,6 +101,7 @@ Json to_json(const char* kind, const std::string& name, const Provenance& found)
       entry["file"] = producer.source.file;
       entry["line"] = producer.source.line;
     }
+    if (!producer.from_inf.empty()) entry["from_inf"] = producer.from_inf;
     producers.push_back(std::move(entry));
   }
   for (const Provenance::Output& output : found.outputs)
@@ -206,10 +226,11 @@ bool is_model_file(const std::string& path) {
   return ending == ".pt" || ending == ".pth" || ending == ".ts";
 }
 
-int explain_provenance(const CallOptions& options, bool json) {
+int explain_provenance(const CallOptions& options, const std::vector<std::string>& benign, bool json) {
   const bool is_model = is_model_file(options.policy);
   std::string name = options.policy;
-  const Provenance found = is_model ? of_model(options) : of_policy(options, json, name);
+  Provenance found = is_model ? of_model(options) : of_policy(options, json, name);
+  leave_out(found, benign);
   if (json)
     print_json(to_json(is_model ? "model" : "policy", name, found));
   else

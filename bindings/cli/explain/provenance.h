@@ -1,11 +1,15 @@
 #pragma once
+#include <string>
+#include <vector>
+
 #include "bindings/cli/call.h"
 
 namespace triage::cli {
 
 /// `triage explain --provenance`: runs a policy, or a TorchScript model, operation by operation, and says which operation
-/// produced each NaN and Inf. Returns the exit status. Throws UsageError for inputs that do not fit.
-int explain_provenance(const CallOptions& options, bool json);
+/// produced each NaN and Inf. `benign`: glob patterns of operators, inputs and locations whose Inf is expected and left out.
+/// Returns the exit status. Throws UsageError for inputs that do not fit.
+int explain_provenance(const CallOptions& options, const std::vector<std::string>& benign, bool json);
 
 /// Does the name say that the file holds a TorchScript model, not a policy?
 bool is_model_file(const std::string& path);

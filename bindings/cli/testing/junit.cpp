@@ -81,11 +81,10 @@ std::string uncovered_text(const TestedFile& file) {
 
 std::string suite(const TestedFile& file, bool full_coverage) {
   const std::string uncovered = full_coverage ? uncovered_text(file) : "";
-  const size_t broken = !file.error.empty(), coverage = !uncovered.empty();
+  const size_t broken = file.is_broken(), coverage = !uncovered.empty();
   std::string text = fmt::format(
       "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" time=\"{:.6f}\">\n",
-      escaped(file.path), file.tested.tests.size() + broken + coverage, file.failed() - broken + coverage, broken,
-      file.seconds);
+      escaped(file.path), file.tested.tests.size() + broken + coverage, file.failed() + coverage, broken, file.seconds);
   if (broken) text += case_head(file.path, "loads", file.error_line, file.seconds) + problem("error", file.error);
   for (const auto& test : file.tested.tests) {
     text += case_head(file.path, test.name, test.line, test.seconds);
@@ -102,10 +101,10 @@ std::string to_junit(const TestRun& run) {
   size_t tests = 0, failures = 0, errors = 0;
   double seconds = 0;
   for (const TestedFile& file : run.files) {
-    const size_t broken = !file.error.empty(), coverage = run.full_coverage && !file.covered();
+    const size_t broken = file.is_broken(), coverage = run.full_coverage && !file.covered();
     suites += suite(file, run.full_coverage);
     tests += file.tested.tests.size() + broken + coverage;
-    failures += file.failed() - broken + coverage;
+    failures += file.failed() + coverage;
     errors += broken;
     seconds += file.seconds;
   }

@@ -65,7 +65,7 @@ Json file_json(const TestedFile& file) {
     if (taken.samples.empty())
       uncovered.push_back({{"line", taken.rule.line}, {"column", taken.rule.column}, {"rule", taken.rule.name}});
   }
-  Json json = {{"path", file.path}, {"policy", file.tested.policy}, {"ok", file.failed() == 0}};
+  Json json = {{"path", file.path}, {"policy", file.tested.policy}, {"ok", file.ok()}};
   if (!file.error.empty()) json["error"] = {{"line", file.error_line}, {"message", file.error}};
   json["tests"] = tests;
   json["rules"] = rules;
@@ -80,9 +80,8 @@ Json file_json(const TestedFile& file) {
 
 size_t TestedFile::failed() const {
   const auto& tests = tested.tests;
-  return (error.empty() ? 0 : 1) + static_cast<size_t>(std::count_if(tests.begin(), tests.end(), [](const auto& test) {
-           return !test.failure.empty();
-         }));
+  return static_cast<size_t>(
+      std::count_if(tests.begin(), tests.end(), [](const auto& test) { return !test.failure.empty(); }));
 }
 
 size_t TestedFile::rules_taken() const {
@@ -103,9 +102,14 @@ size_t TestRun::failed() const {
   return count;
 }
 
+size_t TestRun::broken() const {
+  return static_cast<size_t>(
+      std::count_if(files.begin(), files.end(), [](const TestedFile& file) { return file.is_broken(); }));
+}
+
 bool TestRun::ok() const {
   const bool covered = std::all_of(files.begin(), files.end(), [](const auto& file) { return file.covered(); });
-  return failed() == 0 && (covered || !full_coverage);
+  return failed() == 0 && broken() == 0 && (covered || !full_coverage);
 }
 
 void print_tested(const TestedFile& file, bool full_coverage) {
@@ -126,7 +130,7 @@ void print_tested(const TestedFile& file, bool full_coverage) {
                                "it brings no tests (the field `tests` of its policy {...} table)"));
   print_rules(file);
   // Where a policy fails before its first rule, its rules are not what is missing.
-  const bool got_there = full_coverage || file.failed() == 0 || file.rules_taken() > 0;
+  const bool got_there = full_coverage || file.ok() || file.rules_taken() > 0;
   for (const auto& taken : file.tested.rules)
     if (taken.samples.empty() && got_there)
       fmt::print("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
@@ -142,13 +146,12 @@ void print_tested(const TestedFile& file, bool full_coverage) {
 }
 
 void print_summary(const TestRun& run) {
-  size_t rules = 0, taken = 0, broken = 0;
+  size_t rules = 0, taken = 0;
   for (const TestedFile& file : run.files) {
     rules += file.tested.rules.size();
     taken += file.rules_taken();
-    broken += !file.error.empty();
   }
-  const size_t failed = run.failed() - broken;
+  const size_t failed = run.failed(), broken = run.broken();
   std::string text = fmt::format("{} passed, {} failed", run.tests() - failed, failed);
   if (broken > 0) text += fmt::format(", {} of {} files broken", broken, run.files.size());
   text += fmt::format("; {} of {} rules took a sample", taken, rules);
@@ -163,7 +166,7 @@ nlohmann::ordered_json to_json(const TestRun& run) {
     rules += file.tested.rules.size();
     taken += file.rules_taken();
   }
-  return {{"ok", run.ok()}, {"tests", run.tests()}, {"failed", run.failed()},
+  return {{"ok", run.ok()}, {"tests", run.tests()}, {"failed", run.failed()}, {"broken", run.broken()},
           {"rules", rules}, {"rules_taken", taken}, {"files", files}};
 }
 

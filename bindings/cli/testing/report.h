@@ -15,7 +15,9 @@ struct TestedFile {
   double seconds = 0;
   lua::PolicyTests tested;
 
-  size_t failed() const;  // an error counts as one
+  bool is_broken() const { return !error.empty(); }
+  size_t failed() const;  // of its tests
+  bool ok() const { return !is_broken() && failed() == 0; }
   size_t rules_taken() const;
   bool covered() const { return !tested.tests.empty() && rules_taken() == tested.rules.size(); }
 };
@@ -25,7 +27,8 @@ struct TestRun {
   bool full_coverage = false;  // a rule that took no sample is a failure, and so is a file without tests
 
   size_t tests() const;
-  size_t failed() const;
+  size_t failed() const;  // of the tests
+  size_t broken() const;  // files that could not be loaded, whose tests nobody knows
   bool ok() const;
 };
 

@@ -27,6 +27,8 @@ const char config_metatable = 0;  // registry keys: their addresses
 const char accumulation_metatable = 0;
 const char current_config = 0;
 
+constexpr std::array<const char*, 3> axis_names = {"priority", "order", "dedupe"};
+
 struct ConfigBox {
   bool global = false;     // CONFIG
   bool read_only = false;  // in policies: what get_config returned
@@ -101,13 +103,12 @@ AccumulationConfig read_accumulation(lua_State* L, int index) {
   if (lua_isnoneornil(L, index)) return value;
   if (!lua_istable(L, index))
     throw ConfigError("AccumulationConfig: expected a table {priority, order, dedupe}, got " + describe(L, index));
-  static constexpr std::array<const char*, 3> axes = {"priority", "order", "dedupe"};
   index = lua_absindex(L, index);
   lua_pushnil(L);
   while (lua_next(L, index)) {
     const int key = lua_absindex(L, -2);
     if (lua_isinteger(L, key) && lua_tointeger(L, key) >= 1 && lua_tointeger(L, key) <= 3) {
-      set_axis(L, value, axes[static_cast<size_t>(lua_tointeger(L, key) - 1)], lua_gettop(L));
+      set_axis(L, value, axis_names[static_cast<size_t>(lua_tointeger(L, key) - 1)], lua_gettop(L));
     } else {
       set_axis(L, value, lua_type(L, key) == LUA_TSTRING ? lua_tostring(L, key) : describe(L, key), lua_gettop(L));
     }
@@ -385,6 +386,34 @@ void add_bit_layout(lua_State* L) {
   lua_setfield(L, -2, "bit_layout");
 }
 
+/// Names for completion: fields are true, methods functions. Into the metatable under `key`.
+template <typename Names>
+void list_fields(lua_State* L, const void* key, const Names& names) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, key);
+  if (lua_getfield(L, -1, "__fields") != LUA_TTABLE) {
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "__fields");
+  }
+  for (const char* name : names) {
+    lua_pushboolean(L, 1);
+    lua_setfield(L, -2, name);
+  }
+  lua_pop(L, 2);
+}
+
+void list_all_fields(lua_State* L) {
+  list_fields(L, &config_metatable, field_names);
+  list_fields(L, &config_metatable, derived_names);
+  list_fields(L, &accumulation_metatable, axis_names);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &config_metatable);
+  lua_getfield(L, -1, "__fields");
+  lua_pushcfunction(L, guarded<should_transpose>);
+  lua_setfield(L, -2, "should_transpose");
+  lua_pop(L, 2);
+}
+
 }  // namespace
 
 const ErrorConfig* test_error_config(lua_State* L, int index) {
@@ -412,6 +441,7 @@ void add_config(lua_State* L) {
                                                     {"__tostring", guarded<accumulation_tostring>},
                                                     {nullptr, nullptr}};
   make_metatable(L, &accumulation_metatable, "AccumulationConfig", accumulation_functions);
+  list_all_fields(L);
   static const luaL_Reg functions[] = {
       {"ErrorConfig", guarded<new_config>},        {"AccumulationConfig", guarded<new_accumulation>},
       {"get_config", guarded<lua_get_config>},     {"set_config", guarded<lua_set_config>},

@@ -62,8 +62,28 @@ bool to_parent(lua_State* L) {
   return true;
 }
 
+/// Pushes the names that a userdata of ours on top answers to, as its metatable lists them; false where it lists none.
+bool push_listed_fields(lua_State* L) {
+  if (lua_type(L, -1) != LUA_TUSERDATA || !lua_getmetatable(L, -1)) return false;
+  lua_pushliteral(L, "__fields");
+  lua_rawget(L, -2);
+  lua_remove(L, -2);
+  if (lua_istable(L, -1)) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
 /// The field `name` of the value on top takes its place; nil where it has none.
 void step_into(lua_State* L, const std::string& name) {
+  if (push_listed_fields(L)) {
+    const bool listed = lua_getfield(L, -1, name.c_str()) != LUA_TNIL;
+    lua_pop(L, 2);
+    if (listed) {
+      lua_getfield(L, -1, name.c_str());
+      lua_replace(L, -2);
+      return;
+    }
+  }
   for (int i = 0; lua_istable(L, -1) && i < max_parents; ++i) {
     lua_pushlstring(L, name.data(), name.size());
     if (lua_rawget(L, -2) != LUA_TNIL) {
@@ -159,7 +179,10 @@ std::vector<std::string> completions(lua_State* L, const std::vector<int>& envir
     }
     if (test_tensor(L, -1))
       add_tensor_names(L, word, names);
-    else if (lua_istable(L, -1))
+    else if (push_listed_fields(L)) {
+      add_keys(L, word.start, word.separator == ':', names);
+      lua_pop(L, 1);
+    } else if (lua_istable(L, -1))
       add_members(L, word.start, word.separator == ':', names);
     else if (lua_type(L, -1) == LUA_TSTRING && word.separator == ':') {
       lua_getglobal(L, "string");

@@ -1,6 +1,7 @@
 // The Tensor userdata: ownership, memory accounts, fields. What indexing, operators and methods do stands in files of
 // their own.
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/table_fields.h"
 
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
@@ -289,8 +290,13 @@ std::string describe(lua_State* L, int index) {
       std::string text = lua_tostring(L, index);
       return "string \"" + (text.size() > 40 ? text.substr(0, 40) + "..." : text) + '"';
     }
-    case LUA_TTABLE:
-      return "table of " + std::to_string(lua_rawlen(L, index));
+    case LUA_TTABLE: {
+      const std::string fields = fields_text(L, index);
+      const auto length = lua_rawlen(L, index);
+      if (fields.empty() || length > 0)
+        return "table of " + std::to_string(length) + (fields.empty() ? "" : " and " + fields);
+      return "table " + fields;
+    }
     default:
       return luaL_typename(L, index);
   }

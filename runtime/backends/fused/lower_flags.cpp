@@ -200,23 +200,31 @@ bool take(Lowering& l, const char* replaced) {
   return fill && replaced_rows(l, 0, *z, l.map(at::kBool, replaced, {f->value}), *fill);
 }
 
-/// replace: z, value, nan, posinf, neginf, values
+/// replace: z, value, nan, posinf, neginf, values, integers
 bool replace(Lowering& l) {
   const auto z = l.lowered(0);
   if (!z || (z->form.kind != Kind::element && z->form.kind != Kind::row) || !at::isFloatingType(z->form.dtype))
     return false;
   const auto value = l.operand(1, z->form.dtype, z->form);
   const auto nan = l.flag(2), positive = l.flag(3), negative = l.flag(4);
-  const auto* values = l.constant(5);
-  if (!value || !nan || !positive || !negative || !values || !values->isDoubleList()) return false;
+  const auto *values = l.constant(5), *integers = l.constant(6);
+  if (!value || !nan || !positive || !negative || !values || !values->isDoubleList() || !integers ||
+      !integers->isIntList())
+    return false;
   std::vector<Ref> operands{z->value, *value};
   std::string hit = fmt::format("is_replaced({{0}}, {}, {}, {})", *nan, *positive, *negative);
-  for (const double target : values->toDoubleVector()) {
+  const auto add_target = [&](const auto& target) {
+    if (!flags::check::holds(z->form.dtype, target)) return true;  // what no element can be
     const auto literal = l.number(c10::IValue(target), z->form.dtype);
     if (!literal) return false;
     hit += fmt::format(" | ({{0}} == {{{}}})", operands.size());
     operands.push_back(*literal);
-  }
+    return true;
+  };
+  for (const double target : values->toDoubleVector())
+    if (!add_target(target)) return false;
+  for (const int64_t target : integers->toIntVector())
+    if (!add_target(target)) return false;
   return l.result(0, z->form, l.map(z->form.dtype, "(" + hit + ") ? {1} : {0}", std::move(operands)));
 }
 

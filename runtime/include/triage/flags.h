@@ -63,6 +63,7 @@ struct ReplaceTargets {
   bool posinf = false;
   bool neginf = false;
   std::vector<double> values = {};
+  std::vector<int64_t> integers = {};  ///< in integer data compared exactly
 };
 /// One entry of a list of them, as in Lua: err::nan (1) and err::inf (2), "nan", "inf", "posinf", "neginf", or a number. An
 /// integer other than err::nan and err::inf is that number; write 1.0 for the value.
@@ -133,9 +134,11 @@ inline at::Tensor Err(const at::Tensor& f, const at::Tensor& z) { return take_er
 std::pair<at::Tensor, at::Tensor> partition(const at::Tensor& f, const at::Tensor& z);
 std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const at::Tensor& f,
                                                                            at::ArrayRef<at::Tensor> zs);
-/// Shape of `z`; the other samples are filled.
-at::Tensor take_ok_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = 0.0);
-at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = 0.0);
+/// Shape of `z`; the other samples are filled. Without a fill of its own that is 0 in the dtype of z; a number with a
+/// fraction makes floats of integers, 0 and 1 are false and true in bool data, and a number that the dtype has no room for
+/// is an InputError. The same holds for the value of `replace`.
+at::Tensor take_ok_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
+at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
 
 /// --- combinators: `fn` runs on all rows; what it made of the other rows is dropped, and their gradient with it. That holds
 /// for its argument. Data of the samples that `fn` captures besides is not guarded (as it is in Lua): where gradients matter,

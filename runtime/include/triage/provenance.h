@@ -10,8 +10,10 @@
 #include <vector>
 
 /// Which operation *produced* a NaN or Inf, told from those that passed it on: a diagnosis for which the computation runs
-/// operation by operation on given inputs. An operation produced a bad value in sample i when its results are bad there and
-/// everything it read of sample i was fine.
+/// operation by operation on given inputs. The producer of a kind (NaN, Inf) for a sample is the first operation whose results
+/// have that kind in that sample while none of its operands has it there; for an operation that mixes samples, none has it in
+/// any (it is run once more, with the samples that have it clean, to see whether it does). So a NaN made out of an Inf has a
+/// producer, and passing on means that the same kind was there before.
 namespace triage {
 
 struct Producer {
@@ -24,17 +26,19 @@ struct Producer {
   std::string name;      ///< of the input or parameter; of the operator (`aten::log`)
   std::string location;  ///< TorchScript: path of the submodule that it ran in, empty in the model's own code
   Source source;         ///< the line that made it; empty file where not known
-  int64_t code;          ///< err::nan or err::inf (a sample with both counts as NaN)
+  int64_t code;          ///< err::nan or err::inf; who produced both is there twice
   /// The samples, in order. Empty where the value does not have the samples in front (a mean over the batch, a weight):
   /// it then concerns all.
   std::vector<int64_t> rows;
+  /// Of a NaN made out of Inf: who produced that, by name and place. Empty where the operands held none.
+  std::vector<std::string> from_inf;
 };
 
 struct Provenance {
   int64_t samples = 0;              ///< dim 0 of the first tensor among the inputs
   std::vector<Producer> producers;  ///< inputs, then what is held, then operations in the order in which they ran
   int64_t operations = 0;           ///< how many there are with floating results
-  int64_t passed_on = 0;            ///< how many of these had bad results without producing any
+  int64_t passed_on = 0;            ///< how many of these had bad results and produced nothing bad
   struct Output {
     std::string name;
     std::vector<int64_t> rows;  ///< bad samples of this output

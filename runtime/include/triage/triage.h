@@ -4,6 +4,7 @@
 #include <triage/cache_statistics.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
+#include <triage/control_flow.h>
 #include <triage/error.h>
 #include <triage/export.h>
 #include <triage/flags.h>

@@ -191,6 +191,41 @@ test("T11: replace takes codes, strings, infinities and numbers", function()
   fails(function() err.replace(z, 0, err.NAN) end, "expected a list of targets")
 end)
 
+test("T11: replace compares integers exactly, as a script and under every backend", function()
+  local large <const> = 9007199254740993   -- 2^53 + 1, which no double is
+  local whole = torch.tensor({large, large - 1, 16777217})
+  local function replaced(z) return err.replace(z, 0, {large, 16777216.5}) end
+  eq(replaced(whole), torch.tensor({0, large - 1, 16777217}))
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local compiled = triage.compile(replaced, {backend = backend, fullgraph = true})
+    for _ = 1, 3 do eq(compiled(whole), torch.tensor({0, large - 1, 16777217})) end
+  end
+  eq(err.replace(torch.tensor({inf, 2.0}):half(), 0, {1e6}), torch.tensor({inf, 2.0}):half())
+end)
+
+test("T09 T11: numbers put in keep the dtype where they are of its kind, and have to fit it", function()
+  local truth, bytes = torch.tensor({true, false}), torch.tensor({1, 2}, {dtype = torch.uint8})
+  local f = push(err.new_t(2), err.NAN, 1, {where = torch.tensor({false, true})})
+  eq(err.replace(truth, 0, {"nan"}), truth)
+  eq(err.replace(truth, 0, {1.0}), torch.tensor({false, false}))
+  eq(err.take_ok_p(f, truth, 1), torch.tensor({true, true}))
+  eq(err.take_err_p(f, truth, 0), torch.tensor({false, false}))
+  eq(err.take_ok_p(f, bytes, 2.5).dtype, torch.float32)
+  fails(function() err.take_ok_p(f, bytes, 300) end, "take_ok_p: `fill` is 300")
+  fails(function() err.replace(torch.ones({2}):half(), 1e6, {1.0}) end, "replace: `value` is 1e+06")
+  fails(function() fix(bytes, f, 1, {fallback = 300}) end, "fix: `fallback` is 300")
+end)
+
+test("messages describe tables by their fields", function()
+  local f = err.new_t(1)
+  fails(function() return fix({codes = {77}}, f) end, "got table {codes = table}")
+  fails(function() err.get_slot(f, {config = {num_slots = 4}, on = true}) end, "got table {config = table, on = true}")
+  fails(function() err.get_slot(f, {1, 2, name = "x"}) end, 'got table of 2 and {name = "x"}')
+  fails(function() err.get_slot(f, {a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8}) end,
+    "{a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, ...}")
+  fails(function() err.get_slot(f, {}) end, "got table of 0")
+end)
+
 test("T12: guards record where the predicate is false", function()
   local z = torch.tensor({{1.0}, {-1.0}})
   local f = err.new(z)

@@ -1,0 +1,176 @@
+// IF, ELIF, ELSE and the conditions made for them. As in eager Lua: what the batch rules out does not run.
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include <runtime/flags/checks.h>
+#include <runtime/flags/forms.h>
+#include <runtime/flags/gradients.h>
+#include <triage/control_flow.h>
+#include <triage/flags.h>
+
+#include <string>
+
+namespace triage {
+namespace control_flow {
+namespace {
+
+using at::Tensor;
+
+/// A branch that decides some rows, with what it made.
+struct Ran {
+  std::string name;
+  Tensor condition;
+  Results results;
+};
+
+std::string name_of(size_t position, size_t count) {
+  if (position + 1 == count) return "ELSE";
+  return position == 0 ? "IF" : "ELIF " + std::to_string(position);
+}
+
+std::string describe(const Tensor& tensor) { return c10::str(tensor.scalar_type(), " of shape ", tensor.sizes()); }
+
+void check_condition(const char* construct, const Tensor& condition) {
+  const char* expected =
+      ": expected a bool tensor of shape (N,), which selects per sample, or (), which selects the batch; got ";
+  if (!condition.defined()) throw InputError(c10::str(construct, expected, "an undefined tensor."));
+  if (condition.scalar_type() != at::kBool)
+    throw InputError(c10::str(construct, expected, describe(condition), "; compare it with something, as in x > 0."));
+  if (condition.dim() > 1)
+    throw InputError(
+        c10::str(construct, expected, describe(condition), "; reduce it, as in mask.flatten(1).any(1) or mask.any()."));
+}
+
+[[noreturn]] void differ(const Ran& branch, const Ran& other, size_t result, const std::string& what) {
+  throw InputError(c10::str("IF: the branches ", branch.name, " and ", other.name, " differ in result ", result + 1,
+                            ": ", what, ". Every branch must return the same structure, shapes and dtypes."));
+}
+
+Tensor select_leaf(const Ran& branch, const Ran& other, size_t result, const Tensor& a, const Tensor& b) {
+  static const auto select = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("triage::select", "")
+                                 .typed<Tensor(const Tensor&, const Tensor&, const Tensor&)>();
+  if (a.is_same(b)) return a;
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes())
+    differ(branch, other, result, describe(a) + " against " + describe(b));
+  if (a.device() != b.device())
+    differ(branch, other, result, "one is on " + a.device().str() + ", the other on " + b.device().str());
+  const Tensor& condition = branch.condition;
+  if (condition.dim() == 1 && (a.dim() == 0 || a.size(0) != condition.size(0)))
+    differ(branch, other, result,
+           c10::str(describe(a), " has no row for each sample of the condition, which is ", describe(condition),
+                    "; return tensors with the batch in front, or use a condition of shape ()"));
+  return select.call(condition, a, b);
+}
+
+void check_results(const Ran& branch) {
+  for (size_t i = 0; i < branch.results.size(); ++i)
+    if (!branch.results[i].defined())
+      throw InputError(
+          c10::str("IF: the branch ", branch.name, " returned an undefined tensor as result ", i + 1, "."));
+}
+
+/// Rows of a branch: those for which no condition before it holds, and its own does.
+Tensor taken_rows(const std::vector<Ran>& before, const Tensor& own) {
+  Tensor taken = own;
+  for (const Ran& branch : before) {
+    const Tensor left = at::logical_not(branch.condition);
+    taken = taken.defined() ? at::logical_and(taken, left) : left;
+  }
+  return taken;
+}
+
+/// `condition`: undefined where the branch decides all that those before it leave.
+Ran run_branch(std::string name, const Branch& branch, const Tensor& condition, const std::vector<Ran>& before) {
+  const uint64_t start = flags::autograd::branch_start();
+  Ran ran{std::move(name), condition, branch.run()};
+  check_results(ran);
+  if (!at::GradMode::is_enabled() || (before.empty() && !condition.defined())) return ran;
+  Tensor taken;
+  for (const Tensor& result : ran.results) {
+    if (!result.requires_grad()) continue;
+    if (!taken.defined()) taken = taken_rows(before, condition);
+    flags::autograd::guard_branch(result, start, taken);
+  }
+  return ran;
+}
+
+bool holds(const Tensor& condition) { return condition.item<bool>(); }
+
+/// Positions of the branches that decide the result, in order; the last is taken where no condition before it holds.
+std::vector<size_t> deciding(const std::vector<Branch>& branches) {
+  std::vector<size_t> positions;
+  for (size_t i = 0; i < branches.size(); ++i) {
+    const Tensor& condition = branches[i].condition;
+    const bool of_batch = condition.defined() && condition.dim() == 0;
+    if (of_batch && !holds(condition)) continue;
+    positions.push_back(i);
+    if (of_batch) break;
+  }
+  return positions;
+}
+
+}  // namespace
+
+void check_branch(const char* construct, const Tensor& condition, bool has_function) {
+  if (std::string(construct) != "ELSE") check_condition(construct, condition);
+  if (!has_function) throw InputError(c10::str(construct, ": the function is empty; pass one that can be called."));
+}
+
+Results decide(const std::vector<Branch>& branches) {
+  const std::vector<size_t> positions = deciding(branches);
+  std::vector<Ran> ran;
+  for (size_t position : positions) {
+    const Branch& branch = branches[position];
+    const bool is_last = position == positions.back();
+    ran.push_back(run_branch(name_of(position, branches.size()), branch, is_last ? Tensor() : branch.condition, ran));
+  }
+  const Ran& last = ran.back();
+  Results merged = last.results;
+  for (size_t i = ran.size() - 1; i-- > 0;) {
+    const Ran& branch = ran[i];
+    if (branch.results.size() != merged.size())
+      throw InputError(c10::str("IF: the branch ", branch.name, " returns ", branch.results.size(), " tensors and ",
+                                last.name, " returns ", merged.size(), "; every branch must return the same number."));
+    for (size_t result = 0; result < merged.size(); ++result)
+      merged[result] = select_leaf(branch, last, result, branch.results[result], merged[result]);
+  }
+  return merged;
+}
+
+const Tensor& batch_condition(const char* construct, const Tensor& condition) {
+  check_condition(construct, condition);
+  if (condition.dim() != 0)
+    throw InputError(c10::str(construct, ": expected a condition of shape (), got ", describe(condition),
+                              "; combine per-sample masks with & | ~"));
+  return condition;
+}
+
+Tensor combine_and(const Tensor& a, const Tensor& b) { return at::logical_and(a, b); }
+Tensor combine_or(const Tensor& a, const Tensor& b) { return at::logical_or(a, b); }
+
+}  // namespace control_flow
+
+namespace {
+
+/// Flags, or InputError on behalf of `construct`.
+const at::Tensor& flags_of(const char* construct, const at::Tensor& f) {
+  if (!f.defined()) throw InputError(c10::str(construct, ": `f` is not a tensor (undefined)."));
+  flags::check::known(construct, f);
+  flags::check::flags(construct, f);
+  return f;
+}
+
+}  // namespace
+
+at::Tensor HAS(const at::Tensor& f) { return err::any_err(flags_of("HAS", f)); }
+
+at::Tensor IS(int64_t code, const at::Tensor& f) {
+  if (code < 0 || code > 15) throw InputError(c10::str("IS: an error code is 0..15; got ", code, "."));
+  return at::any(err::has_code(flags_of("IS", f), code));
+}
+
+at::Tensor NOT(const at::Tensor& condition) { return at::logical_not(control_flow::batch_condition("NOT", condition)); }
+
+}  // namespace triage

@@ -1,0 +1,18 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+/// What keeps the gradients of rows that a branch does not decide out of the others.
+namespace triage::flags::autograd {
+
+/// The gradient that enters a branch: what is not finite in rows that are not `taken`, a mask of shape (N,) or (), is 0.
+at::Tensor guarded_gradient(const at::Tensor& grad, const at::Tensor& taken);
+
+/// Where a branch begins on this thread.
+uint64_t branch_start();
+/// Guards every edge of the autograd graph from what the branch since `start` did, to make `result`, to what was there before.
+/// As `triage::guard_grad` at its entry would, for operations that are not ours to call.
+void guard_branch(const at::Tensor& result, uint64_t start, const at::Tensor& taken);
+
+}  // namespace triage::flags::autograd

@@ -1,0 +1,141 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+/// Branches whose conditions are tensors, as IF, ELIF, ELSE, HAS, IS, AND, OR and NOT of the Lua API:
+///
+///     at::Tensor y = triage::IF(triage::err::has_nan(f), [&] { return at::zeros_like(z); })
+///                        .ELIF(triage::err::has_inf(f), [&] { return z.clamp(-10, 10); })
+///                        .ELSE([&] { return z.tanh(); });
+///
+/// A condition is a bool tensor: of shape (N,) it chooses sample by sample, of shape () for the batch. The first that holds
+/// wins, ELSE where none does. A branch of samples runs on all of them and `triage::select` takes its rows; a condition of
+/// the batch is read (on an accelerator that waits for it), and a branch that it rules out does not run. Where a plain bool
+/// decides, write `if`.
+///
+/// Branches return an at::Tensor, a std::pair or std::tuple of them, or a std::vector of them; all of one chain the same type,
+/// number, shapes, dtypes and device. A tensor that every branch returns is given back as it is.
+///
+/// Rows that a branch does not decide contribute nothing to any gradient: a NaN or Inf that going back through the branch makes
+/// in such a row (the log of a 0 that was never taken) ends at the branch's edge. That holds for whatever the functions
+/// capture, and for data with the samples in front.
+///
+/// Errors are InputError with the name of the branch. What the functions throw passes through. No state is shared.
+namespace triage {
+
+namespace control_flow {
+
+using Results = std::vector<at::Tensor>;
+struct Branch {
+  at::Tensor condition;  ///< undefined: ELSE
+  std::function<Results()> run;
+};
+
+/// Throws InputError, on behalf of `construct`, for a condition that is none, or without a function.
+void check_branch(const char* construct, const at::Tensor& condition, bool has_function);
+/// What the chain gives; the last branch is ELSE.
+Results decide(const std::vector<Branch>& branches);
+at::Tensor combine_and(const at::Tensor& a, const at::Tensor& b);
+at::Tensor combine_or(const at::Tensor& a, const at::Tensor& b);
+/// A condition of the batch, or InputError on behalf of `construct`.
+const at::Tensor& batch_condition(const char* construct, const at::Tensor& condition);
+
+template <class... Leaves>
+Results pack(const std::tuple<Leaves...>& leaves) {
+  return std::apply([](const auto&... leaf) { return Results{leaf...}; }, leaves);
+}
+inline Results pack(const std::pair<at::Tensor, at::Tensor>& leaves) { return {leaves.first, leaves.second}; }
+inline Results pack(const at::Tensor& leaf) { return {leaf}; }
+inline Results pack(Results leaves) { return leaves; }
+
+template <class Result>
+Result unpack(Results leaves) {
+  if constexpr (std::same_as<Result, Results>) {
+    return leaves;
+  } else if constexpr (std::same_as<Result, at::Tensor>) {
+    return std::move(leaves[0]);
+  } else {
+    return [&]<size_t... i>(std::index_sequence<i...>) { return Result{std::move(leaves[i])...}; }
+    (std::make_index_sequence<std::tuple_size_v<Result>>());
+  }
+}
+
+template <class T>
+inline constexpr bool is_result =
+    std::same_as<T, at::Tensor> || std::same_as<T, Results> || std::same_as<T, std::pair<at::Tensor, at::Tensor>>;
+template <class... Leaves>
+inline constexpr bool is_result<std::tuple<Leaves...>> = (std::same_as<Leaves, at::Tensor> && ...);
+
+template <class Fn>
+using ResultOf = std::remove_cvref_t<std::invoke_result_t<Fn&>>;
+
+/// A function of no arguments whose result can be selected.
+template <class Fn>
+concept BranchFunction = std::invocable<Fn&> && is_result<ResultOf<Fn>>;
+
+}  // namespace control_flow
+
+/// What IF gives: it selects nothing before ELSE ends it.
+template <class Result>
+class [[nodiscard("end the chain with ELSE")]] Chain {
+ public:
+  template <control_flow::BranchFunction Fn>
+  requires std::same_as<control_flow::ResultOf<Fn>, Result> Chain ELIF(const at::Tensor& condition, Fn fn) && {
+    add("ELIF", condition, std::move(fn));
+    return std::move(*this);
+  }
+
+  template <control_flow::BranchFunction Fn>
+  requires std::same_as<control_flow::ResultOf<Fn>, Result> Result ELSE(Fn fn) && {
+    add("ELSE", {}, std::move(fn));
+    return control_flow::unpack<Result>(control_flow::decide(branches_));
+  }
+
+ private:
+  template <control_flow::BranchFunction Fn>
+  friend Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn);
+
+  template <class Fn>
+  void add(const char* construct, const at::Tensor& condition, Fn fn) {
+    std::function<Result()> function(std::move(fn));
+    control_flow::check_branch(construct, condition, static_cast<bool>(function));
+    branches_.push_back({condition, [function = std::move(function)] { return control_flow::pack(function()); }});
+  }
+
+  std::vector<control_flow::Branch> branches_;
+};
+
+template <control_flow::BranchFunction Fn>
+Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn) {
+  Chain<control_flow::ResultOf<Fn>> chain;
+  chain.add("IF", condition, std::move(fn));
+  return chain;
+}
+
+/// Conditions of the batch, bool (): any entry in `f`; any of this code.
+at::Tensor HAS(const at::Tensor& f);
+at::Tensor IS(int64_t code, const at::Tensor& f);
+
+/// Of conditions of the batch; masks are combined with & | ~.
+template <std::same_as<at::Tensor>... More>
+at::Tensor AND(const at::Tensor& first, const More&... more) {
+  at::Tensor result = control_flow::batch_condition("AND", first);
+  ((result = control_flow::combine_and(result, control_flow::batch_condition("AND", more))), ...);
+  return result;
+}
+template <std::same_as<at::Tensor>... More>
+at::Tensor OR(const at::Tensor& first, const More&... more) {
+  at::Tensor result = control_flow::batch_condition("OR", first);
+  ((result = control_flow::combine_or(result, control_flow::batch_condition("OR", more))), ...);
+  return result;
+}
+at::Tensor NOT(const at::Tensor& condition);
+
+}  // namespace triage

@@ -1,0 +1,35 @@
+// The C++ of docs/embedding.md on branches, which examples_test.cpp finds here: compiled, and run.
+#include <ATen/ATen.h>
+#include <triage/control_flow.h>
+#include <triage/flags.h>
+
+#include <limits>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+std::pair<at::Tensor, at::Tensor> repaired(const at::Tensor& z) {
+  at::Tensor f = triage::flag_nan_and_inf(z, "hidden");
+  at::Tensor y = triage::IF(triage::err::has_nan(f), [&] {
+                   return at::zeros_like(z);
+                 }).ELIF(triage::err::has_inf(f), [&] {
+                     return z.nan_to_num(0.0, 1e4, -1e4);
+                   }).ELSE([&] { return z.tanh(); });
+  return triage::IF(triage::AND(triage::HAS(f), triage::NOT(triage::IS(triage::err::nan, f))),
+                    [&] { return std::pair(y.clamp(-10, 10), f); })
+      .ELSE([&] { return std::pair(y, f); });
+}
+
+}  // namespace
+
+TEST_CASE("T15: the branches of docs/embedding.md") {
+  at::Tensor z = at::ones({3, 2});
+  z[1][0] = std::numeric_limits<float>::infinity();
+  CHECK(repaired(z).first[1].equal(at::tensor({10.0F, 1.0F})));
+  z[2][1] = std::numeric_limits<float>::quiet_NaN();
+  const auto [y, f] = repaired(z);
+  CHECK(y[0].allclose(at::ones({2}).tanh()));
+  CHECK(y[1].equal(at::tensor({1e4F, 1.0F})));
+  CHECK(y[2].eq(0).all().item<bool>());
+}
