@@ -45,7 +45,7 @@ bool Guards::Input::fits(const at::Tensor& tensor) const noexcept {
 bool Guards::Variable::holds(at::ArrayRef<at::Tensor> script_variables) const noexcept {
   if (!tensor.defined() && number >= script_variables.size()) return false;
   const at::Tensor& now = tensor.defined() ? tensor : script_variables[number];
-  return kind.fits(now) && now.sizes() == sizes;
+  return kind.fits(now) && !now.key_set().has(c10::DispatchKey::NestedTensor) && now.sizes() == sizes;
 }
 
 Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/capture/coroutine_scope.h"
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
@@ -67,6 +68,7 @@ int run_disabled(lua_State* L) {
 
 /// core.run_allowed(nil, fn, ...) -> what fn returns; its side effects are no graph breaks
 int run_allowed(lua_State* L) {
+  note_allowed_function(L, 2);
   const capture::EffectsAllowed scope;
   return call_rest(L);
 }

@@ -8,7 +8,6 @@
 #include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
-#include "runtime/capture/variables.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +22,7 @@ namespace {
 
 const char kSurroundings = 0;  // its address is a registry key
 
-constexpr int max_depth = 60;
+constexpr int max_depth = 180;
 constexpr int max_values = 20'000;
 constexpr lua_Integer max_surroundings = 64;  // kept
 // What our library's Lua part finds by name when it is called.
@@ -45,7 +44,7 @@ class Reader {
  public:
   Reader(lua_State* L, int anchors, Variables& variables, StateParts* parts)
       : L_(L), anchors_(anchors), variables_(variables), parts_(parts) {
-    luaL_checkstack(L, 3 * max_depth + 20, "closure state");
+    luaL_checkstack(L, 4 * max_depth + 20, "closure state");
   }
 
   void value(int index, int depth) {
@@ -71,7 +70,7 @@ class Reader {
         function(index, depth);
         break;
       default:
-        userdata(index);
+        userdata(index, depth);
     }
   }
 
@@ -113,6 +112,8 @@ class Reader {
   std::string take() { return std::move(text_); }
 
  private:
+  std::unordered_map<const void*, size_t>& seen() { return seen_[allowed_ > 0]; }
+
   template <typename T>
   void bytes(char tag, const T& item) {
     text_ += tag;
@@ -139,7 +140,7 @@ class Reader {
   /// True the first time; later a reference to where it came first.
   bool first_visit(int index) {
     const void* address = lua_topointer(L_, index);
-    auto [found, fresh] = seen_.emplace(address, seen_.size());
+    auto [found, fresh] = seen().emplace(address, seen().size());
     if (fresh) anchor(index);
     bytes(fresh ? 'o' : 'r', fresh ? reinterpret_cast<size_t>(address) : found->second);
     return fresh;
@@ -154,7 +155,7 @@ class Reader {
   void table(int index, int depth) {
     const LibraryKind kind = library_kind(L_, index);
     if (kind == LibraryKind::environment || leads_anywhere(L_, index)) any_global_ = true;
-    if (!first_visit(index) || kind != LibraryKind::none || is_allowed_write(L_, index)) return;
+    if (!first_visit(index) || kind != LibraryKind::none || (allowed_ && is_allowed_write(L_, index))) return;
     contents(index, depth);
     metatable(index, depth);
     text_ += '}';
@@ -176,11 +177,11 @@ class Reader {
   }
 
   void all_globals(int environment, int depth) {
-    if (!wholly_read_.insert(lua_topointer(L_, environment)).second) return;
+    if (!wholly_read_[allowed_ > 0].insert(lua_topointer(L_, environment)).second) return;
     bytes('G', lua_topointer(L_, environment));
     lua_pushnil(L_);
     while (lua_next(L_, environment)) {
-      if (!is_allowed_write(L_, -2)) {
+      if (!allowed_ || !is_allowed_write(L_, -2)) {
         value(-2, depth + 1);
         value(-1, depth + 1);
       }
@@ -191,18 +192,19 @@ class Reader {
 
   void named_globals(int environment, int depth, const std::set<std::string>& names) {
     const void* const address = lua_topointer(L_, environment);
-    if (wholly_read_.count(address)) return;
-    auto [known, fresh] = names_read_.try_emplace(address);
+    if (wholly_read_[allowed_ > 0].count(address)) return;
+    const auto [place, fresh] = names_read_[allowed_ > 0].try_emplace(address);
+    std::set<std::string>& known = place->second;  // which stays where it is while others are added
     if (fresh) {
       anchor(environment);
       bytes('N', address);
       metatable(environment, depth);
     }
     for (const std::string& name : names) {
-      if (!known->second.insert(name).second) continue;
+      if (!known.insert(name).second) continue;
       if (depth == 0) root_ = name;
       lua_pushlstring(L_, name.data(), name.size());
-      if (!is_allowed_write(L_, -1)) {
+      if (!allowed_ || !is_allowed_write(L_, -1)) {
         value(-1, depth + 1);
         lua_rawget(L_, environment);
         value(-1, depth + 1);
@@ -235,12 +237,18 @@ class Reader {
 
   void function(int index, int depth) {
     if (leads_anywhere(L_, index)) any_global_ = true;
-    if (!first_visit(index) || is_library_function(L_, index)) return;
-    if (lua_iscfunction(L_, index)) return called_functions(index, depth);
+    const bool allowed = is_allowed_function(L_, index);
+    allowed_ += allowed;
+    if (first_visit(index) && !is_library_function(L_, index))
+      lua_iscfunction(L_, index) ? called_functions(index, depth) : variables_of(index, depth);
+    allowed_ -= allowed;
+  }
+
+  void variables_of(int index, int depth) {
     for (int i = 1; const char* name = lua_getupvalue(L_, index, i); ++i) {
       if (std::string_view(name) == "_ENV" && lua_istable(L_, -1)) {
         globals_of_function(index, lua_gettop(L_), depth);
-      } else if (!is_allowed_upvalue(L_, index, i)) {
+      } else if (!allowed_ || !is_allowed_upvalue(L_, index, i)) {
         if (depth == 0) root_ = name;
         value(-1, depth + 1);
         end_part(depth, fmt::format("upvalue '{}'", name));
@@ -275,14 +283,16 @@ class Reader {
     if (depth == 0 && parts_) parts_->emplace_back(std::move(what), text_.size());
   }
 
-  void userdata(int index) {
-    if (const at::Tensor* found = test_tensor(L_, index)) return variable(lua_touserdata(L_, index), *found);
+  void userdata(int index, int depth) {
+    const at::Tensor* found = test_tensor(L_, index);
+    if (found && !found->key_set().has(c10::DispatchKey::NestedTensor))  // it has no sizes, and no graph takes it
+      return variable(lua_touserdata(L_, index), *found);
     bytes('u', lua_topointer(L_, index));
     anchor(index);
     if (lua_isthread(L_, index)) any_global_ = true;
     if (const int function = compiled_function_of(L_, index); function != LUA_NOREF) {
       lua_rawgeti(L_, LUA_REGISTRYINDEX, function);
-      value(lua_gettop(L_), 0);
+      value(lua_gettop(L_), depth + 1);
       lua_pop(L_, 1);
     }
     if (const ErrorConfig* config = test_error_config(L_, index)) configuration(*config);
@@ -305,7 +315,9 @@ class Reader {
     if (!fresh) return;
     variables_.tensors.push_back(tensor);
     variables_.names.push_back(root_);
-    bytes('=', capture::number_among(variables_.tensors, tensor));  // one tensor may have several userdata
+    bytes(
+        '=',
+        first_of_.emplace(tensor.unsafeGetTensorImpl(), known->second).first->second);  // it may have several userdata
     bytes('k', tensor.key_set().raw_repr());
     bytes('y', tensor.scalar_type());
     bytes('v', tensor.device().index());
@@ -320,12 +332,16 @@ class Reader {
   Variables& variables_;
   StateParts* parts_;
   int values_ = 0;
-  std::string root_;         // the variable of the function that is read
+  std::unordered_map<const at::TensorImpl*, size_t> first_of_;  // the number of the first variable that is this tensor
+  std::string root_;                                            // the variable of the function that is read
   bool any_global_ = false;  // it may be read through something that a function has at hand
   std::string text_;
-  std::unordered_map<const void*, size_t> seen_;
-  std::unordered_set<const void*> wholly_read_;  // tables of globals
-  std::unordered_map<const void*, std::set<std::string>> names_read_;
+  // What functions under triage.allow_in_graph wrote is left out where they lead to it, and only there: with how deep in such a
+  // function the reader is, and apart, what it has come across in there.
+  int allowed_ = 0;
+  std::unordered_map<const void*, size_t> seen_[2];
+  std::unordered_set<const void*> wholly_read_[2];  // tables of globals
+  std::unordered_map<const void*, std::set<std::string>> names_read_[2];
 };
 
 }  // namespace

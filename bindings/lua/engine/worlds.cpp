@@ -70,6 +70,8 @@ Place drop(lua_State* L, CompiledFunction& function, Place place) {
   lua_pushnil(L);
   lua_rawseti(L, -2, place->second->number);
   lua_pop(L, 1);
+  const CacheStatistics gone = place->second->compiled->statistics();
+  function.options.graphs_made->fetch_sub(static_cast<int64_t>(gone.graphs + gone.retired), std::memory_order_relaxed);
   return function.buckets.erase(place);
 }
 
@@ -283,6 +285,7 @@ std::shared_ptr<Bucket> bucket_for(lua_State* L, CompiledFunction& function, con
     world.arguments = argument_texts(L, last_argument);
     bucket = new_bucket_for(L, function, std::move(world));
   }
+  if (function.last && function.last != bucket) function.last->world.variables = {};  // read anew, should it come again
   function.last = bucket;
   function.last_epoch = context(L).epoch;
   function.last_arguments = arguments;
@@ -295,7 +298,9 @@ void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const
   const auto place = std::find_if(function.buckets.begin(), function.buckets.end(),
                                   [&](const auto& known) { return known.second == bucket; });
   if (place == function.buckets.end()) return;  // it serves all worlds
+  const int64_t made = function.options.graphs_made->load(std::memory_order_relaxed);
   drop(L, function, place);
+  function.options.graphs_made->store(made, std::memory_order_relaxed);
   const Variables before = std::move(bucket->world.variables);
   read_world(L, function, arguments, bucket->world);
   const Variables& after = bucket->world.variables;

@@ -2,12 +2,14 @@
 // names, so that an address is never that of something else.
 #include "bindings/lua/loading/allowed_writes.h"
 
+#include "bindings/lua/userdata.h"
+
 #include <string_view>
 
 namespace triage::lua {
 namespace {
 
-const char kWrites = 0, kCount = 0;  // their addresses are registry keys
+const char kWrites = 0, kCount = 0, kFunctions = 0;  // their addresses are registry keys
 
 bool push_writes(lua_State* L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kWrites) == LUA_TTABLE) return true;
@@ -47,6 +49,25 @@ bool pop_is_noted(lua_State* L) {
 }
 
 }  // namespace
+
+void note_allowed_function(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  luaL_checkstack(L, 4, "allowed functions");
+  push_weak_table(L, &kFunctions);
+  lua_pushvalue(L, index);
+  lua_pushboolean(L, true);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+bool is_allowed_function(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, &kFunctions);
+  lua_pushvalue(L, index);
+  const bool known = lua_rawget(L, -2) != LUA_TNIL;
+  lua_pop(L, 2);
+  return known;
+}
 
 void note_allowed_upvalue(lua_State* L, const char* name) {
   lua_Debug frame;

@@ -5,6 +5,10 @@
 /// every capture, and no graph computes anything from it: guards do not look at it.
 namespace triage::lua {
 
+/// The function (or callable) at `index` runs under `triage.allow_in_graph`: guards look for those writes on the way from it.
+void note_allowed_function(lua_State* L, int index);
+bool is_allowed_function(lua_State* L, int index);
+
 /// The upvalue `name` of the function running at level 1; a global; the table at `index`.
 void note_allowed_upvalue(lua_State* L, const char* name);
 void note_allowed_global(lua_State* L, const char* name);

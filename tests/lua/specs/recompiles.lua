@@ -307,6 +307,19 @@ test("graphs of tables that are gone are dropped", function()
   if graphs(f) > 20 then
     error("there are " .. graphs(f) .. " graphs")
   end
+  with_config({accumulated_recompile_limit = 30}, function()  -- they count no more
+    for i = 1, 60 do
+      t = {scale = i}
+      eq(f(z), z * i)
+      collectgarbage()
+    end
+    local before = graphs(f)
+    t = {scale = 0.5}
+    eq(f(z), z / 2)
+    if graphs(f) < 1 or before > 30 then
+      error("there were " .. before .. " graphs, there are " .. graphs(f))
+    end
+  end)
   local kept = {}
   for i = 1, 40 do
     kept[i] = {scale = i}

@@ -108,3 +108,37 @@ test("an input that is also a global of the function is one value", function()
   end
   _G.g = nil
 end)
+
+test("N01: what an allowed function writes is left out of guards only where that function leads to it", function()
+  _G.step = 0
+  local note = triage.allow_in_graph(function(x) step = step + 1 return x end)
+  local f = triage.compile(function(x) return note(x) * 2 end, {fullgraph = true})
+  for _ = 1, 3 do eq(f(ones), ones * 2) end
+  eq({step, graphs(f)}, {1, 1})
+  local env = {step = 3}
+  local own = triage.compile(load("return function(x) return x * step end", "own", "t", env)())
+  local other = triage.compile(load("return function(x) return x * step end")())
+  for i = 4, 6 do
+    env.step, _G.step = i, 10 * i
+    eq(own(ones), ones * i)
+    eq(other(ones), ones * (10 * i))
+    eq(f(ones), ones * 2)
+  end
+  _G.step = nil
+  local s = {scale = ones}
+  local counted = triage.allow_in_graph(function(x) s.calls = (s.calls or 0) + 1 return x end)
+  local g = triage.compile(function(x) return counted(x) * s.scale end)
+  for _ = 1, 4 do
+    eq(g(ones), s.scale)
+    s.scale = s.scale * 2
+  end
+end)
+
+test("compiled functions call each other however deep", function()
+  local previous = triage.compile(function(x) return x + 1 end)
+  for _ = 1, 300 do
+    local inner = previous
+    previous = triage.compile(function(x) return inner(x) end)
+  end
+  eq(previous(ones), ones + 1)
+end)
