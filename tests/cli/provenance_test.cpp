@@ -123,6 +123,10 @@ TEST_CASE("explain --provenance: a NaN made out of an Inf, and an Inf that is me
   const Ran benign = with({"--benign", "*masked_fill"});
   CHECK(benign.out.find("INF  ") == std::string::npos);
   CHECK(benign.out.find("NAN  aten::softmax") != std::string::npos);
+  triage::save_tensor(folder / "one.npy", m.slice(0, 0, 1));
+  const Ran meant = triage_program(folder, {"explain", "--provenance", "mask.lua", "--benign", "aten::masked_fill",
+                                            "--input", "scores=ones:1x4", "--input", "m=one.npy"});
+  CHECK(meant.out == "mask, 1 samples, 2 operations\n  no NaN, and no Inf but what is benign\n");
   const nlohmann::json json = with({"--json"}).json();
   CHECK(json["producers"][1]["from_inf"] == nlohmann::json({"aten::masked_fill mask.lua:2"}));
   CHECK(triage_program(folder, {"explain", "mask.lua", "--benign", "x", "--input", "scores=ones:3x4"}).status == 2);

@@ -130,7 +130,7 @@ TEST_CASE("T09 T11: numbers put in keep the dtype where they are of its kind, an
   const auto truth = at::tensor({1, 0}).to(at::kBool), whole = at::tensor({1, 2}).to(at::kByte);
   const auto f = err::push(err::new_t(2), err::nan, 1, {.where = at::tensor({0, 1}).to(at::kBool)});
   CHECK(same_bits(err::replace(truth, 0, {true}), truth));
-  CHECK(same_bits(err::replace(truth, 0, {"nan", 1}), at::zeros({2}, at::kBool)));
+  CHECK(same_bits(err::replace(truth, 0, {"nan", 1.0}), at::zeros({2}, at::kBool)));
   CHECK(same_bits(err::take_ok_p(f, truth, 1), at::ones({2}, at::kBool)));
   CHECK((err::take_ok_p(f, truth, 2).scalar_type() == at::kLong));
   CHECK(same_bits(err::take_ok_p(f, whole), at::tensor({1, 0}).to(at::kByte)));

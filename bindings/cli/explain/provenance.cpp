@@ -48,10 +48,11 @@ std::string where_text(const Producer& producer) {
   return where;
 }
 
-void print_provenance(const std::string& name, const Provenance& found) {
+/// `left_out`: Inf that is benign was.
+void print_provenance(const std::string& name, const Provenance& found, bool left_out) {
   fmt::print("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
   if (found.producers.empty()) {
-    const char* clean = found.outputs.empty() && found.passed_on == 0 ? "no NaN and no Inf" : "only Inf that is benign";
+    const char* clean = left_out ? "no NaN, and no Inf but what is benign" : "no NaN and no Inf";
     fmt::print("  {}\n", paint(Paint::good, clean));
     return;
   }
@@ -80,11 +81,13 @@ bool is_expected(const Producer& producer, const std::vector<std::string>& benig
          });
 }
 
-void leave_out(Provenance& found, const std::vector<std::string>& benign) {
+bool leave_out(Provenance& found, const std::vector<std::string>& benign) {
   auto& all = found.producers;
+  const size_t count = all.size();
   all.erase(
       std::remove_if(all.begin(), all.end(), [&](const Producer& producer) { return is_expected(producer, benign); }),
       all.end());
+  return all.size() < count;
 }
 
 Json to_json(const char* kind, const std::string& name, const Provenance& found) {
@@ -230,11 +233,11 @@ int explain_provenance(const CallOptions& options, const std::vector<std::string
   const bool is_model = is_model_file(options.policy);
   std::string name = options.policy;
   Provenance found = is_model ? of_model(options) : of_policy(options, json, name);
-  leave_out(found, benign);
+  const bool left_out = leave_out(found, benign);
   if (json)
     print_json(to_json(is_model ? "model" : "policy", name, found));
   else
-    print_provenance(name, found);
+    print_provenance(name, found, left_out);
   return 0;
 }
 
