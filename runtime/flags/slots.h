@@ -163,7 +163,9 @@ inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const 
   return 0;
 }
 
-inline bool is_overflow_record(uint16_t slot) { return (slot & CODE_IN_SLOT) == CODE_IN_SLOT && (slot & SEVERITY_MASK); }
+inline bool is_overflow_record(uint16_t slot) {
+  return (slot & CODE_IN_SLOT) == CODE_IN_SLOT && (slot & SEVERITY_MASK);
+}
 
 /// Adds to the overflow record `last`: so many more were dropped, the worst of this severity.
 inline void add_dropped(uint16_t& last, int64_t more, int64_t severity) {

@@ -66,6 +66,7 @@ Operand number_argument(const std::string& name, const Variant& variant) {
   if (name == "severity" || name == "min_severity") return integer(2);
   if (name == "num_embeddings") return integer(10);
   if (name == "domain") return integer(1);
+  if (name == "integers") return c10::IValue(c10::List<int64_t>({3, 7}));
   return integer(3);  // code, location, index
 }
 

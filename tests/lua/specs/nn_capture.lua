@@ -14,7 +14,8 @@ test("T31: a captured module is a graph of its operators", function()
   eq(report.graph_break_count, 0)
   eq(report.op_count, 3)
   assert(report.guards[1]:find("4 tensors from before the capture", 1, true), report.guards[1])
-  assert(report.graphs[1]:find('%model_1: "f32[8]"', 1, true), report.graphs[1])  -- as inputs: others may be there in the next call
+  -- As inputs: others may be there in the next call.
+  assert(report.graphs[1]:find('%model_1: "f32[8]"', 1, true), report.graphs[1])
 end)
 
 test("T31: a training step needs no new graph, and is never answered with old weights", function()

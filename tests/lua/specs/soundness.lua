@@ -207,8 +207,8 @@ test("a gradient mode that outlives the call is no part of a graph", function()
 end)
 
 test("T02: flags that arithmetic made of an input are refused where they are used as flags", function()
-  local z = torch.tensor({{0 / 0, 1}, {1, 2}})
-  local f = err.push(err.new(z), err.NAN, 3)
+  local data = torch.tensor({{0 / 0, 1}, {1, 2}})
+  local f = err.push(err.new(data), err.NAN, 3)
   for name, change in pairs({
     double = function(x) return x * 2 end,
     shift = function(x) return (x:view(torch.int64) << 1):view(torch.float64) end,
@@ -218,10 +218,10 @@ test("T02: flags that arithmetic made of an input are refused where they are use
     local compiled = triage.compile(function(x, g)
       return err.push(change(g), err.INF, 1, {where = x:isnan():any(-1)})
     end, {fullgraph = true, name = name})
-    fails(function() compiled(z, f) end, "flags")
+    fails(function() compiled(data, f) end, "flags")
   end
   local moved = triage.compile(function(x, g)
     return err.push(torch.cat({g[{{1, 2}}], g[{{0, 1}}]}), err.INF, 1, {where = x:isnan():any(-1)})
   end, {fullgraph = true})
-  eq(moved(z, f), err.push(f, err.INF, 1, {where = z:isnan():any(-1)}))
+  eq(moved(data, f), err.push(f, err.INF, 1, {where = data:isnan():any(-1)}))
 end)

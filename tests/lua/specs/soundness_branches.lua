@@ -99,8 +99,9 @@ test("what happens once is an error in a branch on a mask", function()
     local head = "--!tensor\nlocal x, co, it = ...\nlocal y = x * 1\nif x > 0 then "
     return load(head .. body .. " y = x * 2 end\nreturn y")
   end
-  for _, body in ipairs({"coroutine.resume(co)", "coroutine.close(co)", "it()", "math.randomseed(1)", "torch.manual_seed(1)",
-                         "torch.set_grad_enabled(false)", "ErrorLocation.reset()", "os.remove('/nonexistent')",
+  for _, body in ipairs({"coroutine.resume(co)", "coroutine.close(co)", "it()", "math.randomseed(1)",
+                         "torch.manual_seed(1)", "torch.set_grad_enabled(false)", "ErrorLocation.reset()",
+                         "os.remove('/nonexistent')",
                          "x:sum():backward()", "debug.setlocal(1, 1, 2)", "x.grad = nil",
                          "triage.reset()", "triage.set_stance('default')", "triage.set_logs {}",
                          "triage.config.recompile_limit = 8", "torch.save(x, '/nonexistent/x.pt')",

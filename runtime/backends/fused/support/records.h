@@ -80,7 +80,8 @@ struct Record {
   Record cleared(int64_t code) const {
     Record record = *this;
     for (int64_t i = 0; i < width; ++i)
-      if ((record.slots[i] & SEVERITY_MASK) && (record.slots[i] & CODE_IN_SLOT) >> CODE_SHIFT == code) record.slots[i] = 0;
+      if ((record.slots[i] & SEVERITY_MASK) && (record.slots[i] & CODE_IN_SLOT) >> CODE_SHIFT == code)
+        record.slots[i] = 0;
     return record;
   }
 };
