@@ -192,29 +192,9 @@ inline void merge_slot(uint16_t* slots, int64_t count, int64_t index, uint16_t s
   }
 }
 
-inline bool are_zero(const uint16_t* slots, int64_t count) {
-  uint64_t any = 0;
-  int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    uint64_t four;
-    std::memcpy(&four, slots + i, sizeof(four));
-    any |= four;
-  }
-  for (; i < count; ++i) any |= slots[i];
-  return any == 0;
-}
-
-/// Records the errors of another row of `count` slots, slot 0 first. Most records have none, where the first goes to slot 0.
+/// Records the errors of another row of `count` slots, slot 0 first.
 inline void merge_slots(uint16_t* slots, int64_t count, const uint16_t* others, const Recording& how) {
-  bool fresh = are_zero(slots, count);
-  each_error_slot(others, count, [&](int64_t i, uint16_t slot) {
-    if (fresh && (slot & CODE_IN_SLOT) && !(how.track_overflow && i == count - 1)) {
-      slots[0] = slot;
-      fresh = false;
-    } else {
-      merge_slot(slots, count, i, slot, how);
-    }
-  });
+  each_error_slot(others, count, [&](int64_t i, uint16_t slot) { merge_slot(slots, count, i, slot, how); });
 }
 
 }  // namespace triage::flags

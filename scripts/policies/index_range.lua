@@ -1,8 +1,8 @@
 -- Indices out of range become a padding index before they reach an embedding, which would raise for the whole batch.
 -- Use it in front of embedding, gather and one_hot, when ids come from outside.
 -- Returns the indices as int64, all within 0 .. size - 1, and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS, for both
--- FALLBACK_VALUE. A padding outside of the embedding is moved to its nearest row. One without rows has no index: all are
--- flagged, and 0.
+-- FALLBACK_VALUE. A padding outside of the embedding is moved to its nearest row. One without rows has no index: all
+-- are flagged, and 0.
 -- Samples: each on its own.
 
 local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
