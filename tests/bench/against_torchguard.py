@@ -32,6 +32,7 @@ LOCATION = 7
 SHAPES = [(32, 512), (256, 1024), (4096, 1024)]   # of the table
 PLOT_COLUMNS, PLOT_ROWS = 1024, [32, 256, 1024, 4096, 16384]
 LIMITS = {"flag_nan": "a read of the data", "flag_nan_and_inf": "a read of the data", "detect_repair": "a copy, warm",
+          "plain_repair": "a copy, warm",
           "zscore_clip": "a copy, warm", "softmax_repair": "softmax alone, warm", "branch": "tanh alone, warm"}
 FAMILIES = {"torchguard": "triage", "torchguard_eager": "backend_eager", "torchguard_script": "script", "torchguard_limit": "limit"}
 BATCHES = [32, 4096]

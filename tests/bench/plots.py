@@ -21,10 +21,11 @@ LINES = {
     "script": ("triage, script", "#009e73", "triangle"),
     "backend_eager": ("triage, eager backend", "#56b4e9", "diamond"),
     "triage": ("triage, fused", "#0072b2", "circle"),
-    "eager": ("TorchGuard, eager", "#d55e00", "square"),
-    "inductor": ("TorchGuard, inductor", "#cc79a7", "cross"),
+    "eager": ("{rival}, eager", "#d55e00", "square"),
+    "inductor": ("{rival}, inductor", "#cc79a7", "cross"),
     "limit": (None, INK, None),   # named by what it is
 }
+WITHOUT_FLAGS = ["plain_repair"]   # for which one needs no TorchGuard
 
 
 def ticks(low, high):
@@ -128,7 +129,8 @@ def pictures(figures):
         found[row["work"]]["limit_name"] = row.get("limit_name", "limit")
     drawn = {}
     for work, measured in found.items():
-        lines = [(name or measured["limit_name"], colour, kind, sorted(measured[candidate]))
+        rival = "PyTorch" if work in WITHOUT_FLAGS else "TorchGuard"
+        lines = [((name or measured["limit_name"] or "limit").format(rival=rival), colour, kind, sorted(measured[candidate]))
                  for candidate, (name, colour, kind) in LINES.items() if candidate in measured]
         if len(lines[0][3]) > 1:
             drawn[work] = draw(work, f"float32, {width} columns, a few bad rows; {about['cpu']}, one thread, {about['date']}", lines)
