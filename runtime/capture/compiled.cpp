@@ -359,6 +359,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     results = script_->call(given.slice(0, num_inputs), given.slice(num_inputs), deadline);
   } catch (const GraphBreakError&) {
     throw;
+  } catch (const LimitError&) {
+    throw;
   } catch (const std::exception&) {
     if (options_.fullgraph && recorder.broken())
       throw recorder.broken()->error();  // the script turned the break into another error

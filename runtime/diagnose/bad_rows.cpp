@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <triage/config.h>
 
+#include <exception>
+
 namespace triage::diagnose {
 namespace {
 
@@ -109,7 +111,12 @@ at::Tensor Trail::fresh_rows(BadKind kind, const BadRows& read, const BadRows& m
   if (!made.per_sample) return at::zeros_like(made.of[kind]);
   const at::Tensor fresh = made.of[kind].logical_and(read.of[kind].logical_not());
   if (!run_clean || !has_any(fresh)) return fresh;
-  const BadRows clean = run_clean(kind);
+  BadRows clean;
+  try {
+    clean = run_clean(kind);
+  } catch (const std::exception&) {
+    return fresh;  // it cannot run on other values
+  }
   return clean.is_bad() ? fresh.logical_and(clean.of[kind]) : at::zeros_like(fresh);
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/export/sameness.h"
 
 #include <ATen/ATen.h>
+#include <triage/error.h>
 
 #include <mutex>
 #include <numeric>
@@ -100,6 +101,8 @@ class SameRandomNumbers {
 bool holds_for(const Graph& apart, const Sameness& same, const std::function<Graph(const Sameness&)>& graph_of) {
   try {
     return computation(apart, same) == computation(graph_of(same), same);
+  } catch (const LimitError&) {
+    throw;
   } catch (const std::exception&) {
     return false;
   }
@@ -136,6 +139,8 @@ Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const Export
   std::optional<Recorder::Result> apart;
   try {
     if (given != all_apart) apart = record(all_apart);
+  } catch (const LimitError&) {
+    throw;
   } catch (const std::exception&) {
     own.held_to = given;
     return own;

@@ -195,6 +195,18 @@ TEST_CASE("provenance of a TorchScript model: a NaN out of an Inf, and samples t
   CHECK(found.passed_on == 2);
 }
 
+TEST_CASE("provenance: an operation that cannot run on other values is asked no more") {
+  at::Tensor x = at::eye(2);
+  x[0].fill_(NAN);
+  x[1].fill_(INFINITY);
+  const auto inverse = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    return {at::linalg_inv(in[0])};  // of ones there is none
+  };
+  const Provenance found = of_traced(inverse, {x});
+  CHECK(found.producers.size() >= 2);
+  CHECK(found.outputs.at(0).rows == Rows{0, 1});
+}
+
 TEST_CASE("provenance: the reduced types") {
   at::Tensor x = batch(3);
   x[1][1] = 7e4;  // beyond float16

@@ -3,6 +3,8 @@
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
 
+#include <utility>
+
 namespace triage::lua {
 namespace {
 
@@ -47,13 +49,17 @@ int shielded(lua_State* L) {
 
 int stack_depth(lua_State* L) {
   lua_Debug frame;
-  int depth = 0;
-  while (lua_getstack(L, depth, &frame)) depth++;
-  return depth;
+  int below = 0, above = 1;  // finding a level takes as long as it is deep: not one after the other
+  while (lua_getstack(L, above, &frame)) below = std::exchange(above, 2 * above);
+  while (below < above) {
+    const int middle = below + (above - below) / 2;
+    lua_getstack(L, middle, &frame) ? below = middle + 1 : above = middle;
+  }
+  return below;
 }
 
 void forget_closers(lua_State* L) {
-  if (!lua_checkstack(L, 4)) return;
+  if (!lua_checkstack(L, 8)) return;
   lua_Debug frame;
   const int unwound = stack_depth(L) - UntakenBranch::frames_kept();
   for (int level = 0; level < unwound && lua_getstack(L, level, &frame); level++) {

@@ -310,7 +310,8 @@ void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const
   function.last.reset();
   if (!bucket->compiled->renumber_variables(now)) return lua_pop(L, 1);
   set_anchors(L, function, *bucket);
-  function.buckets.erase(bucket->world.key);  // with the key that names it
+  if (const auto other = function.buckets.find(bucket->world.key); other != function.buckets.end())
+    drop(L, function, other);  // with the key that names it
   function.buckets.emplace(bucket->world.key, bucket);
 }
 

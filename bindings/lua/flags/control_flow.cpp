@@ -8,6 +8,7 @@
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/compat/autocast.h"
 
 #include <c10/core/GradMode.h>
 #include <triage/config.h>
@@ -154,6 +155,10 @@ int in_branch(lua_State* L) {
     lua_call(L, 0, LUA_MULTRET);
     return lua_gettop(L);
   }
+  // The script does not run it: what it leaves behind is not for the script.
+  const c10::AutoGradMode restore_grad_mode(c10::GradMode::is_enabled());
+  const compat::RestoreAutocast restore_autocast;
+  const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
   int status = LUA_OK;
   {
     const capture::UntakenBranch untaken(capture::UntakenBranch::Unwinds::branch, stack_depth(L));
@@ -184,6 +189,8 @@ struct NaturalBranch {
   Branch branch;
   std::optional<capture::UntakenBranch> untaken;
   bool grad_mode = c10::GradMode::is_enabled();
+  uint64_t autocast_state = compat::autocast_state();
+  compat::Autocast autocast_cpu = compat::autocast(c10::kCPU), autocast_cuda = compat::autocast(c10::kCUDA);
   ErrorConfig config = get_config();
 };
 using BranchBox = std::unique_ptr<NaturalBranch>;
@@ -219,6 +226,11 @@ int leave_branch(lua_State* L) {
   if (!box || !*box) return 0;
   const BranchBox branch = std::move(*box);  // it ends with this function
   const bool mode_changed = c10::GradMode::is_enabled() != branch->grad_mode;
+  const bool autocast_changed = compat::autocast_state() != branch->autocast_state;
+  if (autocast_changed) {
+    compat::set_autocast(c10::kCPU, branch->autocast_cpu);
+    compat::set_autocast(c10::kCUDA, branch->autocast_cuda);
+  }
   c10::GradMode::set_enabled(branch->grad_mode);
   const bool failed = !lua_isnoneornil(L, 2) && !capture::UntakenBranch::left();
   if (failed && branch->untaken && Recorder::current() && !is_for_host(L, 2)) break_for_error(L, 2);
@@ -229,11 +241,12 @@ int leave_branch(lua_State* L) {
         "for every sample. Have the change end with the branch: `local _ <close> = set_config(c)`; or change it before "
         "or behind the `if`.");
   }
-  if (!mode_changed) return 0;
+  if (!mode_changed && !autocast_changed) return 0;
   throw PolicyError(
-      "the gradient mode was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
-      "for "
-      "every sample. Have the change end with the branch: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+      std::string(mode_changed ? "the gradient mode was changed" : "autocast was switched") +
+      " for good in a branch of an `if` whose condition is a mask, and that branch runs for every sample. "
+      "Have the change end with the branch: `local _ <close> = torch." +
+      (mode_changed ? "no_grad()`, or torch.no_grad(fn)." : "autocast(...)`."));
 }
 
 /// core.may_break() -> whether something is captured that a graph break would not fail

@@ -124,7 +124,11 @@ int table_concat(lua_State* L) {
   const auto size = lua_type(L, 1) == LUA_TTABLE ? static_cast<lua_Integer>(lua_rawlen(L, 1)) : 0;
   const lua_Integer first = lua_isinteger(L, 3) ? lua_tointeger(L, 3) : 1;
   const lua_Integer last = lua_isinteger(L, 4) ? lua_tointeger(L, 4) : size;
-  for (lua_Integer i = first; size > 0 && i <= last && i - first <= size; i++) settle_field(L, 1, i);
+  if (size > 0 && first <= last) {
+    const auto count = static_cast<lua_Unsigned>(last) - static_cast<lua_Unsigned>(first);  // and one
+    for (lua_Unsigned i = 0; i <= count && i <= static_cast<lua_Unsigned>(size); i++)
+      settle_field(L, 1, static_cast<lua_Integer>(static_cast<lua_Unsigned>(first) + i));
+  }
   return hand_on(L);
 }
 

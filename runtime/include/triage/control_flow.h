@@ -78,7 +78,7 @@ using ResultOf = std::remove_cvref_t<std::invoke_result_t<Fn&>>;
 
 /// A function of no arguments whose result can be selected.
 template <class Fn>
-concept BranchFunction = std::invocable<Fn&> && is_result<ResultOf<Fn>>;
+concept BranchFunction = std::copy_constructible<Fn> && std::invocable<Fn&> && is_result<ResultOf<Fn>>;
 
 }  // namespace control_flow
 

@@ -208,3 +208,26 @@ test("branches that differ, of which the batch takes one, end the graph; in one 
     fails(function() triage.compile(load(text)(), {fullgraph = true})(plus) end, "branch")
   end
 end)
+
+test("modes that a branch leaves behind, which this batch does not take, are not for the script", function()
+  local x = torch.ones({2}):requires_grad_(true)
+  for name, change in pairs({
+    ["gradient mode"] = function() torch.set_grad_enabled(false) end,
+    ["gradient mode and a break"] = function() torch.set_grad_enabled(false) print() end,
+    ["a scope that is left open"] = function() return torch.no_grad() end,
+    ["breaks are errors"] = function() triage.error_on_graph_break(true) end,
+  }) do
+    local fn = function(z)
+      return IF(z:sum() < 0, function()
+        change()
+        return z * 1
+      end):ELSE(function() return z + 1 end) * 2
+    end
+    local f = triage.compile(fn)
+    for _ = 1, 3 do
+      local y = f(x)
+      eq({y.requires_grad, torch.is_grad_enabled()}, {true, true}, name)
+      eq(y:detach(), fn(x):detach(), name)
+    end
+  end
+end)
