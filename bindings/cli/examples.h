@@ -27,8 +27,7 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
 std::optional<Example> example_of_types(const Signature& signature, const CallOptions& options);
 
 /// `rows` rows of the batch, its own again and again; inputs that do not have its length, or are as large as one of its
-/// rows, stay as they are. Empty where the
-/// first input has no rows to take.
+/// rows, stay as they are. Empty where the first input has no rows to take.
 std::vector<at::Tensor> with_rows(const std::vector<at::Tensor>& inputs, int64_t rows);
 
 }  // namespace triage::cli

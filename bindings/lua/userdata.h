@@ -77,4 +77,33 @@ inline void push_weak_table(lua_State* L, const void* key) {
   push_new_weak_table(L, key);
 }
 
+/// Puts the value at `index` into the table with weak keys under `key`.
+inline void remember(lua_State* L, int index, const void* key) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, key);
+  lua_pushvalue(L, index);
+  lua_pushboolean(L, true);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+/// Is the value at `index` in that table?
+inline bool is_remembered(lua_State* L, int index, const void* key) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, key);
+  lua_pushvalue(L, index);
+  const bool known = lua_rawget(L, -2) != LUA_TNIL;
+  lua_pop(L, 2);
+  return known;
+}
+
+/// Pushes the table under `key`; made on first use.
+inline void push_registry_table(lua_State* L, const void* key) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
+
 }  // namespace triage::lua

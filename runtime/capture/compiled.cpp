@@ -267,9 +267,11 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   switch (get_stance()) {
     case Stance::eager_on_recompile:
       return run_script(all, num_params, deadline, outputs, /*follow=*/false);
-    case Stance::fail_on_recompile:
+    case Stance::fail_on_recompile: {
+      const std::string reason = last_reason(all);
       throw Error("'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
-                  (last_reason(all).empty() ? "; call it once before the stance is set" : ": " + last_reason(all)));
+                  (reason.empty() ? "; call it once before the stance is set" : ": " + reason));
+    }
     case Stance::eager_then_compile:
       if (first_call) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
       break;

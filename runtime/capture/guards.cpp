@@ -21,12 +21,6 @@ std::string name_of(size_t input, const std::vector<std::string>& names) {
   return input < names.size() ? names[input] : "#" + std::to_string(input);
 }
 
-size_t first_same(at::ArrayRef<at::Tensor> tensors, size_t input) noexcept {
-  size_t first = 0;
-  while (!tensors[first].is_same(tensors[input])) ++first;
-  return first;
-}
-
 }  // namespace
 
 Guards::Input Guards::Input::of(const at::Tensor& tensor) {
@@ -51,7 +45,7 @@ bool Guards::Variable::holds(at::ArrayRef<at::Tensor> script_variables) const no
 Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {
   Guards guards;
   for (const auto& input : inputs) guards.inputs.push_back(Guards::Input::of(input));
-  for (size_t i = 0; i + num_params < inputs.size(); ++i) guards.same_as.push_back(first_same(inputs, i));
+  for (size_t i = 0; i + num_params < inputs.size(); ++i) guards.same_as.push_back(number_among(inputs, inputs[i]));
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
   guards.included_keys = thread_state.included_.raw_repr();
   guards.excluded_keys = thread_state.excluded_.raw_repr();
@@ -85,7 +79,7 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].fits(tensors[i])) return false;
   for (size_t i = 1; i < same_as.size(); ++i)
-    if (first_same(tensors, i) != same_as[i]) return false;
+    if (number_among(tensors, tensors[i]) != same_as[i]) return false;
   for (const Size& size : sizes)
     if (tensors[size.input].unsafeGetTensorImpl()->size(size.dim) != size.size) return false;
   for (const SameSize& same : same_sizes)
@@ -137,7 +131,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     out.str("");
   }
   for (size_t i = 1; i < same_as.size(); ++i) {
-    const size_t now = first_same(tensors, i);
+    const size_t now = number_among(tensors, tensors[i]);
     if (now == same_as[i]) continue;
     const bool was_same = same_as[i] != i;
     out << "tensor '" << name_of(i, names) << "' was "

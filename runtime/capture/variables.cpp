@@ -7,11 +7,6 @@
 #include "runtime/graph/uses.h"
 
 namespace triage::capture {
-size_t number_among(at::ArrayRef<at::Tensor> tensors, const at::Tensor& wanted) noexcept {
-  const auto found =
-      std::find_if(tensors.begin(), tensors.end(), [&](const auto& each) { return each.is_same(wanted); });
-  return static_cast<size_t>(found - tensors.begin());
-}
 
 void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
   for (auto& output : outputs) {

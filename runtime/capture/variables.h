@@ -12,7 +12,11 @@
 namespace triage::capture {
 
 /// The number of the first that is the same tensor; their count where none is.
-size_t number_among(at::ArrayRef<at::Tensor> tensors, const at::Tensor& wanted) noexcept;
+inline size_t number_among(at::ArrayRef<at::Tensor> tensors, const at::Tensor& wanted) noexcept {
+  size_t number = 0;
+  while (number < tensors.size() && !tensors[number].is_same(wanted)) ++number;
+  return number;
+}
 
 /// An output that shares memory with a variable, and is not that itself, becomes a copy: backends give copies of views.
 void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 #include "runtime/export/base64.h"
@@ -163,8 +164,8 @@ bool is_as_saved(std::string_view text) {
 constexpr const char* kChanged =
     "it is not as it was saved, its checksum does not fit; take an intact copy, or export it anew";
 
-ExportedProgram read(const std::string& text) {
-  const std::string_view content = without_magic(text);
+/// Nothing where the content reads well, but is not what was saved: a flipped bit is a graph as well, of something else.
+std::optional<ExportedProgram> read(std::string_view content, bool as_saved) {
   const size_t rule = content.find(kRule);
   if (rule == std::string::npos) throw GraphError("it ends before its graph begins");
   const Json json = Json::parse(content.substr(0, rule));
@@ -183,7 +184,7 @@ ExportedProgram read(const std::string& text) {
   const Graph lifted = graph::parse(std::string(without_checksum(content.substr(rule + kRule.size()))));
   for (const auto& [name, tensor] : held)
     if (!lifted.has_name(name)) throw GraphError("it holds values for `" + name + "`, which its graph lacks");
-  if (!is_as_saved(text)) throw GraphError(kChanged);  // a flipped bit is a graph as well, of something else
+  if (!as_saved) return std::nullopt;
   return ExportedProgram(Copier(lifted, false, std::move(held)).run(), std::move(options), std::move(params),
                          json.at("notes").get<std::vector<std::string>>());
 }
@@ -208,14 +209,17 @@ std::string to_text(const Graph& graph, const ExportOptions& options, const std:
 }
 
 ExportedProgram from_text(const std::string& text) {
+  const std::string_view content = without_magic(text);
+  const bool as_saved = is_as_saved(text);
+  std::optional<ExportedProgram> program;
   try {
-    return read(text);
+    program = read(content, as_saved);
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    const bool is_one = text.rfind(fmt::format("{}{}", kKind, kFormat), 0) == 0 && what != kChanged;
-    if (!is_one || is_as_saved(text)) throw;
-    throw GraphError(fmt::format("{} ({})", what, kChanged));
+    if (as_saved) throw;
+    throw GraphError(fmt::format("{} ({})", error.what(), kChanged));
   }
+  if (!program) throw GraphError(kChanged);
+  return std::move(*program);
 }
 
 }  // namespace triage::exporting

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "runtime/capture/variables.h"
 #include "runtime/export/shapes.h"
 #include "runtime/graph/uses.h"
 
@@ -112,11 +113,7 @@ bool holds_for(const Graph& apart, const Sameness& same, const std::function<Gra
 
 Sameness sameness_of(at::ArrayRef<at::Tensor> inputs) {
   Sameness same;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    size_t first = 0;
-    while (!inputs[first].is_same(inputs[i])) ++first;
-    same.push_back(first);
-  }
+  for (const at::Tensor& input : inputs) same.push_back(capture::number_among(inputs, input));
   return same;
 }
 

@@ -1,6 +1,8 @@
 // How a policy changes: loading, reloading, rolling back. Whatever goes wrong, the live version stays live.
 #include "runtime/policy/core.h"
 
+#include "runtime/files/checksum.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,7 +23,7 @@ void PolicyCore::load_first(std::optional<std::string> source) {
   std::optional<Error> failure;
   try {
     if (!source) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
-    seen_hash_ = hash_of(*source);
+    seen_hash_ = files::checksum(*source);
     version = runtime_->load_version(*source, path_, /*run_tests=*/false);
   } catch (const Error& error) {
     std::optional<std::string> kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
@@ -79,7 +81,7 @@ Reload PolicyCore::replace(std::string source) {
 }
 
 PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
-  const uint64_t hash = hash_of(source);
+  const uint64_t hash = files::checksum(source);
   if (hash == seen_hash_ && !retry) return FileChange::unchanged;
   seen_hash_ = hash;
   refused_ = false;

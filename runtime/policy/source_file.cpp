@@ -41,8 +41,6 @@ std::string write_whole(const std::filesystem::path& path, std::string_view byte
 
 }  // namespace
 
-uint64_t hash_of(std::string_view bytes) noexcept { return files::checksum(bytes); }
-
 std::string hash_text(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 std::optional<std::string> read_source(const std::filesystem::path& path) {
@@ -72,7 +70,7 @@ LastGood::LastGood(std::filesystem::path cache_dir) : dir_(cache_dir.empty() ? c
 
 std::filesystem::path LastGood::place_of(const std::filesystem::path& path) const {
   const std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
-  return dir_ / fmt::format("{}-{}", hash_text(hash_of(absolute)), path.filename().string());
+  return dir_ / fmt::format("{}-{}", hash_text(files::checksum(absolute)), path.filename().string());
 }
 
 std::string LastGood::keep(const std::filesystem::path& path, std::string_view bytes) const {

@@ -7,8 +7,7 @@
 
 namespace triage::policy {
 
-/// 64 bits that tell one source from another (FNV-1a); stable over machines and releases, not meant against forgery.
-uint64_t hash_of(std::string_view bytes) noexcept;
+/// As text, of files::checksum.
 std::string hash_text(uint64_t hash);
 
 /// All bytes of a file, read once; nothing where there is no such file. Throws FileError for one that cannot be read,

@@ -1,5 +1,6 @@
 #include "runtime/policy/watch.h"
 
+#include "runtime/files/checksum.h"
 #include "runtime/policy/front_end.h"
 
 #include <fmt/format.h>
@@ -265,7 +266,7 @@ std::map<fs::path, std::string> WatchCore::fingerprint() const {
   for (const auto& policy : policies()) {
     try {
       const auto source = read_source(policy->file());
-      prints[policy->file()] = source ? hash_text(hash_of(*source)) : "gone";
+      prints[policy->file()] = source ? hash_text(files::checksum(*source)) : "gone";
     } catch (const FileError& error) {
       prints[policy->file()] = error.what();
     }

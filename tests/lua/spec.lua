@@ -79,4 +79,28 @@ function fails(fn, text, as_pattern)
   return message
 end
 
+--- What a spec of random programs draws with: `random(n)` gives 1..n, `pick(list)` one of its items, and `seeds()`
+--- iterates over `count` seeds, each of which begins a sequence of its own, the same on every machine.
+--- TRIAGE_DIFFERENTIAL=N takes N of them, TRIAGE_DIFFERENTIAL_SEED another one to begin with.
+function random_programs(count, step)
+  count = tonumber(os.getenv("TRIAGE_DIFFERENTIAL") or "") or count
+  local first = tonumber(os.getenv("TRIAGE_DIFFERENTIAL_SEED") or "") or 1
+  local state
+  local function random(n)
+    state = (state * 6364136223846793005 + 1442695040888963407)
+    return ((state >> 33) % n) + 1
+  end
+  local function pick(list) return list[random(#list)] end
+  local function seeds()
+    local seed = first - 1
+    return function()
+      seed = seed + 1
+      if seed >= first + count then return nil end
+      state = seed * step
+      return seed
+    end
+  end
+  return random, pick, seeds
+end
+
 return tests

@@ -3,6 +3,7 @@
 #include "bindings/lua/backends/graph_value.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
 
 #include <fmt/format.h>
@@ -117,17 +118,9 @@ std::unique_ptr<Executable> compile(const std::string& name, const Reference& fu
   return std::make_unique<LuaExecutable>(name, graph, caller, std::move(callable));
 }
 
-void push_registered(lua_State* L) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &registry_key) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &registry_key);
-}
-
 /// Pushes the function registered as `name`, or nothing.
 bool push_own(lua_State* L, const char* name) {
-  push_registered(L);
+  push_registry_table(L, &registry_key);
   const bool found = lua_getfield(L, -1, name) != LUA_TNIL;
   if (!found) lua_pop(L, 1);
   lua_remove(L, found ? -2 : -1);
@@ -152,7 +145,7 @@ int register_backend_(lua_State* L) {
   if (std::find(others.begin(), others.end(), name) != others.end())
     throw InputError(
         fmt::format("triage.register_backend: there is a backend '{}' already; choose another name", name));
-  push_registered(L);
+  push_registry_table(L, &registry_key);
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, name.c_str());
   return 0;
@@ -160,7 +153,7 @@ int register_backend_(lua_State* L) {
 
 std::vector<std::string> backends_of(lua_State* L) {
   std::vector<std::string> names = list_backends();
-  push_registered(L);
+  push_registry_table(L, &registry_key);
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) names.emplace_back(lua_tostring(L, -2));
   lua_pop(L, 1);
   std::sort(names.begin(), names.end());

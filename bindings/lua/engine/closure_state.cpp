@@ -8,6 +8,7 @@
 #include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/userdata.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,9 @@
 namespace triage::lua {
 namespace {
 
-const char kSurroundings = 0;  // its address is a registry key
+// Its address is the registry key of a table: what any function may read, as bytes -> its number. It has more than one where a
+// script changes its library.
+const char kSurroundings = 0;
 
 constexpr int max_depth = 180;
 constexpr int max_values = 20'000;
@@ -30,15 +33,6 @@ constexpr const char* names_of_library[] = {
     "assert",   "error",  "getmetatable", "ipairs", "math",   "next",   "os",    "pairs",    "pcall",    "print",
     "rawequal", "rawget", "rawlen",       "rawset", "select", "string", "table", "tonumber", "tostring", "type",
     "utf8",     "xpcall", "setmetatable", "torch",  "err",    "flags",  "nn",    "triage"};
-
-/// A table: what any function may read, as bytes -> its number. It has more than one where a script changes its library.
-void push_surroundings(lua_State* L) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kSurroundings) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &kSurroundings);
-}
 
 class Reader {
  public:
@@ -210,13 +204,13 @@ class Reader {
         value(-1, depth + 1);
       }
       lua_pop(L_, 1);
-      end_part(depth, fmt::format("global '{}'", name));
+      end_part(depth, "global", name);
     }
   }
 
   /// The bytes so far become their number among all that were there in their place, if those were few.
   void shorten() {
-    push_surroundings(L_);
+    push_registry_table(L_, &kSurroundings);
     const int known = lua_gettop(L_);
     lua_pushlstring(L_, text_.data(), text_.size());
     lua_pushvalue(L_, -1);
@@ -251,7 +245,7 @@ class Reader {
       } else if (!allowed_ || !is_allowed_upvalue(L_, index, i)) {
         if (depth == 0) root_ = name;
         value(-1, depth + 1);
-        end_part(depth, fmt::format("upvalue '{}'", name));
+        end_part(depth, "upvalue", name);
       }
       lua_pop(L_, 1);
     }
@@ -279,8 +273,10 @@ class Reader {
     end_part(depth, "a global that it may read");
   }
 
-  void end_part(int depth, std::string what) {
-    if (depth == 0 && parts_) parts_->emplace_back(std::move(what), text_.size());
+  /// Only of the function itself: most of what is read lies deeper.
+  void end_part(int depth, std::string_view what, std::string_view name = {}) {
+    if (depth != 0 || !parts_) return;
+    parts_->emplace_back(name.empty() ? std::string(what) : fmt::format("{} '{}'", what, name), text_.size());
   }
 
   void userdata(int index, int depth) {

@@ -65,14 +65,20 @@ bool is_alive(lua_State* L, CompiledFunction& function, const Bucket& bucket) {
 
 using Place = decltype(CompiledFunction::buckets)::iterator;
 
-Place drop(lua_State* L, CompiledFunction& function, Place place) {
+/// No call finds the bucket any more.
+Place take_out(lua_State* L, CompiledFunction& function, Place place) {
   push_anchors(L, function);
   lua_pushnil(L);
   lua_rawseti(L, -2, place->second->number);
   lua_pop(L, 1);
+  return function.buckets.erase(place);
+}
+
+/// ... and its graphs count no more.
+Place drop(lua_State* L, CompiledFunction& function, Place place) {
   const CacheStatistics gone = place->second->compiled->statistics();
   function.options.graphs_made->fetch_sub(static_cast<int64_t>(gone.graphs + gone.retired), std::memory_order_relaxed);
-  return function.buckets.erase(place);
+  return take_out(L, function, place);
 }
 
 /// Of the tensors among the arguments.
@@ -298,9 +304,7 @@ void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const
   const auto place = std::find_if(function.buckets.begin(), function.buckets.end(),
                                   [&](const auto& known) { return known.second == bucket; });
   if (place == function.buckets.end()) return;  // it serves all worlds
-  const int64_t made = function.options.graphs_made->load(std::memory_order_relaxed);
-  drop(L, function, place);
-  function.options.graphs_made->store(made, std::memory_order_relaxed);
+  take_out(L, function, place);
   const Variables before = std::move(bucket->world.variables);
   read_world(L, function, arguments, bucket->world);
   const Variables& after = bucket->world.variables;

@@ -291,14 +291,6 @@ int mark_table_born(lua_State* L) {
   return 1;
 }
 
-void push_open_chains(lua_State* L) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &open_chains) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &open_chains);
-}
-
 /// core.open_chain() -> "file:line" of the script, nil where there is none; ticket, false where nothing is captured
 int open_chain(lua_State* L) {
   lua_settop(L, 0);
@@ -309,7 +301,7 @@ int open_chain(lua_State* L) {
     lua_pushboolean(L, 0);
     return 2;
   }
-  push_open_chains(L);
+  push_registry_table(L, &open_chains);
   const auto ticket = static_cast<lua_Integer>(lua_rawlen(L, -1)) + 1;
   lua_pushlstring(L, place.data(), place.size());
   lua_rawseti(L, -2, ticket);
@@ -321,7 +313,7 @@ int open_chain(lua_State* L) {
 int close_chain(lua_State* L) {
   if (lua_isnoneornil(L, 1)) return 0;
   const lua_Integer ticket = luaL_checkinteger(L, 1);
-  push_open_chains(L);
+  push_registry_table(L, &open_chains);
   lua_pushboolean(L, 0);
   lua_rawseti(L, -2, ticket);
   return 0;
@@ -330,7 +322,7 @@ int close_chain(lua_State* L) {
 }  // namespace
 
 void check_finished_chains(lua_State* L) {
-  push_open_chains(L);
+  push_registry_table(L, &open_chains);
   std::string unfinished;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, -1)) && unfinished.empty(); ++i) {
     if (lua_rawgeti(L, -1, i) == LUA_TSTRING) unfinished = lua_tostring(L, -1);

@@ -20,11 +20,7 @@ bool push_writes(lua_State* L) {
 /// The key is below the value on top of the stack; pops both.
 void note(lua_State* L) {
   luaL_checkstack(L, 4, "allowed writes");
-  if (!push_writes(L)) {
-    lua_newtable(L);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &kWrites);
-  }
+  push_registry_table(L, &kWrites);
   lua_insert(L, -3);
   lua_pushvalue(L, -2);
   const bool fresh = lua_rawget(L, -4) == LUA_TNIL;
@@ -51,23 +47,11 @@ bool pop_is_noted(lua_State* L) {
 }  // namespace
 
 void note_allowed_function(lua_State* L, int index) {
-  index = lua_absindex(L, index);
   luaL_checkstack(L, 4, "allowed functions");
-  push_weak_table(L, &kFunctions);
-  lua_pushvalue(L, index);
-  lua_pushboolean(L, true);
-  lua_rawset(L, -3);
-  lua_pop(L, 1);
+  remember(L, index, &kFunctions);
 }
 
-bool is_allowed_function(lua_State* L, int index) {
-  index = lua_absindex(L, index);
-  push_weak_table(L, &kFunctions);
-  lua_pushvalue(L, index);
-  const bool known = lua_rawget(L, -2) != LUA_TNIL;
-  lua_pop(L, 2);
-  return known;
-}
+bool is_allowed_function(lua_State* L, int index) { return is_remembered(L, index, &kFunctions); }
 
 void note_allowed_upvalue(lua_State* L, const char* name) {
   lua_Debug frame;

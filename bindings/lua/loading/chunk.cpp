@@ -7,6 +7,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/userdata.h"
 
 namespace triage::lua {
 namespace {
@@ -27,17 +28,8 @@ int64_t next_first_function_id(lua_State* L) {
   return static_cast<int64_t>(count) << kFunctionBits;
 }
 
-/// Pushes the registry table under `key`, made on first use.
-void push_table(lua_State* L, const void* key) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE) return;
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
-}
-
 void note_natural(lua_State* L, int64_t chunk) {
-  push_table(L, &kNaturalChunks);
+  push_registry_table(L, &kNaturalChunks);
   lua_pushboolean(L, true);
   lua_rawseti(L, -2, chunk);
   lua_pop(L, 1);
@@ -45,7 +37,7 @@ void note_natural(lua_State* L, int64_t chunk) {
 
 void note_globals(lua_State* L, int64_t chunk, const std::vector<std::pair<int, std::string>>& globals) {
   if (chunk > kMostChunks) return;
-  push_table(L, &kGlobals);
+  push_registry_table(L, &kGlobals);
   lua_createtable(L, static_cast<int>(2 * globals.size()), 0);
   lua_Integer place = 0;
   for (const auto& [line, name] : globals) {
@@ -120,7 +112,7 @@ std::optional<std::set<std::string>> globals_of(lua_State* L, int index) {
   index = lua_absindex(L, index);
   const int64_t id = function_id(L, index);
   const int top = lua_gettop(L);
-  push_table(L, &kGlobals);
+  push_registry_table(L, &kGlobals);
   if (id == 0 || lua_rawgeti(L, -1, id >> kFunctionBits) != LUA_TTABLE) {
     lua_settop(L, top);
     return std::nullopt;

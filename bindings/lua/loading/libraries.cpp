@@ -51,27 +51,10 @@ void forget(lua_State* L, int libraries) {
   lua_settop(L, table - 1);
 }
 
-/// Puts the value on top of the stack into the weak table at `key`. Pops it.
-void remember(lua_State* L, const void* key) {
-  push_weak_table(L, key);
-  lua_insert(L, -2);
-  lua_pushboolean(L, true);
-  lua_rawset(L, -3);
-  lua_pop(L, 1);
-}
-
-bool is_remembered(lua_State* L, int index, const void* key) {
-  index = lua_absindex(L, index);
-  push_weak_table(L, key);
-  lua_pushvalue(L, index);
-  const bool known = lua_rawget(L, -2) != LUA_TNIL;
-  lua_pop(L, 2);
-  return known;
-}
-
 /// Those of the table at the top of the stack. Pops it.
 void remember_functions(lua_State* L, const void* key) {
-  for (lua_pushnil(L); lua_next(L, -2);) lua_isfunction(L, -1) ? remember(L, key) : lua_pop(L, 1);
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1))
+    if (lua_isfunction(L, -1)) remember(L, -1, key);
   lua_pop(L, 1);
 }
 
@@ -96,7 +79,8 @@ void mark_library_functions(lua_State* L, int index) {
       lua_pushvalue(L, -1);
       remember_functions(L, &kLeadAnywhere);
     }
-    type == LUA_TNIL ? lua_pop(L, 1) : remember(L, &kLeadAnywhere);
+    if (type != LUA_TNIL) remember(L, -1, &kLeadAnywhere);
+    lua_pop(L, 1);
   }
   lua_settop(L, libraries - 1);
 }

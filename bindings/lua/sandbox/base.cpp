@@ -145,24 +145,9 @@ void push_text_without_address(lua_State* L, int index) {
   lua_pushlstring(L, text.data(), text.size());
 }
 
-void protect_table(lua_State* L, int index) {
-  index = lua_absindex(L, index);
-  push_weak_table(L, &protected_tables);
-  lua_pushvalue(L, index);
-  lua_pushboolean(L, 1);
-  lua_rawset(L, -3);
-  lua_pop(L, 1);
-}
+void protect_table(lua_State* L, int index) { remember(L, index, &protected_tables); }
 
-bool is_protected_table(lua_State* L, int index) {
-  index = lua_absindex(L, index);
-  push_weak_table(L, &protected_tables);
-  lua_pushvalue(L, index);
-  lua_rawget(L, -2);
-  const bool is = lua_toboolean(L, -1) != 0;
-  lua_pop(L, 2);
-  return is;
-}
+bool is_protected_table(lua_State* L, int index) { return is_remembered(L, index, &protected_tables); }
 
 void budget_base(lua_State* L) {
   lua_pushglobaltable(L);

@@ -119,13 +119,8 @@ int run_coroutine(lua_State* L, int index) {
   return results;
 }
 
-int resume(lua_State* L) {
-  note_state_use(L, 1);
-  break_for_outside(L);
-  return run_coroutine(L, 1);
-}
-
-int close_coroutine(lua_State* L) {
+/// coroutine.resume, coroutine.close
+int run_given_coroutine(lua_State* L) {
   note_state_use(L, 1);
   break_for_outside(L);
   return run_coroutine(L, 1);
@@ -238,10 +233,10 @@ void open_side_effects(lua_State* L) {
   wrap(L, "os", "time", guarded<time_of_fields>);
   wrap(L, "coroutine", "create", guarded<make_stateful>);
   wrap(L, "coroutine", "wrap", guarded<wrap_coroutine>);
-  wrap(L, "coroutine", "close", guarded<close_coroutine>);
+  wrap(L, "coroutine", "close", guarded<run_given_coroutine>);
   wrap(L, "io", "lines", guarded<make_stateful>);
   wrap(L, "coroutine", "yield", guarded<yield>);
-  wrap(L, "coroutine", "resume", guarded<resume>);
+  wrap(L, "coroutine", "resume", guarded<run_given_coroutine>);
   wrap_outside(L);
   lua_pushcfunction(L, guarded<print>);
   lua_setglobal(L, "print");

@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/tensor_list.h"
 
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/variables.h"
 
 namespace triage::lua {
 
@@ -21,8 +22,7 @@ std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::st
 void push_tensors(lua_State* L, at::ArrayRef<at::Tensor> tensors) {
   const int first = lua_gettop(L) + 1;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    size_t same = 0;
-    while (!tensors[same].is_same(tensors[i])) ++same;
+    const size_t same = capture::number_among(tensors, tensors[i]);
     if (same < i)
       lua_pushvalue(L, first + static_cast<int>(same));
     else

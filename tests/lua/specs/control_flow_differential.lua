@@ -2,15 +2,7 @@
 -- plain and in natural Lua, run as scripts and compiled: the same bits, errors and effects, call after call.
 -- TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins elsewhere; a program that differs is in
 -- the message.
-local count = tonumber(os.getenv("TRIAGE_DIFFERENTIAL") or "") or 100
-local first = tonumber(os.getenv("TRIAGE_DIFFERENTIAL_SEED") or "") or 1
-
-local state
-local function random(n)   -- 1..n; a generator of our own: the same programs on every machine
-  state = (state * 6364136223846793005 + 1442695040888963407)
-  return ((state >> 33) % n) + 1
-end
-local function pick(list) return list[random(#list)] end
+local random, pick, seeds = random_programs(100, 15485863)
 
 local Program = {}
 Program.__index = Program
@@ -197,8 +189,7 @@ local function differ(text, order)
 end
 
 test("N01: random programs of branches with effects and errors do the same compiled and as scripts", function()
-  for seed = first, first + count - 1 do
-    state = seed * 15485863
+  for seed in seeds() do
     local text = source(seed % 2 == 0)
     local why = differ(text, seed % 5 + 1)
     if why then

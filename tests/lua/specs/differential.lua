@@ -1,15 +1,7 @@
 -- Random programs, run as scripts and compiled, several calls each with changing shapes, dtypes, numbers and
 -- upvalues: the same bits, the same side effects, an error where there was one. TRIAGE_DIFFERENTIAL=N makes N programs,
 -- TRIAGE_DIFFERENTIAL_SEED begins elsewhere; a program that differs is in the message.
-local count = tonumber(os.getenv("TRIAGE_DIFFERENTIAL") or "") or 120
-local first = tonumber(os.getenv("TRIAGE_DIFFERENTIAL_SEED") or "") or 1
-
-local state
-local function random(n)   -- 1..n; a generator of our own: the same programs on every machine
-  state = (state * 6364136223846793005 + 1442695040888963407)
-  return ((state >> 33) % n) + 1
-end
-local function pick(list) return list[random(#list)] end
+local random, pick, seeds = random_programs(120, 7919)
 
 local unary = {"relu", "abs", "tanh", "neg", "square", "sigmoid", "contiguous", "clone", "exp", "floor", "isnan"}
 local compared = {"n", "k", "x:size(0)", "#x.shape", "#x", "x:numel() // 3", "x.shape[1] * 2 - n", "(#x + 3) % 4",
@@ -214,8 +206,7 @@ local function differ(text, backend)
 end
 
 test("N01: random programs do the same compiled and as scripts", function()
-  for seed = first, first + count - 1 do
-    state = seed * 7919
+  for seed in seeds() do
     local text = source()
     for _, backend in ipairs({"eager"}) do
       local why = differ(text, backend)

@@ -1,15 +1,7 @@
 -- Random programs of natural Lua, run on a batch, captured, and sample by sample as plain Lua, where a condition is the
 -- truth value of the one sample: the same bits. TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins
 -- elsewhere; a program that differs is in the message.
-local count = tonumber(os.getenv("TRIAGE_DIFFERENTIAL") or "") or 80
-local first = tonumber(os.getenv("TRIAGE_DIFFERENTIAL_SEED") or "") or 1
-
-local state
-local function random(n)   -- 1..n; a generator of our own: the same programs on every machine
-  state = (state * 6364136223846793005 + 1442695040888963407)
-  return ((state >> 33) % n) + 1
-end
-local function pick(list) return list[random(#list)] end
+local random, pick, seeds = random_programs(80, 104729)
 
 local Program = {}
 Program.__index = Program
@@ -156,8 +148,7 @@ local function differ(text)
 end
 
 test("natural Lua: random programs of natural Lua do for a batch what plain Lua does for each sample", function()
-  for seed = first, first + count - 1 do
-    state = seed * 104729
+  for seed in seeds() do
     local text = source()
     local ran, why = pcall(differ, text)
     if not ran or why then error(("program %d: %s\n%s"):format(seed, why, text)) end
