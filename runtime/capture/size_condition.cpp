@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <unordered_map>
@@ -34,6 +35,13 @@ std::optional<SizeCondition::Op> SizeCondition::op_of(const graph::Node& node) {
       {"aten::mul", Op::multiply},
       {"aten::floor_divide", Op::floor_divide},
       {"aten::remainder", Op::remainder},
+      {"aten::bitwise_and", Op::bit_and},
+      {"aten::bitwise_or", Op::bit_or},
+      {"aten::bitwise_xor", Op::bit_xor},
+      {"aten::clamp_min", Op::largest},
+      {"aten::maximum", Op::largest},
+      {"aten::clamp_max", Op::smallest},
+      {"aten::minimum", Op::smallest},
       {"aten::lt", Op::lt},
       {"aten::le", Op::le},
       {"aten::gt", Op::gt},
@@ -97,6 +105,16 @@ int64_t SizeCondition::apply(Op op, int64_t a, int64_t b) noexcept {
       return a / b - (a % b < 0);
     case Op::remainder:
       return a % b + (a % b < 0 ? b : 0);
+    case Op::bit_and:
+      return a & b;
+    case Op::bit_or:
+      return a | b;
+    case Op::bit_xor:
+      return a ^ b;
+    case Op::largest:
+      return std::max(a, b);
+    case Op::smallest:
+      return std::min(a, b);
     case Op::lt:
       return a < b;
     case Op::le:
@@ -131,7 +149,8 @@ bool SizeCondition::holds(at::ArrayRef<at::Tensor> inputs) const noexcept {
 }
 
 const char* SizeCondition::sign(Op op) {
-  static constexpr const char* signs[] = {"", "", "-", "+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "~="};
+  static constexpr const char* signs[] = {"",  "",    "-",   "+", "-",  "*", "//", "%",  "&", "|",
+                                          "~", "max", "min", "<", "<=", ">", ">=", "==", "~="};
   return signs[static_cast<size_t>(op)];
 }
 
@@ -149,6 +168,10 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
       stack.push_back({std::to_string(step.number), true});
     } else if (step.op == Op::negate) {
       stack.back() = {"-" + operand(stack.back()), false};
+    } else if (step.op == Op::largest || step.op == Op::smallest) {
+      const Part right = std::move(stack.back());
+      stack.pop_back();
+      stack.back() = {fmt::format("{}({}, {})", sign(step.op), stack.back().text, right.text), true};
     } else {
       const Part right = std::move(stack.back());
       stack.pop_back();

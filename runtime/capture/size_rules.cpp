@@ -110,7 +110,8 @@ Shape SizeRules::result(size_t index) const {
   if (full == "triage::fix") return shape(index == 0 ? "z" : "flags");
   if (full == "triage::take_ok_p" || full == "triage::take_err_p") return shape("z");
   if (full == "triage::select") return broadcast(shape("a"), shape("b"));
-  if (full == "triage::all_ok" || full == "triage::any_err" || full == "triage::item" || full == "triage::size")
+  if (full == "triage::all_ok" || full == "triage::any_err" || full == "triage::item" || full == "triage::size" ||
+      full == "triage::math")
     return std::vector<Extent>{};
   const Rule rule = find(ours ? full : base_name(op_));
   if (!rule || op_.schema().returns().size() != 1) return std::nullopt;

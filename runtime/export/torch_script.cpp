@@ -19,6 +19,7 @@
 #include "runtime/export/state.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/number_math.h"
 #include "runtime/graph/number_ops.h"
 
 namespace triage::exporting {
@@ -164,6 +165,7 @@ class Emitter {
     if (const Value* tensor = graph::item_of(node)) return add_item(node, *tensor);
     if (const auto size = graph::size_read(node)) return add_size(node, *size);
     if (graph::is_assertion(node)) return add_assertion(node);
+    if (const graph::MathFunction* function = graph::math_of(node)) return add_math(node, *function);
     const std::string& name = node.op.operator_name().name;
     std::vector<jit::Value*> arguments;
     const auto& schema = node.op.schema().arguments();
@@ -204,6 +206,20 @@ class Emitter {
 
   void add_size(const Node& node, const graph::SizeRead& size) {
     map_[node.results.front()] = out_->insert(c10::aten::size, {map_.at(size.of), size.dim});
+  }
+
+  /// TorchScript's functions of floats are those of <cmath>; it has no logarithm to the base 2.
+  void add_math(const Node& node, const graph::MathFunction& function) {
+    const auto number = [&](const Operand& operand) {
+      const Value* value = operand.value();
+      return value ? as_number(map_.at(value), Kind::real) : out_->insertConstant(operand.constant()->toScalar().toDouble());
+    };
+    std::vector<jit::NamedValue> numbers{number(node.operands[0])};
+    if (function.binary) numbers.emplace_back(number(node.operands[2]));
+    const bool missing = function.name == "log2";
+    if (missing) numbers[0] = as_tensor(numbers[0].value(*out_), at::kDouble);
+    jit::Value* result = out_->insert(c10::Symbol::fromQualString(function.operation), numbers);
+    map_[node.results.front()] = missing ? out_->insert(c10::aten::Float, {result}) : result;
   }
 
   /// An `if` that raises: hosts without triage know no assertion that says something, and that all versions have.

@@ -6,6 +6,7 @@
 
 #include "runtime/compat/assert_async.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/number_math.h"
 
 namespace triage::graph {
 namespace {
@@ -82,7 +83,7 @@ bool is_constant(const Operand& operand, const c10::IValue& value) {
 
 bool is_number_op(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
-  return name == kItem || name == kSize || name == kAssert;
+  return name == kItem || name == kSize || name == kAssert || name == kMath;
 }
 
 const Value* item_of(const Node& node) {
@@ -123,6 +124,7 @@ Value* append_in_aten(Graph& graph, const Node& node, const std::vector<Operand>
   const std::string& name = node.op.operator_name().name;
   if (name == kItem) return append_item(graph, node, operands);
   if (name == kSize) return append_size(graph, node, operands);
+  if (name == kMath) return append_math(graph, node, operands);
   append_assertion(graph, node, operands);
   return nullptr;
 }

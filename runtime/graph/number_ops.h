@@ -11,6 +11,7 @@
 ///     triage::item(Tensor self) -> Tensor                          the only element of `self`
 ///     triage::size(Tensor self, int dim) -> Tensor                 the size of one dimension
 ///     triage::assert_scalar(Tensor condition, str message) -> ()   raises `message` where `condition` is false
+///     triage::math(...)                                            number_math.h
 namespace triage::graph {
 
 inline constexpr std::string_view kItem = "triage::item", kSize = "triage::size", kAssert = "triage::assert_scalar";

@@ -7,13 +7,13 @@
 #include <cmath>
 
 #include "runtime/graph/describe.h"
+#include "runtime/graph/number_math.h"
 #include "runtime/graph/number_ops.h"
 
 namespace triage::symbols {
 namespace {
 
 constexpr Number kWrapsAt = 9223372036854775808.0L;  // where int64 arithmetic wraps around
-constexpr Number kExactInDouble = 9007199254740992.0L;
 
 std::string base_name(const graph::Node& node) {
   const std::string& name = node.op.operator_name().name;
@@ -35,7 +35,9 @@ const char* sign_of(const std::string& op) {
   if (op == "div") return "/";
   if (op == "floor_divide") return "//";
   if (op == "remainder") return "%";
-  return op == "pow" ? "^" : nullptr;
+  if (op == "bitwise_and") return "&";
+  if (op == "bitwise_or") return "|";
+  return op == "bitwise_xor" ? "~" : nullptr;
 }
 
 Expression constant(Number value, bool whole) {
@@ -82,8 +84,32 @@ Range whole_range(const std::string& op, const Range& a, const Range& b) {
   if (op == "mul") result = product(a, b);
   if (op == "floor_divide" && by_positive) result = {std::floor(a.min / b.min), std::floor(a.max / b.min)};
   if (op == "remainder" && by_positive) result = {0, b.min - 1};
+  if (op == "bitwise_and" && b.min >= 0) result = {0, b.max};
   return fits_int64(result) ? result : Range{};
 }
+
+/// Of an operation on doubles neither of which is NaN: rounding keeps the order, so the ends of the result are among the corners.
+Range float_range(const std::string& op, const Range& a, const Range& b) {
+  const bool known = a.has_min() && a.has_max() && b.has_min() && b.has_max();
+  if (!known || (op == "div" && b.min <= 0 && b.max >= 0)) return {};
+  Range result{Range::inf, -Range::inf};
+  for (const Number x : {a.min, a.max})
+    for (const Number y : {b.min, b.max}) {
+      const auto left = static_cast<double>(x), right = static_cast<double>(y);
+      const double corner = op == "add"   ? left + right
+                            : op == "sub" ? left - right
+                            : op == "mul" ? left * right
+                            : op == "div" ? left / right
+                                          : HUGE_VAL;
+      if (!std::isfinite(corner)) return {};
+      result.min = std::min<Number>(result.min, corner);
+      result.max = std::max<Number>(result.max, corner);
+    }
+  return result;
+}
+
+/// Of whole numbers as doubles.
+Range rounded(const Range& whole) { return {static_cast<double>(whole.min), static_cast<double>(whole.max)}; }
 
 }  // namespace
 
@@ -174,13 +200,12 @@ void SymbolTable::visit(const graph::Node& node) {
   const std::optional<Expression> a = read(node.operands[0]);
   if (!a || !node.operands[0].value() || a->kind != Expression::Kind::number) return;
   const graph::Value* result = node.results.front();
+  if (graph::math_of(node)) return add_math(node, *a);
   if (name == "neg") {
     expressions_[result] = arithmetic("mul", constant(-1, a->whole), *a);
     expressions_[result].text = "-" + factor(*a);
   } else if (name == "to" && result->meta && result->meta->dtype == at::kDouble && a->whole) {
-    const Range had = range(*a);
-    const bool exact = had.min >= -kExactInDouble && had.max <= kExactInDouble;
-    expressions_[result] = opaque(a->text, false, a->is_sum, exact ? had : Range{});
+    expressions_[result] = opaque(a->text, false, a->is_sum, rounded(range(*a)));
   } else if (node.operands.size() > 1) {
     const std::optional<Expression> b = read(node.operands[1]);
     if (!b || b->kind != Expression::Kind::number) return;
@@ -195,8 +220,33 @@ void SymbolTable::visit(const graph::Node& node) {
       expressions_[result] = arithmetic("sub", *b, *a);
     } else if (sign_of(name)) {
       expressions_[result] = arithmetic(name, *a, *b);
+    } else if (name == "clamp_min" || name == "maximum" || name == "clamp_max" || name == "minimum") {
+      const bool most = name == "clamp_min" || name == "maximum";
+      const Range x = range(*a), y = range(*b);
+      const Range chosen = most ? Range{std::max(x.min, y.min), std::max(x.max, y.max)}
+                                : Range{std::min(x.min, y.min), std::min(x.max, y.max)};
+      const std::string text = fmt::format("{}({}, {})", most ? "max" : "min", a->text, b->text);
+      expressions_[result] = opaque(text, a->whole && b->whole, false, a->whole && b->whole ? chosen : Range{});
     }
   }
+}
+
+/// "sqrt(s0)", "s0 ^ 0.5".
+void SymbolTable::add_math(const graph::Node& node, const Expression& a) {
+  const graph::MathFunction& function = *graph::math_of(node);
+  std::string text = fmt::format("{}({})", function.name, a.text);
+  if (function.binary) {
+    const std::optional<Expression> b = read(node.operands[2]);
+    if (!b || b->kind != Expression::Kind::number) return;
+    text = function.name == "pow" ? fmt::format("{} ^ {}", factor(a), factor(*b))
+                                  : fmt::format("{}({}, {})", function.name, a.text, b->text);
+  }
+  const Range from = a.whole ? rounded(range(a)) : range(a);
+  Range to;
+  if (function.rises && from.has_min() && from.has_max())
+    to = {function.unary(static_cast<double>(from.min)), function.unary(static_cast<double>(from.max))};
+  if (std::isnan(to.min) || std::isnan(to.max)) to = {};
+  expressions_[node.results.front()] = opaque(text, function.whole, false, to);
 }
 
 /// scale * symbol + offset, where it is that and no integer wraps around on the way. Floats round: of them only what is exact.
@@ -221,9 +271,9 @@ std::optional<Expression> SymbolTable::linear(const std::string& op, const Expre
 }
 
 Expression SymbolTable::arithmetic(const std::string& op, const Expression& a, const Expression& b) {
-  const bool whole = a.whole && b.whole && op != "div" && op != "pow";
+  const bool whole = a.whole && b.whole && op != "div";
   const std::string text = text_of(op, a, b);
-  const bool is_sum = op == "add" || op == "sub";
+  const bool is_sum = op == "add" || op == "sub" || op.rfind("bitwise_", 0) == 0;
   if (auto known = linear(op, a, b)) {
     known->whole = whole;
     known->text = is_symbol(*known)   ? symbols_[known->symbol].name
@@ -232,7 +282,9 @@ Expression SymbolTable::arithmetic(const std::string& op, const Expression& a, c
     known->is_sum = is_sum && !is_symbol(*known) && known->scale != 0;
     return *known;
   }
-  return opaque(text, whole, is_sum, whole ? whole_range(op, range(a), range(b)) : Range{});
+  const Range x = range(a), y = range(b);
+  return opaque(text, whole, is_sum,
+                whole ? whole_range(op, x, y) : float_range(op, a.whole ? rounded(x) : x, b.whole ? rounded(y) : y));
 }
 
 std::optional<bool> SymbolTable::decide(const graph::Value* condition) const {

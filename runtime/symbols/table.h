@@ -68,6 +68,7 @@ class SymbolTable {
   std::optional<Expression> linear(const std::string& op, const Expression& a, const Expression& b) const;
   void add_item(const graph::Node& node);
   void add_size_of(const graph::Node& node);
+  void add_math(const graph::Node& node, const Expression& a);
   void refine(const Expression& side, Relation relation, const Expression& other);
 
   SizeName size_of_;

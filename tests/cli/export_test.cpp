@@ -144,6 +144,32 @@ TEST_CASE("E04: every policy of the library becomes TorchScript") {
   CHECK(exported == 7);
 }
 
+TEST_CASE("E04: what Lua's math makes of sizes goes to TorchScript with the bits of the script") {
+  Scene triage;
+  write_bytes(triage.folder / "make.lua", R"(
+    local function scale(z)
+      local n = z:size(0)
+      local sum = math.sqrt(n) + n ^ 0.3 + n ^ 2 + 2 ^ (1 / n) + math.exp(1 / n) + math.log(n + 1) + math.log(n + 1, 10)
+      sum = sum + math.sin(n) + math.atan(n, 2) + math.fmod(n / 2, 0.3) + math.floor(n / 2) + math.ceil(n / 3)
+      return z + sum + math.max(n, 4) + (n >> 1) + (n & 1), z + math.log(n + 1, 2)
+    end
+    local program = triage.export(scale, {torch.zeros({4}, {dtype = torch.float64})}, {dynamic_shapes = "batch"})
+    program:to_torchscript("scale.pt")
+    for n = 1, 40 do torch.save({scale(torch.zeros({n}, {dtype = torch.float64}))}, n .. ".pt") end
+  )");
+  Ran made = triage({"exec", "make.lua"});
+  CAPTURE(made.err);
+  REQUIRE(made.status == 0);
+  torch::jit::Module scale = torch::jit::load(triage.folder / "scale.pt");
+  for (int64_t n = 1; n <= 40; ++n) {
+    CAPTURE(n);
+    const auto got = scale.forward({at::zeros({n}, at::kDouble)}).toTuple()->elements();
+    const std::string file = triage.folder / (std::to_string(n) + ".pt");
+    CHECK(got[0].toTensor().equal(triage::load_tensor(file + ":1")));
+    CHECK(got[1].toTensor().allclose(triage::load_tensor(file + ":2"), 1e-15, 1e-15));  // ATen has its own log2
+  }
+}
+
 // The seed's programs, whole and in plain ATen: saved by one process, loaded by another, and TorchScript for this one, which has
 // no operator of triage.
 constexpr const char* escape_hatches = R"(

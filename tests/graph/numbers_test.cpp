@@ -3,11 +3,14 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <rapidcheck.h>
 #include <triage/backend.h>
 
 #include "runtime/graph/number_ops.h"
 #include "runtime/symbols/table.h"
+
+#include <cmath>
 
 using namespace triage;
 using symbols::Range;
@@ -91,6 +94,67 @@ TEST_CASE("E05: assertions narrow the range of what they compare") {
   // The sum could still wrap around when it was checked: nothing is concluded from it.
   CHECK(table.symbols()[0].range.min == -2);
   CHECK(symbols::text(table.symbols()[0].range, true) == "VR[-2, int_oo]");
+}
+
+TEST_CASE("E05: functions of numbers give what <cmath> gives, and say what is wrong") {
+  const graph::Graph graph = graph::parse(R"(graph g(%n: "f64[]"):
+  %0: "f64[]" = triage::math(%n, "sqrt")
+  %1: "f64[]" = triage::math.Scalar(%n, "pow", 0.3)
+  %2: "f64[]" = triage::math.Tensor(%0, "atan2", %n)
+  %3: "i64[]" = triage::math(%n, "ceil")
+  return %0, %1, %2, %3
+)");
+  CHECK(graph::print(graph::parse(graph::print(graph))) == graph::print(graph));
+  const graph::Graph plain = graph::decompose(graph);
+  CHECK(graph::print(plain).find("triage::") == std::string::npos);
+  rc::check("the bits of <cmath>, and in plain ATen the same but for the last ones", [&] {
+    const double n = *rc::gen::inRange<int>(0, 1 << 20) / 16.0;
+    const std::vector<at::Tensor> inputs = {at::scalar_tensor(n, at::kDouble)};
+    const auto got = run(graph, inputs), in_aten = run(plain, inputs);
+    RC_ASSERT(got[0].item<double>() == std::sqrt(n));
+    RC_ASSERT(got[1].item<double>() == std::pow(n, 0.3));
+    RC_ASSERT(got[2].item<double>() == std::atan2(std::sqrt(n), n));
+    RC_ASSERT(got[3].item<int64_t>() == static_cast<int64_t>(std::ceil(n)));
+    for (size_t i = 0; i < got.size(); ++i) {
+      RC_ASSERT(in_aten[i].scalar_type() == got[i].scalar_type());
+      RC_ASSERT(in_aten[i].allclose(got[i], 1e-14, 0));
+    }
+  });
+  CHECK_THROWS_WITH_AS(run(graph, {at::scalar_tensor(1e300, at::kDouble)}),
+                       doctest::Contains("ceil gives 1e+300, which no int64 holds"), PolicyError);
+}
+
+TEST_CASE("D19: ranges of numbers that sizes make hold for every size") {
+  rc::check("each result lies in the range that is known of it", [] {
+    const auto number = [](int from, int to) { return *rc::gen::inRange(from, to); };
+    const std::string text =
+        fmt::format(R"(graph g(%z: "f32[4]"):
+  %0: "i64[]" = triage::size(%z, 0)
+  %1: "f64[]" = aten::to.dtype(%0, float64, False, False, None)
+  %2: "f64[]" = aten::div.Scalar(%1, {})
+  %3: "f64[]" = aten::add.Scalar(%2, {}, 1)
+  %4: "f64[]" = aten::mul.Scalar(%3, {})
+  %5: "i64[]" = triage::math(%4, "floor")
+  %6: "f64[]" = triage::math(%1, "sqrt")
+  %7: "i64[]" = aten::clamp_max(%0, {})
+  %8: "i64[]" = aten::bitwise_and.Scalar(%7, {})
+  return %2, %3, %4, %5, %6, %7, %8
+)",
+                    number(1, 9) / 2.0, number(-9, 9) / 4.0, number(-9, 9) / 3.0, number(0, 50), number(0, 9));
+    const graph::Graph graph = graph::parse(text);
+    symbols::SymbolTable table([](const graph::Value*, int64_t) { return "s0"; });
+    table.add_size("s0", {0, 1000});
+    for (const auto& node : graph.nodes()) table.visit(*node);
+    const auto results = run(graph, {at::ones({number(0, 1001)})});
+    for (size_t i = 0; i < results.size(); ++i) {
+      const symbols::Expression* expression = table.find(graph.outputs()[i]);
+      RC_ASSERT(expression != nullptr);
+      const Range range = table.range(*expression);
+      RC_ASSERT(range.has_min() && range.has_max());
+      const auto value = static_cast<symbols::Number>(results[i].item<double>());
+      RC_ASSERT(range.min <= value && value <= range.max);
+    }
+  });
 }
 
 TEST_CASE("E03: what a range decides holds for every number in it, and refining keeps all that fit") {

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bindings/lua/loading/births.h"
@@ -11,6 +12,7 @@
 #include "bindings/lua/loading/loading.h"
 #include "bindings/lua/loading/tensor_semantics.h"
 #include "bindings/lua/loading/wrapping.h"
+#include "bindings/lua/numbers/math_library.h"
 
 namespace triage::lua {
 namespace {
@@ -92,6 +94,23 @@ int math_type(lua_State* L) {
   if (!kind || std::string_view(kind) == "boolean") return run_original(L);
   lua_pushstring(L, kind);
   return 1;
+}
+
+int base_tonumber(lua_State* L) {
+  const char* const kind = symbolic_kind(L, 1);
+  if (!kind || std::string_view(kind) == "boolean" || lua_gettop(L) > 1) return run_original(L);
+  return 1;
+}
+
+template <size_t i>
+int math_of_numbers(lua_State* L) {
+  return push_math(L, kMathOfNumbers[i]) ? 1 : run_original(L);
+}
+
+/// The library is on top of the stack.
+template <size_t... i>
+void wrap_math(lua_State* L, std::index_sequence<i...>) {
+  (wrap_library_function(L, kMathOfNumbers[i], math_of_numbers<i>), ...);
 }
 
 /// For functions that write to the table that is their first argument.
@@ -230,7 +249,7 @@ constexpr Replacement kReplacements[] = {
     {LUA_DBLIBNAME, "setlocal", debug_write},    {LUA_DBLIBNAME, "setmetatable", debug_write},
     {LUA_DBLIBNAME, "setupvalue", debug_write},  {LUA_DBLIBNAME, "setuservalue", debug_write},
     {LUA_DBLIBNAME, "upvaluejoin", debug_write}, {LUA_GNAME, "type", base_type},
-    {LUA_MATHLIBNAME, "type", math_type},        {LUA_GNAME, "tonumber", run_original},
+    {LUA_MATHLIBNAME, "type", math_type},        {LUA_GNAME, "tonumber", base_tonumber},
     {LUA_GNAME, "getmetatable", run_original},   {LUA_GNAME, "next", run_original},
     {LUA_GNAME, "rawequal", with_plain<1, 2>},   {LUA_GNAME, "rawget", with_plain<2, 2>},
     {LUA_GNAME, "select", with_plain<1, 1>},     {LUA_TABLIBNAME, "concat", table_concat},
@@ -266,6 +285,9 @@ void open_base_library(lua_State* L) {
   }
   lua_getglobal(L, "next");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &kNext);
+  lua_getglobal(L, LUA_MATHLIBNAME);
+  if (lua_istable(L, -1)) wrap_math(L, std::make_index_sequence<std::size(kMathOfNumbers)>());
+  lua_pop(L, 1);
   for (const char* library : kPlainLibraries) {
     lua_getglobal(L, library);
     if (lua_istable(L, -1)) give_plain_values(L, library);

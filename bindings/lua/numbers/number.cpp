@@ -1,5 +1,6 @@
 #include "bindings/lua/numbers/number.h"
 
+#include "bindings/lua/numbers/operand.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/convert.h"
@@ -50,47 +51,6 @@ int number_tostring(lua_State* L) {
   return 1;
 }
 
-bool is_plain_number(lua_State* L, int index) { return lua_type(L, index) == LUA_TNUMBER; }
-
-at::Tensor as_double(const at::Tensor& number) {
-  if (number.scalar_type() == at::kDouble) return number;
-  return run_for_tensor("aten::to", "dtype", {number, at::kDouble, false, false, c10::IValue()});
-}
-
-/// One operand of arithmetic: a tensor of the graph, or a plain number.
-struct Operand {
-  at::Tensor tensor;
-  at::Scalar number;
-  bool whole = false;
-
-  void make_double() {
-    if (tensor.defined())
-      tensor = as_double(tensor);
-    else
-      number = number.toDouble();
-    whole = false;
-  }
-  /// A tensor in any case: a plain number becomes a constant of the graph.
-  at::Tensor as_tensor() const {
-    if (tensor.defined()) return tensor;
-    const at::Tensor constant = at::scalar_tensor(number, at::TensorOptions(whole ? at::kLong : at::kDouble));
-    capture::Recorder::current()->add_literal(constant);
-    return constant;
-  }
-};
-
-Operand read_operand(lua_State* L, int index) {
-  Operand operand;
-  if (const at::Tensor* tensor = test_number(L, index)) {
-    operand.tensor = *tensor;
-    operand.whole = is_whole_number(*tensor);
-  } else {
-    operand.number = *test_scalar(L, index);
-    operand.whole = lua_isinteger(L, index);
-  }
-  return operand;
-}
-
 struct Arithmetic {
   const char* event;
   int lua_op;
@@ -103,8 +63,7 @@ struct Arithmetic {
 
 /// Is one side a symbolic number of this capture, and the other that or a plain number?
 bool can_be_recorded(lua_State* L) {
-  const bool left = test_number(L, 1), right = test_number(L, 2);
-  return (left && (right || is_plain_number(L, 2))) || (right && is_plain_number(L, 1));
+  return (test_number(L, 1) || test_number(L, 2)) && is_operand(L, 1) && is_operand(L, 2);
 }
 
 /// With a tensor on the other side it is the tensor's business.
@@ -122,6 +81,7 @@ constexpr Arithmetic kQuotient{"__div", LUA_OPDIV, "aten::div", "Scalar", "Tenso
 at::Tensor record(const Arithmetic& op, Operand left, Operand right) {
   if (op.lua_op == LUA_OPIDIV && (!left.whole || !right.whole))
     return run_for_tensor("aten::floor", "", {record(kQuotient, left, right)});
+  if (op.lua_op == LUA_OPPOW) return record_math("pow", left, right);
   if (op.as_double || !left.whole || !right.whole) {
     left.make_double();
     right.make_double();
@@ -181,21 +141,49 @@ int negate(lua_State* L) {
   return 1;
 }
 
-template <int lua_op>
+struct Bitwise {
+  const char* event;
+  int lua_op;
+  const char* name;  // aten; null for shifts
+};
+
+/// Of integers. A shift by a number of bits that stands in the script multiplies or divides, where no sign is in the way.
+std::optional<at::Tensor> record(const Bitwise& op, Operand left, Operand right) {
+  if (!left.whole || !right.whole) return std::nullopt;
+  if (op.name) {
+    if (!left.symbolic()) std::swap(left, right);
+    return run_for_tensor(op.name, right.symbolic() ? "Tensor" : "Scalar",
+                          {left.tensor, right.symbolic() ? c10::IValue(right.tensor) : c10::IValue(right.number)});
+  }
+  const int64_t bits = right.symbolic() ? -1 : right.number.toLong();
+  if (!left.symbolic() || bits < 0 || bits > 62) return std::nullopt;
+  const at::Scalar factor = int64_t{1} << bits;
+  if (op.lua_op == LUA_OPSHL) return run_for_tensor("aten::mul", "Scalar", {left.tensor, factor});
+  if (range_of(left.tensor).min < 0) return std::nullopt;
+  return run_for_tensor("aten::floor_divide", "Scalar", {left.tensor, factor});
+}
+
+template <const Bitwise& op>
 int bitwise(lua_State* L) {
-  constexpr const char* event = lua_op == LUA_OPBAND   ? "__band"
-                                : lua_op == LUA_OPBOR  ? "__bor"
-                                : lua_op == LUA_OPBXOR ? "__bxor"
-                                : lua_op == LUA_OPSHL  ? "__shl"
-                                                       : "__shr";
   lua_settop(L, 2);
-  if (!hand_to_tensor(L, event)) push_plain_result(L, lua_op, 2);
+  if (hand_to_tensor(L, op.event)) return 1;
+  if (can_be_recorded(L)) {
+    if (auto result = record(op, read_operand(L, 1), read_operand(L, 2))) {
+      push_number(L, std::move(*result));
+      return 1;
+    }
+  }
+  push_plain_result(L, op.lua_op, 2);
   return 1;
 }
 
 int invert(lua_State* L) {
   lua_settop(L, 1);
-  push_plain_result(L, LUA_OPBNOT, 1);
+  const at::Tensor* number = test_number(L, 1);
+  if (number && is_whole_number(*number))
+    push_number(L, run_for_tensor("aten::bitwise_not", "", {*number}));
+  else
+    push_plain_result(L, LUA_OPBNOT, 1);
   return 1;
 }
 
@@ -228,7 +216,12 @@ constexpr Arithmetic multiply{"__mul", LUA_OPMUL, "aten::mul", "Scalar", "Tensor
 constexpr Arithmetic divide{"__div", LUA_OPDIV, "aten::div", "Scalar", "Tensor", false, true};
 constexpr Arithmetic remainder{"__mod", LUA_OPMOD, "aten::remainder", "Scalar", "Tensor", false, false};
 constexpr Arithmetic floor_divide{"__idiv", LUA_OPIDIV, "aten::floor_divide", "Scalar", "", false, false};
-constexpr Arithmetic power{"__pow", LUA_OPPOW, "aten::pow", "Tensor_Scalar", "Tensor_Tensor", false, true};
+constexpr Arithmetic power{"__pow", LUA_OPPOW, "triage::math", "Scalar", "Tensor", false, true};
+constexpr Bitwise bit_and{"__band", LUA_OPBAND, "aten::bitwise_and"};
+constexpr Bitwise bit_or{"__bor", LUA_OPBOR, "aten::bitwise_or"};
+constexpr Bitwise bit_xor{"__bxor", LUA_OPBXOR, "aten::bitwise_xor"};
+constexpr Bitwise shift_left{"__shl", LUA_OPSHL, nullptr};
+constexpr Bitwise shift_right{"__shr", LUA_OPSHR, nullptr};
 
 }  // namespace
 
@@ -424,11 +417,11 @@ void open_numbers(lua_State* L) {
                                        {"__idiv", guarded<arithmetic<floor_divide>>},
                                        {"__pow", guarded<arithmetic<power>>},
                                        {"__unm", guarded<negate>},
-                                       {"__band", guarded<bitwise<LUA_OPBAND>>},
-                                       {"__bor", guarded<bitwise<LUA_OPBOR>>},
-                                       {"__bxor", guarded<bitwise<LUA_OPBXOR>>},
-                                       {"__shl", guarded<bitwise<LUA_OPSHL>>},
-                                       {"__shr", guarded<bitwise<LUA_OPSHR>>},
+                                       {"__band", guarded<bitwise<bit_and>>},
+                                       {"__bor", guarded<bitwise<bit_or>>},
+                                       {"__bxor", guarded<bitwise<bit_xor>>},
+                                       {"__shl", guarded<bitwise<shift_left>>},
+                                       {"__shr", guarded<bitwise<shift_right>>},
                                        {"__bnot", guarded<invert>},
                                        {"__concat", guarded<concat>},
                                        {"__lt", guarded<compare<LUA_OPLT>>},

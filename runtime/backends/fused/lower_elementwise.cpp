@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/backends/fused/lowering.h"
+#include "runtime/graph/number_math.h"
 
 namespace triage::fused {
 namespace {
@@ -177,6 +178,16 @@ bool size(Lowering& l) {
   return l.result(0, form, value);
 }
 
+/// triage::math: of numbers that sizes make. What compilers may put another function in the place of is not a loop's.
+bool number_math(Lowering& l) {
+  const graph::MathFunction* function = graph::math_of(l.node());
+  TensorForm form;
+  form.dtype = at::kDouble;
+  if (!function || function->name != "sqrt") return false;
+  const auto x = l.operand(0, at::kDouble, form);
+  return x && l.result(0, form, l.map(at::kDouble, "root({0})", {*x}));
+}
+
 /// zeros_like and its kind: a number in the form of the argument.
 bool filled(Lowering& l, const c10::IValue& number) {
   const auto x = l.lowered(0);
@@ -332,6 +343,7 @@ const LowerTable& elementwise_operators() {
       {"aten::ones_like", [](Lowering& l) { return filled(l, c10::IValue(1)); }},
       {"aten::full_like", [](Lowering& l) { return l.constant(1) && filled(l, *l.constant(1)); }},
       {"triage::size", size},
+      {"triage::math", number_math},
       {"aten::expand", expand},
       {"aten::view", view},
       {"aten::reshape", view},

@@ -238,10 +238,10 @@ test("Lua's own uses of a number give it up, and say so", function()
     ["a string"] = function(a) return #("n" .. a) end,
     ["tostring"] = function(a) return #tostring(a) end,
     ["a format"] = function(a) return #string.format("%d", a) end,
-    ["math"] = function(a) return math.max(a, 3) end,
+    ["math"] = function(a) return math.max(a, 3.5) end,
     ["select"] = function(a) return select(a, 1, 2, 3, 4) end,
     ["rawequal"] = function(a) return rawequal(a, 4) and 1 or 0 end,
-    ["a bit"] = function(a) return a & 1 end,
+    ["a bit"] = function(a) return a >> 1 end,
   }) do
     local function f(x, y) return y * use(x:item()) end
     local message = fails(function() triage.export(f, {torch.tensor(4), torch.ones({2})}) end, "graph break")
@@ -254,7 +254,7 @@ test("Lua's own uses of a number give it up, and say so", function()
   triage.export(function(x, y)   -- these do not
     local a = x:item()
     assert(type(a) == "number" and math.type(a) == "integer" and a)
-    return y + a
+    return y + a + math.max(a, 3) + (a & 1) + math.sqrt(a)
   end, {torch.tensor(4), torch.ones({2})})
 end)
 

@@ -1,0 +1,63 @@
+#include "bindings/lua/numbers/operand.h"
+
+#include <ATen/ATen.h>
+
+#include "bindings/lua/numbers/number.h"
+#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/convert.h"
+#include "runtime/capture/recorder.h"
+
+namespace triage::lua {
+
+void Operand::make_double() {
+  if (tensor.defined())
+    tensor = as_double(tensor);
+  else
+    number = number.toDouble();
+  whole = false;
+}
+
+at::Tensor Operand::as_tensor() const {
+  if (tensor.defined()) return tensor;
+  const at::Tensor constant = at::scalar_tensor(number, at::TensorOptions(whole ? at::kLong : at::kDouble));
+  capture::Recorder::current()->add_literal(constant);
+  return constant;
+}
+
+bool is_operand(lua_State* L, int index) { return lua_type(L, index) == LUA_TNUMBER || test_number(L, index); }
+
+Operand read_operand(lua_State* L, int index) {
+  Operand operand;
+  if (const at::Tensor* tensor = test_number(L, index)) {
+    operand.tensor = *tensor;
+    operand.whole = is_whole_number(*tensor);
+  } else {
+    operand.number = *test_scalar(L, index);
+    operand.whole = lua_isinteger(L, index);
+  }
+  return operand;
+}
+
+at::Tensor as_double(const at::Tensor& number) {
+  if (number.scalar_type() == at::kDouble) return number;
+  return run_for_tensor("aten::to", "dtype", {number, at::kDouble, false, false, c10::IValue()});
+}
+
+symbols::Range range_of(const at::Tensor& number) {
+  auto& recorder = *capture::Recorder::current();
+  const graph::Value* value = recorder.find(number);
+  const symbols::SymbolTable& table = recorder.numbers().table;
+  const symbols::Expression* expression = value ? table.find(value) : nullptr;
+  return expression ? table.range(*expression) : symbols::Range{};
+}
+
+at::Tensor record_math(const char* function, const Operand& a) {
+  return run_for_tensor("triage::math", "", {a.as_tensor(), function});
+}
+
+at::Tensor record_math(const char* function, const Operand& a, const Operand& b) {
+  if (b.symbolic()) return run_for_tensor("triage::math", "Tensor", {a.as_tensor(), function, b.tensor});
+  return run_for_tensor("triage::math", "Scalar", {a.as_tensor(), function, b.number});
+}
+
+}  // namespace triage::lua

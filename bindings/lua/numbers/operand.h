@@ -1,0 +1,36 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <lua.hpp>
+
+#include "runtime/symbols/range.h"
+
+/// What arithmetic on symbolic numbers is given, and the calls that it records.
+namespace triage::lua {
+
+/// A tensor of the graph, or a plain number.
+struct Operand {
+  at::Tensor tensor;
+  at::Scalar number;
+  bool whole = false;
+
+  bool symbolic() const { return tensor.defined(); }
+  void make_double();
+  /// A tensor in any case: a plain number becomes a constant of the graph.
+  at::Tensor as_tensor() const;
+};
+
+/// The value at `index` is a symbolic number of the capture that runs, or a plain number.
+bool is_operand(lua_State* L, int index);
+Operand read_operand(lua_State* L, int index);
+
+at::Tensor as_double(const at::Tensor& number);
+
+/// What is known of a symbolic number.
+symbols::Range range_of(const at::Tensor& number);
+
+/// "pow", "sqrt", ...: runtime/graph/number_math.h.
+at::Tensor record_math(const char* function, const Operand& a);
+at::Tensor record_math(const char* function, const Operand& a, const Operand& b);
+
+}  // namespace triage::lua
