@@ -212,7 +212,8 @@ class Emitter {
   void add_math(const Node& node, const graph::MathFunction& function) {
     const auto number = [&](const Operand& operand) {
       const Value* value = operand.value();
-      return value ? as_number(map_.at(value), Kind::real) : out_->insertConstant(operand.constant()->toScalar().toDouble());
+      return value ? as_number(map_.at(value), Kind::real)
+                   : out_->insertConstant(operand.constant()->toScalar().toDouble());
     };
     std::vector<jit::NamedValue> numbers{number(node.operands[0])};
     if (function.binary) numbers.emplace_back(number(node.operands[2]));

@@ -1,19 +1,19 @@
 // Donated inputs: the repair happens where the data is, and only the bad rows are written. And what a call costs in memory.
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/donation.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <torch/version.h>
 
-#include <atomic>
 #include <limits>
 
 #include "programs.h"
+#include "tests/memory_use.h"
 
 namespace triage::fused {
 namespace {
+
+using test::page_faults;
+using Counting = test::CountedTensorMemory;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
@@ -55,52 +55,6 @@ class Pages {
   size_t bytes_;
   void* memory_;
 };
-
-/// What the CPU's tensors take: now, and at most since it was asked to begin.
-class Counting final : public c10::Allocator {
- public:
-  Counting() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
-  ~Counting() override { c10::SetCPUAllocator(inner_, 100); }
-  Counting(const Counting&) = delete;
-  Counting& operator=(const Counting&) = delete;
-
-#if TORCH_VERSION_MAJOR >= 2
-  c10::DataPtr allocate(size_t bytes) override { return counted(bytes); }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
-#else
-  c10::DataPtr allocate(size_t bytes) const override { return counted(bytes); }
-#endif
-
-  void begin() { highest_ = now_.load(); }
-  size_t now() const { return now_; }
-  size_t highest() const { return highest_; }
-
- private:
-  struct Block {
-    c10::DataPtr memory;
-    size_t bytes;
-  };
-  c10::DataPtr counted(size_t bytes) const {
-    auto* block = new Block{inner_->allocate(bytes), bytes};
-    now_ += bytes;
-    if (now_ > highest_) highest_ = now_.load();
-    return {block->memory.get(), block,
-            [](void* context) {
-              auto* gone = static_cast<Block*>(context);
-              now_ -= gone->bytes;
-              delete gone;
-            },
-            c10::Device(c10::kCPU)};
-  }
-  c10::Allocator* inner_;
-  inline static std::atomic<size_t> now_{0}, highest_{0};
-};
-
-int64_t page_faults() {
-  rusage usage{};
-  ::getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_minflt;
-}
 
 }  // namespace
 
