@@ -1,9 +1,11 @@
 // Who keeps a tensor alive, what its memory counts, and when Lua's collector hears of it.
 #include "runtime/capture/recorder.h"
 #include "tests/lua/lua_fixture.h"
+#include "tests/memory_use.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <triage/runtime.h>
 
 namespace triage::lua::testing {
 namespace {
@@ -50,6 +52,18 @@ TEST_CASE("garbage stays bounded though Lua sees only pointers") {
   options.limits.tensor_bytes = 512u << 20;
   Fixture fixture(options);
   CHECK_EQ(fixture.error_of("for i = 1, 1000 do torch.zeros(1000000) end"), "");
+}
+
+TEST_CASE("a captured policy keeps nothing of its capture") {
+  const test::CountedTensorMemory memory;
+  const size_t before = memory.now();
+  Runtime runtime;
+  const Policy policy = runtime.load_source("return function(z) return ((z * 2 + 1):relu() - z):abs():softmax(-1) end");
+  {
+    const at::Tensor z = at::ones({256, 256});
+    for (int i = 0; i < 2; ++i) CHECK(policy.run({z})[0].sizes() == z.sizes());
+  }
+  CHECK(memory.now() - before < 256);  // numbers that stand in the script
 }
 
 TEST_CASE("tensor memory has a budget, and the error keeps its type") {

@@ -50,6 +50,13 @@ void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> i
   }
 }
 
+/// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers.
+void collect_after_capture(lua_State* L) {
+  constexpr int64_t worth_collecting = 1 << 16;
+  const Context& own = context(L);
+  if (own.tensor_bytes + own.held_bytes > worth_collecting) lua_gc(L, LUA_GCCOLLECT);
+}
+
 /// Pushes a field of a test; returns its type.
 int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, const char* field) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, policy.tests);
@@ -152,7 +159,10 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     throw LimitError("policy '" + policy_.name + "' ran out of its budget, and went on with pcall");
   flags_outputs_.clear();
   for (const auto& result : results) flags_outputs_.push_back(tracker.is_flags(result));
-  if (!Recorder::current()) separate_from_state(tracker, inputs, results);
+  if (Recorder::current())
+    collect_after_capture(L);
+  else
+    separate_from_state(tracker, inputs, results);
   return results;
 }
 
