@@ -49,7 +49,7 @@ Tensor push_codes(const Tensor& flags, const Tensor& code, int64_t location, int
 template <class Visit>
 void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
   int64_t next = first;
-  if (places.found() > (last - first) / 4) {
+  if (places.found > (last - first) / 4) {
     for (; next < last; ++next) visit(next);
     return;
   }
@@ -140,9 +140,10 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
     return result;
   }
   const EmptyRows pushed(after, slot, how);
-  each_stretch(after, pushed.together, [&](int64_t first, int64_t last) {
+  const bool repeats = Places::TOGETHER * 4 % after.width == 0 && after.count >= pushed.together;
+  each_stretch(after, repeats ? rows_in_stretch(after) : pushed.together, [&](int64_t first, int64_t last) {
     Places places;
-    find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first]);
+    find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first], repeats ? 0 : 1);
     each_row_of(places, before, first, last, [&](int64_t row) { push_rows(row, row + 1); });
   });
   return result;

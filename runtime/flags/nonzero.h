@@ -22,14 +22,9 @@ class Places {
     }
   }
 
-  int64_t found() const {
-    int64_t sum = 0;
-    for (int64_t i = 0; i * TOGETHER < count; ++i) sum += std::popcount(bits[i]);
-    return sum;
-  }
-
   uint64_t bits[MOST / TOGETHER];
   int64_t count = 0;  // places looked at
+  int64_t found = 0;  // how many there are, of words
 };
 
 namespace loops {
@@ -60,14 +55,16 @@ TRIAGE_INLINE uint64_t nonzero_words(const Word* words, Also also) {
   return result;
 }
 
-// Which words of four slots are not zero; as many slots are copied on the way, where there is something to copy.
+// Which words of four slots are not zero, and how many; as many slots are copied on the way, where there is something to copy:
+// from one place after the other (step 1), or the same 256 over and over (step 0).
 struct NonZeroWords {
   template <int bytes>
-  TRIAGE_INLINE void run(const uint16_t* slots, int64_t count, const uint16_t* from, uint16_t* to,
-                         uint64_t* bits) const {
+  TRIAGE_INLINE int64_t run(const uint16_t* slots, int64_t count, const uint16_t* from, int64_t step, uint16_t* to,
+                            uint64_t* bits) const {
     typedef uint64_t Unaligned __attribute__((vector_size(bytes), aligned(2), may_alias));
     constexpr int64_t together = Places::TOGETHER * 4;
     uint16_t rest[together];
+    int64_t found = 0;
     for (int64_t first = 0; first < count; first += together) {
       const bool whole = count - first >= together;
       const uint16_t* some = slots + first;
@@ -75,18 +72,20 @@ struct NonZeroWords {
         const size_t size = static_cast<size_t>(count - first) * sizeof(uint16_t);
         std::memset(rest, 0, sizeof(rest));
         std::memcpy(rest, some, size);
-        if (to) std::memcpy(to + first, from + first, size);
+        if (to) std::memcpy(to + first, from + first * step, size);
         some = rest;
       }
       const auto* words = reinterpret_cast<const uint64_t*>(some);
       if (whole && to) {
-        const Unaligned* here = reinterpret_cast<const Unaligned*>(from + first);
+        const Unaligned* here = reinterpret_cast<const Unaligned*>(from + first * step);
         Unaligned* there = reinterpret_cast<Unaligned*>(to + first);
         *bits++ = nonzero_words<bytes>(words, [=](int i) TRIAGE_INLINE_LAMBDA { there[i] = here[i]; });
       } else {
         *bits++ = nonzero_words<bytes>(words, [](int) TRIAGE_INLINE_LAMBDA {});
       }
+      found += std::popcount(bits[-1]);  // one instruction in all builds but the plain one
     }
+    return found;
   }
 };
 
@@ -145,11 +144,12 @@ struct NonZeroValues {
 }  // namespace loops
 
 /// The words of four slots that are not all zero among `count` slots; the last word may be short. Where `to` is given, copies
-/// as many slots from `from` to it, in the same pass.
+/// as many slots from `from` to it, in the same pass; with step 0 the same 256 slots over and over.
 inline void find_words(Places& places, const uint16_t* slots, int64_t count, const uint16_t* from = nullptr,
-                       uint16_t* to = nullptr) {
+                       uint16_t* to = nullptr, int64_t step = 1) {
   places.count = (count + 3) / 4;
-  on_this_machine(loops::NonZeroWords{}, slots, count, from, to, static_cast<uint64_t*>(places.bits));
+  places.found =
+      on_this_machine(loops::NonZeroWords{}, slots, count, from, step, to, static_cast<uint64_t*>(places.bits));
 }
 
 /// Which of `count` values, `step` apart, are not 0.

@@ -56,7 +56,7 @@ inline void start_rows(const Rows& to, const uint16_t* from, int64_t begin, int6
 
 /// How many rows to look at as a whole where most are expected to be empty: some kilobytes of them.
 inline int64_t rows_in_stretch(const Rows& rows) {
-  return std::max<int64_t>(1, (4 << 10) / static_cast<int64_t>(rows.bytes()));
+  return std::max<int64_t>(1, (16 << 10) / static_cast<int64_t>(rows.bytes()));
 }
 
 /// Any error in the rows [begin, end)?
