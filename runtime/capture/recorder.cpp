@@ -438,11 +438,11 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (with_params && graph::writes(op)) {
     capture::graph_break(Break::unsupported, "`" + base_name(op) + "` takes a param as a number and writes in place",
                          "Use the form without the underscore.");
-    op.callBoxed(&stack);
+    call_with_originals(op, stack);
     return;
   }
   if (!capturable(op, stack)) {  // not strict: the break is noted, the script goes on eagerly
-    op.callBoxed(&stack);
+    call_with_originals(op, stack);
     return;
   }
   if (graph::writes(op)) {
@@ -453,6 +453,24 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   op.callBoxed(&stack);
   shaped_by_values_ |= gives_dynamic_shape(op, arguments);
   append(op, arguments, stack);
+}
+
+void Recorder::call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
+  const auto original = [this](const at::Tensor& tensor) {
+    const auto found = traced_.find(tensor.unsafeGetTensorImpl());
+    const bool is_input = found != traced_.end() && found->second.is_input && !found->second.is_param;
+    return is_input ? inputs_[found->second.input] : tensor;
+  };
+  for (c10::IValue& value : stack) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = original(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> tensors = value.toTensorList().copy();
+      for (size_t i = 0; i < tensors.size(); ++i) tensors.set(i, original(tensors.get(i)));
+      value = tensors;
+    }
+  }
+  op.callBoxed(&stack);
 }
 
 bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {

@@ -145,6 +145,8 @@ class Recorder {
   friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  /// The call itself, behind a graph break: on the caller's tensors, not on what stood for them here.
+  void call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
   Source line() const;

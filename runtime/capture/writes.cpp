@@ -36,7 +36,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   size_t first = stack.size() - arguments.size();
   auto stop = [&](const std::string& what, const std::string& hint) {
     capture::graph_break(Break::shared_write, "`" + base_name(op) + "` " + what, hint);
-    op.callBoxed(&stack);
+    call_with_originals(op, stack);
   };
   if (arguments.empty() || !written(arguments[0]) || !stack[first].isTensor())
     return stop("writes to one of its arguments", "Use an operator that returns its result.");

@@ -2,6 +2,7 @@
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/compiled.h"
 
 #include <lua.hpp>
@@ -50,7 +51,7 @@ class FunctionScript final : public Script {
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
 
  private:
-  void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs) const;
+  void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs, std::vector<LentTensor>& lent) const;
   void refuse_another_mode(bool before) const;
   void break_behind(capture::Break kind, const std::string& what, const char* hint) const;
 

@@ -51,8 +51,9 @@ void FunctionScript::refuse_another_mode(bool before) const {
                "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
 }
 
-/// A script can tell whether two of its values are the same one, so what is given twice is pushed once.
-void FunctionScript::push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs) const {
+/// The script gets the caller's own values: it can tell whether two are the same one, and whether it saw one before.
+void FunctionScript::push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs,
+                                    std::vector<LentTensor>& lent) const {
   const int first_pushed = lua_gettop(L) + 1;
   size_t next = 0;
   for (int i = first_argument_; i <= last; ++i) {
@@ -68,8 +69,10 @@ void FunctionScript::push_arguments(lua_State* L, int last, at::ArrayRef<at::Ten
       lua_pushvalue(L, first_pushed + same - first_argument_);
     else if (input.is_same(*given) || (variables_ && variables_->numbers.count(lua_touserdata(L, i))))
       lua_pushvalue(L, i);  // nothing is recorded, or the graph has it as a variable
-    else
-      push_tensor(L, input);
+    else {
+      lent.emplace_back(L, i, input);
+      lua_pushvalue(L, i);
+    }
   }
 }
 
@@ -83,7 +86,8 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   luaL_checkstack(L, last + 8, "too many arguments");
   int base = lua_gettop(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function_);
-  push_arguments(L, last, inputs);
+  std::vector<LentTensor> lent;
+  push_arguments(L, last, inputs, lent);
   const bool grad_mode = c10::GradMode::is_enabled();
   forget_chains(L);
   try {

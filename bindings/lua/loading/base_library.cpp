@@ -172,12 +172,23 @@ int tested_comparator(lua_State* L) {
   return 1;
 }
 
+/// Does the list at `index` begin with what only a metamethod orders?
+bool holds_objects(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE) return false;
+  const int first = lua_rawgeti(L, index, 1);
+  lua_pop(L, 1);
+  return first == LUA_TTABLE || first == LUA_TUSERDATA;
+}
+
 int table_sort(lua_State* L) {
   note_write_to_argument(L, 1);
   if (lua_type(L, 2) == LUA_TFUNCTION) {
     lua_pushvalue(L, 2);
     lua_pushcclosure(L, tested_comparator, 1);
     lua_replace(L, 2);
+  } else if (lua_isnoneornil(L, 2) && holds_objects(L, 1)) {
+    lua_settop(L, 1);
+    lua_pushcfunction(L, less_than);
   }
   return run_original(L);
 }

@@ -44,8 +44,14 @@ int compare_as_tensors(lua_State* L, const char* method) {
   return finish_comparison(L);
 }
 
-/// What a metamethod returned, as a boolean; `negate`: as the opposite.
+/// What a metamethod returned, as a boolean; `negate`: as the opposite. A tensor or symbol stays what it is, as in a comparison
+/// of tensors, unless a boolean is asked for.
 int finish_metamethod(lua_State* L, int, lua_KContext negate) {
+  if (is_tensor(L, -1)) {
+    if (!negate) return finish_comparison(L);
+    push_where(L, 1, lua_tointeger(L, 3), true);
+    push_truth(L, lua_gettop(L) - 1, lua_tostring(L, -1));
+  }
   lua_pushboolean(L, lua_toboolean(L, -1) != static_cast<int>(negate));
   return 1;
 }
@@ -70,8 +76,9 @@ bool push_metamethod(lua_State* L, const char* event, int first, int second, lua
   return true;
 }
 
-/// The result of metamethod `event`, as a boolean. Returns -1 when there is none.
+/// The result of metamethod `event` (finish_metamethod). Returns -1 when there is none.
 int call_metamethod(lua_State* L, const char* event, int first, int second, bool negate) {
+  lua_settop(L, 4);
   if (!push_metamethod(L, event, first, second, lua_tointeger(L, 3))) return -1;
   lua_callk(L, 2, 1, negate, finish_metamethod);
   return finish_metamethod(L, LUA_OK, negate);
@@ -128,6 +135,17 @@ int compare_order(lua_State* L) {
   if (has_tensor(L)) return compare_as_tensors(L, order.method);
   return compare_objects(L, order, first, second);
 }
+
+}  // namespace
+
+int less_than(lua_State* L) {
+  lua_settop(L, 2);
+  lua_pushinteger(L, 0);
+  lua_pushboolean(L, true);  // a condition
+  return compare_order<kLess>(L);
+}
+
+namespace {
 
 template <bool negate>
 int compare_equality(lua_State* L) {

@@ -31,6 +31,9 @@ void push_where(lua_State* L, int level, lua_Integer position, bool with_column)
 /// Is the function running at `level` an intrinsic? Those are no levels of the script.
 bool is_intrinsic(lua_State* L, lua_Debug* frame);
 
+/// (a, b): whether a < b, as a condition. For functions of Lua's library that compare by themselves.
+int less_than(lua_State* L);
+
 /// The value at the top as a condition, where it may be a tensor; replaced by what decides (see push_truth). Messages
 /// name the line of the function at `level`.
 void test_top(lua_State* L, int level);

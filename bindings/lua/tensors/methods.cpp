@@ -302,9 +302,9 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
 
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
-  at::Tensor tensor = self(L);
   refuse_in_selection(L, "`backward`");
   touch_autograd("`backward`");
+  at::Tensor tensor = self(L);
   at::Tensor gradient;
   int options_index = 2;
   if (const at::Tensor* given = test_tensor(L, 2)) gradient = *given;

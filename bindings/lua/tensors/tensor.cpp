@@ -27,6 +27,14 @@ namespace {
 struct TensorBox {
   at::Tensor tensor;
   const void* storage = nullptr;  // under which Context::storages counts it
+  at::Tensor original = {};       // of an input that a recorder knows as `tensor`
+
+  /// What the script has: the recorder's tensor while that records, the caller's own before, afterwards, and beside it.
+  const at::Tensor& current() const {
+    if (!original.defined()) return tensor;
+    const auto* recorder = capture::Recorder::current();
+    return recorder && recorder->knows(tensor) ? tensor : original;
+  }
 };
 
 const char tensor_metatable = 0;  // its address is the registry key
@@ -74,7 +82,7 @@ int tensor_gc(lua_State* L) {
   TensorBox* box = test_box(L, 1);
   if (!box || !box->tensor.defined()) return 0;
   count_out(context(L), *box);
-  box->tensor = at::Tensor();
+  box->tensor = box->original = at::Tensor();
   return 0;
 }
 
@@ -96,12 +104,19 @@ const Field fields[] = {
     {"itemsize",
      [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, static_cast<lua_Integer>(x.element_size())); }},
     {"requires_grad", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.requires_grad()); }},
-    {"is_leaf", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.is_leaf()); }},
+    {"is_leaf",
+     [](lua_State* L, const at::Tensor& x) {
+       if (x.requires_grad())
+         capture::graph_break(capture::Break::autograd, "`is_leaf` reads what autograd keeps",
+                              "Read it outside of the compiled code.");
+       lua_pushboolean(L, check_tensor(L, 1).is_leaf());
+     }},
     {"grad",
      [](lua_State* L, const at::Tensor& x) {
        capture::graph_break(capture::Break::autograd, "`grad` reads what autograd keeps",
                             "Read it outside, and pass it as an argument.");
-       push_optional_tensor(L, x.is_leaf() || x.retains_grad() ? x.grad() : at::Tensor());
+       const at::Tensor& now = check_tensor(L, 1);  // which a break changes
+       push_optional_tensor(L, now.is_leaf() || now.retains_grad() ? now.grad() : at::Tensor());
      }},
     {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
     {"mT", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::mT", "", {x})); }},
@@ -151,12 +166,12 @@ int tensor_newindex(lua_State* L) {
   if (name == "requires_grad") settle_number(L, 3);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
     touch_autograd("assigning `requires_grad`");
-    tensor.requires_grad_(lua_toboolean(L, 3));
+    check_tensor(L, 1).requires_grad_(lua_toboolean(L, 3));
     ++context(L).epoch;  // captured graphs depend on it
   } else if (name == "grad" && lua_isnil(L, 3)) {
     refuse_in_selection(L, "an assignment to `grad`");
     touch_autograd("assigning `grad`");
-    tensor.mutable_grad() = at::Tensor();
+    check_tensor(L, 1).mutable_grad() = at::Tensor();
   } else {
     throw std::invalid_argument("a tensor has no field '" + std::string(name) + "' that takes " + describe(L, 3) +
                                 "; only x.requires_grad = boolean and x.grad = nil can be assigned");
@@ -247,16 +262,31 @@ void push_optional_tensor(lua_State* L, const at::Tensor& tensor) { push_tensor(
 const at::Tensor* test_tensor(lua_State* L, int index) {
   TensorBox* box = test_box(L, index);
   if (!box || !box->tensor.defined()) return nullptr;
-  capture::touch(box->tensor);
-  return &box->tensor;
+  const at::Tensor& tensor = box->current();
+  capture::touch(tensor);
+  return &tensor;
 }
 
 const at::Tensor& check_tensor(lua_State* L, int index) {
   TensorBox* box = test_box(L, index);
   if (!box) luaL_typeerror(L, index, "tensor");
   if (!box->tensor.defined()) luaL_argerror(L, index, "the tensor was closed");
-  capture::touch(box->tensor);
-  return box->tensor;
+  const at::Tensor& tensor = box->current();
+  capture::touch(tensor);
+  return tensor;
+}
+
+LentTensor::LentTensor(lua_State* L, int index, at::Tensor recorded) : box_(test_box(L, index)) {
+  auto* const box = static_cast<TensorBox*>(box_);
+  original_ = std::exchange(box->original, box->current());
+  tensor_ = std::exchange(box->tensor, std::move(recorded));
+}
+
+LentTensor::~LentTensor() {
+  auto* const box = static_cast<TensorBox*>(box_);
+  if (!box || !box->tensor.defined()) return;
+  box->tensor = std::move(tensor_);
+  box->original = std::move(original_);
 }
 
 void push_methods(lua_State* L) {
