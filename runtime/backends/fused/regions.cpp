@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "runtime/backends/fused/lowering.h"
+#include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/uses.h"
 
