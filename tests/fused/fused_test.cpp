@@ -21,12 +21,6 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-bool same(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  if (!at::isFloatingType(a.scalar_type())) return a.equal(b);
-  return at::allclose(a.to(at::kDouble), b.to(at::kDouble), 2e-6, 1e-5, /*equal_nan=*/true);
-}
-
 /// Runs `program` fused, captured on `examples`, on `inputs`, and compares with the program itself.
 void agrees(const std::string& name, const Program& program, const Tensors& examples, const Tensors& inputs) {
   const Tensors expected = program(inputs), got = run(*compiled(program, examples), inputs);
@@ -38,14 +32,6 @@ void agrees(const std::string& name, const Program& program, const Tensors& exam
 void agrees(const std::string& name, const Program& program, const std::function<Tensors(int64_t)>& inputs) {
   const Tensors examples = inputs(5);
   for (const int64_t n : {0, 1, 2, 31, 32, 33}) agrees(name, program, examples, inputs(n));
-}
-
-/// How many of a program's operators loops compute, and how many are left to ATen.
-std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples) {
-  std::pair<size_t, size_t> count;
-  for (const Part& part : cut(graph::trace(program, examples)))
-    (part.fused ? count.first : count.second) += part.graph.nodes().size();
-  return count;
 }
 
 }  // namespace

@@ -231,7 +231,8 @@ class Emitter {
 
   void changed_row(size_t output, int pass) {
     const Ref ref = loops_.outputs[output].value;
-    const bool else_input = plan_.early().count(output) || at(ref).operands[2] == plan_.input_of(plan_.in_place()->slot);
+    const bool else_input =
+        plan_.early().count(output) || at(ref).operands[2] == plan_.input_of(plan_.in_place()->slot);
     line(2, fmt::format("if (__builtin_expect({}{}, 0)) {{", else_input ? "" : "!", name(at(ref).operands[0])));
     source_ += "#pragma omp simd\n";
     whole_row(ref, pass, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
@@ -252,7 +253,8 @@ class Emitter {
   /// Where in its memory a value lies that loop `run` reads or writes at position i.
   std::string index(Ref ref, const Run& run) const {
     const int32_t own = at(ref).extent;
-    if (run.segment && own == run.extent) return plan_.kept().count(ref) && plan_.kept().at(ref).segment ? "i" : "at + i";
+    if (run.segment && own == run.extent)
+      return plan_.kept().count(ref) && plan_.kept().at(ref).segment ? "i" : "at + i";
     return run.segment && own == plan_.extent(run.extent).segments ? "segment" : "i";
   }
 
@@ -392,7 +394,8 @@ class Emitter {
   }
 
   /// What is done at position `i`, which is lane `lane` of its block, and there where `guard` holds.
-  void positions(const Run& run, const std::vector<Ref>& reductions, const std::string& lane, const std::string& guard) {
+  void positions(const Run& run, const std::vector<Ref>& reductions, const std::string& lane,
+                 const std::string& guard) {
     body(plan_.needed_in(run.now, run.extent), run, guard);
     const auto guarded = guard.empty() ? "" : "if (" + guard + ") ";
     for (const Ref ref : reductions) {

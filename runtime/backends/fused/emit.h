@@ -14,7 +14,7 @@ struct Call {
   const int64_t* in_stride;  // bytes from one row to the next
   void* const* out;          // one for each of Loops::outputs, rows without gaps
   const int64_t* extents;    // positions of a row, one for each of Loops::extents
-  char* scratch;             // this thread's: Emitted::scratch_rows * 8 bytes for each position of the longest scratch extent
+  char* scratch;  // this thread's: Emitted::scratch_rows * 8 bytes for each position of the longest scratch extent
 };
 using RowsFunction = void (*)(const Call*, int64_t begin, int64_t end);
 

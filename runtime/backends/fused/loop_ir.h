@@ -59,9 +59,10 @@ struct TensorForm {
   Kind kind = Kind::number;
   at::ScalarType dtype = at::kFloat;
   int64_t rank = 0;
-  int32_t extent = -1;            // element, column
-  std::vector<int64_t> trailing;  // element, column: all sizes but the batch's, as captured; what is 1 must be 1 in every call
-  int64_t words = 0;              // record
+  int32_t extent = -1;  // element, column
+  std::vector<int64_t>
+      trailing;       // element, column: all sizes but the batch's, as captured; what is 1 must be 1 in every call
+  int64_t words = 0;  // record
 };
 
 struct LoopInput {

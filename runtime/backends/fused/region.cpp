@@ -41,9 +41,9 @@ struct Region::Memory {
   int64_t batch = -1;
   c10::SmallVector<const void*, 8> in;
   c10::SmallVector<int64_t, 8> stride;
-  c10::SmallVector<int64_t, 4> extents;          // how many positions
-  c10::SmallVector<Sizes, 4> sizes;              // of each extent; none until an input has told
-  c10::SmallVector<at::Tensor, 4> kept;          // dense copies
+  c10::SmallVector<int64_t, 4> extents;  // how many positions
+  c10::SmallVector<Sizes, 4> sizes;      // of each extent; none until an input has told
+  c10::SmallVector<at::Tensor, 4> kept;  // dense copies
 };
 
 Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eager(part.graph, {})) {
@@ -75,7 +75,8 @@ void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   for (const at::Tensor& output : outputs) out.push_back(output.data_ptr());
   int64_t longest = 1, row_bytes = 32;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
-  for (const int32_t extent : scratch_extents_) longest = std::max(longest, memory.extents[static_cast<size_t>(extent)]);
+  for (const int32_t extent : scratch_extents_)
+    longest = std::max(longest, memory.extents[static_cast<size_t>(extent)]);
   const auto rows = [&](int64_t begin, int64_t end) {
     const Call call{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
                     scratch_rows_ ? scratch(static_cast<size_t>(scratch_rows_ * 8 * longest)) : nullptr};

@@ -111,6 +111,7 @@ class Cutter {
     for (;;) {
       const auto [nodes, batch] = largest_region();
       if (nodes.size() < fewest_nodes) return;
+      if (take_weights(nodes, batch)) continue;
       const size_t before = calls_.size();
       const std::set<const Node*> inside(nodes.begin(), nodes.end());
       for (const Node* node : nodes)
@@ -122,18 +123,57 @@ class Cutter {
 
   std::pair<std::vector<const Node*>, int64_t> largest_region() const {
     std::pair<std::vector<const Node*>, int64_t> best;
-    for (const int64_t batch : batches()) {
-      Lowering lowering(batch);
-      std::unordered_set<const Value*> made;
-      std::vector<const Node*> nodes;
-      for (const Node* node : waiting_) {
-        if (calls_.count(node) || !ready(*node, made) || !lowering.add(*node)) continue;
-        nodes.push_back(node);
-        made.insert(node->results.begin(), node->results.end());
-      }
-      if (nodes.size() > best.first.size()) best = {std::move(nodes), batch};
-    }
+    for (const int64_t batch : batches())
+      if (auto nodes = region(batch, {}); nodes.size() > best.first.size()) best = {std::move(nodes), batch};
     return best;
+  }
+
+  /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.
+  std::vector<const Node*> region(int64_t batch, std::unordered_set<const Value*> made) const {
+    Lowering lowering(batch);
+    std::vector<const Node*> nodes;
+    for (const Node* node : waiting_) {
+      if (calls_.count(node) || (!node->results.empty() && made.count(node->results[0]))) continue;
+      if (!ready(*node, made) || !lowering.add(*node)) continue;
+      nodes.push_back(node);
+      made.insert(node->results.begin(), node->results.end());
+    }
+    return nodes;
+  }
+
+  /// What is computed from no data of the batch, such as `1 + scale`, comes first where a region gets larger by it.
+  bool take_weights(const std::vector<const Node*>& inside, int64_t batch) {
+    const auto is_data = [&](const Value* value) {
+      return !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == batch);
+    };
+    std::unordered_set<const Value*> made;
+    std::vector<const Node*> nodes;
+    for (const Node* node : waiting_) {
+      bool data = has_order(*node) || std::find(inside.begin(), inside.end(), node) != inside.end();
+      for (const auto& operand : node->operands)
+        each_value(operand, [&](const Value* value) { data |= is_data(value); });
+      if (data || graph::op_name(node->op) == "triage::size" || !ready(*node, made)) continue;
+      nodes.push_back(node);
+      made.insert(node->results.begin(), node->results.end());
+    }
+    const std::vector<const Node*> larger = region(batch, made);
+    if (larger.size() <= inside.size()) return false;
+    std::unordered_set<const Value*> read;
+    const auto reads = [&](const Node* node) {
+      for (const auto& operand : node->operands) each_value(operand, [&](const Value* value) { read.insert(value); });
+    };
+    for (const Node* node : larger) reads(node);
+    std::vector<const Node*> kept;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      const auto& results = (*node)->results;
+      if (std::none_of(results.begin(), results.end(), [&](const Value* value) { return read.count(value) != 0; }))
+        continue;
+      reads(*node);
+      kept.insert(kept.begin(), *node);
+    }
+    if (kept.empty()) return false;
+    finish(make_part(kept, false), kept);
+    return true;
   }
 
   void add_region(const std::vector<const Node*>& nodes, int64_t batch) {

@@ -146,9 +146,9 @@ void Schedule::choose_kept() {
           const int32_t own = at(ref).extent;
           const Time made = time(ref, own), now{pass, step};
           Uses& of = uses[ref];
-          if (loop == own && made == now)
+          if (loop == own && made == now && !is_segment_reduction(ref))
             ++of.first;
-          else if (is_segment_reduction(ref) || (loop == own ? made < now : made.pass <= pass))
+          else if (loop == own || is_segment_reduction(ref) || made.pass <= pass)
             of.again += loop != own && extent(loop).positions == own ? 2 : 1;  // for each segment anew
           of.other_pass |= pass != made.pass;
         }

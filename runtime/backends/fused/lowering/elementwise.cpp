@@ -113,7 +113,8 @@ bool power(Lowering& l) {
 
 /// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
 const char* selection(Lowering& l, Ref condition, const TensorForm& shape) {
-  const bool by_element = l.value(condition).place == Place::element && !(l.extent(shape).segments >= 0 && l.value(condition).extent == l.extent(shape).segments);
+  const bool by_element = l.value(condition).place == Place::element &&
+                          !(l.extent(shape).segments >= 0 && l.value(condition).extent == l.extent(shape).segments);
   return by_element ? "{0} ? {1} : {2}" : row_selection;
 }
 
@@ -228,8 +229,8 @@ bool view(Lowering& l) {
   const auto& seen = l.node().results[0]->meta;
   if (!x || !seen || (x->form.kind != Kind::row && x->form.kind != Kind::element)) return false;
   const auto form = l.batch_form(seen->sizes, x->form.dtype);
-  return form && form->kind == x->form.kind && form->extent == x->form.extent &&
-         l.fix_sizes(1, seen->sizes, *form) && l.result(0, *form, x->value);
+  return form && form->kind == x->form.kind && form->extent == x->form.extent && l.fix_sizes(1, seen->sizes, *form) &&
+         l.result(0, *form, x->value);
 }
 
 /// One dim of size 1 more or less, behind the batch: another shape for the same values.

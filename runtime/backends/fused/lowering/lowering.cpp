@@ -543,8 +543,7 @@ Ref Lowering::spread(Ref one, const TensorForm& shape) {
 bool Lowering::in_segments(Ref ref) const {
   const LoopValue& one = value(ref);
   if (one.place != Place::element || one.kind == LoopValue::Kind::input) return false;
-  return one.kind == LoopValue::Kind::reduce ||
-         std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
+  return one.kind == LoopValue::Kind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
            return value(operand).place == Place::element &&
                   (value(operand).extent != one.extent || in_segments(operand));
          });

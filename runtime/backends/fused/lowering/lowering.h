@@ -98,8 +98,8 @@ class Lowering {
   const graph::Node* node_ = nullptr;
   Loops loops_;
   std::vector<const graph::Value*> arguments_;
-  Known tensors_;                                              // computed here
-  Known read_;                                                 // read in their own form
+  Known tensors_;                                                   // computed here
+  Known read_;                                                      // read in their own form
   std::map<std::pair<const graph::Value*, int32_t>, Ref> columns_;  // read as a column of that extent
   std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
 };

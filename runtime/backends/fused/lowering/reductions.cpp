@@ -70,9 +70,7 @@ std::string sum_type(at::ScalarType dtype) {
 }
 
 /// The dtype in which values are computed that are rounded at the end only.
-at::ScalarType wide(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
-}
+at::ScalarType wide(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype; }
 
 /// `rows`, and its elements in the dtype that argument `dtype` asks for, which ATen converts to first.
 std::optional<Rows> rows_in(Lowering& l, size_t dim, size_t keepdim, size_t dtype) {
@@ -247,8 +245,7 @@ bool norm(Lowering& l, size_t order, size_t dim, size_t keepdim) {
 
 /// Where the largest (smallest) value stands: the first of equal ones; a NaN before all numbers.
 Ref position(Lowering& l, const Rows& r, Ref found) {
-  const Ref here =
-      l.map(at::kLong, "({0} == {1}) | (is_nan({0}) & is_nan({1})) ? i : INT64_MAX", {r.element, found});
+  const Ref here = l.map(at::kLong, "({0} == {1}) | (is_nan({0}) & is_nan({1})) ? i : INT64_MAX", {r.element, found});
   return l.reduce(at::kLong, "int64_t", "{0}", "min", "INT64_MAX", here, r.segments);
 }
 
@@ -307,7 +304,8 @@ bool layer_norm(Lowering& l) {
     form.dtype = seen->dtype;
     return l.result(index, form, wide(form.dtype) == form.dtype ? value : l.map(form.dtype, "{0}", {value}));
   };
-  return in_result(0, x->form, result) && (!native || (in_result(1, r->result, mean) && in_result(2, r->result, scale)));
+  return in_result(0, x->form, result) &&
+         (!native || (in_result(1, r->result, mean) && in_result(2, r->result, scale)));
 }
 
 }  // namespace
