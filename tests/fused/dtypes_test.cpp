@@ -78,7 +78,7 @@ TEST_CASE("T34: any and all of numbers, and reductions of whole ones") {
 TEST_CASE("T34: sums in another dtype convert first") {
   const Program sums = [](const Tensors& in) {
     const at::Tensor& x = in[0];
-    return Tensors{x.sum(-1, false, at::kDouble), x.mean(-1, true, at::kDouble), x.prod(-1), x.softmax(-1, at::kDouble), x.log_softmax(-1, at::kDouble)};
+    return Tensors{x.sum(-1, false, at::kDouble), x.mean(-1, true, at::kDouble), x.softmax(-1, at::kDouble), x.log_softmax(-1, at::kDouble)};
   };
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16})
     agrees("in double", sums, [&](int64_t n) { return Tensors{with_bad_rows({n, 29}, dtype)}; }, 2);

@@ -554,8 +554,9 @@ std::string Lowering::count(Ref element, int32_t segments) const {
   return fmt::format("d{}", segments < 0 ? extent : loops_.extents[static_cast<size_t>(extent)].positions);
 }
 
-bool Lowering::result(size_t index, TensorForm form, Ref value) {
-  remember(tensors_, node_->results.at(index), {std::move(form), value});
+bool Lowering::result(size_t index, TensorForm form, Ref computed) {
+  if (form.kind != Kind::record && value(computed).dtype != form.dtype) computed = map(form.dtype, "{0}", {computed});
+  remember(tensors_, node_->results.at(index), {std::move(form), computed});
   return true;
 }
 

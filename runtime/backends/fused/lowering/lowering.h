@@ -75,7 +75,8 @@ class Lowering {
   void fix_extent(int32_t extent) { loops_.extents[static_cast<size_t>(extent)].fixed = true; }
   bool fix_sizes(size_t argument, const std::vector<int64_t>& seen, const TensorForm& form);
 
-  bool result(size_t index, TensorForm form, Ref value);
+  /// Result `index` of the node. A value that was computed in another dtype (float for halves) is rounded to that of `form`.
+  bool result(size_t index, TensorForm form, Ref computed);
   TensorForm row_form(at::ScalarType dtype, int64_t rank = 1) const;
   TensorForm record_form(int64_t words, at::ScalarType carrier) const;
   /// The form, of rows or of elements, of captured sizes `sizes`; nothing where they are not of the batch.

@@ -114,7 +114,9 @@ bool sum(Lowering& l) {
 bool mean(Lowering& l) {
   const auto r = rows_in(l, 1, 2, 3);
   if (!r || !is_real(r->form.dtype)) return false;
-  return rounded_result(l, *r, sum_of(l, *r, r->element, r->form.dtype), "{0} / " + l.count(r->element, r->segments));
+  Ref total = sum_of(l, *r, r->element, r->form.dtype);
+  if (wide(r->form.dtype) != r->form.dtype) total = l.map(r->form.dtype, "{0}", {total});  // ATen divides the rounded sum
+  return rounded_result(l, *r, total, "{0} / " + l.count(r->element, r->segments));
 }
 
 bool product(Lowering& l) {
@@ -302,7 +304,7 @@ bool layer_norm(Lowering& l) {
     const auto& seen = l.node().results[index]->meta;
     if (!seen) return false;
     form.dtype = seen->dtype;
-    return l.result(index, form, wide(form.dtype) == form.dtype ? value : l.map(form.dtype, "{0}", {value}));
+    return l.result(index, form, value);
   };
   return in_result(0, x->form, result) &&
          (!native || (in_result(1, r->result, mean) && in_result(2, r->result, scale)));
