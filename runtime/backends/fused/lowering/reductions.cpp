@@ -115,7 +115,8 @@ bool mean(Lowering& l) {
   const auto r = rows_in(l, 1, 2, 3);
   if (!r || !is_real(r->form.dtype)) return false;
   Ref total = sum_of(l, *r, r->element, r->form.dtype);
-  if (wide(r->form.dtype) != r->form.dtype) total = l.map(r->form.dtype, "{0}", {total});  // ATen divides the rounded sum
+  if (wide(r->form.dtype) != r->form.dtype)
+    total = l.map(r->form.dtype, "{0}", {total});  // ATen divides the rounded sum
   return rounded_result(l, *r, total, "{0} / " + l.count(r->element, r->segments));
 }
 
