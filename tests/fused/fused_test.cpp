@@ -70,6 +70,21 @@ TEST_CASE("kernels captured at as many rows as a row has values serve every batc
   bits_of_batch(deep, 6, blocks(6), deeper);
 }
 
+TEST_CASE("as many rows as a tensor beside them has, at capture: other batches get kernels of their own") {
+  const Program program = [](const Tensors& in) {
+    return Tensors{in[0].relu().softmax(-1), in[1].exp() * 2, (in[2] - in[2].mean(-1, true)).tanh()};
+  };
+  const auto inputs = [](int64_t n) { return Tensors{with_bad_rows({n, 12}), data({7}), data({7, 5})}; };
+  const auto fused = compiled(program, inputs(7));
+  for (const int64_t n : {33, 1, 2, 31, 32, 7, 0}) {
+    const Tensors expected = program(inputs(n));
+    run(*fused, inputs(n));
+    fused->finish_compiling();
+    const Tensors got = n ? run_on_kernels(*fused, inputs(n)) : run(*fused, inputs(n));
+    for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(same(expected[i], got[i]), "result " << i << " of " << n);
+  }
+}
+
 TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops compute in") {
   const Program elementwise = [](const Tensors& in) {
     const at::Tensor &x = in[0], &y = in[1];

@@ -55,12 +55,15 @@ Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eage
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
 
-void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
+bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                  std::vector<at::Tensor>& outputs) const {
   check_deadline();
   RowsFunction function = kernel_->function();
   Memory memory;
-  if (!function || !lay_out(inputs, memory)) return interpreter_->run(inputs, outputs);
+  if (!function || !lay_out(inputs, memory)) {
+    interpreter_->run(inputs, outputs);
+    return !function;
+  }
   if (const Variant* variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory)) {
     function = variant->kernel->function();
     make_outputs(memory, outputs, variant->where.output);
@@ -70,7 +73,7 @@ void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   } else {
     make_outputs(memory, outputs, loops_.outputs.size());
   }
-  if (memory.batch == 0) return;
+  if (memory.batch == 0) return true;
   c10::SmallVector<void*, 8> out;
   for (const at::Tensor& output : outputs) out.push_back(output.data_ptr());
   int64_t longest = 1, row_bytes = 32;
@@ -87,6 +90,7 @@ void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
     rows(0, memory.batch);
   else
     at::parallel_for(0, memory.batch, grain, rows);
+  return true;
 }
 
 void Region::finish_compiling() const {

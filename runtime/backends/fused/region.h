@@ -20,9 +20,10 @@ class Region final : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
     run(inputs, {}, outputs);
   }
+  /// False where the interpreter had to serve, since the kernel is there and was made for other inputs.
   /// One output may come in the memory of an input that is among `donated`: where that is dense, without grad, and shares
   /// memory with no other input.
-  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
+  bool run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
