@@ -48,11 +48,14 @@ bool PooledCall::can_run(at::ArrayRef<at::Tensor> inputs) const {
   if (last_bytes_.load(std::memory_order_relaxed) < OutputPool::smallest || at::autocast::is_cpu_enabled() ||
       inputs.size() != graph_.inputs().size())
     return false;
+  const auto records = [](const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); };
+  for (const auto& constant : graph_.constants())
+    if (records(constant.tensor)) return false;
   const at::ScalarType dtype = graph_.nodes().back()->results[0]->meta->dtype;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& seen = graph_.inputs()[i].value->meta;
     if (!seen || !inputs[i].defined() || inputs[i].dim() != static_cast<int64_t>(seen->sizes.size()) ||
-        inputs[i].scalar_type() != seen->dtype || !inputs[i].device().is_cpu() || inputs[i].requires_grad())
+        inputs[i].scalar_type() != seen->dtype || !inputs[i].device().is_cpu() || records(inputs[i]))
       return false;
     if (at::isFloatingType(seen->dtype) && seen->dtype != dtype) return false;
   }
