@@ -3,9 +3,11 @@
 #include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/regions.h>
+#include <torch/version.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
+#include <atomic>
 #include <thread>
 
 #include "programs.h"
@@ -16,16 +18,24 @@ namespace {
 /// Takes the place of the allocator of tensors, and counts the large ones.
 class Counted final : public c10::Allocator {
  public:
-  Counted() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, /*priority=*/1); }
-  ~Counted() override { c10::SetCPUAllocator(inner_, 1); }
-  c10::DataPtr allocate(size_t bytes) const override {
-    if (bytes >= 16 << 10) ++large;
-    return inner_->allocate(bytes);
-  }
+  Counted() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
+  ~Counted() override { c10::SetCPUAllocator(inner_, 100); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(size_t bytes) override { return counted(bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+#else
+  c10::DataPtr allocate(size_t bytes) const override { return counted(bytes); }
+#endif
   c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
   mutable std::atomic<int> large{0};
 
  private:
+  c10::DataPtr counted(size_t bytes) const {
+    if (bytes >= 16 << 10) ++large;
+    return inner_->allocate(bytes);
+  }
   c10::Allocator* inner_;
 };
 
@@ -60,6 +70,8 @@ TEST_CASE("warm calls of several parts take no fresh memory for what one hands t
     const Counted counted;
     for (int call = 0; call < 5; ++call) got = run(*fused, given);
     CHECK(counted.large == 0);
+    at::empty({1 << 16});
+    CHECK(counted.large == 1);
   }
   for (size_t i = 0; i < got.size(); ++i) CHECK(near(expected[i], got[i]));
 }

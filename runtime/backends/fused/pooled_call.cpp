@@ -1,7 +1,6 @@
 #include "runtime/backends/fused/pooled_call.h"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <set>
@@ -9,6 +8,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
+#include "runtime/compat/autocast.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
 
@@ -45,7 +45,7 @@ PooledCall::PooledCall(const Part& part)
 
 /// As at capture: a tensor of another dtype would be converted into the result silently, one of other dims is another call.
 bool PooledCall::can_run(at::ArrayRef<at::Tensor> inputs) const {
-  if (last_bytes_.load(std::memory_order_relaxed) < OutputPool::smallest || at::autocast::is_cpu_enabled() ||
+  if (last_bytes_.load(std::memory_order_relaxed) < OutputPool::smallest || compat::autocast(c10::kCPU).enabled ||
       inputs.size() != graph_.inputs().size())
     return false;
   const auto records = [](const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); };
@@ -82,7 +82,7 @@ void PooledCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& o
   try {
     for (const auto& node : graph_.nodes())
       if (node.get() != &call) values[node->results[0]] = graph::evaluate(*node, lookup)[0];
-    torch::jit::Stack stack = graph::boxed_arguments(call, lookup);
+    std::vector<c10::IValue> stack = graph::boxed_arguments(call, lookup);
     stack.emplace_back(out);
     op_.callBoxed(&stack);
   } catch (const c10::Error&) {  // the interpreter says where, and what of
