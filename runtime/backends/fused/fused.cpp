@@ -158,7 +158,8 @@ class EqualSizes {
   }
   bool hold(at::ArrayRef<at::Tensor> inputs) const {
     const auto size = [&](const Place& at) {
-      return at.dim < inputs[at.input].dim() ? inputs[at.input].size(at.dim) : -1;
+      const at::Tensor& input = inputs[at.input];
+      return input.defined() && at.dim < input.dim() ? input.size(at.dim) : -1;
     };
     for (const auto& [a, b] : pairs_)
       if (size(a) != size(b)) return false;
