@@ -158,6 +158,7 @@ class EqualSizes {
   }
   bool hold(at::ArrayRef<at::Tensor> inputs) const {
     const auto size = [&](const Place& at) {
+      if (at.input >= inputs.size()) return int64_t{-1};  // the parts say so
       const at::Tensor& input = inputs[at.input];
       return input.defined() && at.dim < input.dim() ? input.size(at.dim) : -1;
     };
