@@ -21,12 +21,6 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-bool same(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  if (!at::isFloatingType(a.scalar_type())) return a.equal(b);
-  return at::allclose(a.to(at::kDouble), b.to(at::kDouble), 2e-6, 1e-5, /*equal_nan=*/true);
-}
-
 /// Runs `program` fused, captured on `examples`, on `inputs`, and compares with the program itself.
 void agrees(const std::string& name, const Program& program, const Tensors& examples, const Tensors& inputs) {
   const Tensors expected = program(inputs), got = run(*compiled(program, examples), inputs);
@@ -38,14 +32,6 @@ void agrees(const std::string& name, const Program& program, const Tensors& exam
 void agrees(const std::string& name, const Program& program, const std::function<Tensors(int64_t)>& inputs) {
   const Tensors examples = inputs(5);
   for (const int64_t n : {0, 1, 2, 31, 32, 33}) agrees(name, program, examples, inputs(n));
-}
-
-/// How many of a program's operators loops compute, and how many are left to ATen.
-std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples) {
-  std::pair<size_t, size_t> count;
-  for (const Part& part : cut(graph::trace(program, examples)))
-    (part.fused ? count.first : count.second) += part.graph.nodes().size();
-  return count;
 }
 
 }  // namespace
@@ -82,6 +68,21 @@ TEST_CASE("kernels captured at as many rows as a row has values serve every batc
   const Tensors usual = bits_of_batch(program, 5, flat(5), wide), square = bits_of_batch(program, 12, flat(12), wide);
   for (size_t i = 0; i < usual.size(); ++i) CHECK(usual[i].equal(square[i]));
   bits_of_batch(deep, 6, blocks(6), deeper);
+}
+
+TEST_CASE("as many rows as a tensor beside them has, at capture: other batches get kernels of their own") {
+  const Program program = [](const Tensors& in) {
+    return Tensors{in[0].relu().softmax(-1), in[1].exp() * 2, (in[2] - in[2].mean(-1, true)).tanh()};
+  };
+  const auto inputs = [](int64_t n) { return Tensors{with_bad_rows({n, 12}), data({7}), data({7, 5})}; };
+  const auto fused = compiled(program, inputs(7));
+  for (const int64_t n : {33, 1, 2, 31, 32, 7, 0}) {
+    const Tensors expected = program(inputs(n));
+    run(*fused, inputs(n));
+    fused->finish_compiling();
+    const Tensors got = n ? run_on_kernels(*fused, inputs(n)) : run(*fused, inputs(n));
+    for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(same(expected[i], got[i]), "result " << i << " of " << n);
+  }
 }
 
 TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops compute in") {

@@ -137,6 +137,18 @@ TEST_CASE("D04: gradients through fused halves are those of the interpreter, at 
       for (const int64_t n : {0, 1, 2, 31, 32, 33}) agrees(one.name, one.program, inputs(n, dtype), one.ulps);
 }
 
+TEST_CASE("D04: gradients through rows of segments, and through values that are the same along some dims") {
+  const Program program = [](const Tensors& in) {
+    const at::Tensor &x = in[0], &weight = in[1], &segments = in[2], &positions = in[3];
+    const at::Tensor f = flag_nan_and_inf(x, 1), y = err::take_ok_p(f, x) * segments + positions;
+    return Tensors{y.softmax(-1) * weight, (y - y.mean(-1, true)).tanh(), y.log_softmax(-1).sum({1, 2}), y.amax(-1)};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    for (const int64_t n : {0, 1, 2, 31, 32, 33})
+      agrees("segments", program,
+             {with_bad_rows({n, 3, 9}, dtype), data({9}, dtype), data({n, 3, 1}, dtype), data({n, 1, 9}, dtype)}, 64);
+}
+
 TEST_CASE("D04: what a policy and its gradient compute row by row is one loop each") {
   for (const size_t i : {0, 1, 2, 3, 4}) {
     const Tensors primals = requiring_grad(inputs(5, at::kFloat));

@@ -1,12 +1,18 @@
 #include "programs.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <doctest/doctest.h>
 #include <runtime/backends/fused/fused.h>
+#include <runtime/backends/fused/regions.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <string>
 
 namespace triage::fused {
 
@@ -35,6 +41,39 @@ Tensors run(const Executable& executable, const Tensors& inputs) {
   Tensors outputs;
   executable.run(inputs, outputs);
   return outputs;
+}
+
+Tensors run_on_kernels(const Executable& executable, const Tensors& inputs) {
+  thread_local std::vector<std::string> called;
+  called.clear();
+  const auto note = [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+    called.emplace_back(function.name());
+    return nullptr;
+  };
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
+  Tensors outputs = run(executable, inputs);
+  at::removeCallback(handle);
+  const std::set<std::string> copies{"aten::contiguous",          "aten::clone", "aten::empty_like",
+                                     "aten::empty.memory_format", "aten::empty", "aten::copy_",
+                                     "aten::empty_strided"};
+  const auto computed =
+      std::find_if(called.begin(), called.end(), [&](const auto& name) { return !copies.count(name); });
+  CHECK_MESSAGE(computed == called.end(), "ATen computed " << (computed == called.end() ? "" : *computed));
+  return outputs;
+}
+
+std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples) {
+  std::pair<size_t, size_t> count;
+  for (const Part& part : cut(graph::trace(program, examples)))
+    (part.fused ? count.first : count.second) += part.graph.nodes().size();
+  return count;
+}
+
+bool same(const at::Tensor& a, const at::Tensor& b, double ulps) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  if (!at::isFloatingType(a.scalar_type())) return a.equal(b);
+  const double half = a.scalar_type() == at::kBFloat16 ? 0x1p-8 : a.scalar_type() == at::kHalf ? 0x1p-11 : 0;
+  return at::allclose(a.to(at::kDouble), b.to(at::kDouble), 2e-6 + ulps * half, 1e-5 + ulps * half, /*equal_nan=*/true);
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {

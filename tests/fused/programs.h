@@ -19,7 +19,14 @@ at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloa
 /// The fused executable of `program`, its kernels compiled.
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples);
 Tensors run(const Executable& executable, const Tensors& inputs);
+/// The same, where no operator of ATen may compute anything: the kernels do. Copies of inputs are no computing.
+Tensors run_on_kernels(const Executable& executable, const Tensors& inputs);
+/// How many of a program's operators loops compute, and how many are left to ATen.
+std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples);
+
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
+/// The same dtype and sizes, and values as near as sums and functions like exp may be; `ulps`, of half precision.
+bool same(const at::Tensor& a, const at::Tensor& b, double ulps = 0);
 
 Tensors detect_repair(const Tensors& in);
 Tensors softmax_repair(const Tensors& in);

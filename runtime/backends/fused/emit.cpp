@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "runtime/backends/fused/schedule.h"
+
 namespace triage::fused {
 namespace {
 
@@ -31,24 +33,14 @@ std::string to_store(at::ScalarType dtype, const std::string& value) {
 
 class Emitter {
  public:
-  explicit Emitter(const Loops& loops) : loops_(loops), pass_(loops.values.size(), 0) {
-    assign_passes();
-    choose_kept();
+  Emitter(const Loops& loops, std::optional<InPlace> in_place) : loops_(loops), plan_(loops) {
+    if (in_place)
+      plan_.write_in_place(*in_place);
+    else
+      plan_.choose_early();
   }
 
-  std::vector<InPlace> in_place_choices() const {
-    std::vector<InPlace> choices;
-    for (const bool selections : {true, false})
-      for (size_t output = 0; output < loops_.outputs.size(); ++output)
-        for (size_t slot = 0; slot < loops_.inputs.size(); ++slot)
-          if (const InPlace choice{output, slot}; can_be(choice) && is_selection(choice) == selections)
-            choices.push_back(choice);
-    return choices;
-  }
-
-  Emitted run(std::optional<InPlace> in_place) {
-    in_place_ = in_place;
-    if (!in_place_) choose_early();
+  Emitted run() {
     source_ = support_source();
     source_ += "\nusing namespace triage;\nusing namespace triage::fused;\n\n";
     source_ += call_struct();
@@ -58,66 +50,39 @@ class Emitter {
     prologue();
     line(1, "for (int64_t row = begin; row < end; ++row) {");
     row_pointers();
-    for (int pass = 0; pass <= last_pass_; ++pass) {
+    for (int pass = 0; pass <= plan_.last_pass(); ++pass) {
       row_values(pass);
-      for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
-        element_loop(pass, static_cast<int32_t>(extent));
+      for (const int32_t extent : plan_.order())
+        if (plan_.has_segments(pass, extent))
+          segments_loop(pass, extent);
+        else
+          element_loop({{pass, 0}, extent, fmt::format("d{}", extent), false});
       for (size_t output = 0; output < loops_.outputs.size(); ++output)
-        if (is_changed_later(output) && pass_of(loops_.outputs[output].value) == pass) changed_row(output, pass);
+        if (plan_.is_changed_later(output) && plan_.pass_of(loops_.outputs[output].value) == pass)
+          changed_row(output, pass);
     }
     store_rows();
     line(1, "}");
     source_ += "}\n";
-    return {std::move(source_), scratch_rows_};
+    return {std::move(source_), plan_.scratch_rows(), plan_.scratch_extents()};
   }
 
  private:
-  const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
-  bool is_element(Ref ref) const { return at(ref).place == Place::element; }
+  using Time = Schedule::Time;
+  /// A loop over positions: of a row, or of a segment of it.
+  struct Run {
+    Time now;
+    int32_t extent;
+    std::string count;
+    bool segment;
+  };
+
+  const LoopValue& at(Ref ref) const { return plan_.at(ref); }
+  bool is_element(Ref ref) const { return plan_.is_element(ref); }
   void line(int depth, const std::string& text) {
     source_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n";
   }
   static std::string name(Ref ref) { return fmt::format("v{}", ref); }
-
-  // --- what is computed when
-
-  /// An element can be computed in its pass or any later one; a reduction runs in the pass of its operand, and what it gives
-  /// belongs to the next.
-  void assign_passes() {
-    for (size_t i = 0; i < loops_.values.size(); ++i) {
-      int pass = 0;
-      for (const Ref operand : loops_.values[i].operands) {
-        const bool after_loop = at(operand).kind == Kind::reduce;
-        pass = std::max(pass, pass_[static_cast<size_t>(operand)] + (after_loop ? 1 : 0));
-      }
-      pass_[i] = pass;
-      last_pass_ = std::max(last_pass_, pass);
-    }
-  }
-  int pass_of(Ref ref) const { return pass_[static_cast<size_t>(ref)]; }
-
-  /// The element values that the loop of a pass has to produce: for its reductions, outputs and kept values.
-  std::vector<Ref> roots(int pass, int32_t extent) const {
-    std::vector<Ref> list;
-    for (size_t i = 0; i < loops_.values.size(); ++i) {
-      const LoopValue& value = loops_.values[i];
-      if (value.kind == Kind::reduce && pass_[i] == pass && at(value.operands[0]).extent == extent)
-        list.push_back(value.operands[0]);
-    }
-    for (size_t i = 0; i < loops_.outputs.size(); ++i)
-      if (stores(i, pass, extent)) list.push_back(loops_.outputs[i].value);
-    for (const auto& [output, input] : early_)
-      if (pass == 0 && at(input).extent == extent) list.push_back(input);
-    for (const auto& [ref, where] : kept_)
-      if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass) list.push_back(ref);
-    return list;
-  }
-
-  /// Whether the loop of a pass over this extent writes output `i`.
-  bool stores(size_t i, int pass, int32_t extent) const {
-    const Ref ref = loops_.outputs[i].value;
-    return !is_changed_later(i) && is_element(ref) && at(ref).extent == extent && pass_of(ref) == pass;
-  }
 
   // --- what is fetched into the cache before it is needed: processors do so within a page of memory, and rows are many pages
 
@@ -125,7 +90,7 @@ class Emitter {
   /// output goes to is fetched in the pass before, where that has its row in the cache; by loops of one pass, for the next row.
   std::vector<std::string> fetched_ahead(int pass, int32_t extent) const {
     std::vector<std::string> list;
-    if (last_pass_ == 0) return list;
+    if (plan_.last_pass() == 0) return list;
     if (pass == pass_to_read_ahead(extent))
       for (const LoopValue& value : loops_.values)
         if (value.kind == Kind::input && value.place == Place::element && value.extent == extent &&
@@ -134,10 +99,10 @@ class Emitter {
               fmt::format("fetch_to_read(i{0} + first, row + 1 < end ? call->in_stride[{0}] : 0);", value.slot));
     for (size_t i = 0; i < loops_.outputs.size(); ++i) {
       const Ref ref = loops_.outputs[i].value;
-      if (!is_element(ref) || at(ref).extent != extent || (in_place_ && in_place_->output == i)) continue;
-      const int written = early_.count(i) ? 0 : pass_of(ref);
+      if (!is_element(ref) || at(ref).extent != extent || (plan_.in_place() && plan_.in_place()->output == i)) continue;
+      const int written = plan_.early().count(i) ? 0 : plan_.pass_of(ref);
       int before = written - 1;
-      while (before > 0 && roots(before, extent).empty()) --before;
+      while (before > 0 && plan_.needed_in(before, extent).empty()) --before;
       if (written == 0 && pass == 0)
         list.push_back(
             fmt::format("fetch_to_write(o{0} + first, row + 1 < end ? d{1} * (int64_t)sizeof(*o{0}) : 0);", i, extent));
@@ -150,119 +115,16 @@ class Emitter {
   int pass_to_read_ahead(int32_t extent) const {
     int last = 0;
     bool expensive = false;
-    for (int pass = 0; pass <= last_pass_; ++pass) {
-      const std::set<Ref> needed = needed_in(pass, extent);
-      const bool slow = std::any_of(needed.begin(), needed.end(),
-                                    [&](Ref ref) { return at(ref).expensive && !is_kept_before(ref, pass); });
+    for (int pass = 0; pass <= plan_.last_pass(); ++pass) {
+      const std::set<Ref> needed = plan_.needed_in(pass, extent);
+      const bool slow = std::any_of(needed.begin(), needed.end(), [&](Ref ref) {
+        return at(ref).expensive && !plan_.is_kept_before(ref, {pass, 0}, extent);
+      });
       if (needed.empty() || (expensive && !slow)) continue;
       last = pass;
       expensive |= slow;
     }
     return last;
-  }
-
-  // --- an output in the place of an input
-
-  Ref input_of(size_t slot) const {
-    for (size_t i = 0; i < loops_.values.size(); ++i)
-      if (at(static_cast<Ref>(i)).kind == Kind::input && at(static_cast<Ref>(i)).slot == static_cast<int32_t>(slot))
-        return static_cast<Ref>(i);
-    return -1;
-  }
-
-  bool can_be(const InPlace& choice) const {
-    const TensorForm &out = loops_.outputs[choice.output].form, &in = loops_.inputs[choice.slot].form;
-    if (out.kind != TensorForm::Kind::element || in.kind != out.kind || in.dtype != out.dtype ||
-        in.extent != out.extent || in.rank != out.rank)
-      return false;
-    for (size_t slot = 0; slot < loops_.inputs.size(); ++slot)
-      if (slot != choice.slot && loops_.inputs[slot].argument == loops_.inputs[choice.slot].argument) return false;
-    const Ref input = input_of(choice.slot);
-    const int written = pass_of(loops_.outputs[choice.output].value);
-    for (int pass = written + 1; pass <= last_pass_; ++pass)
-      for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
-        if (needed_in(pass, static_cast<int32_t>(extent)).count(input)) return false;
-    for (size_t i = 0; i < loops_.values.size(); ++i) {  // these look at their row again
-      const LoopValue& value = loops_.values[i];
-      std::set<Ref> needed;
-      if (value.kind == Kind::classify && pass_[i] > written) need(value.operands[0], pass_[i], needed);
-      if (needed.count(input)) return false;
-    }
-    return true;
-  }
-
-  bool selects_rows(const LoopValue& value) const {
-    return value.code.find(row_selection) != std::string::npos && at(value.operands[0]).place == Place::row;
-  }
-
-  /// The output is the input itself, but in rows where a condition holds.
-  bool is_selection(const InPlace& choice) const {
-    const LoopValue& value = at(loops_.outputs[choice.output].value);
-    if (!selects_rows(value)) return false;
-    const Ref input = input_of(choice.slot);
-    return value.operands[1] == input || value.operands[2] == input;
-  }
-
-  /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that is
-  /// read there anyhow; only the others, which are rare, are written again.
-  void choose_early() {
-    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
-      const Ref ref = loops_.outputs[i].value;
-      const LoopValue& value = at(ref);
-      if (!is_element(ref) || pass_of(ref) == 0 || !selects_rows(value)) continue;
-      const Ref input = value.operands[2];
-      if (at(input).kind == Kind::input && is_element(input) && at(input).dtype == value.dtype &&
-          needed_in(0, value.extent).count(input))
-        early_[i] = input;
-    }
-  }
-
-  /// Whether the rows of output `i` that stay as they are, are there before its pass.
-  bool is_changed_later(size_t i) const {
-    return early_.count(i) || (in_place_ && in_place_->output == i && is_selection(*in_place_));
-  }
-
-  void changed_row(size_t output, int pass) {
-    const Ref ref = loops_.outputs[output].value;
-    const bool else_input = early_.count(output) || at(ref).operands[2] == input_of(in_place_->slot);
-    line(2, fmt::format("if (__builtin_expect({}{}, 0)) {{", else_input ? "" : "!", name(at(ref).operands[0])));
-    source_ += "#pragma omp simd\n";
-    line(3, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(ref).extent));
-    std::set<Ref> needed;
-    need(ref, pass, needed);
-    body(needed, pass);
-    line(4, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
-    line(3, "}");
-    line(2, "}");
-  }
-
-  /// All element values behind `root` that `pass` computes, in order; kept ones of earlier passes are read instead.
-  void need(Ref root, int pass, std::set<Ref>& needed) const {
-    if (!is_element(root) || !needed.insert(root).second) return;
-    if (is_kept_before(root, pass)) return;
-    for (const Ref operand : at(root).operands) need(operand, pass, needed);
-  }
-  bool is_kept_before(Ref ref, int pass) const { return kept_.count(ref) && pass_of(ref) < pass; }
-  std::set<Ref> needed_in(int pass, int32_t extent) const {
-    std::set<Ref> needed;
-    for (const Ref root : roots(pass, extent)) need(root, pass, needed);
-    return needed;
-  }
-
-  void choose_kept() {
-    std::map<Ref, int> uses;
-    for (int pass = 0; pass <= last_pass_; ++pass)
-      for (size_t extent = 0; extent < loops_.extents.size(); ++extent)
-        for (const Ref ref : needed_in(pass, static_cast<int32_t>(extent))) ++uses[ref];
-    for (const auto& [ref, count] : uses) {
-      if (!at(ref).expensive || count < 2) continue;
-      const auto output = std::find_if(loops_.outputs.begin(), loops_.outputs.end(),
-                                       [ref = ref](const LoopOutput& o) { return o.value == ref; });
-      if (output != loops_.outputs.end())
-        kept_[ref] = fmt::format("o{}", output - loops_.outputs.begin());
-      else
-        kept_[ref] = fmt::format("k{}", scratch_rows_++);
-    }
   }
 
   // --- text
@@ -275,19 +137,19 @@ class Emitter {
   void prologue() {
     for (size_t i = 0; i < loops_.extents.size(); ++i)
       line(1, fmt::format("const int64_t d{0} = call->extents[{0}];", i));
-    if (scratch_rows_ > 0) {
+    if (plan_.scratch_rows() > 0) {
       line(1, "int64_t longest = 0;");
-      for (size_t i = 0; i < loops_.extents.size(); ++i)
-        line(1, fmt::format("longest = d{0} > longest ? d{0} : longest;", i));
+      for (const int32_t extent : plan_.scratch_extents())
+        line(1, fmt::format("longest = d{0} > longest ? d{0} : longest;", extent));
     }
-    if (last_pass_ > 0) {
+    if (plan_.last_pass() > 0) {
       line(1, "bool ahead = true;");  // of rows that leave room for others in the cache
       for (size_t i = 0; i < loops_.extents.size(); ++i) line(1, fmt::format("ahead &= d{} <= 4096;", i));
     }
-    for (const auto& [ref, where] : kept_)
-      if (where[0] == 'k')
-        line(1, fmt::format("auto* const __restrict {0} = ({1}*)(call->scratch + {2} * 8 * longest);", where,
-                            stored_type(at(ref).dtype, at(ref).type), where.substr(1)));
+    for (const auto& [ref, where] : plan_.kept())
+      if (!where.is_output())
+        line(1, fmt::format("auto* const __restrict {0} = ({1}*)(call->scratch + {2} * 8 * longest);", where.name,
+                            kept_type(ref), where.name.substr(1)));
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       const LoopValue& value = loops_.values[i];
       if (value.place != Place::number) continue;
@@ -304,7 +166,7 @@ class Emitter {
       if (value.kind != Kind::input || value.place == Place::number) continue;
       const std::string at_row = fmt::format("(const char*)call->in[{0}] + row * call->in_stride[{0}]", value.slot);
       const bool record = value.type.rfind("Record", 0) == 0;
-      const bool shared = in_place_ && static_cast<int32_t>(in_place_->slot) == value.slot;
+      const bool shared = plan_.in_place() && static_cast<int32_t>(plan_.in_place()->slot) == value.slot;
       line(2, fmt::format("const auto* const {}i{} = (const {}*)({});", shared ? "" : "__restrict ", value.slot,
                           record ? "void" : stored_type(value.dtype, value.type), at_row));
     }
@@ -313,8 +175,13 @@ class Emitter {
       if (value.place == Place::element)
         line(2, fmt::format("auto* const {3}o{0} = ({1}*)call->out[{0}] + row * d{2};", i,
                             stored_type(value.dtype, value.type), value.extent,
-                            in_place_ && in_place_->output == i ? "" : "__restrict "));
+                            plan_.in_place() && plan_.in_place()->output == i ? "" : "__restrict "));
     }
+  }
+
+  /// What a reduction gives is kept as it was computed, anything else as a tensor would hold it.
+  std::string kept_type(Ref ref) const {
+    return plan_.is_segment_reduction(ref) ? at(ref).type : stored_type(at(ref).dtype, at(ref).type);
   }
 
   std::string expression(Ref ref) const {
@@ -336,7 +203,7 @@ class Emitter {
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       const LoopValue& value = loops_.values[i];
       const Ref ref = static_cast<Ref>(i);
-      if (value.place != Place::row || pass_[i] != pass || value.kind == Kind::reduce) continue;
+      if (value.place != Place::row || value.kind == Kind::reduce || plan_.pass_of(ref) != pass) continue;
       if (value.kind == Kind::classify)
         classify(ref);
       else
@@ -357,68 +224,127 @@ class Emitter {
     line(2, fmt::format("uint32_t {}inf = tells_inf({});", name(ref), name(largest)));
     line(2, fmt::format("if (__builtin_expect(tells_nan({}), 0)) {{", name(largest)));
     source_ += fmt::format("#pragma omp simd reduction(|:{}inf)\n", name(ref));
-    line(3, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(element).extent));
-    std::set<Ref> needed;
-    need(element, pass_of(ref), needed);
-    body(needed, pass_of(ref));
-    line(4, fmt::format("{0}inf |= is_inf({1});", name(ref), name(element)));
-    line(3, "}");
+    whole_row(element, plan_.pass_of(ref), fmt::format("{0}inf |= is_inf({1});", name(ref), name(element)));
     line(2, "}");
     line(2, fmt::format("const NonFinite {0} = {{tells_nan({1}), {0}inf != 0}};", name(ref), name(largest)));
   }
 
+  void changed_row(size_t output, int pass) {
+    const Ref ref = loops_.outputs[output].value;
+    const bool else_input =
+        plan_.early().count(output) || at(ref).operands[2] == plan_.input_of(plan_.in_place()->slot);
+    line(2, fmt::format("if (__builtin_expect({}{}, 0)) {{", else_input ? "" : "!", name(at(ref).operands[0])));
+    source_ += "#pragma omp simd\n";
+    whole_row(ref, pass, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
+    line(2, "}");
+  }
+
+  /// Computes an element at every position of the row, and does `what` with it.
+  void whole_row(Ref element, int pass, const std::string& what) {
+    const Run run{{pass, 0}, at(element).extent, fmt::format("d{}", at(element).extent), false};
+    line(3, fmt::format("for (int64_t i = 0; i < {}; ++i) {{", run.count));
+    std::set<Ref> needed;
+    plan_.need(element, run.now, run.extent, needed);
+    body(needed, run);
+    line(4, what);
+    line(3, "}");
+  }
+
+  /// Where in its memory a value lies that loop `run` reads or writes at position i.
+  std::string index(Ref ref, const Run& run) const {
+    const int32_t own = at(ref).extent;
+    if (run.segment && own == run.extent)
+      return plan_.kept().count(ref) && plan_.kept().at(ref).segment ? "i" : "at + i";
+    return run.segment && own == plan_.extent(run.extent).segments ? "segment" : "i";
+  }
+
+  bool is_read(Ref ref, const Run& run) const {
+    return at(ref).kind == Kind::input || plan_.is_kept_before(ref, run.now, run.extent);
+  }
+
+  /// An element that comes from memory.
+  std::string read(Ref ref, const Run& run) const {
+    const bool kept = plan_.is_kept_before(ref, run.now, run.extent);
+    const std::string from = kept ? plan_.kept().at(ref).name : fmt::format("i{}", at(ref).slot);
+    const std::string value = fmt::format("{}[{}]", from, index(ref, run));
+    return kept && plan_.is_segment_reduction(ref) ? value : loaded(at(ref).dtype, value);
+  }
+
+  bool belongs_to_segment(Ref ref, const Run& run) const {
+    return run.segment && at(ref).extent == plan_.extent(run.extent).segments;
+  }
+
   /// `guard`: in front of what is read, where not every position is there.
-  void body(const std::set<Ref>& needed, int pass, const std::string& guard = "") {
+  void body(const std::set<Ref>& needed, const Run& run, const std::string& guard = "") {
     for (const Ref ref : needed) {
-      const LoopValue& value = at(ref);
-      std::string code = expression(ref);
-      if (is_kept_before(ref, pass) || value.kind == Kind::input) {
-        const std::string from = is_kept_before(ref, pass) ? kept_.at(ref) : fmt::format("i{}", value.slot);
-        code = loaded(value.dtype, from + "[i]");
-        if (!guard.empty()) code = guard + " ? " + code + " : 0";
-      }
-      line(4, fmt::format("const {} {} = {};", value.type, name(ref), code));
+      if (belongs_to_segment(ref, run)) continue;  // computed in front of the loop
+      std::string code = is_read(ref, run) ? read(ref, run) : expression(ref);
+      if (is_read(ref, run) && !guard.empty()) code = guard + " ? " + code + " : 0";
+      line(4, fmt::format("const {} {} = {};", at(ref).type, name(ref), code));
     }
   }
 
-  void element_loop(int pass, int32_t extent) {
-    if (roots(pass, extent).empty()) return;
-    std::vector<Ref> reductions;
-    for (size_t i = 0; i < loops_.values.size(); ++i) {
-      const LoopValue& value = loops_.values[i];
-      if (value.kind == Kind::reduce && pass_[i] == pass && at(value.operands[0]).extent == extent)
-        reductions.push_back(static_cast<Ref>(i));
+  /// The loop over the segments of a row, and in it those over the positions of one.
+  void segments_loop(int pass, int32_t extent) {
+    const Extent& whole = plan_.extent(extent);
+    const int last = plan_.last_step(pass, extent);
+    for (int step = 0; step <= last; ++step)
+      for (const Ref ref : plan_.reductions({pass, step}, extent))
+        if (!is_element(ref)) line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), at(ref).start));
+    line(2, fmt::format("for (int64_t segment = 0; segment < d{}; ++segment) {{", whole.segments));
+    line(2, fmt::format("const int64_t at = segment * d{};", whole.positions));
+    std::set<Ref> declared;
+    for (int step = 0; step <= last; ++step) {
+      const Run run{{pass, step}, extent, fmt::format("d{}", whole.positions), true};
+      segment_values(run, declared);
+      element_loop(run);
     }
-    const std::vector<std::string> fetched = fetched_ahead(pass, extent);
+    line(2, "}");
+    for (int step = 0; step <= last; ++step) row_totals({pass, step}, extent);
+  }
+
+  /// What belongs to the segment at hand, as far as the next loop over its positions needs it.
+  void segment_values(const Run& run, std::set<Ref>& declared) {
+    for (const Ref ref : plan_.needed_in(run.now, run.extent))
+      if (belongs_to_segment(ref, run) && !plan_.is_local(ref, run.now.pass, run.extent) && declared.insert(ref).second)
+        line(2, fmt::format("const {} {} = {};", at(ref).type, name(ref),
+                            is_read(ref, run) ? read(ref, run) : expression(ref)));
+  }
+
+  void element_loop(const Run& run) {
+    if (plan_.roots(run.now, run.extent).empty()) return;
+    const std::vector<Ref> reductions = plan_.reductions(run.now, run.extent);
+    const std::vector<std::string> fetched =
+        run.segment ? std::vector<std::string>{} : fetched_ahead(run.now.pass, run.extent);
     if (reductions.empty() && fetched.empty()) {
       source_ += "#pragma omp simd\n";
-      line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", extent));
-      positions(pass, extent, reductions, "", "");
+      line(2, fmt::format("for (int64_t i = 0; i < {}; ++i) {{", run.count));
+      positions(run, reductions, "", "");
       line(2, "}");
     } else if (reductions.empty()) {
       line(2, "{");
       line(2, "int64_t first = 0;");
-      lanes(fmt::format("d{}", extent), pass, extent, reductions, fetched);
+      lanes(run.count, run, reductions, fetched);
       line(2, "}");
     } else {
-      joined_positions(pass, extent, reductions, fetched);
+      joined_positions(run, reductions, fetched);
     }
   }
 
   /// Blocks of positions go into lanes (support/lanes.h). Sums of blocks are added up as doubles: in one float a lane would
   /// lose a row of a million elements.
-  void joined_positions(int pass, int32_t extent, const std::vector<Ref>& reductions,
-                        const std::vector<std::string>& fetched) {
+  void joined_positions(const Run& run, const std::vector<Ref>& reductions, const std::vector<std::string>& fetched) {
     for (const Ref ref : reductions)
-      line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), at(ref).start));
-    line(2, fmt::format("for (int64_t block = 0; block < d{}; block += 2048) {{", extent));
-    line(2, fmt::format("const int64_t end_of_block = block + 2048 < d{0} ? block + 2048 : d{0};", extent));
+      if (is_element(ref) || !run.segment)  // else of all segments, in front of their loop
+        line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), at(ref).start));
+    line(2, fmt::format("for (int64_t block = 0; block < {}; block += 2048) {{", run.count));
+    line(2, fmt::format("const int64_t end_of_block = block + 2048 < {0} ? block + 2048 : {0};", run.count));
     for (const Ref ref : reductions) {
       line(2, fmt::format("{} {}lanes[lane_count];", at(ref).type, name(ref)));
       line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), at(ref).start));
     }
     line(2, "int64_t first = block;");
-    lanes("end_of_block", pass, extent, reductions, fetched);
+    lanes("end_of_block", run, reductions, fetched);
     for (const Ref ref : reductions) {
       const auto& [join, text] = joins().at(at(ref).join);
       const std::string block = fmt::format("joined<{}>({}lanes, end_of_block - block)", join, name(ref));
@@ -427,21 +353,34 @@ class Emitter {
                           fmt::format(fmt::runtime(text), name(ref) + "total", name(ref) + "block")));
     }
     line(2, "}");
-    for (const Ref ref : reductions) line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type));
+    if (!run.segment) row_totals(run.now, run.extent);
+    for (const Ref ref : reductions) {
+      if (!is_element(ref)) continue;
+      total(ref);
+      if (const auto kept = plan_.kept().find(ref); kept != plan_.kept().end() && !kept->second.is_output())
+        line(2, fmt::format("{}[segment] = {};", kept->second.name, name(ref)));
+      for (size_t i = 0; i < loops_.outputs.size(); ++i)
+        if (loops_.outputs[i].value == ref) line(2, fmt::format("o{}[segment] = {};", i, name(ref)));
+    }
+  }
+
+  void total(Ref ref) { line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type)); }
+  void row_totals(Time now, int32_t extent) {
+    for (const Ref ref : plan_.reductions(now, extent))
+      if (!is_element(ref)) total(ref);
   }
 
   /// The positions from `first` to `end`, as many at a time as there are lanes. Of the rest 16 at a time, of which the last may
   /// not all be there: they are computed from zeros and left out, since to load a vector that was stored in pieces takes long.
-  void lanes(const std::string& end, int pass, int32_t extent, const std::vector<Ref>& reductions,
+  void lanes(const std::string& end, const Run& run, const std::vector<Ref>& reductions,
              const std::vector<std::string>& fetched) {
     line(2, fmt::format("for (; first + lane_count <= {}; first += lane_count) {{", end));
     for (const std::string& code : fetched) line(3, "if (ahead) " + code);
-    simd_loop("int64_t lane = 0; lane < lane_count", [&] { positions(pass, extent, reductions, "lane", ""); });
+    simd_loop("int64_t lane = 0; lane < lane_count", [&] { positions(run, reductions, "lane", ""); });
     line(2, "}");
     line(2, fmt::format("for (int64_t offset = 0; first < {}; first += 16, offset += 16) {{", end));
     line(3, fmt::format("const int32_t count = {0} - first < 16 ? {0} - first : 16;", end));
-    simd_loop("int32_t lane = 0; lane < 16",
-              [&] { positions(pass, extent, reductions, "offset + lane", "lane < count"); });
+    simd_loop("int32_t lane = 0; lane < 16", [&] { positions(run, reductions, "offset + lane", "lane < count"); });
     line(2, "}");
   }
 
@@ -455,9 +394,9 @@ class Emitter {
   }
 
   /// What is done at position `i`, which is lane `lane` of its block, and there where `guard` holds.
-  void positions(int pass, int32_t extent, const std::vector<Ref>& reductions, const std::string& lane,
+  void positions(const Run& run, const std::vector<Ref>& reductions, const std::string& lane,
                  const std::string& guard) {
-    body(needed_in(pass, extent), pass, guard);
+    body(plan_.needed_in(run.now, run.extent), run, guard);
     const auto guarded = guard.empty() ? "" : "if (" + guard + ") ";
     for (const Ref ref : reductions) {
       const std::string so_far = fmt::format("{}lanes[{}]", name(ref), lane), one = name(ref) + "one";
@@ -466,20 +405,23 @@ class Emitter {
       line(4, so_far + " = " + (guard.empty() ? both : fmt::format("{} ? ({}) : {}", guard, both, so_far)) + ";");
     }
     const auto store = [&](const std::string& where, Ref ref) {
-      line(4, fmt::format("{}{}[i] = {};", guarded, where, to_store(at(ref).dtype, name(ref))));
+      line(4, fmt::format("{}{}[{}] = {};", guarded, where, index(ref, run), to_store(at(ref).dtype, name(ref))));
     };
-    for (const auto& [ref, where] : kept_)
-      if (where[0] == 'k' && at(ref).extent == extent && pass_of(ref) == pass) store(where, ref);
+    for (const auto& [ref, where] : plan_.kept())
+      if (!where.is_output() && !plan_.is_segment_reduction(ref) && at(ref).extent == run.extent &&
+          plan_.is_made(ref, run.now))
+        store(where.name, ref);
     for (size_t i = 0; i < loops_.outputs.size(); ++i)
-      if (stores(i, pass, extent)) store(fmt::format("o{}", i), loops_.outputs[i].value);
-    for (const auto& [output, input] : early_)
-      if (pass == 0 && at(input).extent == extent) store(fmt::format("o{}", output), input);
+      if (plan_.stores(i, run.now, run.extent)) store(fmt::format("o{}", i), loops_.outputs[i].value);
+    for (const auto& [output, input] : plan_.early())
+      if (run.now == Time{} && at(input).extent == run.extent) store(fmt::format("o{}", output), input);
   }
 
   /// For each way to join: its type in support/lanes.h, and how one more value {1} joins {0}.
   static const std::map<std::string, std::pair<std::string, std::string>>& joins() {
     static const std::map<std::string, std::pair<std::string, std::string>> all = {
         {"+", {"Sum", "{0} + {1}"}},
+        {"*", {"Product", "{0} * {1}"}},
         {"max", {"Largest", "{1} > {0} ? {1} : {0}"}},
         {"min", {"Smallest", "{1} < {0} ? {1} : {0}"}},
         {"|", {"Any", "{1} ? 1 : {0}"}},
@@ -504,19 +446,14 @@ class Emitter {
   }
 
   const Loops& loops_;
-  std::vector<int> pass_;
-  int last_pass_ = 0;
-  std::map<Ref, std::string> kept_;  // values read again in a later pass: "k3" in scratch memory, "o1" in an output
-  int64_t scratch_rows_ = 0;
-  std::optional<InPlace> in_place_;
-  std::map<size_t, Ref> early_;  // outputs that are a selection, and the input they mostly are
+  Schedule plan_;
   std::string source_;
 };
 
 }  // namespace
 
-std::vector<InPlace> in_place_choices(const Loops& loops) { return Emitter(loops).in_place_choices(); }
+std::vector<InPlace> in_place_choices(const Loops& loops) { return Schedule(loops).in_place_choices(); }
 
-Emitted emit(const Loops& loops, std::optional<InPlace> in_place) { return Emitter(loops).run(in_place); }
+Emitted emit(const Loops& loops, std::optional<InPlace> in_place) { return Emitter(loops, in_place).run(); }
 
 }  // namespace triage::fused

@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,14 @@ struct Call {
   const int64_t* in_stride;  // bytes from one row to the next
   void* const* out;          // one for each of Loops::outputs, rows without gaps
   const int64_t* extents;    // positions of a row, one for each of Loops::extents
-  char* scratch;             // this thread's: Emitted::scratch_rows * 8 bytes for each position of the longest extent
+  char* scratch;  // this thread's: Emitted::scratch_rows * 8 bytes for each position of the longest scratch extent
 };
 using RowsFunction = void (*)(const Call*, int64_t begin, int64_t end);
 
 struct Emitted {
   std::string source;  // C++ that needs no header of LibTorch's
   int64_t scratch_rows = 0;
+  std::set<int32_t> scratch_extents;
 };
 
 /// An output that is written where an input lies: both are elements of the same sizes and dtype, and once a row of the output

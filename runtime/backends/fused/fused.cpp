@@ -3,12 +3,18 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
 #include <unordered_map>
 
 #include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/donation.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/fused/pooled_call.h"
 #include "runtime/backends/fused/region.h"
+#include "runtime/graph/evaluate.h"
 
 namespace triage {
 namespace {
@@ -19,7 +25,7 @@ using graph::Value;
 constexpr size_t most_nodes = 2000;  // cutting looks at every node many times
 
 /// Parts that run one after the other on a file of registers: the inputs and constants of the graph, and what parts made.
-class Parts final : public Executable {
+class Parts {
  public:
   Parts(const Graph& graph, const std::vector<fused::Part>& parts) {
     for (const auto& input : graph.inputs()) add(input.value);
@@ -33,8 +39,10 @@ class Parts final : public Executable {
       for (const Value* value : part.outputs) step.outputs.push_back(add(value));
       if (part.fused) {
         auto region = std::make_unique<fused::Region>(part);
-        whole_ = region.get();
+        step.region = whole_ = region.get();
         step.run = std::move(region);
+      } else if (part.pooled) {
+        step.run = std::make_unique<fused::PooledCall>(part);
       } else {
         step.run = compile_eager(part.graph, {});
       }
@@ -49,32 +57,35 @@ class Parts final : public Executable {
     find_last_uses();
   }
 
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  /// False where a kernel was made for other sizes.
+  bool run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const {
     if (inputs.size() != num_inputs_)
       throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " +
                        std::to_string(inputs.size()));
-    if (direct_) return whole_->run(inputs, Donation::to(this), outputs);
+    if (direct_) return whole_->run(inputs, donated, outputs);
     std::vector<at::Tensor> file(inputs.begin(), inputs.end());
     file.insert(file.end(), constants_.begin(), constants_.end());
     file.resize(count_);
     std::vector<at::Tensor> given, made;
+    bool fits = true;
     for (const Step& step : steps_) {
       given.clear(), made.clear();
       for (const size_t at : step.inputs) given.push_back(file[at]);
-      if (whole_)
-        whole_->run(given, Donation::to(this), made);
+      if (step.region)
+        fits &= step.region->run(given, whole_ ? donated : at::ArrayRef<at::Tensor>(), made);
       else
         step.run->run(given, made);
       for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
       for (const size_t at : step.done) file[at].reset();
     }
     for (const size_t at : outputs_) outputs.push_back(is_constant(at) ? file[at].clone() : file[at]);
+    return fits;
   }
 
-  void finish_compiling() const override {
+  void finish_compiling() const {
     for (const Step& step : steps_) step.run->finish_compiling();
   }
-  size_t bytes() const override {
+  size_t bytes() const {
     size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
     for (const Step& step : steps_) bytes += step.run->bytes();
     return bytes;
@@ -83,8 +94,9 @@ class Parts final : public Executable {
  private:
   struct Step {
     std::unique_ptr<Executable> run;
-    std::vector<size_t> inputs, outputs;  // registers
-    std::vector<size_t> done;             // what nobody reads after it
+    const fused::Region* region = nullptr;  // where it is one
+    std::vector<size_t> inputs, outputs;    // registers
+    std::vector<size_t> done;               // what nobody reads after it
   };
   void find_last_uses() {
     std::vector<bool> used(count_);
@@ -126,6 +138,138 @@ class Parts final : public Executable {
       false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
 };
 
+/// Sizes that were equal when parts were cut, by chance or not: two of inputs, or one of an input and one of a constant. What is
+/// data of the batch, and what belongs to a row, is told by them.
+class EqualSizes {
+ public:
+  explicit EqualSizes(const Graph& graph) {
+    for (size_t input = 0; input < graph.inputs().size(); ++input) {
+      const auto& meta = graph.inputs()[input].value->meta;
+      for (size_t dim = 0; meta && dim < meta->sizes.size(); ++dim) {
+        const Place place{input, static_cast<int64_t>(dim)};
+        const auto [first, fresh] = first_.emplace(meta->sizes[dim], place);
+        if (!fresh) pairs_.emplace_back(first->second, place);
+        places_.emplace_back(place, meta->sizes[dim]);
+      }
+    }
+    for (const auto& constant : graph.constants())
+      for (const int64_t size : constant.tensor.sizes())
+        if (const auto found = first_.find(size); found != first_.end()) fixed_.insert(*found);
+  }
+  bool hold(at::ArrayRef<at::Tensor> inputs) const {
+    const auto size = [&](const Place& at) {
+      if (at.input >= inputs.size()) return int64_t{-1};  // the parts say so
+      const at::Tensor& input = inputs[at.input];
+      return input.defined() && at.dim < input.dim() ? input.size(at.dim) : -1;
+    };
+    for (const auto& [a, b] : pairs_)
+      if (size(a) != size(b)) return false;
+    for (const auto& [fixed, place] : fixed_)
+      if (size(place) != fixed) return false;
+    return std::all_of(places_.begin(), places_.end(),
+                       [&](const auto& place) { return place.second != 1 || size(place.first) == 1; });
+  }
+  size_t count() const { return pairs_.size() + fixed_.size(); }
+
+ private:
+  struct Place {
+    size_t input;
+    int64_t dim;
+  };
+  std::map<int64_t, Place> first_, fixed_;
+  std::vector<std::pair<Place, Place>> pairs_;
+  std::vector<std::pair<Place, int64_t>> places_;
+};
+
+/// The same graph with the sizes that its values have for these inputs: it runs once. Null where that cannot be.
+std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor> inputs) {
+  const at::NoGradGuard no_grad;
+  auto made = std::make_unique<Graph>(graph.clone());
+  std::unordered_map<const Value*, at::Tensor> values;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Value* value = made->inputs()[i].value;
+    values[value] = inputs[i];
+    if (value->meta) value->meta->sizes = inputs[i].sizes().vec();
+  }
+  for (const auto& constant : made->constants()) values[constant.value] = constant.tensor;
+  try {
+    for (const auto& node : made->nodes()) {
+      const auto results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
+      if (results.size() != node->results.size()) return nullptr;
+      for (size_t i = 0; i < results.size(); ++i) {
+        values[node->results[i]] = results[i];
+        if (node->results[i]->meta) node->results[i]->meta->sizes = results[i].sizes().vec();
+      }
+    }
+  } catch (const std::exception&) {
+    return nullptr;  // the call itself has said what is wrong, or nothing is
+  }
+  return made;
+}
+
+/// Parts for the sizes at capture; where a call comes whose sizes are not equal where those were, so that kernels do not fit,
+/// others are cut for it.
+class FusedGraph final : public Executable {
+ public:
+  FusedGraph(const Graph& graph, const std::vector<fused::Part>& parts) {
+    kinds_[0] = std::make_unique<Kind>(graph, parts);
+    count_ = 1;
+    const bool again = std::none_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+      return graph::is_random(node->op) || graph::is_effect(node->op);
+    });
+    if (again) graph_ = std::make_unique<Graph>(graph.clone());
+  }
+
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    const size_t count = count_.load(std::memory_order_acquire);
+    const Kind& kind = count == 1 ? *kinds_[0] : best_for(inputs, count);
+    if (!kind.parts.run(inputs, Donation::to(this), outputs)) cut_for(inputs, kind);
+  }
+
+  void finish_compiling() const override {
+    for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) kinds_[i]->parts.finish_compiling();
+  }
+  size_t bytes() const override {
+    size_t bytes = sizeof(*this);
+    for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) bytes += kinds_[i]->parts.bytes();
+    return bytes;
+  }
+
+ private:
+  struct Kind {
+    Kind(const Graph& graph, const std::vector<fused::Part>& cut) : parts(graph, cut), equal(graph) {}
+    Parts parts;
+    EqualSizes equal;
+  };
+  static constexpr size_t most_kinds = 4;
+
+  /// Of those that fit, the one that asks least: it serves most, and so gives most calls the same bits.
+  const Kind& best_for(at::ArrayRef<at::Tensor> inputs, size_t count) const {
+    const Kind* best = nullptr;
+    for (size_t i = 0; i < count; ++i)
+      if (kinds_[i]->equal.hold(inputs) && (!best || kinds_[i]->equal.count() < best->equal.count()))
+        best = kinds_[i].get();
+    return best ? *best : *kinds_[0];
+  }
+
+  void cut_for(at::ArrayRef<at::Tensor> inputs, const Kind& kind) const {
+    const bool empty = std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.numel() == 0; });
+    if (!graph_ || empty || kind.equal.hold(inputs)) return;
+    const std::unique_lock<std::mutex> lock(cutting_, std::try_to_lock);
+    const size_t count = count_.load(std::memory_order_relaxed);
+    if (!lock || count == most_kinds || best_for(inputs, count).equal.hold(inputs)) return;
+    const auto graph = with_sizes_of(*graph_, inputs);
+    if (!graph) return;
+    kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph));
+    count_.store(count + 1, std::memory_order_release);
+  }
+
+  std::unique_ptr<Graph> graph_;  // null where it cannot be run once more
+  mutable std::array<std::unique_ptr<Kind>, most_kinds> kinds_;
+  mutable std::atomic<size_t> count_;
+  mutable std::mutex cutting_;
+};
+
 template <class Test>
 bool any_tensor(const Graph& graph, const std::vector<at::Tensor>& examples, const Test& test) {
   const auto& constants = graph.constants();
@@ -140,7 +284,7 @@ std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<
   bool any = false;
   for (const auto& part : parts) any |= part.fused;
   if (!any) return compile_eager(graph, examples);
-  return std::make_unique<Parts>(graph, parts);
+  return std::make_unique<FusedGraph>(graph, parts);
 }
 
 }  // namespace

@@ -14,6 +14,16 @@ enum class Place : uint8_t { number, row, element };
 
 using Ref = int32_t;  // index into Loops::values
 
+/// The positions that some values have in a row: dims of the data without the batch, but for those of size 1, along which
+/// values are the same. Where a reduction runs over the last of them, or a value is the same along some, the row is looked at as
+/// segments, each of which has positions.
+struct Extent {
+  std::vector<int64_t> sizes;  // as captured; at run time they come from the inputs of that extent
+  bool fixed = false;          // the sizes stand in the graph (`expand`): such they are, or the loops do not fit
+  int32_t segments = -1;       // where there are segments: the extent of how many there are,
+  int32_t positions = -1;      // and of those of one segment; together their sizes are these
+};
+
 /// The code of a selection by a condition that holds for whole rows: condition, value, else.
 inline constexpr const char* row_selection = "pick({0}, {1}, {2})";
 
@@ -21,14 +31,14 @@ struct LoopValue {
   enum class Kind : uint8_t {
     input,   // read from memory
     map,     // `code`, with {0}, {1}, ... for the operands
-    reduce,  // `code` joined over the positions of operand 0 by `join`; belongs to the row
+    reduce,  // `code` joined over the positions of operand 0 by `join`; belongs to the row, or to a segment of it
     classify,  // of element operand 0, whose largest magnitude is operand 1: are there NaNs, are there Infs (two flags in one)
   };
   Kind kind = Kind::map;
   Place place = Place::row;
   std::string type;                   // of C++, as computed: "float", "bool", "Record<16>"
   at::ScalarType dtype = at::kFloat;  // as a tensor holds it
-  int32_t extent = -1;                // elements: index into Loops::extents, how many positions
+  int32_t extent = -1;                // elements: index into Loops::extents
   std::string code;
   std::string join;   // "+", "max", "min", and "|" of what is true or false
   std::string start;  // what a reduction begins with
@@ -40,18 +50,19 @@ struct LoopValue {
 /// How a tensor of the region lies beside the batch of N rows.
 struct TensorForm {
   enum class Kind : uint8_t {
-    number,   // 0-dim
+    number,   // one value
     row,      // (N) or (N, 1, ...): one value a row
-    element,  // (N, ...): a row has as many values as its extent
-    column,   // the sizes of one row: the same for all rows
+    element,  // (N, ...): a row has values at the positions of its extent
+    column,   // the same values for all rows, at the positions of an extent
     record,   // (N, words): flags
   };
   Kind kind = Kind::number;
   at::ScalarType dtype = at::kFloat;
   int64_t rank = 0;
-  int32_t extent = -1;            // element, column
-  std::vector<int64_t> trailing;  // element, column: sizes of a row, as captured
-  int64_t words = 0;              // record
+  int32_t extent = -1;  // element, column
+  std::vector<int64_t>
+      trailing;       // element, column: all sizes but the batch's, as captured; what is 1 must be 1 in every call
+  int64_t words = 0;  // record
 };
 
 struct LoopInput {
@@ -68,11 +79,8 @@ struct Loops {
   std::vector<LoopValue> values;
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
-  /// The sizes of a row, as captured; at run time they come from the inputs of that extent.
-  std::vector<std::vector<int64_t>> extents;
-  /// Extents whose sizes stand in the graph (`expand`): such they are, or the loops do not fit.
-  std::vector<bool> fixed;
-  std::optional<int64_t> fixed_batch;  // likewise how many rows there are
+  std::vector<Extent> extents;
+  std::optional<int64_t> fixed_batch;  // where it stands in the graph how many rows there are
 };
 
 }  // namespace triage::fused

@@ -6,7 +6,7 @@
 
 namespace triage::fused {
 
-/// Memory for one output of a region. A fresh tensor of megabytes costs more in page faults than in the work on it, and from
+/// Memory for one output of a region, or of a call between two. A fresh tensor of megabytes costs more in page faults than in the work on it, and from
 /// 64 kB on `free` puts the whole heap in order, which costs more than the work on so many bytes; memory that
 /// an earlier call gave out is given again when nobody holds it any more (no tensor, no view, no storage). At most four
 /// buffers are kept, until a call of another size or the end of the region; small tensors are the allocator's. Lock-free.
@@ -17,12 +17,13 @@ class OutputPool {
   OutputPool(const OutputPool&) = delete;
   OutputPool& operator=(const OutputPool&) = delete;
 
+  static constexpr size_t smallest = 16 << 10;  // bytes; below, malloc is as fast, and threads do not meet
+
   /// A contiguous CPU tensor, its values undefined.
   at::Tensor get(at::IntArrayRef sizes, at::ScalarType dtype);
 
  private:
   void let_go();
-  static constexpr size_t smallest = 16 << 10;            // bytes; below, malloc is as fast, and threads do not meet
   std::array<std::atomic<c10::StorageImpl*>, 4> kept_{};  // each owns one reference
 };
 

@@ -35,34 +35,35 @@ char* scratch(size_t bytes) {
 
 }  // namespace
 
+using Sizes = c10::SmallVector<int64_t, 4>;
+
 struct Region::Memory {
   int64_t batch = -1;
   c10::SmallVector<const void*, 8> in;
   c10::SmallVector<int64_t, 8> stride;
-  c10::SmallVector<int64_t, 4> extents;                               // -1 until an input has told
-  c10::SmallVector<const at::Tensor*, 4> of_extent;                   // an input whose rows have these sizes
-  c10::SmallVector<std::pair<size_t, const at::Tensor*>, 4> columns;  // with their extents
-  c10::SmallVector<at::Tensor, 4> kept;                               // dense copies
-
-  at::IntArrayRef sizes_of(size_t extent, const Loops& loops) const {
-    return of_extent[extent] ? of_extent[extent]->sizes().slice(1) : at::IntArrayRef(loops.extents[extent]);
-  }
+  c10::SmallVector<int64_t, 4> extents;  // how many positions
+  c10::SmallVector<Sizes, 4> sizes;      // of each extent; none until an input has told
+  c10::SmallVector<at::Tensor, 4> kept;  // dense copies
 };
 
 Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eager(part.graph, {})) {
   Emitted emitted = emit(loops_);
   scratch_rows_ = emitted.scratch_rows;
+  scratch_extents_.assign(emitted.scratch_extents.begin(), emitted.scratch_extents.end());
   kernel_ = kernel_of(emitted.source);
   pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
 
-void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
+bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                  std::vector<at::Tensor>& outputs) const {
   check_deadline();
   RowsFunction function = kernel_->function();
   Memory memory;
-  if (!function || !lay_out(inputs, memory)) return interpreter_->run(inputs, outputs);
+  if (!function || !lay_out(inputs, memory)) {
+    interpreter_->run(inputs, outputs);
+    return !function;
+  }
   if (const Variant* variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory)) {
     function = variant->kernel->function();
     make_outputs(memory, outputs, variant->where.output);
@@ -72,11 +73,13 @@ void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   } else {
     make_outputs(memory, outputs, loops_.outputs.size());
   }
-  if (memory.batch == 0) return;
+  if (memory.batch == 0) return true;
   c10::SmallVector<void*, 8> out;
   for (const at::Tensor& output : outputs) out.push_back(output.data_ptr());
   int64_t longest = 1, row_bytes = 32;
-  for (const int64_t extent : memory.extents) longest = std::max(longest, extent), row_bytes += 8 * extent;
+  for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
+  for (const int32_t extent : scratch_extents_)
+    longest = std::max(longest, memory.extents[static_cast<size_t>(extent)]);
   const auto rows = [&](int64_t begin, int64_t end) {
     const Call call{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
                     scratch_rows_ ? scratch(static_cast<size_t>(scratch_rows_ * 8 * longest)) : nullptr};
@@ -87,6 +90,7 @@ void Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
     rows(0, memory.batch);
   else
     at::parallel_for(0, memory.batch, grain, rows);
+  return true;
 }
 
 void Region::finish_compiling() const {
@@ -96,31 +100,44 @@ void Region::finish_compiling() const {
 }
 
 bool Region::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {
-  memory.extents.resize(loops_.extents.size(), -1);
-  memory.of_extent.resize(loops_.extents.size(), nullptr);
+  memory.sizes.resize(loops_.extents.size());
   memory.kept.reserve(loops_.inputs.size());
-  for (size_t slot = 0; slot < loops_.inputs.size(); ++slot) {
-    const LoopInput& input = loops_.inputs[slot];
-    if (!lay_out(input, inputs[input.argument], slot, memory)) return false;
-  }
+  for (const LoopInput& input : loops_.inputs)
+    if (!lay_out(input, inputs[input.argument], memory)) return false;
   return settle_sizes(memory);
 }
 
-/// The sizes that no input told are those that stand in the graph, where they do; false where two do not agree.
+/// Notes the sizes of an extent; false where they are not those that are known.
+bool Region::tell(size_t extent, at::IntArrayRef sizes, Memory& memory) {
+  if (memory.sizes[extent].empty()) memory.sizes[extent].assign(sizes.begin(), sizes.end());
+  return at::IntArrayRef(memory.sizes[extent]) == sizes;
+}
+
+/// The sizes that no input told are those that stand in the graph, or follow from those of segments and positions; false where
+/// two do not agree.
 bool Region::settle_sizes(Memory& memory) const {
   if (loops_.fixed_batch && memory.batch >= 0 && memory.batch != *loops_.fixed_batch) return false;
   if (loops_.fixed_batch) memory.batch = *loops_.fixed_batch;
-  for (size_t extent = 0; extent < loops_.extents.size(); ++extent) {
-    const at::IntArrayRef captured(loops_.extents[extent]);
-    if (!memory.of_extent[extent] && !loops_.fixed[extent]) return false;
-    if (loops_.fixed[extent] && memory.sizes_of(extent, loops_) != captured) return false;
-    int64_t count = 1;
-    for (const int64_t size : memory.sizes_of(extent, loops_)) count *= size;
-    if (count == 0) return false;  // the interpreter knows what ATen makes of nothing
-    memory.extents[extent] = count;
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (loops_.extents[i].fixed && !tell(i, loops_.extents[i].sizes, memory)) return false;
+  for (size_t i = 0; i < loops_.extents.size(); ++i) {
+    const Extent& extent = loops_.extents[i];
+    if (extent.segments < 0) continue;
+    const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
+    Sizes both = memory.sizes[segments];
+    both.append(memory.sizes[positions].begin(), memory.sizes[positions].end());
+    if (memory.sizes[i].empty() && both.size() == extent.sizes.size()) memory.sizes[i] = both;
+    if (memory.sizes[i].size() != extent.sizes.size()) return false;
+    const at::IntArrayRef whole = memory.sizes[i];
+    const size_t first = loops_.extents[segments].sizes.size();
+    if (!tell(segments, whole.slice(0, first), memory) || !tell(positions, whole.slice(first), memory)) return false;
   }
-  for (const auto& [extent, column] : memory.columns)
-    if (memory.sizes_of(extent, loops_) != column->sizes()) return false;
+  for (const Sizes& sizes : memory.sizes) {
+    int64_t count = 1;
+    for (const int64_t size : sizes) count *= size;
+    if (sizes.empty() || count == 0) return false;  // of nothing, the interpreter knows what ATen makes
+    memory.extents.push_back(count);
+  }
   return memory.batch >= 0;
 }
 
@@ -147,7 +164,7 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
 }
 
 /// Notes where an input lies; false where it is not what the loops were written for.
-bool Region::lay_out(const LoopInput& input, const at::Tensor& given, size_t slot, Memory& memory) const {
+bool Region::lay_out(const LoopInput& input, const at::Tensor& given, Memory& memory) const {
   const TensorForm& form = input.form;
   const at::Tensor* tensor = &given;
   if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype || !tensor->device().is_cpu() ||
@@ -157,41 +174,28 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, size_t slo
     memory.kept.push_back(tensor->contiguous());
     tensor = &memory.kept.back();
   };
-  int64_t stride = 0;
-  if (form.kind != Kind::number && form.kind != Kind::column) {
+  const bool of_batch = form.kind != Kind::number && form.kind != Kind::column;
+  if (of_batch) {
     if (memory.batch >= 0 && tensor->size(0) != memory.batch) return false;
     memory.batch = tensor->size(0);
     if (!has_dense_rows(*tensor)) dense();
-    stride = tensor->stride(0) * static_cast<int64_t>(c10::elementSize(form.dtype));
   } else if (!tensor->is_contiguous()) {
     dense();
   }
-  switch (form.kind) {
-    case Kind::number:
-      break;
-    case Kind::record:
-      if (tensor->size(1) != form.words) return false;
-      break;
-    case Kind::row:
-      for (int64_t dim = 1; dim < tensor->dim(); ++dim)
-        if (tensor->size(dim) != 1) return false;
-      break;
-    case Kind::element:
-    case Kind::column: {
-      const auto sizes = form.kind == Kind::element ? given.sizes().slice(1) : given.sizes();
-      int64_t count = 1;
-      for (const int64_t size : sizes) count *= size;
-      const auto extent = static_cast<size_t>(form.extent);
-      if (form.kind == Kind::element) {
-        if (memory.of_extent[extent] && memory.of_extent[extent]->sizes().slice(1) != sizes) return false;
-        memory.of_extent[extent] = &given;
-      }
-      if (form.kind == Kind::column) memory.columns.emplace_back(extent, &given);
-      if (memory.extents[extent] >= 0 && memory.extents[extent] != count) return false;
-      memory.extents[extent] = count;
-      break;
+  if (form.kind == Kind::record) {
+    if (tensor->size(1) != form.words) return false;
+  } else {
+    Sizes sizes;
+    for (size_t dim = of_batch ? 1 : 0; dim < given.sizes().size(); ++dim) {
+      const bool one = form.trailing.empty() || form.trailing[dim - (of_batch ? 1 : 0)] == 1;
+      if (!one)
+        sizes.push_back(given.sizes()[dim]);
+      else if (given.sizes()[dim] != 1)
+        return false;
     }
+    if (form.extent >= 0 && !tell(static_cast<size_t>(form.extent), sizes, memory)) return false;
   }
+  const int64_t stride = of_batch ? tensor->stride(0) * static_cast<int64_t>(c10::elementSize(form.dtype)) : 0;
   memory.in.push_back(tensor->data_ptr());
   memory.stride.push_back(stride);
   return true;
@@ -208,8 +212,8 @@ void Region::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs
     const TensorForm& form = loops_.outputs[i].form;
     c10::SmallVector<int64_t, 6> sizes{memory.batch};
     if (form.kind == Kind::element) {
-      const auto trailing = memory.sizes_of(static_cast<size_t>(form.extent), loops_);
-      sizes.append(trailing.begin(), trailing.end());
+      const int64_t* next = memory.sizes[static_cast<size_t>(form.extent)].begin();
+      for (const int64_t captured : form.trailing) sizes.push_back(captured == 1 ? 1 : *next++);
     } else if (form.kind == Kind::record) {
       sizes.push_back(form.words);
     } else {

@@ -20,9 +20,10 @@ class Region final : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
     run(inputs, {}, outputs);
   }
+  /// False where the interpreter had to serve, since the kernel is there and was made for other inputs.
   /// One output may come in the memory of an input that is among `donated`: where that is dense, without grad, and shares
   /// memory with no other input.
-  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
+  bool run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
@@ -38,12 +39,14 @@ class Region final : public Executable {
   };
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
-  bool lay_out(const LoopInput& input, const at::Tensor& tensor, size_t slot, Memory& memory) const;
+  bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
+  static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
   bool settle_sizes(Memory& memory) const;
   void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;
 
   Loops loops_;
   int64_t scratch_rows_;
+  std::vector<int32_t> scratch_extents_;
   std::shared_ptr<const Kernel> kernel_;
   std::unique_ptr<Executable> interpreter_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output

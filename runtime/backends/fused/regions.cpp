@@ -7,7 +7,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "runtime/backends/fused/lowering.h"
+#include "runtime/backends/fused/lowering/lowering.h"
+#include "runtime/backends/fused/pooled_call.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/uses.h"
 
@@ -42,8 +43,9 @@ class Cutter {
   std::vector<Part> run() {
     while (!waiting_.empty()) {
       take_numbers();
+      const size_t before = waiting_.size();
       take_region();
-      take_others();
+      take_others(/*refuse=*/waiting_.size() == before);
     }
     return std::move(parts_);
   }
@@ -111,6 +113,7 @@ class Cutter {
     for (;;) {
       const auto [nodes, batch] = largest_region();
       if (nodes.size() < fewest_nodes) return;
+      if (take_weights(nodes, batch)) continue;
       const size_t before = calls_.size();
       const std::set<const Node*> inside(nodes.begin(), nodes.end());
       for (const Node* node : nodes)
@@ -122,18 +125,57 @@ class Cutter {
 
   std::pair<std::vector<const Node*>, int64_t> largest_region() const {
     std::pair<std::vector<const Node*>, int64_t> best;
-    for (const int64_t batch : batches()) {
-      Lowering lowering(batch);
-      std::unordered_set<const Value*> made;
-      std::vector<const Node*> nodes;
-      for (const Node* node : waiting_) {
-        if (calls_.count(node) || !ready(*node, made) || !lowering.add(*node)) continue;
-        nodes.push_back(node);
-        made.insert(node->results.begin(), node->results.end());
-      }
-      if (nodes.size() > best.first.size()) best = {std::move(nodes), batch};
-    }
+    for (const int64_t batch : batches())
+      if (auto nodes = region(batch, {}); nodes.size() > best.first.size()) best = {std::move(nodes), batch};
     return best;
+  }
+
+  /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.
+  std::vector<const Node*> region(int64_t batch, std::unordered_set<const Value*> made) const {
+    Lowering lowering(batch);
+    std::vector<const Node*> nodes;
+    for (const Node* node : waiting_) {
+      if (calls_.count(node) || (!node->results.empty() && made.count(node->results[0]))) continue;
+      if (!ready(*node, made) || !lowering.add(*node)) continue;
+      nodes.push_back(node);
+      made.insert(node->results.begin(), node->results.end());
+    }
+    return nodes;
+  }
+
+  /// What is computed from no data of the batch, such as `1 + scale`, comes first where a region gets larger by it.
+  bool take_weights(const std::vector<const Node*>& inside, int64_t batch) {
+    const auto is_data = [&](const Value* value) {
+      return !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == batch);
+    };
+    std::unordered_set<const Value*> made;
+    std::vector<const Node*> nodes;
+    for (const Node* node : waiting_) {
+      bool data = has_order(*node) || std::find(inside.begin(), inside.end(), node) != inside.end();
+      for (const auto& operand : node->operands)
+        each_value(operand, [&](const Value* value) { data |= is_data(value); });
+      if (data || graph::op_name(node->op) == "triage::size" || !ready(*node, made)) continue;
+      nodes.push_back(node);
+      made.insert(node->results.begin(), node->results.end());
+    }
+    const std::vector<const Node*> larger = region(batch, made);
+    if (larger.size() <= inside.size()) return false;
+    std::unordered_set<const Value*> read;
+    const auto reads = [&](const Node* node) {
+      for (const auto& operand : node->operands) each_value(operand, [&](const Value* value) { read.insert(value); });
+    };
+    for (const Node* node : larger) reads(node);
+    std::vector<const Node*> kept;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      const auto& results = (*node)->results;
+      if (std::none_of(results.begin(), results.end(), [&](const Value* value) { return read.count(value) != 0; }))
+        continue;
+      reads(*node);
+      kept.insert(kept.begin(), *node);
+    }
+    if (kept.empty()) return false;
+    finish(make_part(kept, false), kept);
+    return true;
   }
 
   void add_region(const std::vector<const Node*>& nodes, int64_t batch) {
@@ -150,9 +192,9 @@ class Cutter {
     finish(std::move(part), nodes);
   }
 
-  /// Everything that can run now and that no region could take; where there is nothing, one node that a region could have
-  /// taken and did not.
-  void take_others() {
+  /// Everything that can run now and that no region could take; where there is nothing and `refuse`, one node that a region could
+  /// have taken and did not.
+  void take_others(bool refuse) {
     std::unordered_set<const Value*> made;
     std::vector<const Node*> nodes;
     const Node* refused = nullptr;
@@ -167,9 +209,55 @@ class Cutter {
       if (can && !refused && made.empty()) refused = node;
       order_kept &= !has_order(*node);
     }
-    if (nodes.empty() && refused) nodes.push_back(refused);
+    if (nodes.empty() && refused && refuse) nodes.push_back(refused);
     drop_early_views(nodes);
-    if (!nodes.empty()) finish(make_part(nodes, false), nodes);
+    if (!nodes.empty()) finish_calls(nodes);
+  }
+
+  /// Calls that can write to pooled memory are parts of their own, with the views that they alone read.
+  void finish_calls(const std::vector<const Node*>& nodes) {
+    std::vector<std::vector<const Node*>> groups(1);
+    std::set<const Node*> pooled;
+    for (const Node* node : nodes) {
+      groups.back().push_back(node);
+      if (!PooledCall::takes(*node) || has_order(*node)) continue;
+      std::vector<const Node*> own = own_views(*node, groups.back());
+      own.push_back(node);
+      auto& rest = groups.back();
+      rest.erase(std::remove_if(rest.begin(), rest.end(),
+                                [&](const Node* other) { return std::count(own.begin(), own.end(), other) > 0; }),
+                 rest.end());
+      if (rest.empty()) groups.pop_back();
+      groups.push_back(std::move(own));
+      groups.emplace_back();
+      pooled.insert(node);
+    }
+    if (groups.back().empty()) groups.pop_back();
+    for (const auto& group : groups)  // a view that another part reads would be a copy
+      for (const Node* node : group)
+        if (const std::set<const Node*> inside(group.begin(), group.end());
+            groups.size() > 1 && graph::is_view(node->op) && !outputs_.count(node->results[0]) &&
+            is_read_outside(node->results[0], inside))
+          return finish(make_part(nodes, false), nodes);
+    for (const auto& group : groups) {
+      Part part = make_part(group, false);
+      part.pooled = pooled.count(group.back()) != 0 && part.outputs.size() == 1;
+      finish(std::move(part), group);
+    }
+  }
+
+  /// The views among `nodes` that only `node` reads, and those that only they read.
+  std::vector<const Node*> own_views(const Node& node, const std::vector<const Node*>& nodes) const {
+    std::set<const Node*> inside{&node};
+    std::vector<const Node*> own;
+    for (auto view = nodes.rbegin(); view != nodes.rend(); ++view) {
+      if (*view == &node || !graph::is_view((*view)->op) || (*view)->results.size() != 1) continue;
+      const auto users = users_.find((*view)->results[0]);
+      if (users == users_.end() || is_read_outside((*view)->results[0], inside)) continue;
+      inside.insert(*view);
+      own.insert(own.begin(), *view);
+    }
+    return own;
   }
 
   /// A view goes where it is read: as the output of a part it would be a copy.
@@ -201,7 +289,7 @@ class Cutter {
   /// A graph of these nodes. Its inputs are what they read from outside (in a region the constants too), its outputs what
   /// others read.
   Part make_part(const std::vector<const Node*>& nodes, bool region) {
-    Part part{Graph(graph_.name()), {}, {}, false, {}};
+    Part part{Graph(graph_.name()), {}, {}, false, false, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {

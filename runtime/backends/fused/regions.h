@@ -12,7 +12,8 @@ struct Part {
   graph::Graph graph;
   std::vector<const graph::Value*> inputs;   // of the whole graph, in the order of graph.inputs()
   std::vector<const graph::Value*> outputs;  // likewise
-  bool fused = false;                        // computed by `loops`; else by the interpreter
+  bool fused = false;                        // computed by `loops`; else by ATen
+  bool pooled = false;                       // one call of ATen that writes to memory it is given (pooled_call.h)
   Loops loops;                               // reads inputs[LoopInput::argument]
 };
 

@@ -33,6 +33,12 @@ struct Sum {
     a = a + b;
   }
 };
+struct Product {
+  template <class V>
+  static void join(V& a, const V& b) {
+    a = a * b;
+  }
+};
 struct Any {
   template <class V>
   static void join(V& a, const V& b) {

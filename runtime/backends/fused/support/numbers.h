@@ -105,6 +105,19 @@ inline T pick(bool condition, T a, T b) {
 }
 inline bool pick(bool condition, bool a, bool b) { return (condition & a) | (!condition & b); }
 
+/// A real number as a whole one, as x86 does it and ATen with it: NaN and what is beyond 32 (64) bits become the lowest number of
+/// so many, of which narrower ones are the last bits.
+template <class T, class Real>
+inline T truncated(Real x) {
+  if constexpr (sizeof(T) == 8 || static_cast<T>(-1) > T(0)) {
+    const bool inside = (x >= Real(-0x1p63)) & (x < Real(0x1p63));
+    return static_cast<T>(inside ? static_cast<int64_t>(inside ? x : Real(0)) : INT64_MIN);
+  } else {
+    const bool inside = (x > Real(-0x1p31) - Real(sizeof(Real) == 8)) & (x < Real(0x1p31));
+    return static_cast<T>(inside ? static_cast<int32_t>(inside ? x : Real(0)) : INT32_MIN);
+  }
+}
+
 /// --- elementwise operations with ATen's meaning where C++ has another ---
 template <class T>
 inline T maximum(T a, T b) {

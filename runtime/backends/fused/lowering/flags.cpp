@@ -5,7 +5,7 @@
 #include <runtime/flags/forms.h>
 #include <triage/layout.h>
 
-#include "runtime/backends/fused/lowering.h"
+#include "runtime/backends/fused/lowering/lowering.h"
 
 namespace triage::fused {
 namespace {
@@ -143,10 +143,20 @@ bool detect(Lowering& l, bool nan, bool inf) {
     if (inf) code += at_location("is_inf({1})", 2);
     return record_result(l, 0, f->form, code, {f->value, z->value});
   }
+  std::string code = "{0}";
+  if (l.in_segments(z->value)) {  // such a row cannot be looked at again
+    std::vector<Ref> found{f->value};
+    const auto search = [&](const char* test, int64_t what) {
+      code += at_location(fmt::format("{{{}}} != 0", found.size()).c_str(), what);
+      found.push_back(l.reduce(at::kInt, "uint32_t", test, "|", "0", z->value));
+    };
+    if (nan) search("is_nan({0})", 1);
+    if (inf) search("is_inf({0})", 2);
+    return record_result(l, 0, f->form, code, std::move(found));
+  }
   const bool wide = z->form.dtype == at::kDouble;
   const Ref largest = l.reduce(at::kLong, wide ? "int64_t" : "int32_t", "magnitude_bits({0})", "max", "0", z->value);
   const Ref found = l.classify(z->value, largest);
-  std::string code = "{0}";
   if (nan) code += at_location("{1}.nan", 1);
   if (inf) code += at_location("{1}.inf", 2);
   return record_result(l, 0, f->form, code, {f->value, found});

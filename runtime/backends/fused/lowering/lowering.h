@@ -2,6 +2,7 @@
 #include <triage/graph.h>
 
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -41,43 +42,55 @@ class Lowering {
   /// The argument, a tensor or a number, as an operand of an elementwise operation computed in `dtype` on tensors of form
   /// `shape`. Nothing where ATen would have to promote or broadcast in a way that loops do not.
   std::optional<Ref> operand(size_t argument, at::ScalarType dtype, const TensorForm& shape);
-  /// The form of an elementwise result of these arguments: that of the largest.
+  /// The form of an elementwise result of these arguments, at least one of which is data of the batch.
   std::optional<TensorForm> broadcast(std::initializer_list<size_t> arguments);
   /// The dtype in which tensors and numbers among these arguments are computed: that of all tensors, or to which theirs are
   /// promoted.
   std::optional<at::ScalarType> common_dtype(std::initializer_list<size_t> arguments);
   std::optional<Ref> number(const c10::IValue& value, at::ScalarType dtype);
+  /// The value in another dtype, as `to` converts it; nothing where that is not known.
+  std::optional<Ref> cast(Ref value, at::ScalarType from, at::ScalarType to);
 
   /// New values. `map` takes the place of its largest operand.
   Ref map(at::ScalarType dtype, std::string code, std::vector<Ref> operands, bool expensive = false);
   Ref map_record(int64_t words, std::string code, std::vector<Ref> operands);
-  Ref reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start,
-             Ref element);
+  /// Over all positions of a row, or (`segments`, an extent) over those of each segment.
+  Ref reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start, Ref element,
+             int32_t segments = -1);
   Ref classify(Ref element, Ref largest);
   bool is_zero(Ref ref) const;  // the number +0
   const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
-  /// How many positions a row of this element has, as C++.
-  std::string count(Ref element) const;
+  /// Whether it is computed from values that belong to segments, or are the same in all of them.
+  bool in_segments(Ref ref) const;
+  /// How many positions there are to reduce, as C++.
+  std::string count(Ref element, int32_t segments = -1) const;
+  /// Looks at the positions of `extent` as segments, which its first `dims` dims number; false where they cannot be.
+  bool split(int32_t extent, size_t dims);
+  const Extent& extent(const TensorForm& form) const { return loops_.extents[static_cast<size_t>(form.extent)]; }
 
-  /// A number, or one value a row, in every position of a row of form `shape`.
+  /// A value that is not there for all positions of form `shape`, in all of them.
   Ref spread(Ref value, const TensorForm& shape);
   /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
   /// it. False where they are not constants.
-  void fix_extent(const TensorForm& form) { loops_.fixed[static_cast<size_t>(form.extent)] = true; }
+  void fix_extent(int32_t extent) { loops_.extents[static_cast<size_t>(extent)].fixed = true; }
   bool fix_sizes(size_t argument, const std::vector<int64_t>& seen, const TensorForm& form);
 
-  bool result(size_t index, TensorForm form, Ref value);
+  /// Result `index` of the node. A value that was computed in another dtype (float for halves) is rounded to that of `form`.
+  bool result(size_t index, TensorForm form, Ref computed);
   TensorForm row_form(at::ScalarType dtype, int64_t rank = 1) const;
   TensorForm record_form(int64_t words, at::ScalarType carrier) const;
-  /// A form of elements, with the rows that captured sizes `sizes` have; nothing where they are not of the batch.
-  std::optional<TensorForm> element_form(const std::vector<int64_t>& sizes, at::ScalarType dtype);
+  /// The form, of rows or of elements, of captured sizes `sizes`; nothing where they are not of the batch.
+  std::optional<TensorForm> batch_form(const std::vector<int64_t>& sizes, at::ScalarType dtype);
+  /// Whether values of form `part` are there for elements of form `whole`, as they are or the same along some dims.
+  bool covers(const TensorForm& part, const TensorForm& whole);
 
  private:
   std::optional<TensorForm> form_of(const graph::Value& value);
   Ref read(const graph::Value& value, const TensorForm& form);
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
   Ref converted(Ref value, at::ScalarType from, at::ScalarType to);
-  int32_t extent_of(const std::vector<int64_t>& trailing);
+  int32_t extent_of(std::vector<int64_t> sizes);
+  int32_t joint_extent(const std::vector<Ref>& operands) const;
 
   using Known = std::unordered_map<const graph::Value*, Lowered>;
   void remember(Known& known, const graph::Value* value, Lowered lowered);
@@ -86,10 +99,10 @@ class Lowering {
   const graph::Node* node_ = nullptr;
   Loops loops_;
   std::vector<const graph::Value*> arguments_;
-  Known tensors_;                                              // computed here
-  Known read_;                                                 // read in their own form
-  Known columns_;                                              // read as a column
-  std::vector<std::pair<Known*, const graph::Value*>> added_;  // by the node that is being lowered
+  Known tensors_;                                                   // computed here
+  Known read_;                                                      // read in their own form
+  std::map<std::pair<const graph::Value*, int32_t>, Ref> columns_;  // read as a column of that extent
+  std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
 };
 
 /// How one operator is lowered; null where it is not.

@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/lowering.h"
+#include "runtime/backends/fused/lowering/lowering.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "runtime/graph/describe.h"
 
@@ -45,8 +46,6 @@ std::string real_literal(double number, bool single) {
   return fmt::format("({:a}{})", number, single ? "f" : "");
 }
 
-bool is_row(const TensorForm& form) { return form.kind == Kind::row; }
-
 /// Whether ATen computes values of dtype `from` in `to`, and C++ converts them as it does.
 bool promotes(at::ScalarType from, at::ScalarType to) {
   return to != at::kHalf && to != at::kBFloat16 && at::promote_types(from, to) == to;
@@ -83,9 +82,35 @@ void share_equal_values(Loops& loops) {
   for (LoopOutput& output : loops.outputs) output.value = now[static_cast<size_t>(output.value)];
 }
 
-/// Whether two tensors of these forms have the same sizes whatever the batch.
-bool same_sizes(const TensorForm& a, const TensorForm& b) {
-  return a.kind == b.kind && a.rank == b.rank && a.trailing == b.trailing && a.words == b.words;
+bool is_one(int64_t size) { return size == 1; }
+
+std::vector<int64_t> without_ones(std::vector<int64_t> sizes) {
+  sizes.erase(std::remove_if(sizes.begin(), sizes.end(), is_one), sizes.end());
+  return sizes;
+}
+
+/// Along which dims of a row a tensor has values of its own.
+struct Cover {
+  enum class Dims : uint8_t { none, all, first, last, mixed } dims;
+  size_t split;  // of first and last: how many of the dims of the row's extent come first
+};
+
+/// `part` are the last sizes of the tensor, as many as the row has or fewer; nothing where they do not fit beside it.
+std::optional<Cover> cover(const std::vector<int64_t>& part, const std::vector<int64_t>& row) {
+  if (part.size() > row.size()) return std::nullopt;
+  std::vector<bool> own;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const size_t missing = row.size() - part.size();
+    const int64_t size = i < missing ? 1 : part[i - missing];
+    if (size != 1 && size != row[i]) return std::nullopt;
+    if (row[i] != 1) own.push_back(size != 1);
+  }
+  const auto count = static_cast<size_t>(std::count(own.begin(), own.end(), true));
+  if (count == own.size()) return Cover{own.empty() ? Cover::Dims::none : Cover::Dims::all, 0};
+  if (count == 0) return Cover{Cover::Dims::none, 0};
+  if (std::is_sorted(own.rbegin(), own.rend())) return Cover{Cover::Dims::first, count};
+  if (std::is_sorted(own.begin(), own.end())) return Cover{Cover::Dims::last, own.size() - count};
+  return Cover{Cover::Dims::mixed, 0};
 }
 
 }  // namespace
@@ -129,20 +154,20 @@ Lower find_lowering(const std::string& op) {
 bool Lowering::add(const Node& node) {
   const Lower lower = find_lowering(graph::op_name(node.op));
   if (!lower) return false;
-  const auto values = loops_.values.size(), inputs = loops_.inputs.size(), extents = loops_.extents.size(),
-             arguments = arguments_.size();
-  const auto fixed = loops_.fixed;
+  const auto values = loops_.values.size(), inputs = loops_.inputs.size(), arguments = arguments_.size();
+  auto extents = loops_.extents;
   const auto fixed_batch = loops_.fixed_batch;
   added_.clear();
   node_ = &node;
   if (lower(*this)) return true;
   loops_.values.resize(values);
   loops_.inputs.resize(inputs);
-  loops_.extents.resize(extents);
-  loops_.fixed = fixed;
+  loops_.extents = std::move(extents);
   loops_.fixed_batch = fixed_batch;
   arguments_.resize(arguments);
   for (const auto& [known, value] : added_) known->erase(value);
+  for (auto column = columns_.begin(); column != columns_.end();)
+    column = static_cast<size_t>(column->second) >= values ? columns_.erase(column) : std::next(column);
   return false;
 }
 
@@ -207,22 +232,20 @@ std::optional<TensorForm> Lowering::form_of(const Value& value) {
   TensorForm form;
   form.dtype = dtype;
   if (sizes.empty()) return form;  // a number
-  if (sizes[0] != batch_) return std::nullopt;
-  if (value.is_flags)
-    return sizes.size() == 2 && sizes[1] > 0 ? std::optional(record_form(sizes[1], dtype)) : std::nullopt;
-  if (std::all_of(sizes.begin() + 1, sizes.end(), [](int64_t size) { return size == 1; }))
-    return row_form(dtype, static_cast<int64_t>(sizes.size()));
-  return element_form(sizes, dtype);
+  if (!value.is_flags) return batch_form(sizes, dtype);
+  const bool records = sizes[0] == batch_ && sizes.size() == 2 && sizes[1] > 0;
+  return records ? std::optional(record_form(sizes[1], dtype)) : std::nullopt;
 }
 
-std::optional<TensorForm> Lowering::element_form(const std::vector<int64_t>& sizes, at::ScalarType dtype) {
-  if (sizes.size() < 2 || sizes[0] != batch_) return std::nullopt;
+std::optional<TensorForm> Lowering::batch_form(const std::vector<int64_t>& sizes, at::ScalarType dtype) {
+  if (sizes.empty() || sizes[0] != batch_) return std::nullopt;
+  if (std::all_of(sizes.begin() + 1, sizes.end(), is_one)) return row_form(dtype, static_cast<int64_t>(sizes.size()));
   TensorForm form;
   form.kind = Kind::element;
   form.dtype = dtype;
   form.rank = static_cast<int64_t>(sizes.size());
   form.trailing.assign(sizes.begin() + 1, sizes.end());
-  form.extent = extent_of(form.trailing);
+  form.extent = extent_of(without_ones(form.trailing));
   return form;
 }
 
@@ -232,16 +255,45 @@ bool Lowering::fix_sizes(size_t argument, const std::vector<int64_t>& seen, cons
   const auto sizes = asked->toIntVector();
   if (sizes.size() != seen.size()) return false;
   if (sizes[0] >= 0) loops_.fixed_batch = batch_;
-  if (form.kind == Kind::element) fix_extent(form);
+  if (form.kind == Kind::element) fix_extent(form.extent);
   return true;
 }
 
-int32_t Lowering::extent_of(const std::vector<int64_t>& trailing) {
+int32_t Lowering::extent_of(std::vector<int64_t> sizes) {
   for (size_t i = 0; i < loops_.extents.size(); ++i)
-    if (loops_.extents[i] == trailing) return static_cast<int32_t>(i);
-  loops_.extents.push_back(trailing);
-  loops_.fixed.push_back(false);
+    if (loops_.extents[i].sizes == sizes) return static_cast<int32_t>(i);
+  loops_.extents.push_back({std::move(sizes), false, -1, -1});
   return static_cast<int32_t>(loops_.extents.size() - 1);
+}
+
+bool Lowering::split(int32_t extent, size_t dims) {
+  const auto at = [&](int32_t index) -> Extent& { return loops_.extents[static_cast<size_t>(index)]; };
+  if (at(extent).segments >= 0) return at(at(extent).segments).sizes.size() == dims;
+  for (const Extent& other : loops_.extents)
+    if (other.segments == extent || other.positions == extent) return false;  // a segment has no segments
+  const std::vector<int64_t> sizes = at(extent).sizes;
+  const auto middle = sizes.begin() + static_cast<int64_t>(dims);
+  const int32_t segments = extent_of({sizes.begin(), middle});
+  int32_t positions = extent_of({middle, sizes.end()});
+  if (segments == positions) {  // of one size when captured; that need not stay so
+    positions = static_cast<int32_t>(loops_.extents.size());
+    loops_.extents.push_back({{middle, sizes.end()}, false, -1, -1});
+  }
+  if (at(segments).segments >= 0 || at(positions).segments >= 0) return false;
+  at(extent).segments = segments, at(extent).positions = positions;
+  return true;
+}
+
+bool Lowering::covers(const TensorForm& part, const TensorForm& whole) {
+  if (part.rank != whole.rank) return false;
+  if (part.kind == Kind::row) return whole.kind == Kind::row || whole.kind == Kind::element;
+  if (part.kind != Kind::element || whole.kind != Kind::element) return false;
+  const auto found = cover(part.trailing, whole.trailing);
+  if (!found) return false;
+  if (found->dims == Cover::Dims::all) return part.extent == whole.extent;
+  if (found->dims != Cover::Dims::first && found->dims != Cover::Dims::last) return false;
+  if (!split(whole.extent, found->split)) return false;
+  return part.extent == (found->dims == Cover::Dims::first ? extent(whole).segments : extent(whole).positions);
 }
 
 Ref Lowering::read(const Value& value, const TensorForm& form) {
@@ -285,39 +337,49 @@ std::optional<Lowered> Lowering::lowered(size_t argument) {
   return lowered;
 }
 
-/// A tensor from outside that has the sizes of one row, beside elements of form `shape`.
+/// A tensor from outside that is the same for all rows, beside data of form `shape`.
 std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
-  if (shape.kind != Kind::element || tensors_.count(&value) || !value.meta || value.meta->sizes != shape.trailing ||
-      !value.meta->device.is_cpu() || value.is_flags || computed_type(value.meta->dtype).empty())
+  if (tensors_.count(&value) || !value.meta || !value.meta->device.is_cpu() || value.is_flags ||
+      computed_type(value.meta->dtype).empty() || shape.kind == Kind::number || shape.kind == Kind::record)
     return std::nullopt;
-  if (const auto found = columns_.find(&value); found != columns_.end()) return found->second.value;
-  TensorForm form = shape;
+  std::vector<int64_t> sizes = value.meta->sizes;
+  TensorForm form;
   form.kind = Kind::column;
   form.dtype = value.meta->dtype;
-  form.rank = shape.rank - 1;
-  const Ref ref = read(value, form);
-  remember(columns_, &value, {form, ref});
-  return ref;
+  form.rank = static_cast<int64_t>(sizes.size());
+  form.trailing = sizes;
+  if (form.rank == shape.rank) {
+    if (sizes[0] != 1 || batch_ == 1) return std::nullopt;  // data of the batch
+    sizes.erase(sizes.begin());
+  }
+  const std::vector<int64_t> ones(static_cast<size_t>(shape.rank - 1), 1);
+  const auto found = cover(sizes, shape.kind == Kind::row ? ones : shape.trailing);
+  if (!found || found->dims == Cover::Dims::mixed) return std::nullopt;
+  if (found->dims == Cover::Dims::none)
+    form.kind = Kind::number;
+  else if (found->dims == Cover::Dims::all)
+    form.extent = shape.extent;
+  else if (!split(shape.extent, found->split))
+    return std::nullopt;
+  else
+    form.extent = found->dims == Cover::Dims::first ? extent(shape).segments : extent(shape).positions;
+  const auto [known, fresh] = columns_.emplace(std::make_pair(&value, form.extent), -1);
+  if (fresh) known->second = read(value, form);
+  return known->second;
 }
 
 std::optional<TensorForm> Lowering::broadcast(std::initializer_list<size_t> list) {
-  std::optional<TensorForm> largest;
-  size_t rank = 0;
-  for (const size_t argument : list)
-    if (const Value* value = tensor(argument); value && value->meta) rank = std::max(rank, value->meta->sizes.size());
+  const auto& seen = node_->results[0]->meta;
+  if (!seen) return std::nullopt;
   for (const size_t argument : list) {
     const Value* value = tensor(argument);
-    if (!value) continue;
     // Sizes are matched from the last on: the first one of a tensor of fewer dimensions is not the batch, even if it is as large.
-    if (value->meta && !value->meta->sizes.empty() && value->meta->sizes.size() < rank) continue;
+    if (!value || !value->meta || value->meta->sizes.size() != seen->sizes.size()) continue;
     const auto one = lowered(argument);
-    if (!one || one->form.kind == Kind::record) continue;  // perhaps a column: `operand` will tell
-    if (one->form.kind == Kind::number) continue;
-    const bool larger = !largest || (one->form.kind == Kind::element && is_row(*largest)) ||
-                        (one->form.kind == largest->kind && one->form.rank > largest->rank);
-    if (larger) largest = one->form;
+    if (one && (one->form.kind == Kind::row || one->form.kind == Kind::element))
+      return batch_form(seen->sizes, one->form.dtype);
   }
-  return largest;
+  return std::nullopt;
 }
 
 std::optional<at::ScalarType> Lowering::common_dtype(std::initializer_list<size_t> list) {
@@ -375,13 +437,24 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
   if (const auto column = as_column(*value, shape)) return converted(*column, from, dtype);
   const auto one = lowered(argument);
   if (!one || one->form.kind == Kind::record) return std::nullopt;
-  const bool same = same_sizes(one->form, shape);
-  const bool over_row = is_row(one->form) && shape.kind == Kind::element && one->form.rank == shape.rank;
-  return same || over_row ? std::optional(converted(one->value, from, dtype)) : std::nullopt;
+  return covers(one->form, shape) ? std::optional(converted(one->value, from, dtype)) : std::nullopt;
 }
 
 Ref Lowering::converted(Ref value, at::ScalarType from, at::ScalarType to) {
   return from == to ? value : map(to, fmt::format("({}){{0}}", computed_type(to)), {value});
+}
+
+std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType to) {
+  if (from == to) return value;
+  const std::string type = computed_type(to);
+  if (type.empty()) return std::nullopt;
+  if (to == at::kBool) return map(to, "{0} != 0", {value});
+  if (!at::isFloatingType(from) || at::isFloatingType(to)) return map(to, "(" + type + "){0}", {value});
+#if defined(__x86_64__)
+  return map(to, "truncated<" + type + ">({0})", {value});
+#else
+  return std::nullopt;  // what ATen makes of numbers beyond the range, and of NaN, is the processor's
+#endif
 }
 
 // --- values ----------------------------------------------------------------------------------------------------------
@@ -392,8 +465,8 @@ Ref Lowering::map(at::ScalarType dtype, std::string code, std::vector<Ref> opera
   for (const Ref ref : operands) {
     const LoopValue& from = value(ref);
     if (from.place > made.place) made.place = from.place;
-    if (from.place == Place::element) made.extent = from.extent;
   }
+  made.extent = joint_extent(operands);
   made.dtype = dtype;
   made.type = computed_type(dtype);
   made.code = rounded(dtype, code);
@@ -401,6 +474,23 @@ Ref Lowering::map(at::ScalarType dtype, std::string code, std::vector<Ref> opera
   made.expensive = expensive;
   loops_.values.push_back(std::move(made));
   return static_cast<Ref>(loops_.values.size() - 1);
+}
+
+/// Where there is a value of `operands`, each in its own place: that of the elements among them, or whose segments and positions
+/// they are.
+int32_t Lowering::joint_extent(const std::vector<Ref>& operands) const {
+  std::set<int32_t> used;
+  for (const Ref ref : operands)
+    if (value(ref).place == Place::element) used.insert(value(ref).extent);
+  if (used.size() < 2) return used.empty() ? -1 : *used.begin();
+  for (size_t i = 0; i < loops_.extents.size(); ++i) {
+    const Extent& whole = loops_.extents[i];
+    const auto is_part = [&](int32_t extent) {
+      return extent == static_cast<int32_t>(i) || extent == whole.segments || extent == whole.positions;
+    };
+    if (whole.segments >= 0 && std::all_of(used.begin(), used.end(), is_part)) return static_cast<int32_t>(i);
+  }
+  throw GraphError("fused: values of unlike positions in one operation");
 }
 
 Ref Lowering::map_record(int64_t words, std::string code, std::vector<Ref> operands) {
@@ -413,9 +503,11 @@ Ref Lowering::map_record(int64_t words, std::string code, std::vector<Ref> opera
 }
 
 Ref Lowering::reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start,
-                     Ref element) {
+                     Ref element, int32_t segments) {
   LoopValue made;
   made.kind = LoopValue::Kind::reduce;
+  made.place = segments < 0 ? Place::row : Place::element;
+  made.extent = segments;
   made.dtype = dtype;
   made.type = std::move(type);
   made.code = std::move(code);
@@ -448,10 +540,23 @@ Ref Lowering::spread(Ref one, const TensorForm& shape) {
   return made;
 }
 
-std::string Lowering::count(Ref element) const { return fmt::format("d{}", value(element).extent); }
+bool Lowering::in_segments(Ref ref) const {
+  const LoopValue& one = value(ref);
+  if (one.place != Place::element || one.kind == LoopValue::Kind::input) return false;
+  return one.kind == LoopValue::Kind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
+           return value(operand).place == Place::element &&
+                  (value(operand).extent != one.extent || in_segments(operand));
+         });
+}
 
-bool Lowering::result(size_t index, TensorForm form, Ref value) {
-  remember(tensors_, node_->results.at(index), {std::move(form), value});
+std::string Lowering::count(Ref element, int32_t segments) const {
+  const int32_t extent = value(element).extent;
+  return fmt::format("d{}", segments < 0 ? extent : loops_.extents[static_cast<size_t>(extent)].positions);
+}
+
+bool Lowering::result(size_t index, TensorForm form, Ref computed) {
+  if (form.kind != Kind::record && value(computed).dtype != form.dtype) computed = map(form.dtype, "{0}", {computed});
+  remember(tensors_, node_->results.at(index), {std::move(form), computed});
   return true;
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/backends/fused/lowering.h"
+#include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/graph/number_math.h"
 
 namespace triage::fused {
@@ -112,7 +112,14 @@ bool power(Lowering& l) {
   return false;
 }
 
-/// where(condition, a, b): the condition is a bool of the same form, or one a row beside elements of the same rank.
+/// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
+const char* selection(Lowering& l, Ref condition, const TensorForm& shape) {
+  const bool by_element = l.value(condition).place == Place::element &&
+                          !(l.extent(shape).segments >= 0 && l.value(condition).extent == l.extent(shape).segments);
+  return by_element ? "{0} ? {1} : {2}" : row_selection;
+}
+
+/// where(condition, a, b)
 bool where(Lowering& l) {
   const auto form = l.broadcast({0, 1, 2});
   const auto dtype = l.common_dtype({1, 2});
@@ -124,8 +131,7 @@ bool where(Lowering& l) {
   if (!condition || !a || !b) return false;
   TensorForm made = *form;
   made.dtype = result;
-  const bool by_element = l.value(*condition).place == Place::element;
-  return l.result(0, made, l.map(result, by_element ? "{0} ? {1} : {2}" : row_selection, {*condition, *a, *b}));
+  return l.result(0, made, l.map(result, selection(l, *condition, *form), {*condition, *a, *b}));
 }
 
 bool nan_to_num(Lowering& l) {
@@ -153,29 +159,33 @@ bool same(Lowering& l) {
   return x && x->form.kind != Kind::number && l.result(0, x->form, x->value);
 }
 
-/// To another dtype, where C++ converts as ATen does. (A NaN as an integer is undefined in both.)
 bool convert(Lowering& l) {
   const auto x = l.lowered(0);
   const auto& seen = l.node().results[0]->meta;
   if (!x || !seen || x->form.kind == Kind::record) return false;
-  const at::ScalarType from = x->form.dtype, to = seen->dtype;
-  if (from == to) return l.result(0, x->form, x->value);
-  if (computed_type(to).empty() || (is_real(from) && !is_real(to) && to != at::kBool)) return false;
+  const auto value = l.cast(x->value, x->form.dtype, seen->dtype);
+  if (!value) return false;
   TensorForm form = x->form;
-  form.dtype = to;
-  const std::string code = to == at::kBool ? "{0} != 0" : fmt::format("({}){{0}}", computed_type(to));
-  return l.result(0, form, l.map(to, code, {x->value}));
+  form.dtype = seen->dtype;
+  return l.result(0, form, *value);
 }
 
-/// triage::size: of a row of one dim. How many rows there are, a kernel does not know.
+/// triage::size: of a dim of a row. How many rows there are, a kernel does not know.
 bool size(Lowering& l) {
   const auto x = l.lowered(0);
   const auto dim = l.integer(1);
-  if (!x || !dim || x->form.kind != Kind::element || x->form.rank != 2 || (*dim != 1 && *dim != -1)) return false;
+  if (!x || !dim || x->form.kind != Kind::element) return false;
+  const int64_t at = (*dim < 0 ? *dim + x->form.rank : *dim) - 1;
+  if (at < 0 || at >= x->form.rank - 1 || x->form.trailing[static_cast<size_t>(at)] == 1) return false;
+  const auto& trailing = x->form.trailing;
+  const auto before = std::count_if(trailing.begin(), trailing.begin() + at, [](int64_t size) { return size != 1; });
+  const size_t dims = l.extent(x->form).sizes.size();
+  if (dims > 2 || (dims == 2 && !l.split(x->form.extent, 1))) return false;
+  const Extent& extent = l.extent(x->form);
   TensorForm form;
   form.dtype = at::kLong;
-  const Ref value = l.map(at::kLong, "(int64_t)" + l.count(x->value), {});
-  return l.result(0, form, value);
+  const int32_t counted = dims == 1 ? x->form.extent : (before == 0 ? extent.segments : extent.positions);
+  return l.result(0, form, l.map(at::kLong, fmt::format("(int64_t)d{}", counted), {}));
 }
 
 /// triage::math: of numbers that sizes make. What compilers may put another function in the place of is not a loop's.
@@ -201,72 +211,60 @@ bool filled(Lowering& l, const c10::IValue& number) {
   return l.result(0, form, l.map(seen->dtype, "((void){1}, {0})", {*value, x->value}));
 }
 
-/// masked_fill: the mask is a bool of the same form, or one a row.
+/// masked_fill: the mask is broadcast to the data.
 bool masked_fill(Lowering& l) {
   const auto x = l.lowered(0);
   if (!x || (x->form.kind != Kind::element && x->form.kind != Kind::row)) return false;
   const auto mask = l.operand(1, at::kBool, x->form), value = l.operand(2, x->form.dtype, x->form);
   if (!mask || !value) return false;
-  const bool by_element = l.value(*mask).place == Place::element;
-  return l.result(0, x->form,
-                  l.map(x->form.dtype, by_element ? "{0} ? {1} : {2}" : row_selection, {*mask, *value, x->value}));
+  return l.result(0, x->form, l.map(x->form.dtype, selection(l, *mask, x->form), {*mask, *value, x->value}));
 }
 
-/// expand to sizes that stand in the graph: what is one a row, or one for all, in every position.
+/// expand to sizes that stand in the graph: what is one a row, or the same along some dims, in every position.
 bool expand(Lowering& l) {
   const auto x = l.lowered(0);
   const auto& seen = l.node().results[0]->meta;
-  if (!x || !seen || seen->sizes.empty() ||
-      (x->form.kind != Kind::number && x->form.rank != static_cast<int64_t>(seen->sizes.size())))
-    return false;
-  if (x->form.kind == Kind::element) {
-    const bool same = std::equal(x->form.trailing.begin(), x->form.trailing.end(), seen->sizes.begin() + 1);
-    return same && l.fix_sizes(1, seen->sizes, x->form) && l.result(0, x->form, x->value);
-  }
-  if (x->form.kind == Kind::record) return false;
-  const bool ones = std::all_of(seen->sizes.begin() + 1, seen->sizes.end(), [](int64_t size) { return size == 1; });
-  if (ones) return x->form.kind == Kind::row && l.fix_sizes(1, seen->sizes, x->form) && l.result(0, x->form, x->value);
-  const auto form = l.element_form(seen->sizes, x->form.dtype);
-  return form && l.fix_sizes(1, seen->sizes, *form) && l.result(0, *form, l.spread(x->value, *form));
+  if (!x || !seen || x->form.kind == Kind::record) return false;
+  const auto form = l.batch_form(seen->sizes, x->form.dtype);
+  if (!form || !l.fix_sizes(1, seen->sizes, *form)) return false;
+  const bool whole = form->kind == Kind::element;
+  if (x->form.kind == Kind::number) return whole && l.result(0, *form, l.spread(x->value, *form));
+  if (!l.covers(x->form, *form)) return false;
+  const bool same = x->form.kind == form->kind && x->form.extent == form->extent;
+  return l.result(0, *form, same ? x->value : l.spread(x->value, *form));
 }
 
-/// view and its kind: to the same sizes, or of one value a row to another rank.
+/// view and its kind: to the same sizes, or with other dims of size 1.
 bool view(Lowering& l) {
   const auto x = l.lowered(0);
   const auto& seen = l.node().results[0]->meta;
   if (!x || !seen || (x->form.kind != Kind::row && x->form.kind != Kind::element)) return false;
-  const auto& sizes = seen->sizes;
-  TensorForm form = x->form;
-  form.rank = static_cast<int64_t>(sizes.size());
-  if (form.rank == 0) return false;
-  const std::vector<int64_t> trailing(sizes.begin() + 1, sizes.end());
-  const bool ones = std::all_of(trailing.begin(), trailing.end(), [](int64_t size) { return size == 1; });
-  if (form.kind == Kind::row ? !ones : trailing != form.trailing) return false;
-  return l.fix_sizes(1, sizes, form) && l.result(0, form, x->value);
+  const auto form = l.batch_form(seen->sizes, x->form.dtype);
+  return form && form->kind == x->form.kind && form->extent == x->form.extent && l.fix_sizes(1, seen->sizes, *form) &&
+         l.result(0, *form, x->value);
 }
 
-/// (N) to (N, 1): another shape for one value a row.
-bool unsqueeze(Lowering& l) {
+/// One dim of size 1 more or less, behind the batch: another shape for the same values.
+bool reshaped_by_one(Lowering& l, int64_t more) {
   const auto x = l.lowered(0);
   const auto dim = l.integer(1);
-  if (!x || !dim || x->form.kind != Kind::row) return false;
-  const int64_t at = *dim < 0 ? *dim + x->form.rank + 1 : *dim;
-  if (at < 1 || at > x->form.rank) return false;
+  if (!x || !dim || (x->form.kind != Kind::row && x->form.kind != Kind::element)) return false;
   TensorForm form = x->form;
-  ++form.rank;
+  const int64_t at = (*dim < 0 ? *dim + form.rank + (more > 0 ? 1 : 0) : *dim) - 1;
+  if (at < 0 || at >= form.rank - (more > 0 ? 0 : 1)) return false;
+  form.rank += more;
+  if (form.kind == Kind::row) return l.result(0, form, x->value);
+  if (more > 0)
+    form.trailing.insert(form.trailing.begin() + at, 1);
+  else if (form.trailing[static_cast<size_t>(at)] == 1)
+    form.trailing.erase(form.trailing.begin() + at);
+  else
+    return false;
   return l.result(0, form, x->value);
 }
 
-bool squeeze(Lowering& l) {
-  const auto x = l.lowered(0);
-  const auto dim = l.integer(1);
-  if (!x || !dim || x->form.kind != Kind::row) return false;
-  const int64_t at = *dim < 0 ? *dim + x->form.rank : *dim;
-  if (at < 1 || at >= x->form.rank) return false;
-  TensorForm form = x->form;
-  --form.rank;
-  return l.result(0, form, x->value);
-}
+bool unsqueeze(Lowering& l) { return reshaped_by_one(l, 1); }
+bool squeeze(Lowering& l) { return reshaped_by_one(l, -1); }
 
 }  // namespace
 

@@ -1,0 +1,32 @@
+#pragma once
+#include <triage/backend.h>
+
+#include <atomic>
+
+#include "runtime/backends/fused/output_pool.h"
+#include "runtime/backends/fused/regions.h"
+
+namespace triage::fused {
+
+/// A call of ATen whose result goes into pooled memory: its `out` variant writes it there. What the call is not made for (small
+/// results, gradients, autocast, other dtypes) is the interpreter's.
+class PooledCall final : public Executable {
+ public:
+  /// Whether ATen computes this operator by the same kernel into memory that it is given.
+  static bool takes(const graph::Node& node);
+  /// `part` has one such call, its last node, and views of what the call reads.
+  explicit PooledCall(const Part& part);
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override;
+  size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
+
+ private:
+  bool can_run(at::ArrayRef<at::Tensor> inputs) const;
+
+  graph::Graph graph_;
+  std::unique_ptr<Executable> interpreter_;
+  c10::OperatorHandle op_;
+  mutable OutputPool pool_;
+  mutable std::atomic<size_t> last_bytes_{0};  // of a result
+};
+
+}  // namespace triage::fused

@@ -1,0 +1,99 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/backends/fused/emit.h"
+
+namespace triage::fused {
+
+/// When what is computed. A row is gone through in passes; in a pass, loops over the extents run one after the other, those
+/// first whose positions are segments of others. A loop that looks at segments runs over them, and over the positions of each
+/// in steps. What needs a reduction over the row comes in a later pass, what needs one over the segment in a later step.
+class Schedule {
+ public:
+  struct Time {
+    int pass = 0, step = 0;
+    bool operator<(const Time& other) const { return std::tie(pass, step) < std::tie(other.pass, other.step); }
+    bool operator==(const Time& other) const { return pass == other.pass && step == other.step; }
+  };
+  /// Memory that an element value is kept in, since it is read again.
+  struct Kept {
+    std::string name;      // "k3": scratch memory; "o1": an output
+    bool segment = false;  // only the segment at hand is kept
+    bool is_output() const { return name[0] == 'o'; }
+  };
+
+  explicit Schedule(const Loops& loops);
+  /// With an output in the place of an input.
+  void write_in_place(const InPlace& in_place) { in_place_ = in_place; }
+  /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that is
+  /// read there anyhow; only the others, which are rare, are written again.
+  void choose_early();
+  std::vector<InPlace> in_place_choices() const;
+
+  const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
+  const Extent& extent(int32_t index) const { return loops_.extents[static_cast<size_t>(index)]; }
+  bool is_element(Ref ref) const { return at(ref).place == Place::element; }
+  bool is_segment_reduction(Ref ref) const { return at(ref).kind == LoopValue::Kind::reduce && is_element(ref); }
+
+  int last_pass() const { return last_pass_; }
+  /// Of a row's value, or of an element in the loop over its own extent.
+  int pass_of(Ref ref) const { return time(ref, at(ref).extent).pass; }
+  /// Whether the loop over its own extent computes element `ref` first at that time.
+  bool is_made(Ref ref, Time now) const { return time(ref, at(ref).extent) == now; }
+  /// When reduction `ref` runs.
+  Time time_of_reduction(Ref ref) const { return time(at(ref).operands[0], at(at(ref).operands[0]).extent); }
+  /// The extents, in the order in which their loops run.
+  const std::vector<int32_t>& order() const { return order_; }
+  bool has_segments(int pass, int32_t loop) const;
+  int last_step(int pass, int32_t loop) const;
+
+  /// The element values that a loop has to produce at a time: for its reductions, outputs and kept values.
+  std::vector<Ref> roots(Time now, int32_t loop) const;
+  std::vector<Ref> reductions(Time now, int32_t loop) const;
+  /// Those, and all behind them that are computed or read then, in order.
+  std::set<Ref> needed_in(Time now, int32_t loop) const;
+  std::set<Ref> needed_in(int pass, int32_t loop) const;  // in all steps
+  void need(Ref root, Time now, int32_t loop, std::set<Ref>& needed) const;
+  /// Whether a value that was kept is read at that time.
+  bool is_kept_before(Ref ref, Time now, int32_t loop) const;
+  /// Whether loop `loop` leaves the result of this reduction over segments in a variable.
+  bool is_local(Ref ref, int pass, int32_t loop) const;
+  const std::map<Ref, Kept>& kept() const { return kept_; }
+  int64_t scratch_rows() const { return scratch_rows_; }
+  /// The extents whose positions scratch memory must hold.
+  std::set<int32_t> scratch_extents() const;
+
+  /// Whether a loop writes output `i` at a time.
+  bool stores(size_t i, Time now, int32_t loop) const;
+  /// Outputs that are a selection, and the input they mostly are.
+  const std::map<size_t, Ref>& early() const { return early_; }
+  const std::optional<InPlace>& in_place() const { return in_place_; }
+  /// Whether the rows of output `i` that stay as they are, are there before its pass.
+  bool is_changed_later(size_t i) const;
+  Ref input_of(size_t slot) const;
+
+ private:
+  Time time(Ref ref, int32_t loop) const;
+  void choose_kept();
+  bool can_be(const InPlace& choice) const;
+  bool is_read_after(Ref input, size_t output) const;
+  bool is_selection(const InPlace& choice) const;
+  bool selects_rows(Ref ref) const;
+  bool is_one_loop(Ref ref) const;
+
+  const Loops& loops_;
+  mutable std::map<std::pair<Ref, int32_t>, Time> times_;
+  int last_pass_ = 0;
+  std::vector<int32_t> order_;
+  std::map<Ref, Kept> kept_;
+  int64_t scratch_rows_ = 0;
+  std::optional<InPlace> in_place_;
+  std::map<size_t, Ref> early_;
+};
+
+}  // namespace triage::fused

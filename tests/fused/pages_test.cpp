@@ -1,0 +1,113 @@
+// Memory of warm calls: what parts hand to one another, and outputs, come from pools.
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <doctest/doctest.h>
+#include <runtime/backends/fused/regions.h>
+#include <torch/version.h>
+#include <triage/flags.h>
+#include <triage/graph.h>
+
+#include <atomic>
+#include <thread>
+
+#include "programs.h"
+
+namespace triage::fused {
+namespace {
+
+/// Takes the place of the allocator of tensors, and counts the large ones.
+class Counted final : public c10::Allocator {
+ public:
+  Counted() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
+  ~Counted() override { c10::SetCPUAllocator(inner_, 100); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(size_t bytes) override { return counted(bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+#else
+  c10::DataPtr allocate(size_t bytes) const override { return counted(bytes); }
+#endif
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  mutable std::atomic<int> large{0};
+
+ private:
+  c10::DataPtr counted(size_t bytes) const {
+    if (bytes >= 16 << 10) ++large;
+    return inner_->allocate(bytes);
+  }
+  c10::Allocator* inner_;
+};
+
+const Program layers = [](const Tensors& in) {
+  auto [z, f] = fix(in[0], flag_nan_and_inf(in[0], 1), 1);
+  const at::Tensor h = at::linear(z.tanh(), in[1], in[2]).relu() * 2;
+  const at::Tensor y = at::addmm(in[3], h - h.mean(-1, true), in[4].t());
+  return Tensors{(y * 0.01).softmax(-1), flag_nan_and_inf(y, 2, f), at::mm(h, in[5])};
+};
+
+/// Products of matrices add up what differs in the last places.
+bool near(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.is_floating_point()) return a.equal(b);
+  return a.sizes() == b.sizes() && (a - b).abs().max().item<float>() <= 1e-5 * a.abs().max().item<float>();
+}
+
+Tensors inputs_of(int64_t n) {
+  return {with_bad_rows({n, 96}), data({80, 96}), data({80}), data({64}), data({64, 80}), data({80, 72})};
+}
+
+}  // namespace
+
+TEST_CASE("warm calls of several parts take no fresh memory for what one hands to the next") {
+  const Tensors given = inputs_of(256), expected = layers(given);
+  size_t pooled = 0;
+  for (const Part& part : cut(graph::trace(layers, given))) pooled += part.pooled;
+  CHECK(pooled == 3);
+  const auto fused = compiled(layers, given);
+  Tensors got;
+  for (int call = 0; call < 3; ++call) got = run(*fused, given);
+  {
+    const Counted counted;
+    for (int call = 0; call < 5; ++call) got = run(*fused, given);
+    CHECK(counted.large == 0);
+    at::empty({1 << 16});
+    CHECK(counted.large == 1);
+  }
+  for (size_t i = 0; i < got.size(); ++i) CHECK(near(expected[i], got[i]));
+}
+
+TEST_CASE("pooled memory is given to nobody while somebody holds it, in one thread or several") {
+  const Tensors given = inputs_of(128), expected = layers(given);
+  const auto fused = compiled(layers, given);
+  Tensors held;
+  for (int call = 0; call < 7; ++call) held.push_back(run(*fused, given)[2]);
+  for (size_t i = 0; i < held.size(); ++i)
+    for (size_t k = 0; k < i; ++k) CHECK_FALSE(held[i].is_alias_of(held[k]));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int call = 0; call < 40; ++call) {
+        const int64_t n = t % 2 ? 128 : 64 + call % 3;  // sizes that change, beside those that do not
+        Tensors mine = given;
+        mine[0] = given[0].slice(0, 0, n);
+        const Tensors got = run(*fused, mine);
+        for (size_t i = 0; i < got.size(); ++i) wrong += !near(expected[i].slice(0, 0, n), got[i]);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  for (const at::Tensor& one : held) CHECK(near(expected[2], one));
+}
+
+TEST_CASE("a pooled call that fails says where, as the interpreter does") {
+  const Tensors given = inputs_of(128);
+  const auto fused = compiled(layers, given);
+  for (int call = 0; call < 2; ++call) run(*fused, given);
+  Tensors wrong = given;
+  wrong[4] = data({64, 79});
+  CHECK_THROWS_AS(run(*fused, wrong), Error);
+  CHECK(near(layers(given)[0], run(*fused, given)[0]));
+}
+
+}  // namespace triage::fused
