@@ -2,6 +2,7 @@
 
 #include <ATen/core/stack.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/error.h>
 
 #include "runtime/graph/argument_type.h"
@@ -98,6 +99,7 @@ void PendingSegment::compute(bool want) {
         segment->ready = false;
       }
   const c10::AutoGradMode mode(state.grad_mode);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // nothing is put off under it
   std::vector<at::Tensor> computed;
   for (const TraceStep* step : path) {
     torch::jit::Stack stack = arguments_of_step(*step, inputs, computed);
