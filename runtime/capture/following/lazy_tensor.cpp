@@ -160,6 +160,9 @@ void LazyTensor::fill(const at::Tensor& result, bool alias) {
     if (data) data -= static_cast<size_t>(result.storage_offset()) * result.element_size();
     own->set_data_ptr(c10::DataPtr(data, keep, &release_tensor, result.device()));
     own->set_nbytes(result.storage().nbytes());
+    c10::Allocator* const allocator = result.storage().allocator();  // the script may let it grow, as any result
+    own->set_allocator(allocator ? allocator : c10::GetAllocator(result.device().type()));
+    own->set_resizable(true);
     set_sizes_and_strides(result.sizes(), result.strides());
     set_storage_offset(result.storage_offset());
   }

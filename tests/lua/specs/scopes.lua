@@ -118,6 +118,23 @@ test("results come back whole, and scopes end on the way", function()
   is_as_at_first()
 end)
 
+test("an error in a branch of natural Lua, which puts back the modes that it began in", function()
+  local natural = load([[--!tensor
+    return function(x)
+      local _ <close> = torch.enable_grad()
+      if x > 0 then
+        error("on purpose", 0)
+      end
+      return x
+    end]])()
+  for name, call in pairs(calls) do
+    if name ~= "fullgraph" then
+      eq({pcall(call, function() return natural(torch.ones({2})) end)}, {false, "on purpose"}, name)
+      is_as_at_first(name)
+    end
+  end
+end)
+
 test("an optimizer's step whose closure fails", function()
   local w = torch.ones({2}):requires_grad_(true)
   local optimizer = optim.SGD({w}, {lr = 0.1})
