@@ -425,3 +425,20 @@ test("a function that can read more than guards take is followed, not captured a
     error("there are " .. f:cache().graphs .. " graphs")
   end
 end)
+
+test("N01: configurations without end, each used once, do not make what is followed grow without end", function()
+  local f = triage.compile(function(x)
+    local y = x * 2
+    triage.graph_break("between")
+    return y + 1, flag_nan(y, "spot")
+  end)
+  local x = torch.tensor({{1., 0 / 0}, {2., 3.}})
+  for slots = 1, 200 do
+    local _ <close> = set_config(ErrorConfig{num_slots = slots})
+    local y, flags = f(x)
+    eq({y, flags}, {x * 2 + 1, flag_nan(x * 2, "spot")})
+  end
+  if f:cache().segments > 128 then
+    error("there are " .. f:cache().segments .. " segments")
+  end
+end)

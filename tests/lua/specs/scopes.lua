@@ -1,5 +1,5 @@
--- Settings that hold for a call, `torch.no_grad(fn)`, and for a block, `local _ <close> = torch.no_grad()`: an error ends all that it
--- passes, the inner ones first, whatever is nested in what.
+-- Settings that hold for a call, `torch.no_grad(fn)`, and for a block, `local _ <close> = torch.no_grad()`: an error
+-- ends all that it passes, the inner ones first, whatever is nested in what.
 
 local function breaks_raise()
   local f = triage.compile(function(v) triage.graph_break("asked for") return v * 2 end, {backend = "eager"})
