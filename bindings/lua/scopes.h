@@ -2,6 +2,7 @@
 #include <lua.hpp>
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 /// Settings of the thread that hold for the rest of a block (`local _ <close> = torch.no_grad()`) or for a call
@@ -26,7 +27,23 @@ void push_scope_of(lua_State* L, Arguments&&... arguments) {
 /// behind all that the function has to close. Returns the number of results.
 int call_in_scope(lua_State* L, int function);
 
-/// Ends the scopes that a coroutine has open that failed. Lua itself closes none before coroutine.close, which may never come.
-void end_scopes(lua_State* coroutine);
+/// While alive on a thread, a coroutine goes on.
+class ScopesOfCoroutine {
+ public:
+  ScopesOfCoroutine();
+  ~ScopesOfCoroutine();
+  ScopesOfCoroutine(const ScopesOfCoroutine&) = delete;
+  ScopesOfCoroutine& operator=(const ScopesOfCoroutine&) = delete;
+  /// The coroutine failed: modes are again what they were when it went on. Lua itself closes nothing of it before
+  /// coroutine.close, which may never come; what was opened since puts nothing back then.
+  void give_up();
+
+  struct Resume;
+
+ private:
+  struct Scope* call_around_;
+  std::shared_ptr<const Resume> around_;
+  std::shared_ptr<Resume> own_;
+};
 
 }  // namespace triage::lua

@@ -119,8 +119,9 @@ bool has_failed(lua_State* coroutine) {
 int run_coroutine(lua_State* L, int index) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
   const CoroutineScope scope(L, index);
+  ScopesOfCoroutine scopes;
   const int results = hand_on(L);
-  if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) end_scopes(coroutine);
+  if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) scopes.give_up();
   go_on_unwinding(L);
   scope.suspend(index);
   return results;
