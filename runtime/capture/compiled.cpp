@@ -129,6 +129,7 @@ std::string message_of(const std::exception& error) {
   return of_torch ? of_torch->what_without_backtrace() : error.what();
 }
 
+constexpr int any_settings = -1;
 /// The settings that decide what breaks a graph.
 int settings_of(const CompilerConfig& config) {
   return (config.capture_dynamic_output_shape_ops ? 1 : 0) | (config.capture_scalar_outputs ? 2 : 0);
@@ -137,8 +138,8 @@ int settings_of(const CompilerConfig& config) {
 }  // namespace
 
 void Compiled::follow_always() noexcept {
+  broken_under_.store(any_settings, std::memory_order_relaxed);
   broken_.store(true, std::memory_order_relaxed);
-  broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
 }
 
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
@@ -239,26 +240,33 @@ void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> par
   if (plainly) Donation::address(nullptr);
   if (params.empty()) {
     if (plainly) return run_plainly(inputs, 0, deadline, outputs);
-    if (const Entry* entry = find(inputs)) return execute(*entry, inputs, 0, deadline, outputs);
+    if (const Entry* entry = find_for_call(inputs)) return execute(*entry, inputs, 0, deadline, outputs);
     return miss(inputs, 0, deadline, outputs);
   }
   c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
   all.append(params.begin(), params.end());
   if (plainly) return run_plainly(all, params.size(), deadline, outputs);
-  if (const Entry* entry = find(all)) return execute(*entry, all, params.size(), deadline, outputs);
+  if (const Entry* entry = find_for_call(all)) return execute(*entry, all, params.size(), deadline, outputs);
   miss(all, params.size(), deadline, outputs);
 }
 
+/// Where a graph that the backend cannot compile is an error, the call has to run into it.
+const Entry* Compiled::find_for_call(at::ArrayRef<at::Tensor> all) const noexcept {
+  const Entry* const entry = find(all);
+  return entry && entry->fell_back && OnGraphBreak::raises() ? nullptr : entry;
+}
+
 bool Compiled::gave_up() const {
-  return broken_.load(std::memory_order_relaxed) &&
-         broken_under_.load(std::memory_order_relaxed) == settings_of(get_compiler_config());
+  if (!broken_.load(std::memory_order_relaxed)) return false;
+  const int under = broken_under_.load(std::memory_order_relaxed);
+  return under == any_settings || under == settings_of(get_compiler_config());
 }
 
 void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                     std::vector<at::Tensor>& outputs) {
   Donation::address(nullptr);  // the script may read its inputs at any time
   std::optional<Turn> turn(std::in_place, *this, deadline);
-  if (const Entry* entry = find(all)) {  // another thread captured it meanwhile
+  if (const Entry* entry = find_for_call(all)) {  // another thread captured it meanwhile
     turn.reset();
     return execute(*entry, all, num_params, deadline, outputs);
   }
@@ -266,6 +274,7 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   const bool first_call = !std::exchange(was_called_, true);
   switch (get_stance()) {
     case Stance::eager_on_recompile:
+      report_recompile(all, Stance::eager_on_recompile);
       return run_script(all, num_params, deadline, outputs, /*follow=*/false);
     case Stance::fail_on_recompile: {
       const std::string reason = last_reason(all);
@@ -330,9 +339,10 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
 
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                        std::vector<at::Tensor>& outputs) {
-  if (!entries_.empty()) report_recompile(all);
+  report_recompile(all, Stance::default_stance);
   auto start = Clock::now();
   std::vector<std::string> names = input_names();
+  const uint64_t epoch = config_epoch();
   Guards guards = Guards::of(all, num_params);
   const OutsideBranches outside;
   const NotCaptured anew(false);
@@ -402,8 +412,13 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.add_variables(captured.graph, script_->variables());
   entry->lifted = lift_variables(captured.graph, *script_);
   const Tensors taken = with_lifted(*entry, all);
+  const std::vector<at::Tensor> examples(taken.begin(), taken.end());
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
-  entry->executable = compile(*entry->graph, {taken.begin(), taken.end()});
+  entry->executable = compile(*entry->graph, examples, captured.raises);
+  if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
+    entry->executable = find_backend("eager")(*entry->graph, examples);
+    entry->fell_back = !OnGraphBreak::raises();
+  }
   entry->compile_seconds = seconds_since(start);
   if (entry->executable->answers_capture()) {
     std::vector<at::Tensor> answer;
@@ -417,12 +432,13 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.conditions = std::move(captured.conditions);
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));
-  add_entry(std::move(entry));
+  if (config_epoch() == epoch) add_entry(std::move(entry));  // else no guard could say what it was made for
   return true;
 }
 
 void Compiled::note_broken(const GraphBreak& graph_break) {
-  follow_always();
+  broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
+  broken_.store(true, std::memory_order_relaxed);
   note_break(graph_break);
 }
 
@@ -443,23 +459,22 @@ std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
   return segments_;
 }
 
-/// A backend that fails is no reason to fail the call: the interpreter can run every graph.
-std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
-                                              const std::vector<at::Tensor>& examples) const {
+std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
+                                              bool raises) const {
   try {
     const Strict strict(options_.fail_on_backend_error);
     return backend_(graph, examples);
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    if (options_.fullgraph || options_.fail_on_backend_error || OnGraphBreak::raises())
+    if (options_.fullgraph || options_.fail_on_backend_error || raises)
       throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
                   "`: " + message_of(error));
     if (options_.warn)
       options_.warn("'" + script_->name() + "' runs with the eager backend, since its own cannot compile graph `" +
                     graph.name() + "`: " + message_of(error));
   }
-  return find_backend("eager")(graph, examples);
+  return nullptr;
 }
 
 /// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.

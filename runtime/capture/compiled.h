@@ -6,6 +6,7 @@
 #include <runtime/capture/variables.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
+#include <triage/compiler_config.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
@@ -19,6 +20,10 @@
 #include <string>
 #include <unordered_set>
 #include <vector>
+
+namespace triage {
+struct ErrorConfig;
+}
 
 namespace triage::capture {
 
@@ -72,8 +77,9 @@ struct Guards {
   uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
   bool grad_mode;
   caffe2::TypeMeta default_dtype;
-  uint64_t autocast;  // compat::autocast_state
-  uint64_t config_epoch;
+  uint64_t autocast;          // compat::autocast_state
+  const ErrorConfig* config;  // one object for each that there ever was, whenever it holds (get_config)
+  uint64_t location_resets;
   bool dynamic_output_shapes;  // CompilerConfig
 
   /// The last `num_params` of the inputs are params.
@@ -111,9 +117,11 @@ struct Entry {
   std::vector<InputShape> shape;
   double capture_seconds = 0, compile_seconds = 0;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
-  size_t number = 0;                   // 1 for the first that its Compiled made
-  const Entry* next = nullptr;         // the one before it
-  size_t chain = 1;                    // how many there are from here on
+  bool fell_back =
+      false;          // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
+  size_t number = 0;  // 1 for the first that its Compiled made
+  const Entry* next = nullptr;  // the one before it
+  size_t chain = 1;             // how many there are from here on
   /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
   const EntryIndex* index = nullptr;
 };
@@ -188,6 +196,7 @@ class Compiled {
  private:
   std::optional<std::string> capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params);
   const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept;
+  const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
   /// Why no further graph may be made, where none may.
   std::optional<std::string> limit_reached() const;
   void run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
@@ -201,10 +210,13 @@ class Compiled {
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
                   bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
-  void report_recompile(at::ArrayRef<at::Tensor> all) const;
+  void report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) const;
+  std::string why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
   /// Why the newest graph does not fit; empty where there is none.
   std::string last_reason(at::ArrayRef<at::Tensor> all) const;
-  std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples) const;
+  /// Null where the backend cannot, and that is no error (`raises`).
+  std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
+                                      bool raises) const;
   void add_entry(std::unique_ptr<Entry> entry);
   void note_flags_outputs();
   void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "runtime/capture/rules.h"
@@ -192,21 +193,26 @@ bool may_take_flags(const c10::OperatorHandle& op) {
 
 namespace {
 
-/// Visits the value and what its words were moved out of, until `visit` says that it is found: returns that.
+using Values = std::unordered_set<const graph::Value*>;
+
+/// Visits the value and what its words were moved out of, until `visit` says that it is found: returns that. Where nothing is
+/// found, all of them are `without`.
 template <typename Visit>
-const graph::Value* find_source(const graph::Value& value, const Visit& visit) {
+const graph::Value* find_source(const graph::Value& value, Values& without, const Visit& visit) {
   std::vector<const graph::Value*> left = {&value};
-  std::unordered_set<const graph::Value*> seen;
+  Values seen;
   while (!left.empty()) {
     const graph::Value* next = left.back();
     left.pop_back();
+    if (without.count(next)) continue;
     if (visit(*next)) return next;
-    if (!next->producer || !seen.insert(next).second || !moves_words(next->producer->op)) continue;
+    if (!seen.insert(next).second || !next->producer || !moves_words(next->producer->op)) continue;
     if (next->meta && next->meta->dtype == at::kBool) continue;  // a mask holds none
     const auto& arguments = next->producer->op.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i)
       if (!chooses_words(arguments[i])) add_values(next->producer->operands[i], left);
   }
+  without.merge(seen);
   return nullptr;
 }
 
@@ -218,12 +224,16 @@ bool converts(const graph::Node& node, const graph::Value& result) {
 
 }  // namespace
 
-bool holds_flags(const graph::Value& value) {
-  return find_source(value, [](const graph::Value& source) { return source.is_flags; });
+bool WordOrigins::holds_flags(const graph::Value& value) {
+  return find_source(value, without_flags_, [](const graph::Value& source) { return source.is_flags; });
 }
 
-const graph::Node* arithmetic_behind(const graph::Value& value) {
-  const graph::Value* found = find_source(value, [](const graph::Value& source) {
+void WordOrigins::set_flags(graph::Value& value) {
+  if (!std::exchange(value.is_flags, true)) without_flags_.clear();
+}
+
+const graph::Node* WordOrigins::arithmetic_behind(const graph::Value& value) {
+  const graph::Value* found = find_source(value, without_arithmetic_, [](const graph::Value& source) {
     const graph::Node* node = source.producer;
     if (!node || source.is_flags || !is_aten(node->op)) return false;
     if (moves_words(node->op)) return converts(*node, source);

@@ -12,6 +12,7 @@
 
 #include "runtime/graph/describe.h"
 #include "runtime/graph/memory.h"
+#include "runtime/location/resets.h"
 
 namespace triage::capture {
 namespace {
@@ -52,7 +53,8 @@ Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {
   guards.grad_mode = c10::GradMode::is_enabled();
   guards.default_dtype = c10::get_default_dtype();
   guards.autocast = compat::autocast_state();
-  guards.config_epoch = triage::config_epoch();
+  guards.config = &get_config();
+  guards.location_resets = triage::location_resets();
   guards.dynamic_output_shapes = get_compiler_config().capture_dynamic_output_shape_ops;
   return guards;
 }
@@ -68,7 +70,7 @@ void Guards::add_variables(const graph::Graph& graph, at::ArrayRef<at::Tensor> s
 }
 
 bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> script_variables) const noexcept {
-  if (tensors.size() != inputs.size() || config_epoch != triage::config_epoch() ||
+  if (tensors.size() != inputs.size() || config != &get_config() || location_resets != triage::location_resets() ||
       dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
     return false;
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
@@ -167,8 +169,8 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
   for (const Variable& variable : variables)
     if (!variable.holds(script_variables))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
-  if (config_epoch != triage::config_epoch())
-    return "the flags configuration changed, or ErrorLocation.reset() was called";
+  if (config != &get_config()) return "the flags configuration is another one";
+  if (location_resets != triage::location_resets()) return "ErrorLocation.reset() was called";
   if (dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
     return "triage.config.capture_dynamic_output_shape_ops changed";
   if (grad_mode != c10::GradMode::is_enabled())

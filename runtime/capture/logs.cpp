@@ -37,11 +37,18 @@ bool* Logs::find(const std::string& name) noexcept {
 
 std::string Logs::names() { return "graph_breaks, recompiles"; }
 
-std::string recompile_heading(const std::string& name, const Source& definition) {
+std::string recompile_heading(const std::string& name, const Source& definition, Stance stance) {
   const std::string place = definition.file + ":" + std::to_string(definition.line);
   const bool told = definition.file.empty() || name == place;  // what has no name is called by its place
-  return "Recompiling function " + name + (told ? "" : " in " + place) +
-         "\n  triggered by the following guard failure(s):";
+  const std::string function = "function " + name + (told ? "" : " in " + place);
+  const std::string reasons = "\n  triggered by the following guard failure(s):";
+  if (stance == Stance::default_stance) return "Recompiling " + function + reasons;
+  const char* const then = stance == Stance::eager_then_compile ? "; the next call is captured" : "";
+  return "Running the script of " + function + " (stance " + stance_name(stance) + then + ")" + reasons;
+}
+
+bool reports_recompiles(Stance stance) noexcept {
+  return stance != Stance::force_eager && stance != Stance::fail_on_recompile;  // asks for no graph; the error says why
 }
 
 Logs get_logs() noexcept { return {state().graph_breaks, state().recompiles}; }

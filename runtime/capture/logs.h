@@ -1,4 +1,5 @@
 #pragma once
+#include <triage/compiler_config.h>
 #include <triage/error.h>
 
 #include <string>
@@ -15,8 +16,10 @@ struct Logs {
   static std::string names();
 };
 
-/// How the report of a recompile begins; its reasons follow, a line each.
-std::string recompile_heading(const std::string& name, const Source& definition);
+/// How the report of a call begins that no graph fits; its reasons follow, a line each. What then happens, the stance says.
+std::string recompile_heading(const std::string& name, const Source& definition, Stance stance);
+/// Is there anything to report under it?
+bool reports_recompiles(Stance stance) noexcept;
 
 /// For the process. Thread-safe. What the environment asks for and nobody knows is left out.
 Logs get_logs() noexcept;

@@ -85,11 +85,11 @@ Extent input_extent(const SizeCondition::Size& size) { return {Extent::From::inp
 }
 
 /// Words that move into another dtype are other words.
-void refuse_converted_words(const graph::Node& node, const Source& where) {
+void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, const Source& where) {
   if (node.op.operator_name().name.rfind("aten::", 0) != 0 || !moves_words(node.op)) return;
   std::optional<at::ScalarType> words;
   const auto note = [&](const graph::Value* value) {
-    if (value && value->meta && holds_flags(*value)) words = value->meta->dtype;
+    if (value && value->meta && words_of.holds_flags(*value)) words = value->meta->dtype;
   };
   for (const graph::Operand& operand : node.operands) {
     note(operand.value());
@@ -97,7 +97,7 @@ void refuse_converted_words(const graph::Node& node, const Source& where) {
       for (const graph::Operand& item : *items) note(item.value());
   }
   for (const graph::Value* result : node.results)
-    if (words && result->meta && result->meta->dtype != *words && holds_flags(*result))
+    if (words && result->meta && result->meta->dtype != *words && words_of.holds_flags(*result))
       throw_flags_arithmetic(node.op, where);
 }
 
@@ -498,11 +498,11 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
   return true;
 }
 
-void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
+void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   if (may_take_flags(op)) return;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     const auto found = traced_.find(tensor.unsafeGetTensorImpl());
-    if (found != traced_.end() && holds_flags(*found->second.value)) throw_flags_arithmetic(op, line());
+    if (found != traced_.end() && word_origins_.holds_flags(*found->second.value)) throw_flags_arithmetic(op, line());
   });
 }
 
@@ -517,8 +517,9 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     graph::Value* value = operands.back().value();
     if (!ours || !value || (schema.arguments()[i].name() != "flags" && schema.arguments()[i].name() != "other"))
       continue;
-    if (const graph::Node* node = arithmetic_behind(*value)) throw_flags_arithmetic(node->op, node->source);
-    value->is_flags = true;  // a flags tensor that came in as an input
+    if (const graph::Node* node = word_origins_.arithmetic_behind(*value))
+      throw_flags_arithmetic(node->op, node->source);
+    word_origins_.set_flags(*value);  // a flags tensor that came in as an input
   }
   const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return is_flags(tensor); });
 
@@ -540,6 +541,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
                              "Take the parts with x:narrow or by index.");
     }
   }
+  raises_ |= OnGraphBreak::raises();
   graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());
   for (size_t i = 0; i < produced.size(); ++i) {
     at::Tensor& tensor = *produced[i];
@@ -547,7 +549,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     value->is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
     if (tensor.defined()) bind(tensor, value);
   }
-  refuse_converted_words(*node, line());
+  refuse_converted_words(*node, word_origins_, line());
   origins_.add_results(op, arguments, produced);
   numbers_.table.visit(*node);
   for (size_t i = first; i < results.size(); ++i)
@@ -614,7 +616,9 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
       for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim) sizes_.push_back({i, dim, inputs_[i].size(dim)});
   }
   current_recorder = previous_;
-  return {std::move(graph_), std::move(sizes_), std::move(same_sizes_), std::move(conditions_), std::move(notes_)};
+  if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
+  return {std::move(graph_),      std::move(sizes_), std::move(same_sizes_),
+          std::move(conditions_), std::move(notes_), raises_};
 }
 
 }  // namespace triage::capture

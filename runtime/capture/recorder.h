@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <runtime/capture/flags_rule.h>
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/numbers.h>
 #include <runtime/capture/size_condition.h>
@@ -135,6 +136,7 @@ class Recorder {
     std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
     std::vector<SizeCondition> conditions;  // on sizes of inputs, by which the script went its way
     std::vector<std::string> notes;         // what a reader of the graph should know, one line each
+    bool raises;  // some of it, or a graph of nothing, is from where an error of the backend is one of the call
   };
   /// What broke the capture, if anything did.
   const std::optional<GraphBreak>& broken() const { return broken_; }
@@ -159,7 +161,7 @@ class Recorder {
   bool varies(const std::vector<c10::IValue>& arguments) const;
   graph::Value* value_of(const at::Tensor& tensor);
   graph::Operand operand_of(const c10::IValue& value);
-  void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
+  void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
   struct Traced {
     at::Tensor tensor;  // keeps the TensorImpl alive, so that its address stays unique
@@ -176,6 +178,7 @@ class Recorder {
   std::vector<at::Tensor> inputs_;
   SizeOrigins origins_;
   Numbers numbers_;
+  WordOrigins word_origins_;
   std::vector<SizeGuard> sizes_;
   std::vector<SameSizeGuard> same_sizes_;
   std::vector<SizeCondition> conditions_;
@@ -192,6 +195,7 @@ class Recorder {
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;
   bool grad_mode_ = true;
+  bool raises_ = false;  // an operator was called under error_on_graph_break
   std::optional<GraphBreak> broken_;
   Recorder* previous_ = nullptr;
 };

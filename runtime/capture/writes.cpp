@@ -103,7 +103,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   }
   graph::Value* value = value_of(results.back().toTensor());
   op.callBoxed(&stack);  // the script's tensor itself changes, as it would eagerly
-  value->is_flags |= found->second.value->is_flags;
+  if (found->second.value->is_flags) word_origins_.set_flags(*value);
   traced_[target.unsafeGetTensorImpl()].value = value;
   origins_.replace(target, results.back().toTensor());
 }

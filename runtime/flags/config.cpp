@@ -5,8 +5,9 @@
 
 #include <array>
 #include <atomic>
-#include <deque>
 #include <mutex>
+#include <set>
+#include <tuple>
 
 namespace triage {
 namespace {
@@ -24,11 +25,20 @@ const std::string& name_in(const std::array<std::string, n>& names, const char* 
   throw ConfigError(std::string("ErrorConfig.") + field + " must be " + allowed + "; got " + value + ".");
 }
 
-// Configurations that were ever set are kept, each once, so that readers need no lock and their references stay valid.
+struct Before {
+  static auto fields(const ErrorConfig& c) {
+    return std::tuple(c.flag_dtype, c.num_slots, c.accumulation.packed(), c.default_severity, c.track_overflow,
+                      c.strict_validation, c.use_transposed_layout, c.transpose_threshold);
+  }
+  bool operator()(const ErrorConfig& a, const ErrorConfig& b) const { return fields(a) < fields(b); }
+};
+
+// Configurations that were ever set are kept, each once, so that readers need no lock, their references stay valid, and what
+// depends on one (a captured graph) knows it again by its address.
 struct Global {
   std::mutex mutex;
-  std::deque<ErrorConfig> seen{ErrorConfig{}};
-  std::atomic<const ErrorConfig*> current{&seen.front()};
+  std::set<ErrorConfig, Before> seen{ErrorConfig{}};
+  std::atomic<const ErrorConfig*> current{&*seen.begin()};
   std::atomic<uint64_t> epoch{1};
 };
 
@@ -122,12 +132,7 @@ void set_config(const ErrorConfig& config) {
   auto& g = global();
   std::lock_guard lock(g.mutex);
   if (*g.current.load(std::memory_order_relaxed) == config) return;
-  const ErrorConfig* kept = nullptr;
-  for (const auto& known : g.seen) {
-    if (known == config) kept = &known;
-  }
-  if (!kept) kept = &g.seen.emplace_back(config);
-  g.current.store(kept, std::memory_order_release);
+  g.current.store(&*g.seen.insert(config).first, std::memory_order_release);
   g.epoch.fetch_add(1, std::memory_order_acq_rel);
 }
 

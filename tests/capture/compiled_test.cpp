@@ -1,8 +1,11 @@
 #include "tests/capture/script.h"
 
 #include <doctest/doctest.h>
-#include <triage/config.h>
+#include <triage/compiler_config.h>
+#include <triage/location.h>
+#include <triage/scoped_config.h>
 
+#include <atomic>
 #include <thread>
 
 using namespace triage;
@@ -50,17 +53,108 @@ TEST_CASE("another rank, dtype, grad mode or requires_grad is another graph") {
   CHECK(fn->calls == 5);
 }
 
-TEST_CASE("a change of the flags configuration is another graph") {
-  auto fn = script([](auto inputs, auto) { return std::vector<at::Tensor>{op_relu(inputs[0])}; });
+namespace {
+
+ErrorConfig with_slots(int64_t slots) {
+  ErrorConfig config;
+  config.num_slots = slots;
+  return config;
+}
+
+/// Adds the number of slots that are configured when it runs.
+std::vector<at::Tensor> add_slots(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor>) {
+  return {op("aten::add", "Scalar", {inputs[0], get_config().num_slots, 1})};
+}
+
+}  // namespace
+
+TEST_CASE("D17: another flags configuration is another graph, and one that comes again has its own") {
+  auto fn = script(add_slots);
   Compiled compiled(fn, {});
-  ErrorConfig before = get_config();
-  run(compiled, {at::randn({2, 3})});
-  ErrorConfig wider = before;
-  wider.num_slots = 32;
-  set_config(wider);
-  run(compiled, {at::randn({2, 3})});
-  set_config(before);
+  const at::Tensor z = at::zeros({2});
+  for (int i = 0; i < 100; ++i) {
+    for (const int64_t slots : {16, 32}) {
+      const ScopedConfig scope(with_slots(slots));
+      CHECK(run(compiled, {z})[0].equal(z + slots));
+    }
+    const ScopedConfig taken_back(with_slots(64));
+  }
   CHECK(fn->calls == 2);
+  CHECK(compiled.entries().size() == 2);
+  CHECK(compiled.statistics().retired == 0);
+  ErrorLocation::reset();  // ids that graphs hold mean other places now
+  CHECK(run(compiled, {z})[0].equal(z + get_config().num_slots));
+  CHECK(fn->calls == 3);
+}
+
+TEST_CASE("D17: a configuration that changes on another thread while a graph is captured is in no graph") {
+  std::atomic<bool> change{true};
+  auto fn = script([&](auto inputs, auto params) {
+    const std::vector<at::Tensor> before = add_slots(inputs, params);
+    if (change.exchange(false))
+      std::thread([] {
+        set_config(with_slots(32));
+        set_config(with_slots(16));
+      }).join();
+    return before;
+  });
+  const ScopedConfig scope(with_slots(16));
+  Compiled compiled(fn, {});
+  const at::Tensor z = at::zeros({2});
+  run(compiled, {z});
+  CHECK(compiled.entries().empty());
+  for (int i = 0; i < 3; ++i) CHECK(run(compiled, {z})[0].equal(z + 16));
+  CHECK(fn->calls == 2);
+}
+
+TEST_CASE("D17: threads use the graphs of whatever configuration there is while one changes it") {
+  auto fn = script(add_slots);
+  Compiled compiled(fn, {});
+  const ScopedConfig scope(with_slots(16));
+  const at::Tensor z = at::zeros({2});
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      while (!stop) {
+        const double slots = run(compiled, {z})[0][0].item().toDouble();
+        if (slots != 16 && slots != 32) ++wrong;
+      }
+    });
+  for (int i = 0; i < 500; ++i) set_config(with_slots(i % 2 ? 16 : 32));
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  for (const int64_t slots : {32, 16}) {
+    set_config(with_slots(slots));
+    CHECK(run(compiled, {z})[0].equal(z + slots));
+  }
+}
+
+TEST_CASE("D17: the report of a call that no graph fits says what happens then") {
+  std::vector<std::string> told;
+  auto fn = script([](auto inputs, auto) { return std::vector<at::Tensor>{op_relu(inputs[0])}; });
+  Compiled::Options options;
+  options.inform = [&](const std::string& text) { told.push_back(text); };
+  Compiled compiled(fn, options);
+  struct Default {
+    ~Default() { set_stance(Stance::default_stance); }
+  } const restore;
+  const at::Tensor flat = at::randn({3}), wide = at::randn({2, 3});
+  run(compiled, {flat});
+  set_stance(Stance::force_eager);
+  run(compiled, {wide});
+  CHECK(told.empty());
+  set_stance(Stance::eager_on_recompile);
+  run(compiled, {wide});
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].find("Running the script of function test (stance eager_on_recompile)") == 0);
+  CHECK(told[0].find("rank mismatch. expected 1, actual 2") != std::string::npos);
+  set_stance(Stance::default_stance);
+  run(compiled, {wide});
+  REQUIRE(told.size() == 2);
+  CHECK(told[1].find("Recompiling function test") == 0);
 }
 
 TEST_CASE("D17: a size that the script reads is guarded, and the reason of a recompile names it") {

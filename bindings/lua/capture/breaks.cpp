@@ -4,8 +4,8 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/scopes.h"
 #include "bindings/lua/state.h"
-#include "bindings/lua/userdata.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/capture/marks.h"
@@ -19,41 +19,30 @@ namespace {
 using capture::Break;
 using capture::OnGraphBreak;
 
-const char scope_metatable = 0;  // its address is the registry key
-
 OnGraphBreak::Then then_of(lua_State* L, int index) {
   settle_number(L, index);
   luaL_checktype(L, index, LUA_TBOOLEAN);
   return lua_toboolean(L, index) ? OnGraphBreak::Then::raise : OnGraphBreak::Then::go_on;
 }
 
-/// Calls the function at stack index 2 with what follows it.
-int call_rest(lua_State* L) {
-  lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
-  return lua_gettop(L) - 1;
-}
-
-/// core.with_error_on_graph_break(flag, fn, ...) -> what fn returns
-int with_error_on_graph_break(lua_State* L) {
-  const OnGraphBreak scope(then_of(L, 1));
-  return call_rest(L);
-}
-
-/// core.error_on_graph_break(flag) -> a value that restores the setting before when a <close> variable that holds it goes
+/// core.error_on_graph_break(flag) -> a scope of the setting
 int error_on_graph_break(lua_State* L) {
   const OnGraphBreak::Then then = then_of(L, 1);
-  push_userdata(L, OnGraphBreak::current(), &scope_metatable);
+  push_scope(L) = [before = OnGraphBreak::current()] {
+    OnGraphBreak::set(before);
+    note_break_scope(-1);
+  };
   OnGraphBreak::set(then);
   note_break_scope(1);
   return 1;
 }
 
-int close_scope(lua_State* L) {
-  const auto* const before = test_userdata<OnGraphBreak::Then>(L, 1, &scope_metatable);
-  if (!before) return 0;
-  OnGraphBreak::set(*before);
-  note_break_scope(-1);
-  return 0;
+constexpr int kFunction = 2;  // where it stands among the arguments of what calls one
+
+/// core.with_error_on_graph_break(flag, fn, ...) -> what fn returns
+int with_error_on_graph_break(lua_State* L) {
+  error_on_graph_break(L);
+  return call_in_scope(L, kFunction);
 }
 
 /// core.run_disabled(recursive, fn, ...) -> what fn returns, run as a script
@@ -62,15 +51,16 @@ int run_disabled(lua_State* L) {
   const std::string which = place.file.empty() ? function_name(L, 2) : "the function at " + function_name(L, 2);
   capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs",
                        "Call it before or after the compiled code to have one graph.");
-  const capture::NotCaptured scope(lua_toboolean(L, 1));
-  return call_rest(L);
+  const capture::NotCaptured scope(lua_toboolean(L, 1));  // no scope of Lua's: the capture may be gone before that ends
+  lua_call(L, lua_gettop(L) - kFunction, LUA_MULTRET);
+  return lua_gettop(L) - kFunction + 1;
 }
 
 /// core.run_allowed(nil, fn, ...) -> what fn returns; its side effects are no graph breaks
 int run_allowed(lua_State* L) {
   note_allowed_function(L, 2);
-  const capture::EffectsAllowed scope;
-  return call_rest(L);
+  push_scope_of<capture::EffectsAllowed>(L);
+  return call_in_scope(L, kFunction);
 }
 
 /// triage.graph_break([message])
@@ -125,8 +115,6 @@ void add_break_control(lua_State* L) {
                                        {"is_sandboxed", guarded<is_sandboxed>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
-  static const luaL_Reg scope_methods[] = {{"__close", guarded<close_scope>}, {nullptr, nullptr}};
-  make_metatable(L, &scope_metatable, "graph break setting", scope_methods);
 }
 
 }  // namespace triage::lua

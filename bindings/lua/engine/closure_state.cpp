@@ -36,7 +36,7 @@ constexpr const char* names_of_library[] = {
 
 class Reader {
  public:
-  Reader(lua_State* L, int anchors, Variables& variables, StateParts* parts)
+  Reader(lua_State* L, int anchors, Variables& variables, StateParts& parts)
       : L_(L), anchors_(anchors), variables_(variables), parts_(parts) {
     luaL_checkstack(L, 4 * max_depth + 20, "closure state");
   }
@@ -104,6 +104,7 @@ class Reader {
   }
 
   std::string take() { return std::move(text_); }
+  bool too_much() const noexcept { return too_much_; }
 
  private:
   std::unordered_map<const void*, size_t>& seen() { return seen_[allowed_ > 0]; }
@@ -115,7 +116,10 @@ class Reader {
   }
 
   /// Too much to read: equal only as long as nothing at all was written.
-  void opaque() { bytes('E', context(L_).epoch); }
+  void opaque() {
+    bytes('E', context(L_).epoch);
+    too_much_ = true;
+  }
 
   void number(int index) {
     if (lua_isinteger(L_, index))
@@ -275,8 +279,8 @@ class Reader {
 
   /// Only of the function itself: most of what is read lies deeper.
   void end_part(int depth, std::string_view what, std::string_view name = {}) {
-    if (depth != 0 || !parts_) return;
-    parts_->emplace_back(name.empty() ? std::string(what) : fmt::format("{} '{}'", what, name), text_.size());
+    if (depth != 0) return;
+    parts_.emplace_back(name.empty() ? std::string(what) : fmt::format("{} '{}'", what, name), text_.size());
   }
 
   void userdata(int index, int depth) {
@@ -326,8 +330,9 @@ class Reader {
   lua_State* L_;
   int anchors_;
   Variables& variables_;
-  StateParts* parts_;
+  StateParts& parts_;
   int values_ = 0;
+  bool too_much_ = false;
   std::unordered_map<const at::TensorImpl*, size_t> first_of_;  // the number of the first variable that is this tensor
   std::string root_;                                            // the variable of the function that is read
   bool any_global_ = false;  // it may be read through something that a function has at hand
@@ -351,7 +356,8 @@ void mark_libraries(lua_State* L) {
   lua_pop(L, 1);
 }
 
-std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts* parts) {
+std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts& parts,
+                          bool& too_much) {
   index = lua_absindex(L, index);
   int top = lua_gettop(L);
   Reader reader(L, lua_absindex(L, anchors), variables, parts);
@@ -359,6 +365,7 @@ std::string closure_state(lua_State* L, int index, int anchors, Variables& varia
   reader.value(index, 0);
   reader.rest_of_globals();
   lua_settop(L, top);
+  too_much = reader.too_much();
   return reader.take();
 }
 

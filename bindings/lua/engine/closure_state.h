@@ -28,8 +28,9 @@ struct Variables {
 /// requires_grad, and the same ones in the same places: graphs take them anew on every run.
 ///
 /// `parts`: each upvalue of the function itself and each global that it names, as a person says it ("upvalue 'n'"), with where
-/// in the bytes what it holds ends.
+/// in the bytes what it holds ends. `too_much`: it is more than is read, so that the bytes are others after any write at all.
 using StateParts = std::vector<std::pair<std::string, size_t>>;
-std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts* parts = nullptr);
+std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts& parts,
+                          bool& too_much);
 
 }  // namespace triage::lua

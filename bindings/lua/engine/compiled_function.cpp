@@ -6,6 +6,7 @@
 #include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/scopes.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
@@ -107,10 +108,12 @@ struct Running {
 /// Inside of a capture it is a part of that, except that one graph stays promised; a call of itself, a call under `disable`,
 /// and one with arguments that are not for graphs, are calls of the plain function.
 int call_as_script(lua_State* L, const CompiledFunction& function) {
-  std::optional<capture::OnGraphBreak> promise;
-  if (function.options.fullgraph) promise.emplace(capture::OnGraphBreak::Then::raise_for_good);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   lua_replace(L, 1);
+  if (function.options.fullgraph) {
+    push_scope_of<capture::OnGraphBreak>(L, capture::OnGraphBreak::Then::raise_for_good);
+    return call_in_scope(L, 1);
+  }
   lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
   return lua_gettop(L);
 }

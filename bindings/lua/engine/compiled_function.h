@@ -75,7 +75,8 @@ struct CompiledFunction {
     std::string key;                     // the plain arguments, which of the others are variables, then closure_state
     size_t state_begin = 0;              // in `key`
     StateParts parts;
-    Variables variables;  // as the last call had them
+    bool too_much = false;  // to be read whole: it is another world after any write
+    Variables variables;    // as the last call had them
   };
   struct Bucket {
     std::shared_ptr<FunctionScript> script;
@@ -93,10 +94,10 @@ struct CompiledFunction {
   size_t sweep_at = 0;  // that many buckets: time to look for those without graphs
   int misses = 0;       // calls that found no bucket
   std::shared_ptr<Bucket>
-      followed;                    // for all worlds: the function broke in several, and is not tried in one graph again
+      followed;  // for all worlds: the function broke in several, or reads too much, and is not tried in one graph again
   std::shared_ptr<Bucket> beyond;  // for all worlds: the accumulated limit was met, and the function runs as a script
   std::shared_ptr<Bucket> last;    // of the last call, still right while the epoch has not moved
-  int broken_buckets = 0;
+  int broken_buckets = 0, too_large_worlds = 0;
   uint64_t generation = 0;
   std::optional<capture::GraphBreak> odd_argument;  // that was met first: such calls run the script
   bool running = false;                             // the function calls itself: from the inside it is called as it is

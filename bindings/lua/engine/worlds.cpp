@@ -24,6 +24,7 @@ using World = CompiledFunction::World;
 constexpr size_t max_worlds_without_graphs = 64;
 constexpr int misses_between_sweeps = 16;
 constexpr int max_broken_buckets = 3;
+constexpr int max_too_large_worlds = 3;
 constexpr size_t most_reasons = 16;  // of a recompile: the newest
 constexpr const char* tensor_text = "a tensor";
 constexpr const char* same_tensor_text = "the same tensor as argument ";
@@ -162,9 +163,12 @@ std::string difference(const World& before, const World& now) {
 }
 
 void report_recompile(lua_State* L, const CompiledFunction& function, const World& now) {
-  if (function.buckets.empty() || !function.options.inform || !capture::get_logs().recompiles) return;
+  const Stance stance = get_stance();
+  if (function.buckets.empty() || !function.options.inform || !capture::get_logs().recompiles ||
+      !capture::reports_recompiles(stance))
+    return;
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  std::string text = capture::recompile_heading(function.name, definition_of(L, -1).where);
+  std::string text = capture::recompile_heading(function.name, definition_of(L, -1).where, stance);
   lua_pop(L, 1);
   const std::vector<const Bucket*> buckets = buckets_in_order(function);
   const size_t first = buckets.size() - std::min(buckets.size(), most_reasons);
@@ -182,7 +186,7 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   function.last.reset();
   function.followed.reset();
   function.beyond.reset();
-  function.broken_buckets = 0;
+  function.broken_buckets = function.too_large_worlds = 0;
   function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.compile_with);
   function.options.warned = std::make_shared<capture::Compiled::Warned>();
@@ -222,14 +226,15 @@ void read_world(lua_State* L, const CompiledFunction& function, const std::strin
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   world.parts.clear();
   world.variables = {};
-  const std::string state = closure_state(L, -1, lua_gettop(L) - 1, world.variables, &world.parts);
+  const std::string state = closure_state(L, -1, lua_gettop(L) - 1, world.variables, world.parts, world.too_much);
   lua_pop(L, 1);
   world.key = arguments + variables_among(L, last_argument, world.variables) + '|';
   world.state_begin = world.key.size();
   world.key += state;
 }
 
-/// For all worlds from now on: the function broke in several (it counts its calls, say).
+/// For all worlds from now on: the function broke in several (it counts its calls, say), or can read so much that a graph would
+/// hold until the next write only.
 std::shared_ptr<Bucket> followed_bucket(lua_State* L, CompiledFunction& function, World world) {
   if (!function.followed) {
     function.followed = make_bucket(L, function, std::move(world), function.options);
@@ -253,7 +258,8 @@ std::shared_ptr<Bucket> beyond_bucket(lua_State* L, CompiledFunction& function, 
 /// For a world that has no bucket. The table of what its key names is on top of the stack, and popped.
 std::shared_ptr<Bucket> new_bucket_for(lua_State* L, CompiledFunction& function, World world) {
   drop_useless_worlds(L, function);
-  const bool broken = function.broken_buckets >= max_broken_buckets;
+  function.too_large_worlds += world.too_much;
+  const bool broken = function.broken_buckets >= max_broken_buckets || function.too_large_worlds > max_too_large_worlds;
   const int64_t limit = get_compiler_config().accumulated_recompile_limit;
   if (broken || function.options.graphs_made->load(std::memory_order_relaxed) >= limit) {
     lua_pop(L, 1);

@@ -331,7 +331,6 @@ int lua_get_config(lua_State* L) {
 void make_current(lua_State* L, int index) {
   index = lua_absindex(L, index);
   const ConfigBox& box = check_config(L, index);
-  bump_epoch(L);
   set_config(value_of(box));
   if (box.global) return;
   lua_pushvalue(L, index);

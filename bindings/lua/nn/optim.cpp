@@ -1,5 +1,6 @@
 // `optim`: LibTorch's optimizers. They update parameters in place, so that captured code sees the new values.
 #include "bindings/lua/nn/nn.h"
+#include "bindings/lua/scopes.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -219,9 +220,10 @@ int step(lua_State* L) {
   break_graph("`step` of an optimizer writes to the parameters");
   const bool closure = !lua_isnoneornil(L, 2);
   if (closure) {
-    const c10::AutoGradMode with_grad(true);
     lua_settop(L, 2);
-    lua_call(L, 0, 1);
+    push_scope_of<c10::AutoGradMode>(L, true);
+    call_in_scope(L, 2);
+    lua_settop(L, 3);
   }
   if (!has_gradients(*holder.optimizer))
     throw std::runtime_error(

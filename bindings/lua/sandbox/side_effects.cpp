@@ -8,6 +8,7 @@
 #include "bindings/lua/loading/tensor_semantics.h"
 #include "bindings/lua/loading/wrapping.h"
 #include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/scopes.h"
 #include "bindings/lua/state.h"
 
 #include "runtime/capture/branch_guard.h"
@@ -109,11 +110,18 @@ int yield(lua_State* L) {
   return hand_on(L);
 }
 
+bool has_failed(lua_State* coroutine) {
+  const int status = lua_status(coroutine);
+  return status != LUA_OK && status != LUA_YIELD;
+}
+
 /// The function that this frame wraps goes on with the coroutine at `index`, and leaves it there.
 int run_coroutine(lua_State* L, int index) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
   const CoroutineScope scope(L, index);
+  ScopesOfCoroutine scopes;
   const int results = hand_on(L);
+  if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) scopes.give_up();
   go_on_unwinding(L);
   scope.suspend(index);
   return results;

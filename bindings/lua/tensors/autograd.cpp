@@ -2,10 +2,10 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/scopes.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
-#include "bindings/lua/userdata.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
@@ -17,34 +17,14 @@
 namespace triage::lua {
 namespace {
 
-const char guard_metatable = 0;  // its address is the registry key
-
-/// What `local _ <close> = torch.no_grad()` holds: the mode to go back to.
-struct ModeGuard {
-  bool previous;
-  bool open;
-};
-
-int close_guard(lua_State* L) {
-  auto* const guard = test_userdata<ModeGuard>(L, 1, &guard_metatable);
-  if (guard && std::exchange(guard->open, false)) c10::GradMode::set_enabled(guard->previous);
-  return 0;
-}
-
-int push_guard(lua_State* L, bool enabled) {
-  push_userdata(L, ModeGuard{c10::GradMode::is_enabled(), true}, &guard_metatable);
-  c10::GradMode::set_enabled(enabled);
-  return 1;
-}
-
-/// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` returns a guard for a block. The mode goes
-/// back when fn fails, too: the destructor runs because this Lua is compiled as C++.
+/// `mode(fn, ...)` runs fn in the mode and returns what it returns; `mode()` gives a scope for a block.
 int in_mode(lua_State* L, bool enabled) {
-  if (lua_gettop(L) == 0) return push_guard(L, enabled);
-  check_callable(L, 1, enabled ? "torch.enable_grad" : "torch.no_grad");
-  c10::AutoGradMode mode(enabled);
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
-  return lua_gettop(L);
+  constexpr int function = 1;
+  const bool for_block = lua_gettop(L) == 0;
+  if (!for_block) check_callable(L, function, enabled ? "torch.enable_grad" : "torch.no_grad");
+  push_scope(L) = [before = c10::GradMode::is_enabled()] { c10::GradMode::set_enabled(before); };
+  c10::GradMode::set_enabled(enabled);
+  return for_block ? 1 : call_in_scope(L, function);
 }
 
 int no_grad(lua_State* L) { return in_mode(L, false); }
@@ -63,37 +43,25 @@ int is_grad_enabled(lua_State* L) {
   return 1;
 }
 
-const char autocast_metatable = 0;  // its address is the registry key
+/// Whatever was put off meanwhile belongs to the mode that ends. The outermost to end drops the weights that were cast.
+void end_autocast(c10::DeviceType device, compat::Autocast before) {
+  struct Restore {
+    ~Restore() {
+      if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+      compat::set_autocast(device, before);
+    }
+    c10::DeviceType device;
+    compat::Autocast before;
+  } const restore{device, before};
+  capture::end_segment();
+}
 
-/// Autocast on a device as long as it is alive. The outermost to end drops the weights that were cast meanwhile.
-class AutocastMode {
- public:
-  AutocastMode(c10::DeviceType device, compat::Autocast mode) : device_(device), previous_(compat::autocast(device)) {
-    capture::end_segment();  // what was put off belongs to the mode before
-    at::autocast::increment_nesting();
-    compat::set_autocast(device_, mode);
-  }
-  ~AutocastMode() { close(); }
-  AutocastMode(AutocastMode&& other) noexcept
-      : device_(other.device_), previous_(other.previous_), open_(std::exchange(other.open_, false)) {}
-  AutocastMode& operator=(AutocastMode&&) = delete;
-
-  void close() {
-    if (!std::exchange(open_, false)) return;
-    capture::end_segment();
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    compat::set_autocast(device_, previous_);
-  }
-
- private:
-  c10::DeviceType device_;
-  compat::Autocast previous_;
-  bool open_ = true;
-};
-
-int close_autocast(lua_State* L) {
-  if (auto* const mode = test_userdata<AutocastMode>(L, 1, &autocast_metatable)) mode->close();
-  return 0;
+/// Pushes a scope of autocast on a device.
+void begin_autocast(lua_State* L, c10::DeviceType device, compat::Autocast mode) {
+  capture::end_segment();
+  push_scope(L) = [device, before = compat::autocast(device)] { end_autocast(device, before); };
+  at::autocast::increment_nesting();
+  compat::set_autocast(device, mode);
 }
 
 compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast mode) {
@@ -114,7 +82,7 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
   return mode;
 }
 
-/// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a guard for a block.
+/// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a scope for a block.
 int autocast(lua_State* L) {
   capture::graph_break(capture::Break::mode, "`torch.autocast` changes what operators compute in",
                        "Enter it around the call of the compiled code, which is then captured for it.");
@@ -127,14 +95,10 @@ int autocast(lua_State* L) {
   if (lua_type(L, next) == LUA_TTABLE) mode = read_autocast_options(L, next++, mode);
   if (device == c10::kCPU && mode.enabled && mode.dtype != at::kBFloat16)
     throw std::invalid_argument("torch.autocast: on the CPU it computes in torch.bfloat16 only");
-  if (lua_isnone(L, next)) {
-    push_userdata(L, AutocastMode(device, mode), &autocast_metatable);
-    return 1;
-  }
-  check_callable(L, next, "torch.autocast");
-  const AutocastMode scope(device, mode);
-  lua_call(L, lua_gettop(L) - next, LUA_MULTRET);
-  return lua_gettop(L) - next + 1;
+  const bool for_block = lua_isnone(L, next);
+  if (!for_block) check_callable(L, next, "torch.autocast");
+  begin_autocast(L, device, mode);
+  return for_block ? 1 : call_in_scope(L, next);
 }
 
 std::vector<at::Tensor> check_tensors(lua_State* L, int index) {
@@ -192,10 +156,6 @@ void break_for_autograd(const std::string& what) {
 }
 
 void add_autograd(lua_State* L) {
-  static const luaL_Reg guard_methods[] = {{"__close", guarded<close_guard>}, {nullptr, nullptr}};
-  static const luaL_Reg autocast_methods[] = {{"__close", guarded<close_autocast>}, {nullptr, nullptr}};
-  make_metatable(L, &guard_metatable, "gradient mode", guard_methods);
-  make_metatable(L, &autocast_metatable, "autocast mode", autocast_methods);
   static const luaL_Reg functions[] = {{"no_grad", guarded<no_grad>},
                                        {"autocast", guarded<autocast>},
                                        {"enable_grad", guarded<enable_grad>},

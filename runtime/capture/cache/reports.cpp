@@ -34,20 +34,26 @@ void Compiled::warn_of(const GraphBreak& graph_break) const {
   options_.warn("'" + script_->name() + outcome + graph_break.text());
 }
 
-void Compiled::report_recompile(at::ArrayRef<at::Tensor> all) const {
-  if (!options_.inform) return;
-  std::string text = recompile_heading(script_->name(), script_->definition().where);
+std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
+  const at::ArrayRef<at::Tensor> variables = script_->variables();
+  if (entry.fell_back && entry.guards.hold(all, variables))
+    return "the backend cannot compile it, which is an error in this call";
+  return entry.guards.failure(all, input_names(), variables);
+}
+
+void Compiled::report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) const {
+  if (!options_.inform || entries_.empty()) return;
+  std::string text = recompile_heading(script_->name(), script_->definition().where, stance);
   constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
-  const std::vector<std::string> names = input_names();
   const size_t first = entries_.size() - std::min(entries_.size(), most);
   if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
   for (size_t i = first; i < entries_.size(); ++i)
-    text += "\n  - 0/" + std::to_string(i) + ": " + entries_[i]->guards.failure(all, names, script_->variables());
+    text += "\n  - 0/" + std::to_string(i) + ": " + why_not(*entries_[i], all);
   options_.inform(text);
 }
 
 std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
-  if (!entries_.empty()) return entries_.back()->guards.failure(all, input_names(), script_->variables());
+  if (!entries_.empty()) return why_not(*entries_.back(), all);
   return options_.last_reason ? options_.last_reason() : "";
 }
 

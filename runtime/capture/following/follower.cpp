@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/backends/strict.h"
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/following/predict.h"
 #include "runtime/capture/recorder.h"
@@ -146,14 +147,13 @@ void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const std::vector<c10::IValue> arguments = arguments_of(op, stack);
   const ThreadState state = ThreadState::now();
   const auto refused = refusal(op, arguments, false);
-  if (refused || !can_follow(op, arguments, state)) {
+  if (refused || !can_follow(op, arguments, state) || !enter_segment(state)) {
     for_each_tensor(arguments, [&](const at::Tensor& tensor) { touch(tensor); });
     if (refused) capture::graph_break(refused->kind, refused->what, refused->hint);
     end_segment();
     op.callBoxed(&stack);
     return;
   }
-  enter_segment(state);
   if (path_.empty()) put_off_ = !node_->next.empty();
   if (put_off_ && follow(op, arguments, stack)) return;
   if (put_off_) run_or_abandon([&] { execute_put_off(); });
@@ -164,8 +164,7 @@ void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 void Follower::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                        const torch::jit::Stack& stack) {
   const ThreadState state = ThreadState::now();
-  if (refusal(op, arguments, false) || !can_follow(op, arguments, state)) return end_segment();
-  enter_segment(state);
+  if (refusal(op, arguments, false) || !can_follow(op, arguments, state) || !enter_segment(state)) return end_segment();
   note_call(op, arguments, stack);
 }
 
@@ -192,6 +191,9 @@ void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Sta
       touch_slowly(target);
       for (const auto& pending : pending_closed_)
         if (pending->looks_at(target)) pending->compute(/*want=*/true);
+      for (Closed& closed : closed_)  // an example of what comes there, whatever size it is given now
+        for (at::Tensor& input : closed.inputs)
+          if (input.is_same(target)) input = input.detach();
     });
   }
 }
@@ -206,16 +208,20 @@ void Follower::compute_what_may_outlive() {
   if (writes_() != writes_before_ || escaped_) compute_closed();
 }
 
-/// Goes on with the segment, or begins one where there is none, or none that takes another operator.
-void Follower::enter_segment(const ThreadState& state) {
+/// Goes on with the segment, or begins one where there is none, or none that takes another operator. False where the tree takes
+/// no more.
+bool Follower::enter_segment(const ThreadState& state) {
   if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(state == state_))) end_segment();
-  if (!path_.empty()) return;
+  if (!path_.empty()) return true;
+  TraceNode* const root = tree_->root(state);
+  if (!root) return false;
   state_ = state;
-  node_ = &tree_->root(state_);
+  node_ = root;
   pending_ = std::make_shared<PendingSegment>();
   pending_->tree = tree_;
   pending_->state = state_;
   arrival_ = 0;
+  return true;
 }
 
 /// Puts the operator off, where it came before in this place and its results are known but for their values.
@@ -280,6 +286,7 @@ void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arg
 void Follower::advance(TraceStep& step) {
   path_.push_back(&step);
   node_ = &step.after;
+  raises_ |= OnGraphBreak::raises();
 }
 
 void Follower::take_new_inputs() {
@@ -474,7 +481,9 @@ void Follower::run_compiled(const TraceSegment& segment) {
   std::vector<at::Tensor> outputs;
   if (segment.executable) {
     const NotCaptured scope(false);  // a backend may run operators of a script
+    const uint64_t before = writes_();
     segment.executable->run(inputs_, outputs);
+    writes_before_ += writes_() - before;  // what a backend keeps in variables is none of the function's
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     auto* lazy = LazyTensor::unfilled(values_[segment.outputs[i]]);
@@ -511,7 +520,7 @@ void Follower::fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor
 /// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
 void Follower::keep_segment(TraceSegment& segment) {
   for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
-  closed_.push_back({&segment, std::move(path_), std::move(inputs_), std::move(values_), state_.grad_mode});
+  closed_.push_back({&segment, std::move(path_), std::move(inputs_), std::move(values_), state_.grad_mode, raises_});
   reset_segment();
 }
 
@@ -536,6 +545,7 @@ void Follower::reset_segment() {
   touched_.clear();
   new_inputs_.clear();
   put_off_ = false;
+  raises_ = false;
 }
 
 std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error) {
@@ -546,9 +556,11 @@ std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_erro
   compute_what_may_outlive();
   finished_ = true;
   const NotCaptured scope(false);
+  const Strict strict(fail_on_error);
   std::string failure;
   for (Closed& closed : closed_) {
-    if (closed.segment->ready || closed.segment->failed) continue;
+    const bool raises = fail_on_error || closed.raises;
+    if (closed.segment->ready || (closed.segment->failed && !raises)) continue;
     if (tree_->graphs.size() >= static_cast<size_t>(get_compiler_config().accumulated_recompile_limit)) {
       closed.segment->failed = true;
       continue;
@@ -559,7 +571,7 @@ std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_erro
     } catch (const LimitError&) {
       throw;
     } catch (const std::exception& error) {
-      if (fail_on_error || OnGraphBreak::raises()) throw;
+      if (raises) throw;
       closed.segment->failed = true;  // ATen runs its operators
       failure = error.what();
     }

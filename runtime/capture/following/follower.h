@@ -58,8 +58,9 @@ class Follower {
   void enter_protected();
   void leave_protected() { --protected_depth_; }
 
-  /// After the script returned `outputs`: executes what is left, and compiles the segments that were new. Says why a segment could not be compiled; such a one is run by ATen.
-  /// `fail_on_error`: that is thrown instead.
+  /// After the script returned `outputs`: executes what is left, and compiles the segments that were new. Says why a segment
+  /// could not be compiled; such a one is run by ATen. That is thrown instead where an operator of it was called under
+  /// `error_on_graph_break`, or for `fail_on_error`.
   std::string finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error);
   /// The script hands tensors out in another way than as results: in a table, in a closure.
   void note_escape() noexcept { escaped_ = true; }
@@ -73,6 +74,7 @@ class Follower {
     std::vector<TraceStep*> path;
     std::vector<at::Tensor> inputs, values;
     bool grad_mode;
+    bool raises;
   };
   struct Place {
     size_t closed;
@@ -81,7 +83,7 @@ class Follower {
 
   bool can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                   const ThreadState& state) const;
-  void enter_segment(const ThreadState& state);
+  bool enter_segment(const ThreadState& state);
   void note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                  const torch::jit::Stack& stack);
   bool follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack);
@@ -123,6 +125,7 @@ class Follower {
   std::vector<at::Tensor> new_inputs_;  // of the step being matched
   uint64_t arrival_ = 0;
   bool put_off_ = false;  // the steps of path_ are not executed yet
+  bool raises_ = false;   // one of them was called where an error of the backend is one of the call
 
   std::vector<Closed> closed_;
   std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there

@@ -2,6 +2,7 @@
 
 #include <ATen/core/stack.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/error.h>
 
 #include "runtime/graph/argument_type.h"
@@ -98,6 +99,7 @@ void PendingSegment::compute(bool want) {
         segment->ready = false;
       }
   const c10::AutoGradMode mode(state.grad_mode);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // nothing is put off under it
   std::vector<at::Tensor> computed;
   for (const TraceStep* step : path) {
     torch::jit::Stack stack = arguments_of_step(*step, inputs, computed);
@@ -158,6 +160,9 @@ void LazyTensor::fill(const at::Tensor& result, bool alias) {
     if (data) data -= static_cast<size_t>(result.storage_offset()) * result.element_size();
     own->set_data_ptr(c10::DataPtr(data, keep, &release_tensor, result.device()));
     own->set_nbytes(result.storage().nbytes());
+    c10::Allocator* const allocator = result.storage().allocator();  // the script may let it grow, as any result
+    own->set_allocator(allocator ? allocator : c10::GetAllocator(result.device().type()));
+    own->set_resizable(true);
     set_sizes_and_strides(result.sizes(), result.strides());
     set_storage_offset(result.storage_offset());
   }

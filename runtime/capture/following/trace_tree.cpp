@@ -39,8 +39,8 @@ const std::vector<ResultLayout>& TraceStep::add_layouts(uint64_t arrival, std::v
 
 ThreadState ThreadState::now() {
   auto keys = c10::impl::tls_local_dispatch_key_set();
-  return {keys.included_.raw_repr(), keys.excluded_.raw_repr(), compat::autocast_state(),
-          triage::config_epoch(),    c10::get_default_dtype(),  c10::GradMode::is_enabled()};
+  return {keys.included_.raw_repr(), keys.excluded_.raw_repr(),  compat::autocast_state(), &get_config(),
+          c10::get_default_dtype(),  c10::GradMode::is_enabled()};
 }
 
 bool ThreadState::operator==(const ThreadState& other) const {
@@ -48,11 +48,11 @@ bool ThreadState::operator==(const ThreadState& other) const {
          config == other.config && default_dtype == other.default_dtype && grad_mode == other.grad_mode;
 }
 
-TraceNode& TraceTree::root(const ThreadState& state) {
+TraceNode* TraceTree::root(const ThreadState& state) {
   for (auto& [known, node] : roots_)
-    if (known == state) return *node;
-  roots_.emplace_back(state, std::make_unique<TraceNode>());
-  return *roots_.back().second;
+    if (known == state) return node.get();
+  if (roots_.size() >= max_roots) return nullptr;
+  return roots_.emplace_back(state, std::make_unique<TraceNode>()).second.get();
 }
 
 namespace {

@@ -93,7 +93,8 @@ struct TraceStep {
 
 /// What operators depend on besides their arguments, for a whole segment.
 struct ThreadState {
-  uint64_t included_keys, excluded_keys, autocast, config;
+  uint64_t included_keys, excluded_keys, autocast;
+  const ErrorConfig* config;  // as in Guards
   caffe2::TypeMeta default_dtype;
   bool grad_mode;
   static ThreadState now();
@@ -112,8 +113,10 @@ class TraceTree {
   static constexpr size_t max_layouts = 256;  // of one step
 
   static constexpr size_t max_breaks = 256;
+  static constexpr size_t max_roots = 64;
 
-  TraceNode& root(const ThreadState& state);
+  /// Null where there are as many as there may be.
+  TraceNode* root(const ThreadState& state);
   /// A step was found to give an alias: segments compiled so far may have taken it for a result of its own.
   void forget_compiled();
   const std::string name;

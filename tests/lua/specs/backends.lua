@@ -160,3 +160,51 @@ test("D20: an error of the compiled callable is an error of the call", function(
   fails(function() f(z) end, "out of order")
   fails(function() f(z) end, "out of order")
 end)
+
+test("D20: what a backend keeps in variables is none of the function's state", function()
+  local runs, last, made = 0, nil, {}
+  triage.register_backend("counting", function(graph)
+    made[#made + 1] = graph
+    return function(...)
+      runs = runs + 1
+      last = ...
+      return graph(...)
+    end
+  end)
+  local f = triage.compile(function(x)
+    local a = x + 1
+    local b = a * 2
+    local c = b:relu() - a
+    triage.graph_break("between")
+    local d = c:abs()
+    return d * 3 + c
+  end, {backend = "counting"})
+  local function expected(x)
+    local c = ((x + 1) * 2):relu() - (x + 1)
+    return c:abs() * 3 + c
+  end
+  eq(f(z), expected(z))
+  eq(#made, 2)
+  eq({#made[1].outputs, #made[2].outputs}, {1, 1})
+  for rows = 1, 5 do
+    local x = torch.randn({rows, 2})
+    eq(f(x), expected(x))
+    eq({runs, #made}, {2 * rows, 2}, "after call " .. rows)
+  end
+  eq(last:size(0), 5)
+  eq({f:cache().graphs, f:cache().segments, f:cache().retired}, {0, 2, 0})
+end)
+
+test("D20: what a backend keeps and the function reads is an upvalue like any other", function()
+  local count = 0
+  local f = triage.compile(function(x) return x * count end, {backend = function(graph)
+    return function(...)
+      count = count + 1
+      return graph(...)
+    end
+  end})
+  for _ = 1, 5 do
+    local before = count
+    eq(f(z), z * before)
+  end
+end)

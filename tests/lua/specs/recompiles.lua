@@ -336,3 +336,109 @@ test("graphs of tables that are gone are dropped", function()
     error("there are " .. graphs(f) .. " graphs")
   end
 end)
+
+local function expect_slots(fn, x, slots)
+  local y, flags = fn(x)
+  eq(y, x * 2)
+  eq(flags:size(-1), slots // 4)
+  eq(flags, flag_nan(x, "spot"))
+end
+
+test("D17, T25: a flags configuration that comes again finds the graph that was made for it", function()
+  local function doubled(x) return x * 2, flag_nan(x, "spot") end
+  local function broken(x)
+    local y = x * 2
+    triage.graph_break("between")
+    return y, flag_nan(x, "spot")
+  end
+  local x = torch.tensor({{1., 0 / 0}, {2., 3.}})
+  local whole, parts = triage.compile(doubled), triage.compile(broken)
+  for _ = 1, 100 do
+    for _, f in ipairs({whole, parts}) do
+      expect_slots(f, x, 16)
+      do
+        local _ <close> = set_config(ErrorConfig{num_slots = 32})
+        expect_slots(f, x, 32)
+      end
+      do
+        local saved = get_config()
+        CONFIG.num_slots = 64
+        CONFIG.num_slots = 16   -- taken back
+        eq(saved, get_config())
+      end
+    end
+  end
+  eq({whole:cache().graphs, whole:cache().retired}, {2, 0})
+  eq({parts:cache().graphs, parts:cache().segments}, {0, 4})
+end)
+
+test("N01: a setting within followed code asks for no more than the code uses", function()
+  local config, made = ErrorConfig{num_slots = 32}, {}
+  local function body(x)
+    local a = x + 1
+    local b = (a * 2):relu() - a
+    local _ <close> = set_config(config)
+    local flags = flag_nan(b, "spot")
+    return b:abs(), flags
+  end
+  local f = triage.compile(body, {backend = function(graph)
+    made[#made + 1] = #graph.outputs
+    return graph
+  end})
+  for rows = 1, 4 do
+    local y, flags = f(torch.ones({rows, 3}))
+    local expected, expected_flags = body(torch.ones({rows, 3}))
+    eq({y, flags, flags:size(-1)}, {expected, expected_flags, 8})
+    eq(get_config().num_slots, 16)
+  end
+  eq(made, {1, 2})
+end)
+
+test("a function that is followed in all worlds is in none of them one graph, whatever the settings become", function()
+  local x, k = torch.ones({2}), 0
+  local f = triage.compile(function(v) return v * v:sum():item() * k end)
+  for i = 1, 6 do
+    k = i
+    eq(f(x), x * 2 * i)
+  end
+  with_config({capture_scalar_outputs = true}, function()
+    for i = 1, 6 do
+      k = i
+      eq(f(x), x * 2 * i)
+    end
+  end)
+end)
+
+test("a function that can read more than guards take is followed, not captured anew for every write", function()
+  local many, written = {}, 0
+  for i = 1, 30000 do
+    many[i] = i
+  end
+  local f = triage.compile(function(x) return (x * 2):relu() + many[#many] end)
+  for i = 1, 50 do
+    many[30000] = i
+    written = written + 1   -- none of its business, as far as one can tell
+    eq(f(z), (z * 2):relu() + i)
+  end
+  eq(written, 50)
+  if f:cache().graphs > 3 then
+    error("there are " .. f:cache().graphs .. " graphs")
+  end
+end)
+
+test("N01: configurations without end, each used once, do not make what is followed grow without end", function()
+  local f = triage.compile(function(x)
+    local y = x * 2
+    triage.graph_break("between")
+    return y + 1, flag_nan(y, "spot")
+  end)
+  local x = torch.tensor({{1., 0 / 0}, {2., 3.}})
+  for slots = 1, 200 do
+    local _ <close> = set_config(ErrorConfig{num_slots = slots})
+    local y, flags = f(x)
+    eq({y, flags}, {x * 2 + 1, flag_nan(x * 2, "spot")})
+  end
+  if f:cache().segments > 128 then
+    error("there are " .. f:cache().segments .. " segments")
+  end
+end)

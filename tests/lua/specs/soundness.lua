@@ -225,3 +225,29 @@ test("T02: flags that arithmetic made of an input are refused where they are use
   end, {fullgraph = true})
   eq(moved(data, f), err.push(f, err.INF, 1, {where = data:isnan():any(-1)}))
 end)
+
+test("T02: words that turn out to be flags late are flags wherever they went, down long chains too", function()
+  local function moved(x)
+    for _ = 1, 500 do
+      x = x:view({-1}):view({-1, 4})
+    end
+    return x
+  end
+  local words = err.new(torch.ones({3, 2}))
+  local late = triage.compile(function(x)
+    local copy = moved(x:clone())
+    local ok = err.is_ok(x)
+    return ok, copy:view({-1}) + 1
+  end)
+  fails(function() late(words) end, "arithmetic on a flags tensor")
+  local early = triage.compile(function(x)
+    local made = moved(x + 1)
+    return err.is_ok(made)
+  end)
+  fails(function() early(words) end, "arithmetic on a flags tensor")
+  local fine = triage.compile(function(x) return moved(x), err.is_ok(moved(x)) end)
+  for _ = 1, 2 do
+    local same, ok = fine(words)
+    eq({same, ok}, {words, torch.tensor({true, true, true})})
+  end
+end)

@@ -1,0 +1,115 @@
+#include "bindings/lua/scopes.h"
+
+#include "bindings/lua/state.h"
+#include "bindings/lua/userdata.h"
+#include "runtime/compat/autocast.h"
+
+#include <c10/core/GradMode.h>
+
+#include <exception>
+#include <memory>
+
+namespace triage::lua {
+namespace {
+
+const char scope_metatable = 0;  // its address is the registry key
+
+// Of the coroutine that runs. No call is yielded across.
+thread_local Scope* innermost_call = nullptr;
+thread_local std::shared_ptr<const ScopesOfCoroutine::Resume> current_resume;
+
+int autocast_nesting() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+/// What a coroutine may leave behind. (`triage.error_on_graph_break` is the coroutine's own: CoroutineScope.)
+struct Modes {
+  bool grad = c10::GradMode::is_enabled();
+  compat::Autocast cpu = compat::autocast(c10::kCPU), cuda = compat::autocast(c10::kCUDA);
+  int nesting = autocast_nesting();
+
+  void restore() const {
+    c10::GradMode::set_enabled(grad);
+    compat::set_autocast(c10::kCPU, cpu);
+    compat::set_autocast(c10::kCUDA, cuda);
+    if (autocast_nesting() == nesting) return;
+    while (autocast_nesting() > nesting) at::autocast::decrement_nesting();
+    at::autocast::clear_cache();
+  }
+};
+
+}  // namespace
+
+struct ScopesOfCoroutine::Resume {
+  Modes modes;
+  bool given_up = false;
+};
+
+struct Scope {
+  std::function<void()> end;
+  Scope* around = nullptr;  // of a call: the next one
+  std::shared_ptr<const ScopesOfCoroutine::Resume> within = current_resume;
+
+  void end_once() {
+    if (innermost_call == this) innermost_call = around;
+    const auto own_end = std::exchange(end, nullptr);
+    if (own_end && !(within && within->given_up)) own_end();
+  }
+};
+
+namespace {
+
+Scope* test_scope(lua_State* L, int index) { return test_userdata<Scope>(L, index, &scope_metatable); }
+
+int close_scope(lua_State* L) {
+  if (Scope* const scope = test_scope(L, 1)) scope->end_once();
+  return 0;
+}
+
+void make_scope_metatable(lua_State* L) {
+  static const luaL_Reg methods[] = {
+      {"__close", guarded<close_scope>}, {"__gc", guarded<free_userdata<Scope, scope_metatable>>}, {nullptr, nullptr}};
+  make_metatable(L, &scope_metatable, "scope", methods);
+}
+
+}  // namespace
+
+std::function<void()>& push_scope(lua_State* L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &scope_metatable) == LUA_TNIL) make_scope_metatable(L);
+  lua_pop(L, 1);
+  return push_userdata(L, Scope{}, &scope_metatable).end;
+}
+
+int call_in_scope(lua_State* L, int function) {
+  Scope& scope = *test_scope(L, -1);
+  lua_insert(L, function);
+  lua_toclose(L, function);
+  scope.around = std::exchange(innermost_call, &scope);
+  lua_call(L, lua_gettop(L) - function - 1, LUA_MULTRET);
+  lua_closeslot(L, function);
+  return lua_gettop(L) - function;
+}
+
+ScopesOfCoroutine::ScopesOfCoroutine()
+    : call_around_(std::exchange(innermost_call, nullptr)), own_(std::make_shared<Resume>()) {
+  around_ = std::exchange(current_resume, own_);
+}
+
+ScopesOfCoroutine::~ScopesOfCoroutine() {
+  innermost_call = call_around_;
+  current_resume = around_;
+}
+
+void ScopesOfCoroutine::give_up() {
+  while (Scope* const call = innermost_call) {
+    try {
+      call->end_once();
+    } catch (const std::exception&) {  // it failed with an error of its own
+    }
+  }
+  own_->modes.restore();
+  own_->given_up = true;
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,118 @@
+-- Writes in place to what followed code gives: its tensors come later than in a script, and are no less the
+-- script's own.
+
+--- Runs `body` as a script and compiled, several times over, for several batches; both give the same.
+local function same_as_script(body, ...)
+  local f = triage.compile(body, ...)
+  for _ = 1, 3 do
+    for _, rows in ipairs({2, 0, 1, 31, 32, 33}) do
+      local every_second = torch.randn({2 * rows, 3})[{{0, nil, 2}}]
+      for _, x in ipairs({torch.randn({rows, 3}), torch.randn({3, rows}):t(), every_second}) do
+        local expected, got = table.pack(body(x)), table.pack(f(x))
+        eq(got.n, expected.n)
+        for i = 1, expected.n do
+          eq(got[i], expected[i])
+        end
+      end
+    end
+  end
+end
+
+local function between() triage.graph_break("between") end
+
+test("N01: a tensor that came later grows and shrinks", function()
+  local new_sizes = {
+    function(x) return {2 * x:size(0) + 5, 3} end,
+    function(x) return {x:size(0), 1} end,
+    function() return {0} end,
+    function(x) return {x:size(0), 3} end,
+  }
+  for _, sizes in ipairs(new_sizes) do
+    same_as_script(function(x)
+      local y = (x * 2):relu()
+      between()
+      local kept = y:numel()
+      y:resize_(sizes(x))
+      local now = y:numel()
+      if now > kept then
+        y:view({-1}):narrow(0, kept, now - kept):zero_()   -- what came with the growth is whatever was there
+      end
+      return y + 1, y
+    end)
+  end
+end)
+
+test("N01: resized where it was made, before and behind a break", function()
+  same_as_script(function(x)
+    between()
+    local y = x + 1
+    local z = y * 2
+    y:resize_({x:size(0) + 2, 3}):fill_(7)
+    between()
+    z:resize_({x:size(0) + 1, 3}):zero_()
+    return y, z, x * 2
+  end)
+  same_as_script(function(x)
+    local y = x + 1
+    between()
+    local z = y * 2          -- put off, and made of what is resized
+    y:resize_({x:size(0) * 3 + 1, 3}):fill_(1)
+    between()
+    return z, y * 3
+  end)
+end)
+
+test("N01: results that are written to with out=, whatever size they had", function()
+  same_as_script(function(x)
+    local y, small = x * 2, torch.zeros({0})
+    between()
+    local target = y:sum() * 0
+    torch.add(x, y, {out = small})
+    torch.mul(x, y, {out = target:resize_({0})})
+    between()
+    return small + 1, target, y
+  end)
+  same_as_script(function(x)
+    between()
+    local y = x:sum(0) * 2
+    torch.cat({x, x}, 0, {out = y:resize_({0})})
+    return y, y + 1
+  end)
+end)
+
+test("N01: views of what is resized look at it as in a script", function()
+  same_as_script(function(x)
+    local _ <close> = torch.no_grad()
+    local y = x * 2
+    local row = y:narrow(1, 0, 1)
+    between()
+    row:add_(1)
+    y:resize_({x:size(0), 2})
+    between()
+    return y + 0, row + 0
+  end)
+end)
+
+test("N01: other backends make their graphs for the sizes that came", function()
+  for _, backend in ipairs({"aot_eager", "fused"}) do
+    same_as_script(function(x)
+      local y = x + 1
+      between()
+      local z = (y * 2):relu() + y
+      between()
+      y:resize_({x:size(0) + 3, 3}):fill_(1)
+      return z * 2, y * 2
+    end, {backend = backend})
+  end
+end)
+
+test("N01: a followed tensor that is a gradient's business is resized too", function()
+  local w = torch.ones({3}):requires_grad_(true)
+  same_as_script(function(x)
+    local _ <close> = torch.no_grad()
+    local y = x * w
+    between()
+    y:resize_({x:size(0) + 1, 3}):zero_()
+    return y + w
+  end)
+end)
