@@ -1,5 +1,6 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/backends/strict.h"
+#include "runtime/capture/compile_clock.h"
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
@@ -26,10 +27,6 @@
 
 namespace triage::capture {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   std::vector<InputShape> shape;
@@ -145,6 +142,8 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)),
       options_(std::move(options)),
       backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {
+  if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
+  backend_ = options_.clock->timed(std::move(backend_));
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_);
   if (!options_.warned) options_.warned = std::make_shared<Warned>();
@@ -331,7 +330,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                        std::vector<at::Tensor>& outputs) {
   if (!entries_.empty()) report_recompile(all);
-  auto start = Clock::now();
+  const CompileClock::Capturing timing(*options_.clock);
   std::vector<std::string> names = input_names();
   Guards guards = Guards::of(all, num_params);
   const OutsideBranches outside;
@@ -395,8 +394,6 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     separate_from_variables(captured.graph, outputs);
   check_marks(without_params(all, num_params), captured, names);
   graph::clean(captured.graph);
-  entry->capture_seconds = seconds_since(start);
-  start = Clock::now();
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   if (!options_.protect_inputs) entry->handed_out = variables_among(captured.graph, results, script_->variables());
   guards.add_variables(captured.graph, script_->variables());
@@ -404,7 +401,6 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   const Tensors taken = with_lifted(*entry, all);
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = compile(*entry->graph, {taken.begin(), taken.end()});
-  entry->compile_seconds = seconds_since(start);
   if (entry->executable->answers_capture()) {
     std::vector<at::Tensor> answer;
     entry->executable->run(taken, answer);
@@ -525,6 +521,8 @@ std::vector<GraphBreak> Compiled::breaks() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return breaks_;
 }
+
+CompileTimes Compiled::compile_times() const { return options_.clock->times(); }
 
 std::vector<std::string> Compiled::graph_breaks() const {
   std::vector<std::string> texts;

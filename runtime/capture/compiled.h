@@ -6,6 +6,7 @@
 #include <runtime/capture/variables.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
+#include <triage/compile_times.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
@@ -22,6 +23,7 @@
 
 namespace triage::capture {
 
+class CompileClock;
 class EntryIndex;
 class Follower;
 class TraceTree;
@@ -109,7 +111,6 @@ struct Entry {
   /// The script's variables that the graph takes behind the inputs of the call, by their numbers (Script::variables).
   std::vector<size_t> lifted;
   std::vector<InputShape> shape;
-  double capture_seconds = 0, compile_seconds = 0;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
   size_t number = 0;                   // 1 for the first that its Compiled made
   const Entry* next = nullptr;         // the one before it
@@ -144,6 +145,7 @@ class Compiled {
     /// is made here.
     std::function<std::string()> last_reason;
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
+    std::shared_ptr<CompileClock> clock;             // when several share it
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
@@ -181,6 +183,7 @@ class Compiled {
   std::vector<std::vector<InputShape>> shapes_in_use() const;
   /// Of entries. Segments are not counted: several caches may share them.
   CacheStatistics statistics() const;
+  CompileTimes compile_times() const;
   /// Of the newest call form: which outputs are flags.
   std::vector<bool> flags_outputs() const;
   Script& script() { return *script_; }

@@ -1,5 +1,6 @@
 #include "bindings/lua/backends/lua_backend.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/backends/graph_value.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/state.h"
@@ -130,7 +131,7 @@ bool push_own(lua_State* L, const char* name) {
 }  // namespace
 
 int register_backend_(lua_State* L) {
-  const std::string name = luaL_checkstring(L, 1);
+  const std::string name = text_argument(L, {1, "triage.register_backend", "name"});
   if (name.empty() || name.find(':') != std::string::npos)
     throw InputError(
         fmt::format("triage.register_backend: the name '{}' cannot be used; a name is not empty and has no "

@@ -1,6 +1,7 @@
 // Checks hold in eager code, and stay in captured code as assertions; there they say in which range a number lies.
 #include "bindings/lua/export/checks.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
@@ -45,14 +46,10 @@ void check_condition(lua_State* L, int index, const std::string& message) {
   capture::record_check(*condition, expression, message);
 }
 
-std::string optional_text(lua_State* L, int index) {
-  return lua_isnoneornil(L, index) ? "" : luaL_checkstring(L, index);
-}
-
 /// triage.check(condition, message)
 int check(lua_State* L) {
-  luaL_checkany(L, 1);
-  check_condition(L, 1, optional_text(L, 2));
+  if (lua_isnone(L, 1)) wrong_argument(L, {1, "triage.check", "condition"}, "a truth value such as n <= 5");
+  check_condition(L, 1, text_argument(L, {2, "triage.check", "message"}, ""));
   return 0;
 }
 
@@ -102,7 +99,7 @@ struct Bounds {
 Bounds read_bounds(lua_State* L, const char* what, bool whole) {
   Bounds bounds;
   if (lua_isnoneornil(L, 2)) return bounds;
-  luaL_checktype(L, 2, LUA_TTABLE);
+  table_argument(L, {2, what, "range"});
   for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
     const bool fits = whole ? lua_isinteger(L, -1) : lua_type(L, -1) == LUA_TNUMBER;

@@ -1,3 +1,4 @@
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
@@ -346,7 +347,7 @@ int restore_config(lua_State* L) {
 
 /// set_config(c) -> a value that restores the configuration before when a <close> variable that holds it goes
 int lua_set_config(lua_State* L) {
-  check_config(L, 1);
+  on_behalf_of("set_config", [L] { check_config(L, 1); });
   break_graph(L, capture::Break::mode, "`set_config` changes the configuration of the process",
               "Give operations one of their own: {config = ErrorConfig{...}}.");
   lua_settop(L, 1);

@@ -5,6 +5,7 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
@@ -25,7 +26,9 @@ int note_write(lua_State* L) {
 
 /// core.set_requires_grad(tensor, boolean): of a module's own parameters, which policies may have too.
 int set_requires_grad(lua_State* L) {
-  check_tensor(L, 1).requires_grad_(lua_toboolean(L, 2) != 0);
+  const at::Tensor& tensor = check_tensor(L, 1);
+  capture::BranchGuard::refuse_change(tensor, "`requires_grad_`");
+  tensor.requires_grad_(lua_toboolean(L, 2) != 0);
   ++context(L).epoch;
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
 
@@ -254,6 +255,7 @@ int cuda(lua_State* L) {
 }
 
 int requires_grad_(lua_State* L) {
+  capture::BranchGuard::refuse_change(self(L), "`requires_grad_`");
   touch_autograd("`requires_grad_`");
   settle_number(L, 2);
   self(L).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
