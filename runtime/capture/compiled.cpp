@@ -428,8 +428,8 @@ void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> out
   const std::string failure = follower.finish(outputs, options_.fail_on_backend_error);
   for (const GraphBreak* met : follower.breaks()) note_break(*met);
   if (!failure.empty() && options_.warn)
-    options_.warn("'" + script_->name() +
-                  "': the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
+    options_.warn(named(script_->name(), script_->definition().where) +
+                  ": the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
   std::lock_guard<std::mutex> lock(notes_mutex_);
   if (segments_ != options_.traces->graphs) segments_ = options_.traces->graphs;
 }
@@ -452,7 +452,7 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
       throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
                   "`: " + message_of(error));
     if (options_.warn)
-      options_.warn("'" + script_->name() + "' runs with the eager backend, since its own cannot compile graph `" +
+      options_.warn(named(script_->name(), script_->definition().where) + " runs with the eager backend, since its own cannot compile graph `" +
                     graph.name() + "`: " + message_of(error));
   }
   return find_backend("eager")(graph, examples);

@@ -15,6 +15,9 @@ struct Logs {
   static std::string names();
 };
 
+/// "'repair' (repair.lua:3)": a function as warnings name it, with the line where it begins; without where that is its name.
+std::string named(const std::string& name, const Source& definition);
+
 /// How the report of a recompile begins; its reasons follow, a line each.
 std::string recompile_heading(const std::string& name, const Source& definition);
 

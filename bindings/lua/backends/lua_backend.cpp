@@ -3,6 +3,7 @@
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/backends/graph_value.h"
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
@@ -146,6 +147,7 @@ int register_backend_(lua_State* L) {
   if (std::find(others.begin(), others.end(), name) != others.end())
     throw InputError(
         fmt::format("triage.register_backend: there is a backend '{}' already; choose another name", name));
+  refuse_in_selection(L, "`triage.register_backend`");
   push_registry_table(L, &registry_key);
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, name.c_str());

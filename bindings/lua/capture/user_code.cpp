@@ -149,6 +149,19 @@ std::string argument_as_written(lua_State* L, const std::string& name) {
   return {};
 }
 
+std::string line_as_written(lua_State* L) {
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(L, level, &frame); ++level) {
+    lua_getinfo(L, "Sl", &frame);
+    if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
+    lua_getinfo(L, "f", &frame);
+    const std::string line = source_lines(L, frame.source, frame.currentline, 1);
+    lua_pop(L, 1);
+    return line;
+  }
+  return {};
+}
+
 void check_callable(lua_State* L, int index, const char* who) {
   if (lua_isfunction(L, index)) return;
   if (test_tensor(L, index) ||

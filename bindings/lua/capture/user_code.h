@@ -20,6 +20,9 @@ Script::Definition definition_of(lua_State* L, int index);
 /// `name` is "check"; empty where the file cannot be read, or does not show it.
 std::string argument_as_written(lua_State* L, const std::string& name);
 
+/// The line of the script that runs now, as it is written; empty where its text is not at hand.
+std::string line_as_written(lua_State* L);
+
 /// A function, or what can be called like one, such as a module; else raises "`who`: expected a function, got ...".
 void check_callable(lua_State* L, int index, const char* who);
 

@@ -152,7 +152,8 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     if (key == "fullgraph" && lua_isboolean(L, -1))
       function.options.fullgraph = lua_toboolean(L, -1);
     else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
-      function.options.compile_with = backend_at(L, lua_gettop(L), function.caller);
+      function.options.compile_with =
+          on_behalf_of("triage.compile", [&] { return backend_at(L, lua_gettop(L), function.caller); });
     else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "dynamic" && lua_isboolean(L, -1))

@@ -20,9 +20,13 @@ namespace {
 
 using capture::Recorder;
 
-[[noreturn]] void fail(const std::string& expression, const std::string& message) {
+/// `known`: what was known of the numbers in the expression.
+[[noreturn]] void fail(lua_State* L, const std::string& expression, const std::string& known,
+                       const std::string& message) {
+  const std::string line = line_as_written(L);
   throw std::invalid_argument("Runtime assertion failed" + (expression.empty() ? "" : " for expression " + expression) +
-                              (message.empty() ? "" : ": " + message));
+                              (known.empty() ? "" : " (" + known + ")") + (message.empty() ? "" : ": " + message) +
+                              (line.empty() ? "" : "\n    " + line));
 }
 
 /// `index` holds a condition; where the capture has no words for it, it is told as the script has it.
@@ -30,7 +34,7 @@ void check_condition(lua_State* L, int index, const std::string& message) {
   const at::Tensor* condition = test_symbolic(L, index);
   if (!condition) condition = test_tensor(L, index);
   if (!condition) {
-    if (!lua_toboolean(L, index)) fail(argument_as_written(L, "check"), message);
+    if (!lua_toboolean(L, index)) fail(L, argument_as_written(L, "check"), "", message);
     return;
   }
   if (condition->scalar_type() != at::kBool || condition->numel() != 1)
@@ -42,7 +46,7 @@ void check_condition(lua_State* L, int index, const std::string& message) {
   if (holds && !captured) return;
   std::string expression = captured ? capture::number_text(*condition) : "";
   if (expression.empty()) expression = argument_as_written(L, "check");
-  if (!holds) fail(expression, message);
+  if (!holds) fail(L, expression, captured ? capture::what_is_known(*condition) : "", message);
   capture::record_check(*condition, expression, message);
 }
 
@@ -66,9 +70,15 @@ void check_bound(lua_State* L, const char* method, const char* sign, lua_Number 
     lua_pushboolean(L, lua_compare(L, least ? 2 : 1, least ? 1 : 2, LUA_OPLE));
   }
   if (lua_isboolean(L, -1) && !lua_toboolean(L, -1)) {
+    const at::Tensor* const symbolic = capture::Recorder::current() ? test_symbolic(L, 1) : nullptr;
+    std::string value = symbolic ? capture::number_text(*symbolic) : "";
+    const std::string known = symbolic ? capture::what_is_known(*symbolic) : "";
     lua_pushvalue(L, 1);
-    settle_number(L, -1);
-    fail(std::string(luaL_tolstring(L, -1, nullptr)) + " " + sign + " " + shown, "");
+    if (value.empty()) {
+      settle_number(L, -1);
+      value = luaL_tolstring(L, -1, nullptr);
+    }
+    fail(L, value + " " + sign + " " + shown, known, "");
   }
   check_condition(L, lua_gettop(L), "");
   lua_settop(L, 1);

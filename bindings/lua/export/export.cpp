@@ -8,6 +8,7 @@
 #include "bindings/lua/export/dynamic_shapes.h"
 #include "bindings/lua/export/escape_hatches.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -90,6 +91,7 @@ void check_files_allowed(lua_State* L, const char* what) {
 int program_save(lua_State* L) {
   const ExportedProgram program = check_program(L, 1);
   check_files_allowed(L, "program:save");
+  refuse_in_selection(L, "`program:save`");
   const char* const path = text_argument(L, {2, "program:save", "path"});
   on_behalf_of("program:save", [&] { program.save(path); });
   return 0;
@@ -98,6 +100,7 @@ int program_save(lua_State* L) {
 int program_to_torchscript(lua_State* L) {
   const ExportedProgram program = check_program(L, 1);
   check_files_allowed(L, "program:to_torchscript");
+  refuse_in_selection(L, "`program:to_torchscript`");
   const char* const path = text_argument(L, {2, "program:to_torchscript", "path"});
   on_behalf_of("program:to_torchscript", [&] { program.save_torchscript(path); });
   return 0;

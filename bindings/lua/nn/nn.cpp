@@ -1,5 +1,6 @@
 #include "bindings/lua/nn/nn.h"
 
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
@@ -35,6 +36,7 @@ int set_requires_grad(lua_State* L) {
 
 /// core.drop_grad(tensor)
 int drop_grad(lua_State* L) {
+  refuse_in_selection(L, "`zero_grad` of a module");
   check_tensor(L, 1).mutable_grad() = at::Tensor();
   return 0;
 }
@@ -43,6 +45,7 @@ int drop_grad(lua_State* L) {
 /// their dtype.
 int convert_data(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
+  capture::BranchGuard::refuse_change(tensor, "`to` of a module");
   const auto dtype = test_dtype(L, 2);
   if (!lua_isnil(L, 2) && !(dtype && (at::isFloatingType(*dtype) || at::isComplexType(*dtype))))
     throw std::invalid_argument(
@@ -66,6 +69,7 @@ int convert_data(lua_State* L) {
 
 /// core.copy_data(to, from): values only, for load_state_dict.
 int copy_data(lua_State* L) {
+  capture::BranchGuard::refuse_change(check_tensor(L, 1), "`load_state_dict`");
   at::NoGradGuard no_grad;
   at::Tensor(check_tensor(L, 1)).copy_(check_tensor(L, 2));
   return 0;

@@ -54,6 +54,7 @@ int enable_grad(lua_State* L) { return in_mode(L, true); }
 int set_grad_enabled(lua_State* L) {
   const bool enabled = boolean_argument(L, {1, "torch.set_grad_enabled", "mode"});
   lua_remove(L, 1);
+  if (lua_gettop(L) > 0) check_callable(L, 1, "torch.set_grad_enabled");
   return in_mode(L, enabled);
 }
 

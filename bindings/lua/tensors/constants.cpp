@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/arguments.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/userdata.h"
 
@@ -116,6 +117,7 @@ at::Generator& check_generator(lua_State* L) {
 
 int generator_seed(lua_State* L) {
   at::Generator& generator = check_generator(L);
+  refuse_in_selection(L, "`manual_seed` of a generator");
   std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(static_cast<uint64_t>(integer_argument(L, {2, "generator:manual_seed", "seed"})));
   lua_settop(L, 1);

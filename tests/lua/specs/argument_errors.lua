@@ -5,11 +5,11 @@ local standard = {
   string = true, table = true, utf8 = true,
 }
 local of_lua = {}
-for name in ("assert collectgarbage dofile error getmetatable ipairs load loadfile next pairs pcall print rawequal rawget "
-  .. "rawlen rawset require select setmetatable tonumber tostring type warn xpcall"):gmatch("%a+") do
+for name in ("assert collectgarbage dofile error getmetatable ipairs load loadfile next pairs pcall print rawequal "
+  .. "rawget rawlen rawset require select setmetatable tonumber tostring type warn xpcall"):gmatch("%a+") do
   of_lua[name] = true
 end
-for _, name in ipairs({"test", "eq", "close_to", "fails", "random_programs"}) do of_lua[name] = true end   -- of the specs
+for _, name in ipairs({"test", "eq", "close_to", "fails", "random_programs"}) do of_lua[name] = true end   -- of specs
 
 --- Other names of functions: the error tells the first.
 local also_called = {["err.Ok"] = "take_ok", ["err.Err"] = "take_err", ["err.has_any"] = "any_err"}
@@ -63,7 +63,9 @@ local function complaint(name, fn, case)
   end
   if not text:find("argument_errors.lua:%d+:") then faults[#faults + 1] = "does not say where" end
   if text:find("bad argument", 1, true) then faults[#faults + 1] = "is one of Lua's own" end
-  if text:find("[triage ", 1, true) or text:find("core.", 1, true) then faults[#faults + 1] = "tells of our own code" end
+  if text:find("[triage ", 1, true) or text:find("core.", 1, true) then
+    faults[#faults + 1] = "tells of our own code"
+  end
   if #faults == 0 then return nil end
   return ("%s of %s %s: %s"):format(name, case[1], table.concat(faults, ", "), text)
 end
@@ -105,7 +107,7 @@ test("errors of arguments name the method and the script's line, of every method
     config = {ErrorConfig({}), "should_transpose"},
     chain = {IF(torch.tensor({true, false}), function() return ones[{{0, 2}}] end), "ELIF", "ELSE"},
     layer = {nn.Linear(3, 2), "load_state_dict", "to", "train", "requires_grad_", "forward", "parameters"},
-    optimizer = {optim.SGD(nn.Linear(3, 2):parameters(), {lr = 0.1}), "step", "load_state_dict", "add_param_group"},
+    optimizer = {optim.SGD(nn.Linear(3, 2):parameters(), {lr = 0.1}), "step", "zero_grad"},
   }
   local methods = {}
   for name, list in next, objects do

@@ -1,4 +1,4 @@
--- What `triage.explain` tells of a function, as a table and as a text.
+-- luacheck: no max line length
 local function toy_example(a, b)
   local x = a / (torch.abs(a) + 1)
   print("woo")
@@ -10,7 +10,7 @@ end
 
 local ones = torch.ones({10})
 
---- The text, with the same times, sizes and paths wherever and whenever it is made.
+--- What `triage.explain` tells, with the same times, sizes and paths wherever and whenever it is made.
 local function masked(report)
   local text = tostring(report):gsub("[^%s\"]*explain%.lua", "explain.lua"):gsub("%d+%.%d+ s\n", "<time> s\n")
   return (text:gsub("%d+ bytes", "<number of> bytes"))
@@ -30,7 +30,7 @@ Break Reasons:
       Developer debug context: output (TB0003)
 
     from user code:
-      explain.lua:21
+      explain.lua:20
         local report = triage.explain(toy_example, ones, -ones)
       explain.lua:4
         print("woo")
@@ -41,7 +41,7 @@ Break Reasons:
       Developer debug context: reads_value (TB0001)
 
     from user code:
-      explain.lua:21
+      explain.lua:20
         local report = triage.explain(toy_example, ones, -ones)
       explain.lua:5
         if b:sum() < 0 then
