@@ -452,8 +452,9 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph,
       throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
                   "`: " + message_of(error));
     if (options_.warn)
-      options_.warn(named(script_->name(), script_->definition().where) + " runs with the eager backend, since its own cannot compile graph `" +
-                    graph.name() + "`: " + message_of(error));
+      options_.warn(named(script_->name(), script_->definition().where) +
+                    " runs with the eager backend, since its own cannot compile graph `" + graph.name() +
+                    "`: " + message_of(error));
   }
   return find_backend("eager")(graph, examples);
 }

@@ -108,6 +108,11 @@ std::string function_name(lua_State* L, int index) {
     const int type = luaL_getmetafield(L, index, "__name");
     std::string name = type == LUA_TSTRING ? lua_tostring(L, -1) : "callable";
     if (type != LUA_TNIL) lua_pop(L, 1);
+    if (name == "module") {  // by its class: "Net(...)"
+      const std::string text = luaL_tolstring(L, index, nullptr);
+      lua_pop(L, 1);
+      if (const size_t end = text.find('('); end != std::string::npos && end > 0) name = text.substr(0, end);
+    }
     return name;
   }
   lua_Debug info;

@@ -9,8 +9,8 @@
 
 namespace triage::lua {
 
-/// What to call the function at `index`: the file and line where it is defined; of another value that can be called, the name
-/// of its type.
+/// What to call the function at `index`: the file and line where it is defined; of a module, the name of its class;
+/// of another value that can be called, that of its type.
 std::string function_name(lua_State* L, int index);
 
 /// Where the function at `index` begins, or the `forward` of a module, with the source line; empty for what is no Lua.

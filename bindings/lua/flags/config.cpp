@@ -164,8 +164,8 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
 }
 
 int should_transpose(lua_State* L) {
-  settle_number(L, 2);
-  lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(luaL_checkinteger(L, 2)));
+  const lua_Integer samples = integer_argument(L, {2, "CONFIG:should_transpose", "n"});
+  lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(samples));
   return 1;
 }
 

@@ -1,5 +1,6 @@
 #include "bindings/lua/nn/nn.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/state.h"
@@ -52,7 +53,8 @@ int convert_data(lua_State* L) {
         "module:to: expected a floating point dtype such as torch.float64, or a device such as \"cpu\", got " +
         describe(L, 2));
   std::optional<c10::Device> device;
-  if (lua_type(L, 3) == LUA_TSTRING) device = parse_device(lua_tostring(L, 3));
+  if (lua_type(L, 3) == LUA_TSTRING)
+    device = on_behalf_of("module:to", [L] { return parse_device(lua_tostring(L, 3)); });
   const auto converted = [&](const at::Tensor& from) {
     const bool is_number = from.is_floating_point() || from.is_complex();
     return from.detach().to(
