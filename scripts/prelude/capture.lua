@@ -26,17 +26,21 @@ function capture.error_on_graph_break(flag, fn)
   return core.wrapping(function(...) return core.with_error_on_graph_break(flag, fn, ...) end, fn)
 end
 
-local disable_options = {recursive = true}
+local disable_options = {recursive = true, reason = true}
 
---- A function that runs as a script wherever it is called from.
+--- A function that runs as a script wherever it is called from. The break that this makes says the reason.
 function capture.disable(fn, options)
   arguments.callable("triage.disable", "fn", fn)
-  local recursive = arguments.options("triage.disable", options, disable_options).recursive
+  options = arguments.options("triage.disable", options, disable_options)
+  local recursive, reason = options.recursive, options.reason
   if recursive == nil then
     recursive = true
   end
   recursive = checked_flag("triage.disable: recursive", recursive)
-  return core.wrapping(function(...) return core.run_disabled(recursive, fn, ...) end, fn)
+  if reason ~= nil and type(reason) ~= "string" then
+    core.fail(("triage.disable: expected a string as `reason`, got %s"):format(core.describe(reason)))
+  end
+  return core.wrapping(function(...) return core.run_disabled(recursive, reason, fn, ...) end, fn)
 end
 
 --- A function whose side effects do not end graphs: they happen when it is captured.

@@ -89,6 +89,11 @@ broken("A disabled function", function(x)
   return look_up(x) * 2
 end, z)
 
+local too_large = triage.disable(function(x) return x + 1 end, {reason = "its table is too large"})
+broken("A disabled function, with the reason", function(x)
+  return too_large(x) * 2
+end, z)
+
 broken("Random numbers in a branch", function(x)
   return IF(x:sum(1):gt(0), function() return torch.rand_like(x) end)
     :ELSE(function() return x end)

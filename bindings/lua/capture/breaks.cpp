@@ -58,11 +58,13 @@ int close_scope(lua_State* L) {
   return 0;
 }
 
-/// core.run_disabled(recursive, fn, ...) -> what fn returns, run as a script
+/// core.run_disabled(recursive, reason or nil, fn, ...) -> what fn returns, run as a script
 int run_disabled(lua_State* L) {
+  const std::string reason = lua_isnil(L, 2) ? "" : std::string(": ") + luaL_checkstring(L, 2);
+  lua_remove(L, 2);
   const Source place = definition_of(L, 2).where;
   const std::string which = place.file.empty() ? function_name(L, 2) : "the function at " + function_name(L, 2);
-  capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs",
+  capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs" + reason,
                        "Call it before or after the compiled code to have one graph.");
   const capture::NotCaptured scope(lua_toboolean(L, 1));
   return call_rest(L);

@@ -73,7 +73,7 @@ bool push_handler_around(lua_State* L) {
 /// Upvalue: the handler of the host.
 int handle_in_place(lua_State* L) {
   lua_settop(L, 1);
-  if (is_unwinding() || !push_handler_around(L)) return 1;
+  if (is_unwinding() || UntakenBranch::active() || !push_handler_around(L)) return 1;
   if (lua_isnil(L, 2)) lua_copy(L, lua_upvalueindex(1), 2);
   lua_insert(L, 1);
   lua_call(L, 1, 1);
