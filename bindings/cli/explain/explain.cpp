@@ -135,14 +135,15 @@ int explain(const Options& options) {
                   {"bytes", cache.bytes}}}});
     return 0;
   }
-  fmt::print("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n",
-             paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache));
+  fmt::print(
+      "{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
+      "  compile time  capture {:.3f} ms, backend {:.3f} ms\n",
+      paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache),
+      times.capture * 1e3, times.backend * 1e3);
   for (const auto& [name, type] : inputs)
     if (type != "any") fmt::print("  input         {}: {}\n", name, type);
   print_breaks(breaks);
   print_operators(graphs);
-  fmt::print("\n{}\n  capture {:.6f} s\n  backend {:.6f} s\n", paint(Paint::heading, "compile times"), times.capture,
-             times.backend);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);
   return 0;
 }
