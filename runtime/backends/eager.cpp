@@ -7,6 +7,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/plan.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/number_ops.h"
 
 // The ATen interpreter. An Executable is immutable, so any number of threads run it at once; what a run needs besides is
 // kept a thread, and emptied at the end of every run, also when an operator throws.
@@ -206,6 +207,8 @@ class EagerExecutable final : public Executable {
 
   [[noreturn]] void rethrow(const Step& step, const std::string& message) const {
     const auto& origin = plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
+    if (step.op.schema().name() == graph::kAssert && !message.empty())  // it says what was asserted
+      throw PolicyError(place(origin) + message, origin.source);
     throw PolicyError(fmt::format("{}`{}` in graph `{}` failed: {}", place(origin), origin.text, plan_.name, message),
                       origin.source);
   }

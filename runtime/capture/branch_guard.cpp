@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <triage/error.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -205,21 +206,43 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
 
 bool BranchGuard::made_storage(const at::Tensor& tensor) const { return storages_.count(memory_of(tensor)) != 0; }
 
+bool BranchGuard::is_from_outside(const at::Tensor& tensor) const {
+  for (const BranchGuard* guard = this; guard && guard->selects(); guard = guard->enclosing_) {
+    if (guard->made_storage(tensor)) return false;
+    if (guard->natural_) return true;
+  }
+  return false;
+}
+
+void BranchGuard::refuse_change(const at::Tensor& tensor, const std::string& change) {
+  if (current_guard && current_guard->is_from_outside(tensor))
+    throw PolicyError(
+        change +
+        " changes a tensor from outside of a branch of an `if` whose condition is a mask, and that branch "
+        "runs for every sample. Do it before or behind the `if`.");
+}
+
+bool BranchGuard::chooses_per_sample() noexcept {
+  const auto per_sample = [](const at::Tensor& condition) { return condition.defined() && condition.dim() > 0; };
+  for (const BranchGuard* guard = current_guard; guard && guard->selects(); guard = guard->enclosing_)
+    if (guard->natural_ &&
+        (per_sample(guard->own_) || std::any_of(guard->before_.begin(), guard->before_.end(), per_sample)))
+      return true;
+  return false;
+}
+
 void BranchGuard::refuse_writes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack.size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!is_written(arguments[i])) continue;
     for_each_tensor(stack[first + i], [&](const at::Tensor& written) {
-      for (const BranchGuard* guard = this; guard && guard->selects(); guard = guard->enclosing_) {
-        if (guard->made_storage(written)) return;
-        if (!guard->natural_) continue;
-        throw PolicyError(
-            "`" + op.schema().name() +
-            "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask, and "
-            "that branch runs for every sample. Assign the new value to a variable instead, as in "
-            "`z = z + 1`, or write to a copy: x:clone().");
-      }
+      if (!is_from_outside(written)) return;
+      throw PolicyError(
+          "`" + op.schema().name() +
+          "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask, and "
+          "that branch runs for every sample. Assign the new value to a variable instead, as in "
+          "`z = z + 1`, or write to a copy: x:clone().");
     });
   }
 }

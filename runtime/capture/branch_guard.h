@@ -5,6 +5,7 @@
 #include <triage/error.h>
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -40,6 +41,11 @@ class BranchGuard {
     const void* thread = nullptr;  // of the innermost
   };
   static Selection selection() noexcept;
+  /// Whether one of those chooses for each sample.
+  static bool chooses_per_sample() noexcept;
+  /// Raises PolicyError where such a branch runs, and `tensor` was not made in it: what `change` does to it, it does for all
+  /// samples.
+  static void refuse_change(const at::Tensor& tensor, const std::string& change);
 
   /// What code of the branch sees in place of `tensor`.
   at::Tensor guarded(const at::Tensor& tensor);
@@ -55,6 +61,7 @@ class BranchGuard {
   void note_storages(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                      const torch::jit::Stack& stack);
   bool made_storage(const at::Tensor& tensor) const;
+  bool is_from_outside(const at::Tensor& tensor) const;
 
   struct Guarded {
     at::Tensor outer;  // keeps the TensorImpl alive, so that its address stays unique

@@ -1,5 +1,6 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/backends/strict.h"
+#include "runtime/capture/compile_clock.h"
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
@@ -26,10 +27,6 @@
 
 namespace triage::capture {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   std::vector<InputShape> shape;
@@ -146,6 +143,8 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)),
       options_(std::move(options)),
       backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {
+  if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
+  backend_ = options_.clock->timed(std::move(backend_));
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_);
   if (!options_.warned) options_.warned = std::make_shared<Warned>();
@@ -340,7 +339,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                        std::vector<at::Tensor>& outputs) {
   report_recompile(all, Stance::default_stance);
-  auto start = Clock::now();
+  const CompileClock::Capturing timing(*options_.clock);
   std::vector<std::string> names = input_names();
   const uint64_t epoch = config_epoch();
   Guards guards = Guards::of(all, num_params);
@@ -405,8 +404,6 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     separate_from_variables(captured.graph, outputs);
   check_marks(without_params(all, num_params), captured, names);
   graph::clean(captured.graph);
-  entry->capture_seconds = seconds_since(start);
-  start = Clock::now();
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   if (!options_.protect_inputs) entry->handed_out = variables_among(captured.graph, results, script_->variables());
   guards.add_variables(captured.graph, script_->variables());
@@ -419,7 +416,6 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     entry->executable = find_backend("eager")(*entry->graph, examples);
     entry->fell_back = !OnGraphBreak::raises();
   }
-  entry->compile_seconds = seconds_since(start);
   if (entry->executable->answers_capture()) {
     std::vector<at::Tensor> answer;
     entry->executable->run(taken, answer);
@@ -448,8 +444,8 @@ void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> out
   const std::string failure = follower.finish(outputs, options_.fail_on_backend_error);
   for (const GraphBreak* met : follower.breaks()) note_break(*met);
   if (!failure.empty() && options_.warn)
-    options_.warn("'" + script_->name() +
-                  "': the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
+    options_.warn(named(script_->name(), script_->definition().where) +
+                  ": the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
   std::lock_guard<std::mutex> lock(notes_mutex_);
   if (segments_ != options_.traces->graphs) segments_ = options_.traces->graphs;
 }
@@ -471,8 +467,9 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
       throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
                   "`: " + message_of(error));
     if (options_.warn)
-      options_.warn("'" + script_->name() + "' runs with the eager backend, since its own cannot compile graph `" +
-                    graph.name() + "`: " + message_of(error));
+      options_.warn(named(script_->name(), script_->definition().where) +
+                    " runs with the eager backend, since its own cannot compile graph `" + graph.name() +
+                    "`: " + message_of(error));
   }
   return nullptr;
 }
@@ -540,6 +537,8 @@ std::vector<GraphBreak> Compiled::breaks() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return breaks_;
 }
+
+CompileTimes Compiled::compile_times() const { return options_.clock->times(); }
 
 std::vector<std::string> Compiled::graph_breaks() const {
   std::vector<std::string> texts;

@@ -7,6 +7,7 @@
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
 #include <triage/compiler_config.h>
+#include <triage/compile_times.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
@@ -27,6 +28,7 @@ struct ErrorConfig;
 
 namespace triage::capture {
 
+class CompileClock;
 class EntryIndex;
 class Follower;
 class TraceTree;
@@ -115,7 +117,6 @@ struct Entry {
   /// The script's variables that the graph takes behind the inputs of the call, by their numbers (Script::variables).
   std::vector<size_t> lifted;
   std::vector<InputShape> shape;
-  double capture_seconds = 0, compile_seconds = 0;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
   bool fell_back =
       false;          // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
@@ -152,6 +153,7 @@ class Compiled {
     /// is made here.
     std::function<std::string()> last_reason;
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
+    std::shared_ptr<CompileClock> clock;             // when several share it
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
@@ -189,6 +191,7 @@ class Compiled {
   std::vector<std::vector<InputShape>> shapes_in_use() const;
   /// Of entries. Segments are not counted: several caches may share them.
   CacheStatistics statistics() const;
+  CompileTimes compile_times() const;
   /// Of the newest call form: which outputs are flags.
   std::vector<bool> flags_outputs() const;
   Script& script() { return *script_; }

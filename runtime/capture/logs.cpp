@@ -37,6 +37,11 @@ bool* Logs::find(const std::string& name) noexcept {
 
 std::string Logs::names() { return "graph_breaks, recompiles"; }
 
+std::string named(const std::string& name, const Source& definition) {
+  const std::string place = definition.file + ":" + std::to_string(definition.line);
+  return "'" + name + (definition.file.empty() || name == place ? "'" : "' (" + place + ")");
+}
+
 std::string recompile_heading(const std::string& name, const Source& definition, Stance stance) {
   const std::string place = definition.file + ":" + std::to_string(definition.line);
   const bool told = definition.file.empty() || name == place;  // what has no name is called by its place

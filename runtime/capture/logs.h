@@ -16,6 +16,9 @@ struct Logs {
   static std::string names();
 };
 
+/// "'repair' (repair.lua:3)": a function as warnings name it, with the line where it begins; without where that is its name.
+std::string named(const std::string& name, const Source& definition);
+
 /// How the report of a call begins that no graph fits; its reasons follow, a line each. What then happens, the stance says.
 std::string recompile_heading(const std::string& name, const Source& definition, Stance stance);
 /// Is there anything to report under it?

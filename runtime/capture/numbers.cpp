@@ -79,6 +79,12 @@ std::string number_text(const at::Tensor& number) {
   return expression ? expression->text : "";
 }
 
+std::string what_is_known(const at::Tensor& number) {
+  const graph::Value* value = recorder().find(number);
+  const symbols::Expression* expression = value ? recorder().numbers().table.find(value) : nullptr;
+  return expression ? what_is_known(recorder().numbers().table, *expression) : "";
+}
+
 void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message) {
   const graph::Value* value = recorder().find(condition);
   std::string text = "Runtime assertion failed";

@@ -58,5 +58,7 @@ void record_check(const at::Tensor& condition, const std::string& expression, co
 void settle(const at::Tensor& number);
 /// "u0 + 1", for messages; empty where it has no words.
 std::string number_text(const at::Tensor& number);
+/// "u0 lies in VR[0, 5]", for each symbol of such a number; empty where it has none.
+std::string what_is_known(const at::Tensor& number);
 
 }  // namespace triage::capture

@@ -67,11 +67,13 @@ void carrier(const char* op, ScalarType dtype) {
   }
 }
 
+std::string no_flags_shape(const Tensor& tensor) {
+  return c10::str("a flags tensor has shape (N, num_words); got shape ", tensor.sizes(), ". err.new(x) makes one.");
+}
+
 void flags(const char* op, const Tensor& flags) {
   strided(op, "flags", flags);
-  if (flags.dim() != 2 || flags.size(1) < 1) {
-    refuse(op, "a flags tensor has shape (N, num_words); got shape ", flags.sizes(), ". err.new(x) makes one.");
-  }
+  if (flags.dim() != 2 || flags.size(1) < 1) refuse(op, no_flags_shape(flags));
   carrier(op, flags.scalar_type());
 }
 

@@ -25,6 +25,8 @@ void merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t 
 
 /// int64, int32, float32 or float64, (N, words) with at least one word.
 void flags(const char* op, const Tensor& flags);
+/// What is wrong with a tensor of such a shape in the place of flags.
+std::string no_flags_shape(const Tensor& tensor);
 /// Also that the words are those of `num_slots` slots, and that the policy is one for so many.
 void record(const char* op, const Tensor& flags, int64_t num_slots, int64_t policy);
 void carrier(const char* op, ScalarType dtype);

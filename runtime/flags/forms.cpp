@@ -33,7 +33,9 @@ bool could_be_flags(const Tensor& tensor) {
 
 void known(const char* op, const Tensor& flags, const Tensor* beside) {
   if (is_known(flags)) return;
-  if (!flags.defined() || flags.layout() != c10::kStrided || !could_be_flags(flags)) return;
+  if (!flags.defined() || flags.layout() != c10::kStrided) return;
+  if (flags.dim() != 2) throw InputError(c10::str(op, ": ", no_flags_shape(flags)));
+  if (!could_be_flags(flags)) return;
   const ErrorConfig& config = get_config();  // the first one of the process was never validated
   if (flags.scalar_type() == config.flag_dtype && flags.size(1) == config.num_words())
     return KnownForms::add(config.flag_dtype, config.num_words());

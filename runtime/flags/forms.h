@@ -49,8 +49,8 @@ class KnownForms {
 };
 
 namespace check {
-/// Refuses a tensor that has the shape and dtype that some flags could have, but not those of flags of this process. What flags
-/// cannot have at all is left to the operator. `beside`: the other tensor of the call, for the question whether the two are swapped.
+/// Refuses a tensor of another rank than flags, and one that has the shape and dtype that some flags could have, but not those
+/// of flags of this process. What else flags cannot have is left to the operator. `beside`: the other tensor of the call, for the question whether the two are swapped.
 void known(const char* op, const Tensor& flags, const Tensor* beside = nullptr);
 }  // namespace check
 

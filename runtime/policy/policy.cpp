@@ -130,6 +130,10 @@ CacheStatistics Policy::cache() const {
   });
 }
 
+CompileTimes Policy::compile_times() const {
+  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.compile_times(); });
+}
+
 std::vector<BreakReport> Policy::breaks() const {
   return core().with_live([](const policy::PolicyVersion& live) {
     std::vector<BreakReport> reports;

@@ -23,26 +23,30 @@ function capture.error_on_graph_break(flag, fn)
     return core.error_on_graph_break(flag)
   end
   arguments.callable("triage.error_on_graph_break", "fn", fn)
-  return function(...) return core.with_error_on_graph_break(flag, fn, ...) end
+  return core.wrapping(function(...) return core.with_error_on_graph_break(flag, fn, ...) end, fn)
 end
 
-local disable_options = {recursive = true}
+local disable_options = {recursive = true, reason = true}
 
---- A function that runs as a script wherever it is called from.
+--- A function that runs as a script wherever it is called from. The break that this makes says the reason.
 function capture.disable(fn, options)
   arguments.callable("triage.disable", "fn", fn)
-  local recursive = arguments.options("triage.disable", options, disable_options).recursive
+  options = arguments.options("triage.disable", options, disable_options)
+  local recursive, reason = options.recursive, options.reason
   if recursive == nil then
     recursive = true
   end
   recursive = checked_flag("triage.disable: recursive", recursive)
-  return function(...) return core.run_disabled(recursive, fn, ...) end
+  if reason ~= nil and type(reason) ~= "string" then
+    core.fail(("triage.disable: expected a string as `reason`, got %s"):format(core.describe(reason)))
+  end
+  return core.wrapping(function(...) return core.run_disabled(recursive, reason, fn, ...) end, fn)
 end
 
 --- A function whose side effects do not end graphs: they happen when it is captured.
 function capture.allow_in_graph(fn)
   arguments.callable("triage.allow_in_graph", "fn", fn)
-  return function(...) return core.run_allowed(nil, fn, ...) end
+  return core.wrapping(function(...) return core.run_allowed(nil, fn, ...) end, fn)
 end
 
 local function replace_fields(tab, old, new)
@@ -58,13 +62,14 @@ end
 function capture.substitute_in_graph(original, fn)
   arguments.callable("triage.substitute_in_graph", "original", original)
   arguments.callable("triage.substitute_in_graph", "fn", fn)
-  local function substitute(...)
+  local substitute = core.wrapping(function(...)
     if core.is_compiling() then
       return fn(...)
     end
     return original(...)
-  end
+  end, fn)
   if not core.is_sandboxed() then
+    core.change_registry("`triage.substitute_in_graph`", "Call it before the compiled code.")
     replace_fields(globals, original, substitute)
     for _, library in next, globals do
       if type(library) == "table" and not core.libraries[library] then

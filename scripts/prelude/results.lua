@@ -127,9 +127,9 @@ end
 
 function globals.as_result(fn)
   arguments.callable("as_result", "fn", fn)
-  return function(...)
+  return core.wrapping(function(...)
     return caught(pcall(fn, ...))
-  end
+  end, fn)
 end
 
 local invalid_return <const> = 6
@@ -137,7 +137,7 @@ local invalid_return <const> = 6
 local function raising(operation)
   return function(fn)
     arguments.callable(operation, "fn", fn)
-    return function(...)
+    return core.wrapping(function(...)
       local result = fn(...)
       if not is_result(result) then
         local expected, got = "a Result", core.describe(result)
@@ -148,7 +148,7 @@ local function raising(operation)
         return unpack(result, 1, result.n)
       end
       error(result[1], 0)
-    end
+    end, fn)
   end
 end
 

@@ -332,13 +332,31 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("triage::") == std::string::npos);
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
-  CHECK(keys_of(json) ==
-        std::vector<std::string>{"backend", "breaks", "cache", "graph_breaks", "graphs", "inputs", "ops", "policy"});
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "breaks", "cache", "compile_times", "graph_breaks",
+                                                  "graphs", "inputs", "ops", "policy"});
+  CHECK(keys_of(json["compile_times"]) == std::vector<std::string>{"backend", "capture"});
+  CHECK(json["compile_times"]["capture"] > 0);
   CHECK(keys_of(json["cache"]) == std::vector<std::string>{"bytes", "graphs", "retired", "segments"});
   CHECK(json["cache"]["graphs"] == 1);
   CHECK(json["cache"]["bytes"] > 1000);
-  CHECK(keys_of(json["graphs"][0]) == std::vector<std::string>{"graph", "guards", "ops"});
+  CHECK(keys_of(json["graphs"][0]) == std::vector<std::string>{"graph", "guards", "op_names", "ops"});
+  CHECK(json["graphs"][0]["op_names"].size() == json["graphs"][0]["ops"]);
   CHECK(json["graph_breaks"].empty());
+}
+
+TEST_CASE("D14: explain --loops names each part of a fused graph, what it reads and writes, sizes, and its body") {
+  Scene triage;
+  write_bytes(triage.folder / "mixed.lua",
+              "return function(z)\n  local y = (z * 2):exp()\n  y = y / y:sum(-1, true)\n  return y:sort(-1)\nend\n");
+  const Ran ran = triage({"explain", "mixed.lua", "--input", "z=ones:4x8", "--loops"});
+  CAPTURE(ran.out);
+  CHECK(ran.status == 0);
+  for (const char* part :
+       {"\nwhat fused makes of graph 1\nloops over rows: aten::mul.Scalar, aten::exp, aten::sum.dim_IntList, "
+        "aten::div.Tensor\n  reads  %z: f32[4, 8]  a row is [8]\n  writes %",
+        "\n  body, for each row\n    v0 = load %z  # float, each of [8]\n", " by + from 0  # float, a row\n",
+        "\n    store v", "\ninterpreter: aten::sort\n  reads  %"})
+    CHECK(ran.out.find(part) != std::string::npos);
 }
 
 TEST_CASE("run and explain count the graphs between graph breaks") {
@@ -350,6 +368,9 @@ TEST_CASE("run and explain count the graphs between graph breaks") {
   CAPTURE(ran.out);
   CHECK(ran.out.rfind("broken\n  graphs        2\n  graph breaks  1\n  ops           6\n  cache         ", 0) == 0);
   CHECK(ran.out.find("graph broken_segment_2(") != std::string::npos);
+  CHECK(ran.out.find("\nops per graph\n  1: aten::mul.Scalar, aten::add.Scalar, aten::sum\n  2: aten::add.Scalar, "
+                     "aten::relu, aten::tanh\n") != std::string::npos);
+  CHECK(std::regex_search(ran.out, std::regex("\n  compile time  capture [0-9.]+ ms, backend [0-9.]+ ms\n")));
   CHECK(ran.out.find("# broken.lua:4") != std::string::npos);
   const std::string report = "\nbreak 1: broken.lua:3: graph break: `item` reads a value of a tensor\n  Explanation: ";
   const std::string place =

@@ -89,6 +89,11 @@ broken("A disabled function", function(x)
   return look_up(x) * 2
 end, z)
 
+local too_large = triage.disable(function(x) return x + 1 end, {reason = "its table is too large"})
+broken("A disabled function, with the reason", function(x)
+  return too_large(x) * 2
+end, z)
+
 broken("Random numbers in a branch", function(x)
   return IF(x:sum(1):gt(0), function() return torch.rand_like(x) end)
     :ELSE(function() return x end)
@@ -408,3 +413,80 @@ with_config({capture_scalar_outputs = true}, function()
     f(torch.ones({9}))
   end)
 end)
+with_config({capture_scalar_outputs = true}, function()
+  show("A check that cannot hold", function()
+    triage.export(function(x)
+      local n = x:sum():int():item()
+      triage.check(n <= 5)
+      triage.check(n >= 6, "n is a count of rows")
+      return x * n
+    end, {torch.ones({2})})
+  end)
+  show("A range that cannot be", function()
+    triage.compile(function(x)
+      local n = x:sum():int():item()
+      triage.constrain_as_value(n, {min = 0, max = 5})
+      triage.constrain_as_value(n, {min = 7})
+      return x * n
+    end, {fullgraph = true})(torch.ones({2}))
+  end)
+end)
+
+print("\n# How functions are named")
+
+show("What stands for a function is named by it", function()
+  triage.set_logs({recompiles = true})
+  for _, stands_for in ipairs({triage.allow_in_graph, triage.assume_constant_result, as_result, tensorcheck,
+    function(fn) return triage.error_on_graph_break(true, fn) end,
+    function(fn) return triage.substitute_in_graph(doubled, fn) end}) do
+    local fn = stands_for(doubled)
+    local f = triage.compile(fn)
+    f(z)
+    f(z[0])
+  end
+end)
+show("A function that is kept out of graphs twice", function()
+  triage.compile(triage.disable(triage.error_on_graph_break(true, doubled)), {name = "repair"})(z)
+end)
+show("A module of one's own", function()
+  local net = nn.Module("Net", {forward = function(_, x) return x * 2 end})
+  local f = triage.compile(net)
+  f(z)
+  f(z[0])
+end)
+show("A module of the library: where it was compiled", function()
+  local f = triage.compile(nn.Linear(2, 2))
+  f(z)
+  f(z[0])
+end)
+triage.set_logs({recompiles = false})
+
+print("\n# Text that is loaded")
+
+local text = "local function largest(x)\n  return x:max():item()\nend\nreturn function(x) return x * largest(x) end"
+show("With a name", function() triage.compile(load(text, "=loaded")())(z) end)
+show("Without one", function() triage.compile(load(text)())(z) end)
+
+print("\n# Natural Lua: a branch that runs for every sample")
+
+local function in_branch(title, statement)
+  local head = "--!tensor\nlocal z, outer = ...\nif z:sum(-1) > 100 then\n  "
+  show(title, function() assert(load(head .. statement .. "\nend", "=natural"))(z, z:clone()) end)
+end
+in_branch("An error", "error('too large')")
+in_branch("An assertion", "assert(false, 'too large')")
+in_branch("A file to write to", "io.open('not_there.txt', 'w')")
+in_branch("What requires gradients", "outer:requires_grad_()")
+in_branch("A mark", "triage.mark_dynamic(outer, 0)")
+in_branch("A substitute", "triage.substitute_in_graph(math.abs, math.floor)")
+in_branch("A location", "ErrorLocation.register('not.there.before')")
+
+print("\n# Arguments that are none")
+
+show("set_stance", function() triage.set_stance() end)
+show("graph_break", function() triage.graph_break({}) end)
+show("set_logs", function() triage.set_logs("recompiles") end)
+show("check", function() triage.check() end)
+show("register_backend", function() triage.register_backend() end)
+show("assume_constant_result", function() triage.assume_constant_result("f") end)
+show("Called through another name", function() local f = triage.mark_dynamic f(z, "rows") end)

@@ -13,6 +13,7 @@ uint64_t current_capture() noexcept { return testing::effects().capture; }
 int current_branch() noexcept { return testing::effects().branch; }
 uint64_t current_selection() noexcept { return 0; }
 int selection_depth() noexcept { return 0; }
+bool branch_per_sample() noexcept { return false; }
 void refuse_in_selection(lua_State*, const std::string&) {}
 void refuse_write(lua_State* L, const std::string& what, const std::string&) {
   luaL_error(L, "%s", what.c_str());

@@ -6,8 +6,10 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/command.h"
+#include "bindings/cli/explain/fused_parts.h"
 #include "bindings/cli/explain/provenance.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/graph/describe.h"
 
 namespace triage::cli {
 namespace {
@@ -17,7 +19,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   CallOptions call;
   std::vector<std::string> benign;
-  bool decomposed = false, guards = false, provenance = false, json = false;
+  bool decomposed = false, loops = false, guards = false, provenance = false, json = false;
 };
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -29,10 +31,18 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::vector<std::string> operators_of(const graph::Graph& graph) {
+  std::vector<std::string> names;
+  for (const auto& node : graph.nodes()) names.push_back(graph::op_name(node->op));
+  return names;
+}
+
 Json graph_json(const CapturedGraph& captured, const Options& options) {
   Json json = {{"ops", captured.graph->nodes().size()},
+               {"op_names", operators_of(*captured.graph)},
                {"graph", graph::print(*captured.graph)},
                {"guards", lines_of(captured.guards)}};
+  if (options.loops) json["loops"] = fused_parts_text(*captured.graph);
   if (options.decomposed) json["decomposed"] = graph::print(graph::decompose(*captured.graph));
   return json;
 }
@@ -58,10 +68,20 @@ void print_graph(const CapturedGraph& captured, size_t index, const Options& opt
                paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
                graph::print(decomposed));
   }
+  if (options.loops)
+    fmt::print("\n{}\n{}\n", paint(Paint::heading, fmt::format("what fused makes of graph {}", index)),
+               fused_parts_text(*captured.graph));
   if (options.guards && !captured.guards.empty()) {
     fmt::print("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) fmt::print("  {}\n", line);
   }
+}
+
+void print_operators(const std::vector<CapturedGraph>& graphs) {
+  if (graphs.empty()) return;
+  fmt::print("\n{}\n", paint(Paint::heading, "ops per graph"));
+  for (size_t i = 0; i < graphs.size(); ++i)
+    fmt::print("  {}: {}\n", i + 1, fmt::join(operators_of(*graphs[i].graph), ", "));
 }
 
 /// Each input with its declared type, `any` where it has none.
@@ -94,6 +114,7 @@ int explain(const Options& options) {
   for (const CapturedGraph& captured : graphs) operations += captured.graph->nodes().size();
   const auto inputs = typed_inputs(call.policy.signature());
   const CacheStatistics cache = call.policy.cache();
+  const CompileTimes times = call.policy.compile_times();
   if (options.json) {
     Json inputs_json = Json::object();
     for (const auto& [name, type] : inputs) inputs_json[name] = type;
@@ -106,6 +127,7 @@ int explain(const Options& options) {
                 {"graph_breaks", call.policy.graph_breaks()},
                 {"breaks", breaks_json(breaks)},
                 {"ops", operations},
+                {"compile_times", {{"capture", times.capture}, {"backend", times.backend}}},
                 {"cache",
                  {{"graphs", cache.graphs},
                   {"segments", cache.segments},
@@ -113,11 +135,15 @@ int explain(const Options& options) {
                   {"bytes", cache.bytes}}}});
     return 0;
   }
-  fmt::print("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n",
-             paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache));
+  fmt::print(
+      "{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
+      "  compile time  capture {:.3f} ms, backend {:.3f} ms\n",
+      paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache),
+      times.capture * 1e3, times.backend * 1e3);
   for (const auto& [name, type] : inputs)
     if (type != "any") fmt::print("  input         {}: {}\n", name, type);
   print_breaks(breaks);
+  print_operators(graphs);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);
   return 0;
 }
@@ -130,6 +156,9 @@ void add_explain(CLI::App& app, Action& action) {
   add_call_options(*command, options->call);
   command->add_flag("--decomposed", options->decomposed,
                     "show each graph in plain ATen operations too (where, shifts, masks)");
+  command->add_flag(
+      "--loops", options->loops,
+      "show what the fused backend makes of each graph: its parts, with what each reads, writes and computes");
   command->add_flag("--guards", options->guards, "show what must hold for each graph to be used again");
   command->add_flag("--provenance", options->provenance,
                     "run it operation by operation and show which produced each NaN and Inf, and which passed it on; "

@@ -1,7 +1,9 @@
 #include "bindings/lua/backends/lua_backend.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/backends/graph_value.h"
 #include "bindings/lua/engine/protected.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
@@ -130,7 +132,7 @@ bool push_own(lua_State* L, const char* name) {
 }  // namespace
 
 int register_backend_(lua_State* L) {
-  const std::string name = luaL_checkstring(L, 1);
+  const std::string name = text_argument(L, {1, "triage.register_backend", "name"});
   if (name.empty() || name.find(':') != std::string::npos)
     throw InputError(
         fmt::format("triage.register_backend: the name '{}' cannot be used; a name is not empty and has no "
@@ -145,6 +147,7 @@ int register_backend_(lua_State* L) {
   if (std::find(others.begin(), others.end(), name) != others.end())
     throw InputError(
         fmt::format("triage.register_backend: there is a backend '{}' already; choose another name", name));
+  refuse_in_selection(L, "`triage.register_backend`");
   push_registry_table(L, &registry_key);
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, name.c_str());

@@ -1,8 +1,10 @@
 #include "bindings/lua/capture/breaks.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/capture/coroutine_scope.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/loading/allowed_writes.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/state.h"
@@ -45,11 +47,13 @@ int with_error_on_graph_break(lua_State* L) {
   return call_in_scope(L, kFunction);
 }
 
-/// core.run_disabled(recursive, fn, ...) -> what fn returns, run as a script
+/// core.run_disabled(recursive, reason or nil, fn, ...) -> what fn returns, run as a script
 int run_disabled(lua_State* L) {
+  const std::string reason = lua_isnil(L, 2) ? "" : std::string(": ") + luaL_checkstring(L, 2);
+  lua_remove(L, 2);
   const Source place = definition_of(L, 2).where;
   const std::string which = place.file.empty() ? function_name(L, 2) : "the function at " + function_name(L, 2);
-  capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs",
+  capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs" + reason,
                        "Call it before or after the compiled code to have one graph.");
   const capture::NotCaptured scope(lua_toboolean(L, 1));  // no scope of Lua's: the capture may be gone before that ends
   lua_call(L, lua_gettop(L) - kFunction, LUA_MULTRET);
@@ -65,8 +69,8 @@ int run_allowed(lua_State* L) {
 
 /// triage.graph_break([message])
 int graph_break(lua_State* L) {
-  capture::graph_break(Break::requested, luaL_optstring(L, 1, "`triage.graph_break` was called"),
-                       "Take the call of triage.graph_break away to have one graph.");
+  const char* const message = text_argument(L, {1, "triage.graph_break", "message"}, "`triage.graph_break` was called");
+  capture::graph_break(Break::requested, message, "Take the call of triage.graph_break away to have one graph.");
   return 0;
 }
 
@@ -79,21 +83,31 @@ int is_compiling(lua_State* L) {
 /// core.mark_size(x, dim, dynamic, min, max)
 int mark_size(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
-  for (int i = 2; i <= 5; ++i) settle_number(L, i);
-  int64_t dim = luaL_checkinteger(L, 2);
+  const char* const who = lua_toboolean(L, 3) ? "triage.mark_dynamic" : "triage.mark_static";
+  int64_t dim = integer_argument(L, {2, who, "dim"});
   if (dim < -tensor.dim() || dim >= tensor.dim())
-    throw InputError("triage.mark_dynamic, triage.mark_static: there is no dimension " + std::to_string(dim) +
-                     " in a tensor of rank " + std::to_string(tensor.dim()));
+    throw InputError(std::string(who) + ": there is no dimension " + std::to_string(dim) + " in a tensor of rank " +
+                     std::to_string(tensor.dim()));
   capture::Mark mark{dim < 0 ? dim + tensor.dim() : dim, lua_toboolean(L, 3) != 0};
-  mark.min = luaL_optinteger(L, 4, mark.min);
-  mark.max = luaL_optinteger(L, 5, mark.max);
+  mark.min = integer_argument(L, {4, who, "min"}, mark.min);
+  mark.max = integer_argument(L, {5, who, "max"}, mark.max);
   if (mark.dynamic && (tensor.size(mark.dim) < mark.min || tensor.size(mark.dim) > mark.max))
     throw InputError("triage.mark_dynamic: dimension " + std::to_string(mark.dim) + ": the size is " +
                      std::to_string(tensor.size(mark.dim)) + ", which is not in the range from " +
                      std::to_string(mark.min) +
                      (mark.max == capture::Mark{}.max ? " on" : " to " + std::to_string(mark.max)));
+  refuse_in_selection(L, "`" + std::string(who) + "`");
   capture::graph_break(Break::registry, "a tensor is marked dynamic or static", "Mark it before the compiled code.");
   capture::set_mark(tensor, mark);
+  return 0;
+}
+
+/// core.change_registry(what, hint): before something is changed that all code finds.
+int change_registry(lua_State* L) {
+  const std::string what = luaL_checkstring(L, 1);
+  refuse_in_selection(L, what);
+  capture::graph_break(Break::registry, what + " changes what is found from now on", luaL_checkstring(L, 2));
+  bump_epoch(L);
   return 0;
 }
 
@@ -112,6 +126,7 @@ void add_break_control(lua_State* L) {
                                        {"graph_break", guarded<graph_break>},
                                        {"is_compiling", guarded<is_compiling>},
                                        {"mark_size", guarded<mark_size>},
+                                       {"change_registry", guarded<change_registry>},
                                        {"is_sandboxed", guarded<is_sandboxed>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);

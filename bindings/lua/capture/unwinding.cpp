@@ -1,5 +1,6 @@
 #include "bindings/lua/capture/unwinding.h"
 
+#include "bindings/lua/sandbox/side_effects.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
 
@@ -34,18 +35,75 @@ bool closes_by_script(lua_State* L) {
   return by_script;
 }
 
+const char kHandled = 0;  // its address: registry key of the error that a handler has seen already
+
+bool is_unwinding() { return UntakenBranch::left() || capture::OutsideBranches::given_up(); }
+
 /// Upvalues: the handler; whether it was set inside of the branch.
 int shielded(lua_State* L) {
   const bool inside = lua_toboolean(L, lua_upvalueindex(2));
   lua_settop(L, 1);
-  if (UntakenBranch::left() || (UntakenBranch::active() && !inside)) return 1;
+  if (is_unwinding() || (UntakenBranch::active() && !inside) || was_handled(L, 1)) return 1;
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
   lua_call(L, 1, 1);
   return 1;
 }
 
+/// Pushes the handler of the innermost xpcall around, where no pcall is inside of it; false where something else catches.
+/// Nothing does where true comes without a handler (nil).
+bool push_handler_around(lua_State* L) {
+  lua_Debug frame;
+  for (int level = 1; lua_getstack(L, level, &frame); ++level) {
+    lua_getinfo(L, "f", &frame);
+    const lua_CFunction function = lua_tocfunction(L, -1);
+    lua_pop(L, 1);
+    if (!is_protected_call(function)) continue;
+    if (!lua_getlocal(L, &frame, 2)) return false;  // of xpcall its handler
+    if (lua_tocfunction(L, -1) == shielded) return true;
+    lua_pop(L, 1);
+    return false;
+  }
+  const bool main = lua_pushthread(L) == 1;
+  lua_pop(L, 1);
+  if (main) lua_pushnil(L);
+  return main;
+}
+
+/// Upvalue: the handler of the host.
+int handle_in_place(lua_State* L) {
+  lua_settop(L, 1);
+  if (is_unwinding() || UntakenBranch::active() || !push_handler_around(L)) return 1;
+  if (lua_isnil(L, 2)) lua_copy(L, lua_upvalueindex(1), 2);
+  lua_insert(L, 1);
+  lua_call(L, 1, 1);
+  lua_pushvalue(L, 1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &kHandled);
+  return 1;
+}
+
 }  // namespace
+
+int call_and_hand_on(lua_State* L, int arguments, lua_CFunction host_handler) {
+  luaL_checkstack(L, 4, "message handler");
+  const int handler = lua_gettop(L) - arguments;
+  lua_pushcfunction(L, host_handler);
+  lua_pushcclosure(L, handle_in_place, 1);
+  lua_insert(L, handler);
+  const int status = lua_pcall(L, arguments, LUA_MULTRET, handler);
+  lua_remove(L, handler);
+  return status;
+}
+
+bool was_handled(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  const bool was = lua_rawgetp(L, LUA_REGISTRYINDEX, &kHandled) != LUA_TNIL && lua_rawequal(L, -1, index);
+  lua_pop(L, 1);
+  if (!was) return false;
+  lua_pushnil(L);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &kHandled);
+  return true;
+}
 
 int stack_depth(lua_State* L) {
   lua_Debug frame;

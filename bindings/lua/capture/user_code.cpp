@@ -1,5 +1,7 @@
 #include "bindings/lua/capture/user_code.h"
 
+#include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,24 +21,37 @@ namespace {
 
 constexpr size_t most_frames = 20;
 
-/// `count` lines of a file from line `number` on, as one and without their indentation; empty where they cannot be read.
-std::string source_lines(const std::string& path, int number, int count) {
-  std::ifstream file(path);
-  std::string text, line;
-  for (int i = 1; i < number + count && std::getline(file, line); ++i) {
+/// `count` lines from line `number` on, as one and without their indentation; empty where there are none.
+std::string source_lines(std::istream& text, int number, int count) {
+  std::string lines, line;
+  for (int i = 1; i < number + count && std::getline(text, line); ++i) {
     const size_t begin = line.find_first_not_of(" \t");
     if (i < number || begin == std::string::npos) continue;
-    text += (text.empty() ? "" : " ") + line.substr(begin, 200);
+    lines += (lines.empty() ? "" : " ") + line.substr(begin, 200);
   }
-  return text;
+  return lines;
 }
 
-/// A place of a script as messages quote it: "  file:line: in function 'name'", and on the next line what stands there.
-std::string quoted(const lua_Debug& frame, int line, const char* name) {
+/// Of the script that the function on top of the stack is from: as it was loaded, where that is known, else as its file is now.
+/// `source` is lua_Debug's.
+std::string source_lines(lua_State* L, const char* source, int number, int count) {
+  std::string_view text = chunk_text(L, -1);
+  if (*source != '@' && *source != '=') text = source;  // a chunk that is named by its text
+  if (!text.empty()) {
+    std::istringstream stream{std::string(text)};
+    return source_lines(stream, number, count);
+  }
+  if (*source != '@') return {};
+  std::ifstream file(source + 1);
+  return source_lines(file, number, count);
+}
+
+/// A place of a script as messages quote it: "  file:line: in function 'name'", and on the next line what stands there. The
+/// function is on top of the stack.
+std::string quoted(lua_State* L, const lua_Debug& frame, int line, const char* name) {
   std::string text = std::string("  ") + frame.short_src + ":" + std::to_string(line);
   if (name) text += std::string(": in function '") + name + "'";
-  if (*frame.source != '@') return text;
-  const std::string source = source_lines(frame.source + 1, line, 1);
+  const std::string source = source_lines(L, frame.source, line, 1);
   return source.empty() ? text : text + "\n    " + source;
 }
 
@@ -45,7 +61,9 @@ std::string stack_of(lua_State* L) {
   for (int level = 0; lua_getstack(L, level, &frame) && frames.size() < most_frames; ++level) {
     lua_getinfo(L, "Sln", &frame);
     if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
-    frames.push_back(quoted(frame, frame.currentline, frame.name));
+    lua_getinfo(L, "f", &frame);
+    frames.push_back(quoted(L, frame, frame.currentline, frame.name));
+    lua_pop(L, 1);
   }
   std::reverse(frames.begin(), frames.end());
   return fmt::format("{}", fmt::join(frames, "\n"));
@@ -90,10 +108,15 @@ std::string function_name(lua_State* L, int index) {
     const int type = luaL_getmetafield(L, index, "__name");
     std::string name = type == LUA_TSTRING ? lua_tostring(L, -1) : "callable";
     if (type != LUA_TNIL) lua_pop(L, 1);
+    if (name == "module") {  // by its class: "Net(...)"
+      const std::string text = luaL_tolstring(L, index, nullptr);
+      lua_pop(L, 1);
+      if (const size_t end = text.find('('); end != std::string::npos && end > 0) name = text.substr(0, end);
+    }
     return name;
   }
   lua_Debug info;
-  lua_pushvalue(L, index);
+  push_wrapped(L, index);
   lua_getinfo(L, ">S", &info);
   if (info.linedefined <= 0) return "a function of C";
   return std::string(info.short_src) + ":" + std::to_string(info.linedefined);
@@ -101,7 +124,7 @@ std::string function_name(lua_State* L, int index) {
 
 Script::Definition definition_of(lua_State* L, int index) {
   const int base = lua_gettop(L);
-  lua_pushvalue(L, index);
+  push_wrapped(L, index);
   if (lua_istable(L, -1)) lua_getfield(L, -1, "forward");
   Script::Definition definition;
   if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1)) {
@@ -109,7 +132,7 @@ Script::Definition definition_of(lua_State* L, int index) {
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">S", &info);
     if (std::string_view(info.source).substr(0, 2) != "=[")
-      definition = {{info.short_src, info.linedefined}, quoted(info, info.linedefined, nullptr)};
+      definition = {{info.short_src, info.linedefined}, quoted(L, info, info.linedefined, nullptr)};
   }
   lua_settop(L, base);
   return definition;
@@ -120,18 +143,34 @@ std::string argument_as_written(lua_State* L, const std::string& name) {
   for (int level = 1; lua_getstack(L, level, &frame); ++level) {
     lua_getinfo(L, "Sl", &frame);
     if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
-    if (*frame.source != '@') return {};
-    const std::string line = source_lines(frame.source + 1, frame.currentline, 1);
+    lua_getinfo(L, "f", &frame);
+    const std::string line = source_lines(L, frame.source, frame.currentline, 1);
+    const std::string more = source_lines(L, frame.source, frame.currentline, 5);
+    lua_pop(L, 1);
     const size_t at = find_call(line, name, 0);
     if (at == std::string::npos || find_call(line, name, at) != std::string::npos) return {};  // which of two is it?
-    return first_argument(source_lines(frame.source + 1, frame.currentline, 5).substr(at));
+    return first_argument(more.substr(at));
+  }
+  return {};
+}
+
+std::string line_as_written(lua_State* L) {
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(L, level, &frame); ++level) {
+    lua_getinfo(L, "Sl", &frame);
+    if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
+    lua_getinfo(L, "f", &frame);
+    const std::string line = source_lines(L, frame.source, frame.currentline, 1);
+    lua_pop(L, 1);
+    return line;
   }
   return {};
 }
 
 void check_callable(lua_State* L, int index, const char* who) {
   if (lua_isfunction(L, index)) return;
-  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL)
+  if (test_tensor(L, index) ||
+      luaL_getmetafield(L, index, "__call") == LUA_TNIL)  // a tensor's own only says that it cannot
     throw InputError(std::string(who) + ": expected a function, got " + describe(L, index));
   lua_pop(L, 1);
 }

@@ -9,8 +9,8 @@
 
 namespace triage::lua {
 
-/// What to call the function at `index`: the file and line where it is defined; of another value that can be called, the name
-/// of its type.
+/// What to call the function at `index`: the file and line where it is defined; of a module, the name of its class;
+/// of another value that can be called, that of its type.
 std::string function_name(lua_State* L, int index);
 
 /// Where the function at `index` begins, or the `forward` of a module, with the source line; empty for what is no Lua.
@@ -19,6 +19,9 @@ Script::Definition definition_of(lua_State* L, int index);
 /// The first argument as it is written where the running function of C is called, such as "n <= 5" of `check(n <= 5)`, whose
 /// `name` is "check"; empty where the file cannot be read, or does not show it.
 std::string argument_as_written(lua_State* L, const std::string& name);
+
+/// The line of the script that runs now, as it is written; empty where its text is not at hand.
+std::string line_as_written(lua_State* L);
 
 /// A function, or what can be called like one, such as a module; else raises "`who`: expected a function, got ...".
 void check_callable(lua_State* L, int index, const char* who);

@@ -1,13 +1,16 @@
 #include "bindings/lua/engine/compiled_function.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compile.h"
 #include "bindings/lua/engine/worlds.h"
+#include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/scopes.h"
 #include "runtime/capture/branch_guard.h"
+#include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
@@ -145,14 +148,15 @@ int compiled_cache(lua_State* L) {
 
 void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   if (lua_isnoneornil(L, index)) return;
-  luaL_checktype(L, index, LUA_TTABLE);
+  table_argument(L, {index, "triage.compile", "options"});
   lua_pushnil(L);
   while (lua_next(L, index)) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (key == "fullgraph" && lua_isboolean(L, -1))
       function.options.fullgraph = lua_toboolean(L, -1);
     else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
-      function.options.compile_with = backend_at(L, lua_gettop(L), function.caller);
+      function.options.compile_with =
+          on_behalf_of("triage.compile", [&] { return backend_at(L, lua_gettop(L), function.caller); });
     else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "dynamic" && lua_isboolean(L, -1))
@@ -178,7 +182,7 @@ const CompiledFunction* test_compiled(lua_State* L, int index) {
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) {
   const int base = lua_gettop(L);
   luaL_checkstack(L, 4, "parameters");
-  lua_pushvalue(L, index);
+  push_wrapped(L, index);
   int skipped = 0;
   if (!lua_isfunction(L, -1)) {
     skipped = 1;  // self
@@ -241,6 +245,7 @@ CompiledFunction& push_compiled(lua_State* L) {
   check_callable(L, 1, "triage.compile");
   auto function = std::make_unique<CompiledFunction>();
   function->name = function_name(L, 1);
+  function->made_at = current_line(L);
   function->options.protect_inputs = false;
   function->options.warn = [&context = context(L)](const std::string& text) { say(context, text); };
   function->options.inform = [&context = context(L)](const std::string& text) {
@@ -250,7 +255,8 @@ CompiledFunction& push_compiled(lua_State* L) {
   function->options.warned = std::make_shared<Compiled::Warned>();
   read_compile_options(L, 2, *function);
   if (!function->options.compile_with) function->options.compile_with = find_backend(function->options.backend);
-  function->options.traces = std::make_shared<capture::TraceTree>(function->name, function->options.compile_with);
+  function->options.clock = std::make_shared<capture::CompileClock>();
+  function->options.traces = new_traces(*function);
   lua_pushvalue(L, 1);
   function->function = luaL_ref(L, LUA_REGISTRYINDEX);
   auto** holder = static_cast<CompiledFunction**>(lua_newuserdatauv(L, sizeof(CompiledFunction*), 0));

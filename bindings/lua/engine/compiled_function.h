@@ -17,13 +17,12 @@
 
 namespace triage::lua {
 
+struct CompiledFunction;
+
 /// A Lua function that is compiled, in the state it lives in.
 class FunctionScript final : public Script {
  public:
-  FunctionScript(lua_State* L, int function, std::string name, bool fullgraph, std::vector<std::string> inputs)
-      : L_(L), function_(function), name_(std::move(name)), fullgraph_(fullgraph) {
-    signature_.inputs = std::move(inputs);
-  }
+  FunctionScript(lua_State* L, const CompiledFunction& function, std::vector<std::string> inputs);
   const std::string& name() const override { return name_; }
   const Signature& signature() const override { return signature_; }
   bool fullgraph() const override { return fullgraph_; }
@@ -61,6 +60,7 @@ class FunctionScript final : public Script {
   int results_ = LUA_NOREF;
   const Variables* variables_ = nullptr;
   std::string name_;
+  Source made_at_;
   mutable std::optional<Definition> definition_;  // once it was asked for
   bool fullgraph_;
   Signature signature_;
@@ -88,6 +88,7 @@ struct CompiledFunction {
   int function = LUA_NOREF;
   int anchors = LUA_NOREF;  // a table: number of a bucket -> what its key names by address, as weak keys
   std::string name;
+  Source made_at;  // the line that compiled it
   capture::Compiled::Options options;
   std::map<std::string_view, std::shared_ptr<Bucket>> buckets;  // by the key of their world; a call keeps its own alive
   lua_Integer buckets_made = 0;
@@ -118,6 +119,10 @@ int call_compiled(lua_State* L);
 /// The names that the function (or module: its `forward`) at `index` gives its first `count` arguments; "x0", "x1", ... where
 /// it has none, or one twice.
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count);
+
+/// Where the function begins, with its source line; what has no line of a script, such as a module of the library, is told to be
+/// where it was compiled.
+Script::Definition place_of(lua_State* L, int function, const Source& made_at);
 
 /// Registers the metatable of compiled functions, and that of explanations.
 void open_compiled(lua_State* L);

@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/compiler_config.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/engine/worlds.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
@@ -78,7 +79,9 @@ int config_newindex(lua_State* L) {
 
 /// triage.set_stance(name)
 int lua_set_stance(lua_State* L) {
-  const Stance stance = stance_from(luaL_checkstring(L, 1));
+  const Stance stance = on_behalf_of("triage.set_stance", [&] {
+    return stance_from(text_argument(L, {1, "triage.set_stance", "name"}));
+  });
   if (capture::Recorder::current() || capture::Follower::current())
     throw InputError("triage.set_stance: captured code cannot change what is captured; set it around the call");
   refuse_in_selection(L, "`triage.set_stance`");
@@ -106,7 +109,7 @@ int lua_get_stance(lua_State* L) {
 /// triage.set_logs{recompiles = true, graph_breaks = false}
 int set_logs(lua_State* L) {
   refuse_in_selection(L, "`triage.set_logs`");
-  luaL_checktype(L, 1, LUA_TTABLE);
+  table_argument(L, {1, "triage.set_logs", "logs"});
   capture::Logs logs = capture::get_logs();
   for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
     const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);

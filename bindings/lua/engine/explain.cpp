@@ -5,12 +5,14 @@
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/trace_tree.h"
 #include "runtime/graph/describe.h"
 
 #include <fmt/format.h>
 #include <triage/graph.h>
 
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +27,7 @@ struct Explanation {
   std::vector<capture::GraphBreak> breaks;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;
   std::vector<std::string> guards;  // of the first graphs, a line each; those between breaks have none, the script runs
-  double capture_seconds = 0, compile_seconds = 0;
+  CompileTimes times;
   CacheStatistics cache;
 
   size_t num_ops() const {
@@ -96,25 +98,30 @@ Explanation explanation_of(lua_State* L, const CompiledFunction& function) {
       all.graphs.push_back(entry->graph);
       all.guards.push_back(entry->guards.text(bucket->script->signature().inputs) +
                            world_guards(L, function, bucket->world));
-      all.capture_seconds += entry->capture_seconds;
-      all.compile_seconds += entry->compile_seconds;
     }
   }
   for (const auto& graph : function.options.traces->graphs) all.graphs.push_back(graph);
   all.cache = statistics_of(function);
+  all.times = function.options.clock->times();
   return all;
 }
 
-std::string operators_of(const graph::Graph& graph) {
-  std::string text;
-  for (const auto& node : graph.nodes()) text += "\n    " + graph::op_name(node->op);
-  return text;
+std::vector<std::string> operators_of(const graph::Graph& graph) {
+  std::vector<std::string> names;
+  for (const auto& node : graph.nodes()) names.push_back(graph::op_name(node->op));
+  return names;
 }
 
-std::string indented(const std::string& lines) {
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string indented(const std::vector<std::string>& lines) {
   std::string text;
-  for (size_t begin = 0, end; (end = lines.find('\n', begin)) != std::string::npos; begin = end + 1)
-    text += "    " + lines.substr(begin, end + 1 - begin);
+  for (const std::string& line : lines) text += (line.empty() ? "" : "    " + line) + "\n";
   return text;
 }
 
@@ -122,31 +129,50 @@ std::string text_of(const Explanation& all) {
   std::string text = fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\nBreak Reasons:\n",
                                  all.graphs.size(), all.breaks.size(), all.num_ops());
   for (size_t i = 0; i < all.breaks.size(); ++i)
-    text += fmt::format("  Break Reason {}: {}\n", i + 1, all.breaks[i].text());
+    text += fmt::format("  Break Reason {}:\n{}", i + 1, indented(lines_of(all.breaks[i].text())));
   text += "Ops per Graph:\n";
   for (size_t i = 0; i < all.graphs.size(); ++i)
-    text += fmt::format("  Ops {}:{}\n", i + 1, operators_of(*all.graphs[i]));
+    text += fmt::format("  Ops {}:\n{}", i + 1, indented(operators_of(*all.graphs[i])));
   text += "Out Guards:\n";
-  for (size_t i = 0; i < all.guards.size(); ++i) text += fmt::format("  Graph {}:\n{}", i + 1, indented(all.guards[i]));
+  for (size_t i = 0; i < all.guards.size(); ++i)
+    text += fmt::format("  Graph {}:\n{}", i + 1, indented(lines_of(all.guards[i])));
   if (all.guards.size() < all.graphs.size())
     text +=
         "  none between breaks: the script runs on every call, and its operators are compared with those recorded\n";
-  text +=
-      fmt::format("Compile Times:\n  capture {:.3f} s\n  backend {:.3f} s\n", all.capture_seconds, all.compile_seconds);
+  text += fmt::format("Compile Times:\n  capture {:.6f} s\n  backend {:.6f} s\n", all.times.capture, all.times.backend);
   text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,
                       all.cache.segments, all.cache.retired, all.cache.bytes);
   for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
   return text;
 }
 
-/// Sets field `name` of the table on top of the stack.
-void set_list(lua_State* L, const char* name, const std::vector<std::string>& items) {
+void push_item(lua_State* L, const std::string& item) { lua_pushlstring(L, item.data(), item.size()); }
+
+void push_item(lua_State* L, const std::vector<std::string>& items) {
   lua_createtable(L, static_cast<int>(items.size()), 0);
   for (size_t i = 0; i < items.size(); ++i) {
-    lua_pushlstring(L, items[i].data(), items[i].size());
+    push_item(L, items[i]);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+}
+
+/// Sets field `name` of the table on top of the stack to a list of strings, or of lists of them.
+template <typename Item>
+void set_list(lua_State* L, const char* name, const std::vector<Item>& items) {
+  lua_createtable(L, static_cast<int>(items.size()), 0);
+  for (size_t i = 0; i < items.size(); ++i) {
+    push_item(L, items[i]);
     lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
   }
   lua_setfield(L, -2, name);
+}
+
+void push_times(lua_State* L, const CompileTimes& times) {
+  lua_createtable(L, 0, 2);
+  lua_pushnumber(L, times.capture);
+  lua_setfield(L, -2, "capture");
+  lua_pushnumber(L, times.backend);
+  lua_setfield(L, -2, "backend");
 }
 
 void set_count(lua_State* L, const char* name, size_t count) {
@@ -155,20 +181,31 @@ void set_count(lua_State* L, const char* name, size_t count) {
 }
 
 void push_explanation(lua_State* L, const Explanation& all) {
-  std::vector<std::string> reasons, graphs, ids;
+  std::vector<std::string> reasons, stacks, graphs, ids;
+  std::vector<std::vector<std::string>> ops, guards(all.graphs.size());
   for (const capture::GraphBreak& graph_break : all.breaks) {
     reasons.push_back(graph_break.brief());
+    stacks.push_back(graph_break.user_code);
     ids.emplace_back(capture::info(graph_break.kind).id);
   }
-  for (const auto& graph : all.graphs) graphs.push_back(graph::print(*graph));
-  lua_createtable(L, 0, 9);
+  for (const auto& graph : all.graphs) {
+    graphs.push_back(graph::print(*graph));
+    ops.push_back(operators_of(*graph));
+  }
+  for (size_t i = 0; i < all.guards.size(); ++i) guards[i] = lines_of(all.guards[i]);
+  lua_createtable(L, 0, 13);
   set_count(L, "graph_count", all.graphs.size());
   set_count(L, "graph_break_count", all.breaks.size());
   set_count(L, "op_count", all.num_ops());
   set_list(L, "break_reasons", reasons);
   set_list(L, "break_ids", ids);
+  set_list(L, "user_stacks", stacks);
   set_list(L, "graphs", graphs);
+  set_list(L, "ops_per_graph", ops);
   set_list(L, "guards", all.guards);
+  set_list(L, "out_guards", guards);
+  push_times(L, all.times);
+  lua_setfield(L, -2, "compile_times");
   push_statistics(L, all.cache);
   lua_setfield(L, -2, "cache");
   const std::string text = text_of(all);

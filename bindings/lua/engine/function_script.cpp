@@ -1,6 +1,7 @@
 #include "bindings/lua/capture/unwinding.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compiled_function.h"
+#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/chunk.h"
 #include "runtime/capture/branch_guard.h"
@@ -19,19 +20,33 @@ namespace {
 void call_function(lua_State* L, int arguments) {
   if (!capture::Recorder::current() || !has_natural_chunks(L)) return lua_call(L, arguments, LUA_MULTRET);
   capture::OutsideBranches::allow_new_beginning(stack_depth(L));
-  const int status = lua_pcall(L, arguments, LUA_MULTRET, 0);
+  const int status = call_and_hand_on(L, arguments, keep_traceback);
   if (capture::OutsideBranches::given_up()) throw capture::BranchLeft("the capture was given up");
   if (status != LUA_OK) lua_error(L);
 }
 
 }  // namespace
 
+FunctionScript::FunctionScript(lua_State* L, const CompiledFunction& function, std::vector<std::string> inputs)
+    : L_(L),
+      function_(function.function),
+      name_(function.name),
+      made_at_(function.made_at),
+      fullgraph_(function.options.fullgraph) {
+  signature_.inputs = std::move(inputs);
+}
+
+Script::Definition place_of(lua_State* L, int function, const Source& made_at) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function);
+  Script::Definition definition = definition_of(L, -1);
+  lua_pop(L, 1);
+  if (definition.where.file.empty() && !made_at.file.empty())
+    definition = {made_at, "  " + made_at.file + ":" + std::to_string(made_at.line)};
+  return definition;
+}
+
 FunctionScript::Definition FunctionScript::definition() const {
-  if (!definition_) {
-    lua_rawgeti(L_, LUA_REGISTRYINDEX, function_);
-    definition_ = definition_of(L_, -1);
-    lua_pop(L_, 1);
-  }
+  if (!definition_) definition_ = place_of(L_, function_, made_at_);
   return *definition_;
 }
 

@@ -4,6 +4,7 @@
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/userdata.h"
 
@@ -226,8 +227,7 @@ void check_dialect(lua_State* L) {
 
 /// policy {...}
 int make_policy(lua_State* L) {
-  if (lua_type(L, 1) != LUA_TTABLE)
-    throw LoadError(std::string("policy: expected a table, got a ") + luaL_typename(L, 1));
+  if (lua_type(L, 1) != LUA_TTABLE) throw LoadError("policy: expected a table, got " + describe(L, 1));
   lua_settop(L, 1);
   check_known_fields(L, 1);
   if (!get_field(L, 1, "run", LUA_TFUNCTION, "a function"))

@@ -1,5 +1,7 @@
 #include "bindings/lua/engine/protected.h"
 
+#include "bindings/lua/capture/unwinding.h"
+
 namespace triage::lua {
 
 std::string& last_traceback() {
@@ -22,6 +24,7 @@ bool runs_script(lua_State* L) {
 }  // namespace
 
 int keep_traceback(lua_State* L) {
+  if (was_handled(L, 1)) return 1;  // where it was raised: the stack was whole there
   last_traceback().clear();
   if (!runs_script(L)) return 1;
   luaL_traceback(L, L, nullptr, 1);

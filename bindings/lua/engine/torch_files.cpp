@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/torch_files.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/convert.h"
@@ -106,21 +107,23 @@ void break_graph(const char* what) {
 
 /// torch.save(value, path)
 int save(lua_State* L) {
-  const char* path = luaL_checkstring(L, 2);
+  const char* path = text_argument(L, {2, "torch.save", "path"});
   refuse_in_selection(L, "`torch.save`");
   break_graph("torch.save");
-  if (const at::Tensor* tensor = test_tensor(L, 1))
-    save_tensor(path, *tensor);
-  else
-    save_file(path, read_value(L, 1, "the value", 0));
+  on_behalf_of("torch.save", [&] {
+    if (const at::Tensor* tensor = test_tensor(L, 1))
+      save_tensor(path, *tensor);
+    else
+      save_file(path, read_value(L, 1, "the value", 0));
+  });
   return 0;
 }
 
 /// torch.load(path)
 int load(lua_State* L) {
-  const char* path = luaL_checkstring(L, 1);
+  const char* path = text_argument(L, {1, "torch.load", "path"});
   break_graph("torch.load");
-  push_value(L, load_file(path));
+  push_value(L, on_behalf_of("torch.load", [path] { return load_file(path); }));
   return 1;
 }
 

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/userdata.h"
+#include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/trace_tree.h"
 #include "runtime/capture/logs.h"
 
@@ -104,7 +105,7 @@ std::shared_ptr<Bucket> make_bucket(lua_State* L, CompiledFunction& function, Wo
     const auto other = std::find_if(all.rbegin(), all.rend(), [&](const Bucket* one) { return one != own; });
     return other == all.rend() ? std::string() : difference((*other)->world, own->world);
   };
-  bucket->script = std::make_shared<FunctionScript>(L, function.function, function.name, options.fullgraph, inputs);
+  bucket->script = std::make_shared<FunctionScript>(L, function, inputs);
   bucket->compiled = std::make_unique<capture::Compiled>(bucket->script, std::move(options));
   bucket->world = std::move(world);
   bucket->number = ++function.buckets_made;
@@ -167,9 +168,8 @@ void report_recompile(lua_State* L, const CompiledFunction& function, const Worl
   if (function.buckets.empty() || !function.options.inform || !capture::get_logs().recompiles ||
       !capture::reports_recompiles(stance))
     return;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  std::string text = capture::recompile_heading(function.name, definition_of(L, -1).where, stance);
-  lua_pop(L, 1);
+  std::string text =
+      capture::recompile_heading(function.name, place_of(L, function.function, function.made_at).where, stance);
   const std::vector<const Bucket*> buckets = buckets_in_order(function);
   const size_t first = buckets.size() - std::min(buckets.size(), most_reasons);
   if (first > 0) text += fmt::format("\n  - {} older graphs do not fit either", first);
@@ -188,7 +188,7 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   function.beyond.reset();
   function.broken_buckets = function.too_large_worlds = 0;
   function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
-  function.options.traces = std::make_shared<capture::TraceTree>(function.name, function.options.compile_with);
+  function.options.traces = new_traces(function);
   function.options.warned = std::make_shared<capture::Compiled::Warned>();
   function.odd_argument.reset();
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.anchors, LUA_NOREF));
@@ -334,6 +334,11 @@ std::vector<const Bucket*> buckets_in_order(const CompiledFunction& function) {
   for (const auto& [key, bucket] : function.buckets) buckets.push_back(bucket.get());
   std::sort(buckets.begin(), buckets.end(), [](const Bucket* a, const Bucket* b) { return a->number < b->number; });
   return buckets;
+}
+
+std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function) {
+  return std::make_shared<capture::TraceTree>(function.name,
+                                              function.options.clock->timed(function.options.compile_with));
 }
 
 CacheStatistics statistics_of(const CompiledFunction& function) {

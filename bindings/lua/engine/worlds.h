@@ -25,6 +25,9 @@ bool is_tensor_argument(const CompiledFunction::World& world, size_t i);
 /// In the order in which they were made.
 std::vector<const CompiledFunction::Bucket*> buckets_in_order(const CompiledFunction& function);
 
+/// For what breaks graphs, in all worlds; what its segments take to compile is counted with the function's clock.
+std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function);
+
 /// Of all worlds together.
 CacheStatistics statistics_of(const CompiledFunction& function);
 /// Pushes a table with the fields of CacheStatistics.

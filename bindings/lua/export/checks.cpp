@@ -1,6 +1,7 @@
 // Checks hold in eager code, and stay in captured code as assertions; there they say in which range a number lies.
 #include "bindings/lua/export/checks.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
@@ -19,9 +20,13 @@ namespace {
 
 using capture::Recorder;
 
-[[noreturn]] void fail(const std::string& expression, const std::string& message) {
+/// `known`: what was known of the numbers in the expression.
+[[noreturn]] void fail(lua_State* L, const std::string& expression, const std::string& known,
+                       const std::string& message) {
+  const std::string line = line_as_written(L);
   throw std::invalid_argument("Runtime assertion failed" + (expression.empty() ? "" : " for expression " + expression) +
-                              (message.empty() ? "" : ": " + message));
+                              (known.empty() ? "" : " (" + known + ")") + (message.empty() ? "" : ": " + message) +
+                              (line.empty() ? "" : "\n    " + line));
 }
 
 /// `index` holds a condition; where the capture has no words for it, it is told as the script has it.
@@ -29,7 +34,7 @@ void check_condition(lua_State* L, int index, const std::string& message) {
   const at::Tensor* condition = test_symbolic(L, index);
   if (!condition) condition = test_tensor(L, index);
   if (!condition) {
-    if (!lua_toboolean(L, index)) fail(argument_as_written(L, "check"), message);
+    if (!lua_toboolean(L, index)) fail(L, argument_as_written(L, "check"), "", message);
     return;
   }
   if (condition->scalar_type() != at::kBool || condition->numel() != 1)
@@ -41,18 +46,14 @@ void check_condition(lua_State* L, int index, const std::string& message) {
   if (holds && !captured) return;
   std::string expression = captured ? capture::number_text(*condition) : "";
   if (expression.empty()) expression = argument_as_written(L, "check");
-  if (!holds) fail(expression, message);
+  if (!holds) fail(L, expression, captured ? capture::what_is_known(*condition) : "", message);
   capture::record_check(*condition, expression, message);
-}
-
-std::string optional_text(lua_State* L, int index) {
-  return lua_isnoneornil(L, index) ? "" : luaL_checkstring(L, index);
 }
 
 /// triage.check(condition, message)
 int check(lua_State* L) {
-  luaL_checkany(L, 1);
-  check_condition(L, 1, optional_text(L, 2));
+  if (lua_isnone(L, 1)) wrong_argument(L, {1, "triage.check", "condition"}, "a truth value such as n <= 5");
+  check_condition(L, 1, text_argument(L, {2, "triage.check", "message"}, ""));
   return 0;
 }
 
@@ -69,9 +70,15 @@ void check_bound(lua_State* L, const char* method, const char* sign, lua_Number 
     lua_pushboolean(L, lua_compare(L, least ? 2 : 1, least ? 1 : 2, LUA_OPLE));
   }
   if (lua_isboolean(L, -1) && !lua_toboolean(L, -1)) {
+    const at::Tensor* const symbolic = capture::Recorder::current() ? test_symbolic(L, 1) : nullptr;
+    std::string value = symbolic ? capture::number_text(*symbolic) : "";
+    const std::string known = symbolic ? capture::what_is_known(*symbolic) : "";
     lua_pushvalue(L, 1);
-    settle_number(L, -1);
-    fail(std::string(luaL_tolstring(L, -1, nullptr)) + " " + sign + " " + shown, "");
+    if (value.empty()) {
+      settle_number(L, -1);
+      value = luaL_tolstring(L, -1, nullptr);
+    }
+    fail(L, value + " " + sign + " " + shown, known, "");
   }
   check_condition(L, lua_gettop(L), "");
   lua_settop(L, 1);
@@ -102,7 +109,7 @@ struct Bounds {
 Bounds read_bounds(lua_State* L, const char* what, bool whole) {
   Bounds bounds;
   if (lua_isnoneornil(L, 2)) return bounds;
-  luaL_checktype(L, 2, LUA_TTABLE);
+  table_argument(L, {2, what, "range"});
   for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
     const bool fits = whole ? lua_isinteger(L, -1) : lua_type(L, -1) == LUA_TNUMBER;

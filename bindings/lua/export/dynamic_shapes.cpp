@@ -1,6 +1,7 @@
 // dynamic_shapes = "batch", or {x = {[0] = true, [1] = "width", [2] = {name = "depth", min = 1, max = 64}}}
 #include "bindings/lua/export/dynamic_shapes.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 
@@ -146,7 +147,7 @@ ExportOptions read_export_options(lua_State* L, int index, const std::vector<std
                                   const std::vector<at::Tensor>& inputs, std::string& name) {
   ExportOptions options;
   if (lua_isnoneornil(L, index)) return options;
-  luaL_checktype(L, index, LUA_TTABLE);
+  table_argument(L, {index, "triage.export", "options"});
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
     if (key == "name" && lua_type(L, -1) == LUA_TSTRING)

@@ -1,6 +1,8 @@
 #include "bindings/lua/export/escape_hatches.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/export/checks.h"
+#include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/branch_guard.h"
@@ -75,13 +77,16 @@ int constant_call(lua_State* L) {
 
 /// triage.assume_constant_result(fn)
 int assume_constant_result(lua_State* L) {
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  if (!lua_isfunction(L, 1)) wrong_argument(L, {1, "triage.assume_constant_result", "fn"}, "a function");
   lua_settop(L, 1);
   lua_Debug info;
   lua_pushvalue(L, 1);
   lua_getinfo(L, ">S", &info);
   lua_pushfstring(L, "the function of line %d", info.linedefined);
+  lua_pushvalue(L, 1);
+  lua_insert(L, -2);
   lua_pushcclosure(L, guarded<constant_call>, 2);
+  set_wrapped(L, -1, 1);
   return 1;
 }
 

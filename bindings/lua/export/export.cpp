@@ -1,12 +1,14 @@
 // triage.export: functions of a script as programs of their own.
 #include "bindings/lua/export/export.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/compiled_function.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/export/dynamic_shapes.h"
 #include "bindings/lua/export/escape_hatches.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -89,20 +91,25 @@ void check_files_allowed(lua_State* L, const char* what) {
 int program_save(lua_State* L) {
   const ExportedProgram program = check_program(L, 1);
   check_files_allowed(L, "program:save");
-  program.save(luaL_checkstring(L, 2));
+  refuse_in_selection(L, "`program:save`");
+  const char* const path = text_argument(L, {2, "program:save", "path"});
+  on_behalf_of("program:save", [&] { program.save(path); });
   return 0;
 }
 
 int program_to_torchscript(lua_State* L) {
   const ExportedProgram program = check_program(L, 1);
   check_files_allowed(L, "program:to_torchscript");
-  program.save_torchscript(luaL_checkstring(L, 2));
+  refuse_in_selection(L, "`program:to_torchscript`");
+  const char* const path = text_argument(L, {2, "program:to_torchscript", "path"});
+  on_behalf_of("program:to_torchscript", [&] { program.save_torchscript(path); });
   return 0;
 }
 
 int load_exported(lua_State* L) {
   check_files_allowed(L, "triage.load_exported");
-  push_program(L, ExportedProgram::load(luaL_checkstring(L, 1)));
+  const char* const path = text_argument(L, {1, "triage.load_exported", "path"});
+  push_program(L, on_behalf_of("triage.load_exported", [path] { return ExportedProgram::load(path); }));
   return 1;
 }
 

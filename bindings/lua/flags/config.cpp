@@ -1,3 +1,4 @@
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
@@ -163,8 +164,8 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
 }
 
 int should_transpose(lua_State* L) {
-  settle_number(L, 2);
-  lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(luaL_checkinteger(L, 2)));
+  const lua_Integer samples = integer_argument(L, {2, "CONFIG:should_transpose", "n"});
+  lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(samples));
   return 1;
 }
 
@@ -345,7 +346,7 @@ int restore_config(lua_State* L) {
 
 /// set_config(c) -> a value that restores the configuration before when a <close> variable that holds it goes
 int lua_set_config(lua_State* L) {
-  check_config(L, 1);
+  on_behalf_of("set_config", [L] { check_config(L, 1); });
   break_graph(L, capture::Break::mode, "`set_config` changes the configuration of the process",
               "Give operations one of their own: {config = ErrorConfig{...}}.");
   lua_settop(L, 1);

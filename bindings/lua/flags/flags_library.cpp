@@ -74,7 +74,7 @@ int is_bool(lua_State* L) {
 }
 
 int is_callable(lua_State* L) {
-  const bool callable = lua_isfunction(L, 1) || luaL_getmetafield(L, 1, "__call") != LUA_TNIL;
+  const bool callable = lua_isfunction(L, 1) || (!test_tensor(L, 1) && luaL_getmetafield(L, 1, "__call") != LUA_TNIL);
   lua_pushboolean(L, callable);
   return 1;
 }

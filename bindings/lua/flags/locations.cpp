@@ -118,8 +118,10 @@ void read_registry() {
 }
 
 int location_register(lua_State* L) {
+  const std::string path = check_path(L, 1, "ErrorLocation.register");
+  if (!ErrorLocation::is_registered(path)) refuse_in_selection(L, "`ErrorLocation.register` of a new path");
   read_registry();
-  lua_pushinteger(L, id_of_path(L, check_path(L, 1, "ErrorLocation.register")));
+  lua_pushinteger(L, id_of_path(L, path));
   return 1;
 }
 

@@ -25,6 +25,19 @@ void note_write_to_argument(lua_State* L, int index) {
 
 // --- basic functions
 
+/// An error that a script raises itself where each sample takes its own branch: it is raised whether any takes that or not.
+void explain_error_in_branch(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TSTRING || !branch_per_sample()) return;
+  lua_pushvalue(L, index);
+  lua_pushliteral(
+      L,
+      " (raised in a branch of an `if` whose condition is a mask, and that branch runs for every sample, "
+      "however few take it. Hint: record it for those samples, with push(f, code, location, {where = mask}); "
+      "or choose for the batch, with mask:any() as the condition)");
+  lua_concat(L, 2);
+  lua_replace(L, index);
+}
+
 int base_assert(lua_State* L) {
   if (is_tensor(L, 1)) {
     push_where(L, 1, 0, false);
@@ -32,11 +45,13 @@ int base_assert(lua_State* L) {
     if (!lua_toboolean(L, -1)) lua_copy(L, -1, 1);
     lua_pop(L, 2);
   }
+  if (!lua_toboolean(L, 1) && lua_gettop(L) >= 2) explain_error_in_branch(L, 2);
   return hand_on(L);
 }
 
 /// Levels count the functions of the script: the intrinsics between them are none of its business.
 int base_error(lua_State* L) {
+  explain_error_in_branch(L, 1);
   settle(L, 2);
   if (lua_type(L, 2) != LUA_TNUMBER || lua_tointeger(L, 2) < 2) return hand_on(L);
   lua_Integer wanted = lua_tointeger(L, 2);

@@ -14,9 +14,12 @@ namespace {
 
 // Their addresses are registry keys.
 const char kChunkCount = 0;
-const char kNaturalChunks = 0;           // a table: the numbers of those that are natural Lua
-const char kGlobals = 0;                 // a table: number of a chunk -> the line of each global, then its name
-constexpr int kFunctionBits = 24;        // functions of one chunk
+const char kNaturalChunks = 0;         // a table: the numbers of those that are natural Lua
+const char kGlobals = 0;               // a table: number of a chunk -> the line of each global, then its name
+const char kTexts = 0;                 // a table: number of a chunk -> its text
+constexpr int kFunctionBits = 24;      // functions of one chunk
+constexpr int64_t kMostTexts = 1'000;  // that are kept
+constexpr size_t kLongestText = 1 << 20;
 constexpr int64_t kMostChunks = 10'000;  // whose globals are kept: a script may load texts for ever
 
 int64_t next_first_function_id(lua_State* L) {
@@ -46,6 +49,15 @@ void note_globals(lua_State* L, int64_t chunk, const std::vector<std::pair<int, 
     lua_pushlstring(L, name.data(), name.size());
     lua_rawseti(L, -2, ++place);
   }
+  lua_rawseti(L, -2, chunk);
+  lua_pop(L, 1);
+}
+
+/// A chunk that is named by its own text needs no other.
+void note_text(lua_State* L, int64_t chunk, std::string_view text, const char* name) {
+  if (chunk > kMostTexts || text.size() > kLongestText || (*name != '@' && *name != '=')) return;
+  push_registry_table(L, &kTexts);
+  lua_pushlstring(L, text.data(), text.size());
   lua_rawseti(L, -2, chunk);
   lua_pop(L, 1);
 }
@@ -88,6 +100,7 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
   const int64_t chunk = first_function_id >> kFunctionBits;
   if (facts.natural) note_natural(L, chunk);
   note_globals(L, chunk, facts.globals);
+  note_text(L, chunk, source, chunk_name);
   lua_call(L, push_intrinsics(L, first_function_id), 1);
   set_function_id(L, -1, first_function_id);
   return LUA_OK;
@@ -106,6 +119,17 @@ bool is_natural_function(lua_State* L, int index) {
   const bool natural = lua_istable(L, -1) && lua_rawgeti(L, -1, chunk) != LUA_TNIL;
   lua_settop(L, top);
   return natural;
+}
+
+std::string_view chunk_text(lua_State* L, int index) {
+  const int64_t id = function_id(L, index);
+  if (id == 0) return {};
+  const int top = lua_gettop(L);
+  std::string_view text;
+  push_registry_table(L, &kTexts);
+  if (lua_rawgeti(L, -1, id >> kFunctionBits) == LUA_TSTRING) text = {lua_tostring(L, -1), lua_rawlen(L, -1)};
+  lua_settop(L, top);
+  return text;
 }
 
 std::optional<std::set<std::string>> globals_of(lua_State* L, int index) {

@@ -41,6 +41,7 @@ bool effects_allowed() noexcept {
   return true;
 }
 uint64_t current_selection() noexcept { return capture::BranchGuard::selection().serial; }
+bool branch_per_sample() noexcept { return capture::BranchGuard::chooses_per_sample(); }
 int selection_depth() noexcept { return capture::BranchGuard::selection().depth; }
 
 void refuse_write(lua_State* L, const std::string& what, const std::string& hint) {

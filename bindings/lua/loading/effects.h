@@ -19,6 +19,8 @@ int current_branch() noexcept;
 /// process; 0 when there is none. And how many such branches are running, one inside the other.
 uint64_t current_selection() noexcept;
 int selection_depth() noexcept;
+/// Whether one of them has a mask of shape (N,) as its condition: each sample takes its own branch, and every branch runs.
+bool branch_per_sample() noexcept;
 /// Raises the error of a write that would happen to all samples.
 [[noreturn]] void refuse_write(lua_State* L, const std::string& what, const std::string& hint);
 

@@ -1,10 +1,13 @@
 #include "bindings/lua/nn/nn.h"
 
+#include "bindings/lua/arguments.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
@@ -25,13 +28,16 @@ int note_write(lua_State* L) {
 
 /// core.set_requires_grad(tensor, boolean): of a module's own parameters, which policies may have too.
 int set_requires_grad(lua_State* L) {
-  check_tensor(L, 1).requires_grad_(lua_toboolean(L, 2) != 0);
+  const at::Tensor& tensor = check_tensor(L, 1);
+  capture::BranchGuard::refuse_change(tensor, "`requires_grad_`");
+  tensor.requires_grad_(lua_toboolean(L, 2) != 0);
   ++context(L).epoch;
   return 0;
 }
 
 /// core.drop_grad(tensor)
 int drop_grad(lua_State* L) {
+  refuse_in_selection(L, "`zero_grad` of a module");
   check_tensor(L, 1).mutable_grad() = at::Tensor();
   return 0;
 }
@@ -40,13 +46,15 @@ int drop_grad(lua_State* L) {
 /// their dtype.
 int convert_data(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
+  capture::BranchGuard::refuse_change(tensor, "`to` of a module");
   const auto dtype = test_dtype(L, 2);
   if (!lua_isnil(L, 2) && !(dtype && (at::isFloatingType(*dtype) || at::isComplexType(*dtype))))
     throw std::invalid_argument(
         "module:to: expected a floating point dtype such as torch.float64, or a device such as \"cpu\", got " +
         describe(L, 2));
   std::optional<c10::Device> device;
-  if (lua_type(L, 3) == LUA_TSTRING) device = parse_device(lua_tostring(L, 3));
+  if (lua_type(L, 3) == LUA_TSTRING)
+    device = on_behalf_of("module:to", [L] { return parse_device(lua_tostring(L, 3)); });
   const auto converted = [&](const at::Tensor& from) {
     const bool is_number = from.is_floating_point() || from.is_complex();
     return from.detach().to(
@@ -63,6 +71,7 @@ int convert_data(lua_State* L) {
 
 /// core.copy_data(to, from): values only, for load_state_dict.
 int copy_data(lua_State* L) {
+  capture::BranchGuard::refuse_change(check_tensor(L, 1), "`load_state_dict`");
   at::NoGradGuard no_grad;
   at::Tensor(check_tensor(L, 1)).copy_(check_tensor(L, 2));
   return 0;

@@ -1,4 +1,6 @@
 // `optim`: LibTorch's optimizers. They update parameters in place, so that captured code sees the new values.
+#include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/nn/nn.h"
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/state.h"
@@ -217,8 +219,10 @@ bool has_gradients(const Optimizer& optimizer) {
 /// optimizer:step() or optimizer:step(closure): the closure computes the loss anew and calls backward; returns its loss.
 int step(lua_State* L) {
   Holder& holder = check_optimizer(L, 1);
+  refuse_in_selection(L, "a step of an optimizer");
   break_graph("`step` of an optimizer writes to the parameters");
   const bool closure = !lua_isnoneornil(L, 2);
+  if (closure) check_callable(L, 2, "optimizer:step");
   if (closure) {
     lua_settop(L, 2);
     push_scope_of<c10::AutoGradMode>(L, true);
@@ -235,6 +239,7 @@ int step(lua_State* L) {
 
 int zero_grad(lua_State* L) {
   Holder& holder = check_optimizer(L, 1);
+  refuse_in_selection(L, "`zero_grad` of an optimizer");
   break_graph("`zero_grad` drops gradients");
   for (auto& group : holder.optimizer->param_groups())
     for (auto& parameter : group.params()) parameter.mutable_grad() = at::Tensor();

@@ -3,6 +3,7 @@
 #include "bindings/lua/capture/coroutine_scope.h"
 #include "bindings/lua/capture/unwinding.h"
 #include "bindings/lua/loading/births.h"
+#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/tensor_semantics.h"
@@ -18,6 +19,7 @@
 #include <triage/error.h>
 
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,17 @@ int time_of_fields(lua_State* L) {
 /// What is changed there does not come back.
 int change_outside(lua_State* L) {
   refuse_in_selection(L, "a change to files or to the process");
+  return reach_outside(L);
+}
+
+int open_file(lua_State* L) {
+  const char* const mode = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "r";
+  if (std::strpbrk(mode, "wa+")) refuse_in_selection(L, "`io.open` of a file to write to");
+  return reach_outside(L);
+}
+
+int choose_output(lua_State* L) {
+  if (!lua_isnoneornil(L, 1)) refuse_in_selection(L, "`io.output` of another file");
   return reach_outside(L);
 }
 
@@ -184,7 +197,8 @@ int protected_call(lua_State* L) {
 
 int protected_call_with_handler(lua_State* L) {
   const bool of_script = lua_isfunction(L, 2) && !lua_iscfunction(L, 2);
-  if (of_script && capture::Recorder::current()) shield_handler(L, 2);
+  if ((of_script && capture::Recorder::current()) || (lua_isfunction(L, 2) && has_natural_chunks(L)))
+    shield_handler(L, 2);
   return protected_call(L);
 }
 
@@ -232,12 +246,19 @@ void wrap_outside(lua_State* L) {
 
 }  // namespace
 
+bool is_protected_call(lua_CFunction function) {
+  return function == guarded<protected_call> || function == guarded<protected_call_with_handler>;
+}
+
 void open_side_effects(lua_State* L) {
   wrap(L, "io", "write", guarded<io_write>);  // before all the others: what is wrapped is not wrapped again
   wrap(L, "math", "random", guarded<math_random>);
   wrap(L, "math", "randomseed", guarded<math_randomseed>);
-  for (const char* const name : {"remove", "rename", "execute", "exit", "setlocale"})
+  for (const char* const name : {"remove", "rename", "execute", "exit", "setlocale", "tmpname"})
     wrap(L, "os", name, guarded<change_outside>);
+  for (const char* const name : {"popen", "tmpfile"}) wrap(L, "io", name, guarded<change_outside>);
+  wrap(L, "io", "open", guarded<open_file>);
+  wrap(L, "io", "output", guarded<choose_output>);
   wrap(L, "os", "time", guarded<time_of_fields>);
   wrap(L, "coroutine", "create", guarded<make_stateful>);
   wrap(L, "coroutine", "wrap", guarded<wrap_coroutine>);

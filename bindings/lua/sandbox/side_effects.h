@@ -8,4 +8,7 @@ namespace triage::lua {
 
 void open_side_effects(lua_State* L);
 
+/// Is it `pcall` or `xpcall`, as scripts find them?
+bool is_protected_call(lua_CFunction function);
+
 }  // namespace triage::lua

@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/autograd.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/scopes.h"
@@ -31,10 +32,9 @@ int no_grad(lua_State* L) { return in_mode(L, false); }
 int enable_grad(lua_State* L) { return in_mode(L, true); }
 
 int set_grad_enabled(lua_State* L) {
-  settle_number(L, 1);
-  luaL_checktype(L, 1, LUA_TBOOLEAN);
-  bool enabled = lua_toboolean(L, 1);
+  const bool enabled = boolean_argument(L, {1, "torch.set_grad_enabled", "mode"});
   lua_remove(L, 1);
+  if (lua_gettop(L) > 0) check_callable(L, 1, "torch.set_grad_enabled");
   return in_mode(L, enabled);
 }
 
@@ -88,7 +88,8 @@ int autocast(lua_State* L) {
                        "Enter it around the call of the compiled code, which is then captured for it.");
   int next = 1;
   c10::DeviceType device = c10::kCPU;
-  if (lua_type(L, next) == LUA_TSTRING) device = parse_device(lua_tostring(L, next++)).type();
+  if (lua_type(L, next) == LUA_TSTRING)
+    device = on_behalf_of("torch.autocast", [&] { return parse_device(lua_tostring(L, next++)).type(); });
   if (device != c10::kCPU && device != c10::kCUDA)
     throw std::invalid_argument("torch.autocast: expected the device \"cpu\" or \"cuda\", got " + describe(L, 1));
   compat::Autocast mode{true, compat::autocast(device).dtype};

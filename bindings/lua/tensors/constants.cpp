@@ -1,4 +1,6 @@
 #include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/arguments.h"
+#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/userdata.h"
 
@@ -100,7 +102,8 @@ int generator_new(lua_State* L) {
       throw std::invalid_argument("torch.Generator: expected the device \"cpu\", or a seed; got " + describe(L, 1));
     lua_settop(L, 0);
   }
-  lua_Integer seed = luaL_optinteger(L, 1, static_cast<lua_Integer>(c10::detail::getNonDeterministicRandom() >> 1));
+  const lua_Integer seed = integer_argument(L, {1, "torch.Generator", "seed"},
+                                            static_cast<lua_Integer>(c10::detail::getNonDeterministicRandom() >> 1));
   push_userdata(L, at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed))), &generator_metatable);
   return 1;
 }
@@ -114,8 +117,9 @@ at::Generator& check_generator(lua_State* L) {
 
 int generator_seed(lua_State* L) {
   at::Generator& generator = check_generator(L);
+  refuse_in_selection(L, "`manual_seed` of a generator");
   std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(static_cast<uint64_t>(luaL_checkinteger(L, 2)));
+  generator.set_current_seed(static_cast<uint64_t>(integer_argument(L, {2, "generator:manual_seed", "seed"})));
   lua_settop(L, 1);
   return 1;
 }

@@ -1,13 +1,14 @@
 #include "bindings/lua/tensors/methods.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
-
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
 
@@ -30,9 +31,8 @@ const at::Tensor& self(lua_State* L) {
   refuse_without_tensor(L, 1, info.name);
 }
 
-int64_t check_dim(lua_State* L, int index, const at::Tensor& tensor) {
-  settle_number(L, index);
-  int64_t dim = luaL_checkinteger(L, index), rank = tensor.dim();
+int64_t check_dim(lua_State* L, const Argument& argument, const at::Tensor& tensor) {
+  const int64_t dim = integer_argument(L, argument), rank = tensor.dim();
   if (dim < -rank || dim >= rank)
     throw std::out_of_range("Dimension out of range (expected to be in range of [" + std::to_string(-rank) + ", " +
                             std::to_string(rank - 1) + "], but got " + std::to_string(dim) + ")");
@@ -49,7 +49,7 @@ int size(lua_State* L) {
   if (lua_isnoneornil(L, 2))
     push_shape(L, tensor);
   else
-    push_size(L, tensor, check_dim(L, 2, tensor));
+    push_size(L, tensor, check_dim(L, {2, "x:size", "dim"}, tensor));
   return 1;
 }
 
@@ -69,7 +69,7 @@ int stride(lua_State* L) {
   const at::Tensor& tensor = self(L);
   break_graph("`stride` reads how a tensor lies in memory", "Use operators, which take tensors of any strides.");
   if (lua_isnoneornil(L, 2)) return push_integers(L, tensor.strides());
-  lua_pushinteger(L, tensor.stride(check_dim(L, 2, tensor)));
+  lua_pushinteger(L, tensor.stride(check_dim(L, {2, "x:stride", "dim"}, tensor)));
   return 1;
 }
 
@@ -172,7 +172,7 @@ void read_target(lua_State* L, int index, Conversion& target) {
   if (auto dtype = test_dtype(L, index)) {
     target.dtype = *dtype;
   } else if (lua_type(L, index) == LUA_TSTRING) {
-    target.device = parse_device(lua_tostring(L, index));
+    target.device = on_behalf_of("x:to", [L, index] { return parse_device(lua_tostring(L, index)); });
   } else if (const at::Tensor* other = test_tensor(L, index)) {
     target.dtype = other->scalar_type();
     target.device = other->device();
@@ -248,12 +248,13 @@ int cpu(lua_State* L) {
 
 int cuda(lua_State* L) {
   Conversion target;
-  auto index = static_cast<c10::DeviceIndex>(luaL_optinteger(L, 2, -1));
+  auto index = static_cast<c10::DeviceIndex>(integer_argument(L, {2, "x:cuda", "device"}, -1));
   target.device = c10::Device(c10::kCUDA, index);
   return push_converted(L, self(L), target);
 }
 
 int requires_grad_(lua_State* L) {
+  capture::BranchGuard::refuse_change(self(L), "`requires_grad_`");
   touch_autograd("`requires_grad_`");
   settle_number(L, 2);
   self(L).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));

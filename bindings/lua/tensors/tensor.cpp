@@ -13,6 +13,7 @@
 #include "bindings/lua/tensors/operators.h"
 #include "bindings/lua/tensors/print.h"
 #include "bindings/lua/userdata.h"
+#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
@@ -165,6 +166,7 @@ int tensor_newindex(lua_State* L) {
   std::string_view name = lua_tostring(L, 2);
   if (name == "requires_grad") settle_number(L, 3);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
+    capture::BranchGuard::refuse_change(tensor, "assigning `requires_grad`");
     touch_autograd("assigning `requires_grad`");
     check_tensor(L, 1).requires_grad_(lua_toboolean(L, 3));
     ++context(L).epoch;  // captured graphs depend on it

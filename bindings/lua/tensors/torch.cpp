@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/torch.h"
 
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
@@ -76,23 +77,24 @@ int namespaces_index(lua_State* L) {
 
 int manual_seed(lua_State* L) {
   refuse_in_selection(L, "`torch.manual_seed`");
+  const lua_Integer seed = integer_argument(L, {1, "torch.manual_seed", "seed"});
   capture::graph_break(capture::Break::seed, "`torch.manual_seed` sets the seed of the process",
                        "Seed before the compiled code.");
-  at::manual_seed(static_cast<uint64_t>(luaL_checkinteger(L, 1)));
+  at::manual_seed(static_cast<uint64_t>(seed));
   return 0;
 }
 
 int is_tensor(lua_State* L) {
-  luaL_checkany(L, 1);
+  if (lua_isnone(L, 1)) wrong_argument(L, {1, "torch.is_tensor", "value"}, "a value");
   lua_pushboolean(L, test_tensor(L, 1) != nullptr);
   return 1;
 }
 
 /// torch.device("cuda", 0) -> "cuda:0": devices are strings, so that they compare as such.
 int device(lua_State* L) {
-  std::string text = luaL_checkstring(L, 1);
-  if (!lua_isnoneornil(L, 2)) text += ":" + std::to_string(luaL_checkinteger(L, 2));
-  lua_pushstring(L, parse_device(text).str().c_str());
+  std::string text = text_argument(L, {1, "torch.device", "type"});
+  if (!lua_isnoneornil(L, 2)) text += ":" + std::to_string(integer_argument(L, {2, "torch.device", "index"}));
+  lua_pushstring(L, on_behalf_of("torch.device", [&] { return parse_device(text).str(); }).c_str());
   return 1;
 }
 

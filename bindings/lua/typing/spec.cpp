@@ -1,4 +1,5 @@
 // Declarations as Lua values: immutable userdata.
+#include "bindings/lua/arguments.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
@@ -112,7 +113,7 @@ int new_spec(lua_State* L) {
   if (several) spec.flags = several->flags, spec.kind = several->kind;
   if (!lua_isnil(L, 2)) spec.dims = read_dims(L, 2);
   if (lua_type(L, 3) == LUA_TSTRING)
-    spec.device = parse_device(lua_tostring(L, 3));
+    spec.device = on_behalf_of("Tensor", [L] { return parse_device(lua_tostring(L, 3)); });
   else if (!lua_isnil(L, 3))
     throw InputError("Tensor: expected a device such as \"cpu\", or nil for any, got " + describe(L, 3));
   if (lua_isboolean(L, 4))

@@ -1,6 +1,7 @@
 // One call of a function whose tensors are declared. While capturing, what the checks relied on goes to the recorder: sizes
 // become guards on inputs, and a captured graph runs without any check.
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -60,7 +61,7 @@ constexpr size_t max_declared = 250;  // arguments of a call, and results
 std::vector<std::string> parameter_names(lua_State* L, int function) {
   std::vector<std::string> names;
   if (!lua_isfunction(L, function) || lua_iscfunction(L, function)) return names;
-  lua_pushvalue(L, function);
+  push_wrapped(L, function);
   for (int i = 1; const char* name = lua_getlocal(L, nullptr, i); ++i) names.emplace_back(name);
   lua_pop(L, 1);
   return names;
@@ -76,7 +77,7 @@ std::string function_name(lua_State* L, int function, int options) {
   lua_pop(L, 1);
   if (!lua_isfunction(L, function)) return describe(L, function);
   lua_Debug info;
-  lua_pushvalue(L, function);
+  push_wrapped(L, function);
   lua_getinfo(L, ">S", &info);
   return info.linedefined > 0 ? std::string(info.short_src) + ":" + std::to_string(info.linedefined) : "function";
 }

@@ -64,7 +64,7 @@ void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor>
   if (!fails && !warns) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   const std::string reason = last_reason(all);
   const std::string text =
-      "'" + script_->name() + "' reached " + limit +
+      named(script_->name(), script_->definition().where) + " reached " + limit +
       (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
       (reason.empty() ? "" : " Last reason: " + reason + ".") +
       " Hint: sizes that the script counts to, plain arguments and variables from outside are held fast; pass numbers "

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 #include <triage/cache_statistics.h>
+#include <triage/compile_times.h>
 #include <triage/error.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -208,6 +209,8 @@ class Policy {
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
   /// How many of both are kept, and how much memory they take.
   CacheStatistics cache() const;
+  /// What it took to make them.
+  CompileTimes compile_times() const;
   std::vector<BreakReport> breaks() const;
   std::vector<std::string> graph_breaks() const;  // the same, one line each
   /// Which outputs are flags, by position; empty until a run has shown it.

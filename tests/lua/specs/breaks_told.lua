@@ -65,3 +65,33 @@ test("D16: explain tells what a graph holds for: tensors, plain arguments, varia
   local several = tostring(triage.explain(broken, z))
   assert(several:find("Out Guards:\n  none between breaks", 1, true), several)
 end)
+
+test("what stands for a function is named by it, and its parameters are those of the function", function()
+  local function doubled(rows) return rows * 2 end
+  local line = debug.getinfo(doubled, "S").linedefined
+  for _, fn in ipairs({triage.error_on_graph_break(true, doubled), triage.allow_in_graph(doubled),
+    triage.disable(doubled), triage.substitute_in_graph(function(x) return x end, doubled), tensorcheck(doubled),
+    triage.assume_constant_result(doubled), as_result(doubled), unwrap(doubled), as_exception(doubled),
+    triage.allow_in_graph(triage.error_on_graph_break(false, doubled))}) do
+    local name = tostring(triage.compile(fn))
+    assert(name:find(("breaks_told.lua:%d (0 graphs)"):format(line), 1, true), name)
+  end
+  local report = triage.explain(triage.error_on_graph_break(true, doubled), torch.ones({2, 2}))
+  assert(report.guards[1]:find("^rows: dtype float32"), report.guards[1])
+end)
+
+test("messages quote text that was loaded, as it was loaded", function()
+  local text = "local function largest(x)\n  return x:max():item()\nend\nreturn function(x) return x * largest(x) end"
+  for _, name in ipairs({"=loaded", "@not_there.lua", text}) do
+    local report = triage.explain(load(text, name)(), torch.ones({2}))
+    local stack = report.user_stacks[1]
+    assert(stack:find(":4\n    return function(x) return x * largest(x) end\n", 1, true), stack)
+    assert(stack:find(":2: in function 'largest'\n    return x:max():item()", 1, true), stack)
+  end
+end)
+
+test("a check that fails shows its condition and its line, in loaded text too", function()
+  local check = load("return function(n)\n  triage.check(n <= 5, 'n is a count')\nend", "=loaded")()
+  fails(function() check(7) end,
+    "loaded:2: Runtime assertion failed for expression n <= 5: n is a count\n    triage.check(n <= 5, 'n is a count')")
+end)

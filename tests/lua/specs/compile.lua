@@ -112,9 +112,9 @@ test("D09: explain of a function that breaks: counts, the break with its place, 
   local report = triage.explain(toy_example, torch.ones({10}), -torch.ones({10}))
   eq({report.graph_count, report.graph_break_count, report.op_count}, {2, 1, 7})
   local text = tostring(report)
-  for _, part in ipairs({"Graph Count: 2\nGraph Break Count: 1\nOp Count: 7\nBreak Reasons:\n  Break Reason 1: ",
-    ("compile.lua:%d: graph break: a tensor as a condition reads its value\n  Explanation: "):format(line + 2),
-    "(TB0001)\n\nfrom user code:\n",
+  for _, part in ipairs({"Graph Count: 2\nGraph Break Count: 1\nOp Count: 7\nBreak Reasons:\n  Break Reason 1:\n    ",
+    ("compile.lua:%d: graph break: a tensor as a condition reads its value\n      Explanation: "):format(line + 2),
+    "(TB0001)\n\n    from user code:\n",
     "  Ops 1:\n    aten::abs\n    aten::add.Scalar\n    aten::div.Tensor\n    aten::sum\n    aten::lt.Scalar\n" ..
     "  Ops 2:\n    aten::mul.Scalar\n    aten::mul.Tensor\nOut Guards:\n"}) do
     assert(text:find(part, 1, true), part .. " is not in\n" .. text)

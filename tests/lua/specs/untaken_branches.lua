@@ -92,6 +92,13 @@ local natural = {
   ["under no_grad"] = "local _ <close> = torch.no_grad() if c then io.write('') z = z * 2 end return z, " ..
     "torch.is_grad_enabled()",
   ["a seed"] = "if c then torch.manual_seed(3) end return torch.rand({2})",
+  ["a file to write to"] = "if c then io.open('/nonexistent/file', 'w') end return z",
+  ["another output"] = "if c then io.output('/nonexistent/file') end return z",
+  ["an input is to require gradients"] = "if c then z:requires_grad_() end return z",
+  ["an input is assigned to require gradients"] = "if c then z.requires_grad = true end return z",
+  ["a mark"] = "if c then triage.mark_dynamic(z, 0) end return z",
+  ["a substitute"] = "if c then triage.substitute_in_graph(math.abs, math.floor) end return z",
+  ["a location"] = "if c then ErrorLocation.register('untaken.branch') end return z",
   ["an upvalue is selected"] = "if c then up = z * 2 end local r = up up = 0 return z + r",
 }
 for name, body in pairs(natural) do
@@ -127,6 +134,12 @@ local chains = {
   ["a comparator"] = "local r = IF(c, function() table.sort({3, 1, 2}, function(a, b) io.write('') return a < b " ..
     "end) " ..
     "return z end):ELSE(function() return z * 2 end) return r",
+  ["a file to write to"] = "return (IF(c, function() io.open('/nonexistent/file', 'w') return z end)" ..
+    ":ELSE(function() return z * 2 end))",
+  ["a tensor is to require gradients"] = "local w = torch.ones({2}) local r = IF(c, function() w:requires_grad_() " ..
+    "return z end):ELSE(function() return z * 2 end) return r + (w.requires_grad and 1 or 0)",
+  ["a mark"] = "local w = torch.ones({2}) return (IF(c, function() triage.mark_dynamic(w, 0) return z end)" ..
+    ":ELSE(function() return z * 2 end))",
   ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, " ..
     "z:size(0) end) " ..
     "return a * n",
@@ -137,6 +150,75 @@ local chains = {
 for name, body in pairs(chains) do
   does_the_same("IF: a branch that the batch does not take, captured: " .. name, "", body)
 end
+
+test("what natural Lua refuses in a branch has not happened", function()
+  assert(not ErrorLocation.is_registered("untaken.branch"))
+  assert(not plus.requires_grad and not minus.requires_grad)
+  eq(math.abs(-2.5), 2.5)
+end)
+
+test("IF: a substitute and a location of a branch that is not taken are not there", function()
+  local z, abs = minus, math.abs
+  triage.compile(function(x)
+    return (IF((x > 0):all(), function()
+      ErrorLocation.register("untaken.chain")
+      triage.substitute_in_graph(math.abs, math.floor)
+      return x
+    end):ELSE(function() return x * 2 end))
+  end)(z)
+  assert(not ErrorLocation.is_registered("untaken.chain"))
+  assert(rawequal(math.abs, abs))
+end)
+
+--- Statements in a branch of natural Lua on a mask; `outer`, `layer` and the like are from outside.
+local once_for_all = {
+  "io.open('/nonexistent/file', 'w')", "io.open('/nonexistent/file', 'a')", "io.open('/nonexistent/file', 'r+')",
+  "io.output('/nonexistent/file')", "io.popen('true')", "io.tmpfile()", "os.tmpname()", "outer:requires_grad_()",
+  "outer.requires_grad = true", "layer:requires_grad_(false)", "layer:to(torch.float64)",
+  "layer:load_state_dict(layer:state_dict())", "layer:zero_grad()", "optimizer:step()", "optimizer:zero_grad()",
+  "triage.mark_dynamic(outer, 0)", "triage.mark_static(outer, 0)",
+  "triage.substitute_in_graph(math.abs, math.floor)", "ErrorLocation.register('mask.branch')",
+  "triage.register_backend('of a branch', print)", "program:save('/nonexistent/file')", "generator:manual_seed(1)",
+}
+test("natural Lua: what would happen once, for all samples, is refused in a branch on a mask", function()
+  local given = {outer = torch.ones({2}), layer = nn.Linear(2, 2), generator = torch.Generator(),
+    program = triage.export(function(x) return x * 2 end, {plus})}
+  given.optimizer = optim.SGD(given.layer:parameters(), {lr = 0.1})
+  given.layer(torch.ones({2, 2})):sum():backward()
+  local weight = given.layer.weight:clone()
+  for _, statement in ipairs(once_for_all) do
+    local fn = assert(load("--!tensor\nlocal x, given = ...\nlocal outer, layer, optimizer = given.outer, " ..
+      "given.layer, given.optimizer\nlocal program, generator = given.program, given.generator\nlocal y = x\n" ..
+      "if x > 0 then " .. statement .. " y = x * 2 end\nreturn y"))
+    local x = torch.tensor({1.0, -1.0})
+    local message = fails(function() fn(x, given) end, "of an `if` whose condition is a mask")
+    assert(message:find(":6: ", 1, true), message)
+  end
+  eq(given.layer.weight, weight)
+  assert(not given.outer.requires_grad and given.layer.weight.grad ~= nil)
+  assert(not ErrorLocation.is_registered("mask.branch"))
+end)
+
+test("natural Lua: a branch may read files, and change the tensors that it made", function()
+  local fn = assert(load("--!tensor\nlocal x = ...\nlocal y = x\nif x > 0 then " ..
+    "local file = io.open('/nonexistent/file') local own = (x * 3):detach() own:requires_grad_() " ..
+    "y = own end\nreturn y"))
+  eq(fn(torch.tensor({1.0, -1.0})):detach(), torch.tensor({3.0, -1.0}))
+end)
+
+test("natural Lua: an error of the script in a branch on a mask says when it is raised", function()
+  local head = "--!tensor\nlocal x = ...\nif x > 100 then "
+  local x = torch.tensor({1.0, -1.0})
+  for _, statement in ipairs({"error('too large')", "assert(false, 'too large')", "assert(nil, 'too large')"}) do
+    local fn = assert(load(head .. statement .. " end"))
+    local message = fails(function() fn(x) end, "too large (raised in a branch of")
+    assert(message:find("runs for every sample, however few take it. Hint: ", 1, true), message)
+  end
+  local batch = assert(load("--!tensor\nlocal x = ...\nif (x > 0):any() then error('no') end"))
+  local of_batch = fails(function() batch(x) end)
+  assert(not of_batch:find("raised in", 1, true), of_batch)
+  eq(select(2, pcall(assert(load(head .. "error({}) end")), x)), {})
+end)
 
 test("fullgraph: an error in a branch that the batch does not take is a clear one", function()
   local programs = {
@@ -230,4 +312,41 @@ test("modes that a branch leaves behind, which this batch does not take, are not
       eq(y:detach(), fn(x):detach(), name)
     end
   end
+end)
+
+test("natural Lua: handlers of xpcall see the whole stack of what raises in a compiled function", function()
+  local f = triage.compile(assert(load("--!tensor\nlocal function inner(x) error('boom') end\n" ..
+    "local function middle(x) local y = inner(x) return y end\n" ..
+    "return function(x) local y = middle(x) return y end", "=stack"))())
+  for _, handler in ipairs({debug.traceback, function(message) return debug.traceback(message) end}) do
+    local ok, text = xpcall(f, handler, plus)
+    eq(ok, false)
+    for _, frame in ipairs({"stack:2: boom\n", "\n\tstack:2: in ", "\n\tstack:3: in ", "\n\tstack:4: in "}) do
+      assert(text:find(frame, 1, true), frame .. " is not in\n" .. text)
+    end
+    assert(not text:find("boom.*boom"), "the handler ran once: " .. text)
+  end
+end)
+
+test("natural Lua: a handler runs once, and only where no pcall is inside of it", function()
+  local calls = 0
+  local function handler(e)
+    calls = calls + 1
+    return "H" .. tostring(e)
+  end
+  local f = triage.compile(assert(load("--!tensor\nreturn function(x) error('boom', 0) end"))())
+  eq(table.pack(xpcall(f, handler, plus)), {n = 2, false, "Hboom"})
+  eq(calls, 1)
+  eq(table.pack(xpcall(function() return pcall(f, plus) end, handler)), {n = 3, true, false, "boom"})
+  eq(calls, 1)
+  eq(table.pack(xpcall(function() return xpcall(f, function(e) return "I" .. e end, plus) end, handler)),
+    {n = 3, true, false, "Iboom"})
+  eq(calls, 1)
+  local co = coroutine.wrap(function() return pcall(f, plus) end)
+  eq(table.pack(xpcall(co, handler)), {n = 3, true, false, "boom"})
+  local raising = coroutine.create(function() return f(plus) end)
+  eq(table.pack(xpcall(coroutine.resume, handler, raising)), {n = 3, true, false, "boom"})
+  eq(calls, 1)
+  local bad = triage.compile(assert(load("--!tensor\nreturn function(x) error() end"))())
+  eq(table.pack(xpcall(bad, function(e) return e == nil end, plus)), {n = 2, false, true})
 end)
