@@ -6,8 +6,8 @@
 #include <runtime/capture/variables.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
-#include <triage/compiler_config.h>
 #include <triage/compile_times.h>
+#include <triage/compiler_config.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/typing.h>

@@ -179,10 +179,15 @@ void check_consistent(const torch::optim::SGDOptions& options) {
 }
 void check_consistent(const torch::optim::AdamOptions&) {}
 
+void break_graph(const std::string& what) {
+  capture::graph_break(capture::Break::training_step, what, "Compile the forward pass, and train outside of it.");
+}
+
 /// optim.NAME(parameters, options)
 template <typename Kind, typename Options>
 int create(lua_State* L, const char* name, Options defaults) {
   lua_settop(L, 2);
+  break_graph(std::string("`optim.") + name + "` keeps the parameters it is given");
   auto holder = std::make_unique<Holder>();
   holder->name = name;
   try {
@@ -204,10 +209,6 @@ int create(lua_State* L, const char* name, Options defaults) {
 
 int sgd(lua_State* L) { return create<torch::optim::SGD>(L, "SGD", torch::optim::SGDOptions(1e-3)); }
 int adam(lua_State* L) { return create<torch::optim::Adam>(L, "Adam", torch::optim::AdamOptions(1e-3)); }
-
-void break_graph(const char* what) {
-  capture::graph_break(capture::Break::training_step, what, "Compile the forward pass, and train outside of it.");
-}
 
 bool has_gradients(const Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups())
