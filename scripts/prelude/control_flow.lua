@@ -190,7 +190,10 @@ function core.merge_branches(chain, deciding, merge)
 end
 
 function methods:ELIF(condition, fn)
-  return add_branch(self, "ELIF", condition, fn)
+  core.close_chain(self.ticket or nil)   -- a chain that raises an error is over
+  add_branch(self, "ELIF", condition, fn)
+  self.place, self.ticket = core.open_chain(self.place)
+  return self
 end
 
 local function merge_results(deciding)
@@ -205,12 +208,12 @@ local function merge_results(deciding)
 end
 
 function methods:ELSE(fn)
+  core.close_chain(self.ticket or nil)
   branch_function("ELSE", fn)
   if self.finished then
     core.fail("ELSE: this chain already ended with ELSE")
   end
   self.finished = true
-  core.close_chain(self.ticket or nil)
   insert(self, {fn = fn})
   for position = 1, #self do
     self[position].name = branch_name(position, #self)
@@ -235,8 +238,9 @@ end
 methods.ELIF, methods.ELSE = core.forwarding(methods.ELIF), core.forwarding(methods.ELSE)
 
 function globals.IF(condition, fn)
-  local place, ticket = core.open_chain()
-  return add_branch(setmetatable({ticket = ticket, finished = false, place = place}, Chain), "IF", condition, fn)
+  local chain = add_branch(setmetatable({finished = false}, Chain), "IF", condition, fn)
+  chain.place, chain.ticket = core.open_chain()
+  return chain
 end
 
 function globals.HAS(flags)

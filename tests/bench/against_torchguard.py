@@ -193,9 +193,28 @@ def in_table(row):
     return "x" not in row["shape"] or row["shape"] in [f"{rows}x{columns}" for rows, columns in SHAPES]
 
 
+def goals(row):
+    """How many times faster than (eager, inductor) triage is to be; 0: no goal."""
+    if "x" not in row["shape"]:
+        return (50 if row["work"].startswith(("push", "merge")) else 0), 20
+    large = row["shape"] == "4096x1024"
+    if row["work"] == "plain_repair":
+        return 0, 2 if large else 10
+    return 0, 6 if large else 20
+
+
+def verdict(row):
+    said = []
+    for candidate, goal in zip(("eager", "inductor"), goals(row)):
+        if goal and candidate in row:
+            faster = row[candidate]["us"] / row["triage"]["us"]
+            said.append(f"{candidate} {goal}: {'within' if faster >= goal else 'over'}")
+    return ", ".join(said)
+
+
 def markdown_head():
-    return ("| work | shape | triage, µs | TorchGuard eager, µs | inductor, µs | eager / triage | inductor / triage | triage / read |\n"
-            "|---|---|---|---|---|---|---|---|")
+    return ("| work | shape | triage, µs | TorchGuard eager, µs | inductor, µs | eager / triage | inductor / triage | triage / read | goal |\n"
+            "|---|---|---|---|---|---|---|---|---|")
 
 
 def markdown_row(row):
@@ -209,7 +228,7 @@ def markdown_row(row):
         return f"{row[above]['us'] / row[below]['us']:.3g}" if above in row and below in row else ""
 
     return (f"| {row['work']} | {row['shape']} | {cell('triage')} | {cell('eager')} | {cell('inductor')} | "
-            f"{ratio('eager', 'triage')} | {ratio('inductor', 'triage')} | {ratio('triage', 'read')} |")
+            f"{ratio('eager', 'triage')} | {ratio('inductor', 'triage')} | {ratio('triage', 'read')} | {verdict(row)} |")
 
 
 def machine():

@@ -2,6 +2,7 @@
 // that does nothing, and the check of the guards alone.
 #include "runtime/capture/compiled.h"
 #include "table.h"
+#include "work.h"
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
@@ -33,10 +34,17 @@ void measure_calls(const Add& add) {
       },
       [&] { benchmark::DoNotOptimize(guards.hold(three)); },
   });
+  RuntimeOptions on_fused;
+  on_fused.backend = "fused";
+  Runtime fused(on_fused);
+  const Policy repair = fused.load_source(works().at("detect_repair").source, "repair.lua");
+  repair.prepare({z});
+  const Timing whole = measure({[&] { benchmark::DoNotOptimize(repair.run({z}).data()); }});
   const char* names[] = {"function(z) return z end", "... destructured", "two inputs, two outputs, one param",
                          "... the param given with the call"};
   for (size_t i = 0; i < std::size(names); ++i) add(line_of(timing, i, names[i], "", "", 1));
   add(line_of(timing, 4, "guard check of three tensors", "", "", 0.1));
+  add(line_of(whole, 0, "detect_repair on `fused`, everything included", "32x512", "", 3));
 }
 
 const Table table("policy_call", "A warm call of a policy that does nothing (us)", measure_calls);

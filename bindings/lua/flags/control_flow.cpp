@@ -291,11 +291,14 @@ int mark_table_born(lua_State* L) {
   return 1;
 }
 
-/// core.open_chain() -> "file:line" of the script, nil where there is none; ticket, false where nothing is captured
+/// core.open_chain([place]) -> place, which is "file:line" of the script, nil where there is none; ticket, false where nothing
+/// is captured
 int open_chain(lua_State* L) {
-  lua_settop(L, 0);
+  lua_settop(L, 1);
   const Source line = current_line(L);
-  const std::string place = line.file + ":" + std::to_string(line.line);
+  const std::string place =
+      lua_isstring(L, 1) ? lua_tostring(L, 1) : line.file + ":" + std::to_string(line.line);
+  lua_settop(L, 0);
   line.file.empty() ? lua_pushnil(L) : void(lua_pushlstring(L, place.data(), place.size()));
   if (!Recorder::current()) {
     lua_pushboolean(L, 0);

@@ -98,3 +98,16 @@ test("T15: a chain without ELSE is an error in everything that is captured", fun
   local function whole(x) return IF(x:isnan():any(-1), function() return x * 0 end):ELSE(function() return x end) end
   eq(triage.compile(whole, {fullgraph = true})(batch), batch)   -- nothing is left behind by those before
 end)
+
+test("an IF that raises is over: a script that catches the error goes on", function()
+  local programs = {
+    function(x) return IF(true, function() return x end):ELSE(function() return x * 2 end) end,
+    function(x) return IF(x:sum() > 0, 5):ELSE(function() return x * 2 end) end,
+    function(x) return IF(x:sum() > 0, function() return x end):ELIF(7, function() return x end) end,
+    function(x) return IF(x:sum() > 0, function() return x end):ELSE(3) end,
+  }
+  for i, program in ipairs(programs) do
+    local function f(x) local ok = pcall(program, x) return x + (ok and 1 or 0) end
+    eq(triage.compile(f)(torch.ones({2})), f(torch.ones({2})), "program " .. i)
+  end
+end)
