@@ -42,8 +42,7 @@ std::string form_text(const TensorForm& form) {
 std::string place_text(const Loops& loops, const LoopValue& value) {
   if (value.place == Place::number) return "one";
   if (value.place == Place::row) return "a row";
-  const auto& sizes = loops.extents[static_cast<size_t>(value.extent)];
-  return fmt::format("each of [{}]", fmt::join(sizes, ", "));
+  return fmt::format("each of [{}]", fmt::join(loops.extents[static_cast<size_t>(value.extent)].sizes, ", "));
 }
 
 /// `{0}`, `{1}`, ... of the code are operands.

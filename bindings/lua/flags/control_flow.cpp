@@ -296,8 +296,7 @@ int mark_table_born(lua_State* L) {
 int open_chain(lua_State* L) {
   lua_settop(L, 1);
   const Source line = current_line(L);
-  const std::string place =
-      lua_isstring(L, 1) ? lua_tostring(L, 1) : line.file + ":" + std::to_string(line.line);
+  const std::string place = lua_isstring(L, 1) ? lua_tostring(L, 1) : line.file + ":" + std::to_string(line.line);
   lua_settop(L, 0);
   line.file.empty() ? lua_pushnil(L) : void(lua_pushlstring(L, place.data(), place.size()));
   if (!Recorder::current()) {

@@ -429,7 +429,7 @@ void open_numbers(lua_State* L) {
                                        {"__eq", guarded<compare<LUA_OPEQ>>},
                                        {nullptr, nullptr}};
   luaL_newlib(L, functions);
-  lua_pushliteral(L, "symbolic number");
+  lua_pushliteral(L, "number");
   lua_setfield(L, -2, "__name");
   lua_pushliteral(L, "number");
   lua_setfield(L, -2, "__metatable");

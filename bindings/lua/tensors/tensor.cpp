@@ -8,6 +8,7 @@
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/indexing.h"
 #include "bindings/lua/tensors/methods.h"
 #include "bindings/lua/tensors/operators.h"
@@ -308,6 +309,13 @@ void add_methods(lua_State* L, const luaL_Reg* functions) {
 std::string describe(lua_State* L, int index) {
   if (const at::Tensor* tensor = test_tensor(L, index)) return describe_tensor(*tensor);
   if (test_box(L, index)) return "a closed tensor";
+  if (const at::Tensor* number =
+          test_symbolic(L, index)) {  // in words, as the plain value that the script takes it for
+    push_scalar(L, number->item());
+    const std::string text = describe(L, -1);
+    lua_pop(L, 1);
+    return text;
+  }
   if (const Constant* constant = test_constant(L, index)) return constant_name(*constant);
   switch (lua_type(L, index)) {
     case LUA_TNONE:
