@@ -88,6 +88,13 @@ int tensor_gc(lua_State* L) {
   return 0;
 }
 
+/// What the recorder has in the place of an input: autograd knows it otherwise than the caller's own.
+bool is_recorded_input(const at::Tensor& tensor) {
+  const auto* recorder = capture::Recorder::current();
+  const graph::Value* value = recorder && recorder->is_captured(tensor) ? recorder->find(tensor) : nullptr;
+  return value && !value->producer;
+}
+
 struct Field {
   std::string_view name;
   void (*push)(lua_State*, const at::Tensor&);
@@ -108,7 +115,7 @@ const Field fields[] = {
     {"requires_grad", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.requires_grad()); }},
     {"is_leaf",
      [](lua_State* L, const at::Tensor& x) {
-       if (x.requires_grad())
+       if (x.requires_grad() && is_recorded_input(x))
          capture::graph_break(capture::Break::autograd, "`is_leaf` reads what autograd keeps",
                               "Read it outside of the compiled code.");
        lua_pushboolean(L, check_tensor(L, 1).is_leaf());
