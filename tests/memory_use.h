@@ -9,7 +9,7 @@
 
 namespace triage::test {
 
-/// What the CPU's tensors take: now, and at most since it was asked to begin.
+/// What the CPU's tensors take: now, and at most since it was asked to begin; and how many large blocks were taken since then.
 class CountedTensorMemory final : public c10::Allocator {
  public:
   CountedTensorMemory() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
@@ -24,9 +24,13 @@ class CountedTensorMemory final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) const override { return counted(bytes); }
 #endif
 
-  void begin() { highest_ = now_.load(); }
+  void begin() {
+    highest_ = now_.load();
+    large_blocks_ = 0;
+  }
   size_t now() const { return now_; }
   size_t highest() const { return highest_; }
+  int large_blocks() const { return large_blocks_; }  // of 16 kB and more
 
  private:
   struct Block {
@@ -35,6 +39,7 @@ class CountedTensorMemory final : public c10::Allocator {
   };
   c10::DataPtr counted(size_t bytes) const {
     auto* block = new Block{inner_->allocate(bytes), bytes};
+    if (bytes >= 16 << 10) ++large_blocks_;
     now_ += bytes;
     if (now_ > highest_) highest_ = now_.load();
     return {block->memory.get(), block,
@@ -47,6 +52,7 @@ class CountedTensorMemory final : public c10::Allocator {
   }
   c10::Allocator* inner_;
   inline static std::atomic<size_t> now_{0}, highest_{0};
+  inline static std::atomic<int> large_blocks_{0};
 };
 
 /// Of this thread so far: pages that the system had to give it.

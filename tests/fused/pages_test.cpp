@@ -1,43 +1,17 @@
 // Memory of warm calls: what parts hand to one another, and outputs, come from pools.
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/regions.h>
-#include <torch/version.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
-#include <atomic>
 #include <thread>
 
 #include "programs.h"
+#include "tests/memory_use.h"
 
 namespace triage::fused {
 namespace {
-
-/// Takes the place of the allocator of tensors, and counts the large ones.
-class Counted final : public c10::Allocator {
- public:
-  Counted() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
-  ~Counted() override { c10::SetCPUAllocator(inner_, 100); }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-#if TORCH_VERSION_MAJOR >= 2
-  c10::DataPtr allocate(size_t bytes) override { return counted(bytes); }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
-#else
-  c10::DataPtr allocate(size_t bytes) const override { return counted(bytes); }
-#endif
-  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
-  mutable std::atomic<int> large{0};
-
- private:
-  c10::DataPtr counted(size_t bytes) const {
-    if (bytes >= 16 << 10) ++large;
-    return inner_->allocate(bytes);
-  }
-  c10::Allocator* inner_;
-};
 
 const Program layers = [](const Tensors& in) {
   auto [z, f] = fix(in[0], flag_nan_and_inf(in[0], 1), 1);
@@ -67,11 +41,12 @@ TEST_CASE("warm calls of several parts take no fresh memory for what one hands t
   Tensors got;
   for (int call = 0; call < 3; ++call) got = run(*fused, given);
   {
-    const Counted counted;
+    test::CountedTensorMemory memory;
+    memory.begin();
     for (int call = 0; call < 5; ++call) got = run(*fused, given);
-    CHECK(counted.large == 0);
+    CHECK(memory.large_blocks() == 0);
     at::empty({1 << 16});
-    CHECK(counted.large == 1);
+    CHECK(memory.large_blocks() == 1);
   }
   for (size_t i = 0; i < got.size(); ++i) CHECK(near(expected[i], got[i]));
 }
