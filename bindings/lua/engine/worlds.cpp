@@ -330,6 +330,12 @@ std::vector<const Bucket*> buckets_in_order(const CompiledFunction& function) {
   return buckets;
 }
 
+void finish_compiling(const CompiledFunction& function) {
+  for (const auto& [key, bucket] : function.buckets)
+    for (const capture::Entry* entry : bucket->compiled->entries()) entry->executable->finish_compiling();
+  function.options.traces->finish_compiling();
+}
+
 CacheStatistics statistics_of(const CompiledFunction& function) {
   CacheStatistics all;
   for (const auto& [key, bucket] : function.buckets) {
