@@ -126,14 +126,15 @@ TEST_CASE("processes with the same id, in two containers, compile one kernel wit
   const Scene scene;
   // Both have made their file before either goes on.
   const Variable chosen(
-      "TRIAGE_CXX", scene.compiler("meets", "case $1 in --version) exec c++ --version;; esac\nc++ \"$@\" || exit 1\ncd " +
-                                                shell_quoted(scene.folder.path().string()) +
-                                                "\nmktemp made-XXXXXX > mine || exit 1\n"
-                                                "tries=0\nwhile [ $(ls made-* | wc -l) -lt 2 ] && [ $tries -lt 300 ]; do "
-                                                "sleep 0.1; tries=$((tries + 1)); done\n"));
-  const std::string call = "cd " + shell_quoted(scene.folder.path().string()) + " && " + contained + " " +
-                           shell_quoted(program_path()) +
-                           " run repair.lua --input z=randn:8x16 --backend fused > /dev/null 2>> said; echo $? >> ended";
+      "TRIAGE_CXX",
+      scene.compiler("meets", "case $1 in --version) exec c++ --version;; esac\nc++ \"$@\" || exit 1\ncd " +
+                                  shell_quoted(scene.folder.path().string()) +
+                                  "\nmktemp made-XXXXXX > mine || exit 1\n"
+                                  "tries=0\nwhile [ $(ls made-* | wc -l) -lt 2 ] && [ $tries -lt 300 ]; do "
+                                  "sleep 0.1; tries=$((tries + 1)); done\n"));
+  const std::string call =
+      "cd " + shell_quoted(scene.folder.path().string()) + " && " + contained + " " + shell_quoted(program_path()) +
+      " run repair.lua --input z=randn:8x16 --backend fused > /dev/null 2>> said; echo $? >> ended";
   CHECK(std::system(("(" + call + ") & (" + call + "); wait").c_str()) == 0);
   CHECK(read_bytes(scene.folder / "ended") == "0\n0\n");
   CHECK(read_bytes(scene.folder / "said") == "");
@@ -248,8 +249,9 @@ TEST_CASE("what processes that were killed have left in the folder goes after an
 TEST_CASE("each kernel that the compiler fails for is told, once for one reason, with the name of its graph") {
   const Scene scene;
   const Variable chosen("TRIAGE_CXX",
-                        scene.compiler("picky", "case $1 in --version) echo picky; exit;; esac\n"
-                                                "for word; do out=$word; done; echo \"$out: I do not like it\"; exit 1\n"));
+                        scene.compiler("picky",
+                                       "case $1 in --version) echo picky; exit;; esac\n"
+                                       "for word; do out=$word; done; echo \"$out: I do not like it\"; exit 1\n"));
   const Ran run = scene.run();
   CHECK(run.status == 0);
   CAPTURE(run.err);

@@ -99,7 +99,8 @@ TEST_CASE("a kernel on disk under another one's name is not taken for it, and re
   const Cache cache;
   const std::string unique = new_source(), head = unique.substr(0, unique.find('\n') + 1);
   const auto source = [&](int number) {
-    return head + "extern \"C\" __attribute__((visibility(\"default\"))) void triage_rows(int* at, long, long) { *at = " +
+    return head +
+           "extern \"C\" __attribute__((visibility(\"default\"))) void triage_rows(int* at, long, long) { *at = " +
            std::to_string(number) + "; }\n";
   };
   const std::string one = source(1), two = source(2);

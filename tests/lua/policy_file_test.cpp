@@ -39,9 +39,11 @@ at::Tensor batch() { return at::tensor({1.0f, nan_value, 2.0f, 3.0f}).view({2, 2
 
 TEST_CASE("names are lines of text: of policies and of their tests") {
   const std::string rest = ", inputs = {'z'}, run = function(z) return z end";
-  const std::string test = "{args = function() return torch.ones({2, 2}) end, check = function() return true end, name = ";
+  const std::string test =
+      "{args = function() return torch.ones({2, 2}) end, check = function() return true end, name = ";
   for (const char* name : {"'a\\nb'", "'\\27[2J'", "'a\\0b'", "'\\r'", "''", "'\\127'"}) {
-    check_refused("return policy { name = " + std::string(name) + rest + " }", "policy: field 'name': expected a line of text");
+    check_refused("return policy { name = " + std::string(name) + rest + " }",
+                  "policy: field 'name': expected a line of text");
     check_refused("return policy { name = 'x'" + rest + ", tests = {" + test + name + "}} }",
                   "policy: test 1: field 'name': expected a line of text");
   }
@@ -54,8 +56,9 @@ TEST_CASE("a file whose name has a line break gives its policy a name without") 
 }
 
 TEST_CASE("a policy does not wait for kernels") {
-  const Policy policy = load("local f = triage.compile(function(z) return z * 2 end)\n"
-                             "return function(z) f:finish_compiling() return z end");
+  const Policy policy = load(
+      "local f = triage.compile(function(z) return z * 2 end)\n"
+      "return function(z) f:finish_compiling() return z end");
   check_says<triage::Error>([&] { policy.run({batch()}); }, "policies may not wait");
 }
 

@@ -37,8 +37,9 @@ void check_name(lua_State* L, const std::string& where) {
     size_t length = 0;
     const char* const name = lua_tolstring(L, -1, &length);
     if (!is_one_line({name, length}))
-      throw LoadError(where + ": field 'name': expected a line of text, got one that is empty or has a line break or "
-                              "another control character in it");
+      throw LoadError(where +
+                      ": field 'name': expected a line of text, got one that is empty or has a line break or "
+                      "another control character in it");
   }
   lua_pop(L, 1);
 }

@@ -70,9 +70,9 @@ class Compiler {
     lock.unlock();
     if (!files.empty())
       say_once("lacks", fmt::format("a part of a graph has no kernel in {}: that was built from another "
-                                   "policy, another version of it, or for other kinds of inputs. The "
-                                   "kernel comes from the cache or the compiler",
-                                   files));
+                                    "policy, another version of it, or for other kinds of inputs. The "
+                                    "kernel comes from the cache or the compiler",
+                                    files));
     return kernel;
   }
 
@@ -157,8 +157,8 @@ class Compiler {
       const std::string name = job.graph.empty() ? "a graph" : '"' + job.graph + '"';
       const std::string key = hash_of(text);
       say_once(key + error.what(),
-               fmt::format("no fused kernel for a part of {} (kernel {}), the interpreter serves in its place: {}", name,
-                           key.substr(0, 8), error.what()));
+               fmt::format("no fused kernel for a part of {} (kernel {}), the interpreter serves in its place: {}",
+                           name, key.substr(0, 8), error.what()));
       return nullptr;
     }
   }
@@ -168,8 +168,7 @@ class Compiler {
       std::lock_guard lock(whole_);
       return &SystemCompiler::instance(ending_);
     } catch (const std::exception& error) {
-      say_once(error.what(),
-               fmt::format("no fused kernels, the interpreter serves in their place: {}", error.what()));
+      say_once(error.what(), fmt::format("no fused kernels, the interpreter serves in their place: {}", error.what()));
       return nullptr;
     }
   }
