@@ -120,6 +120,34 @@ TEST_CASE("whatever stands in the place of a kernel is replaced") {
   replaced();
 }
 
+TEST_CASE("a kernel under the name of another one's is not run") {
+  const Scene scene;
+  const auto result = [&](const std::string& factor) {
+    write_bytes(scene.folder / "scale.lua", "return function(z) return z * " + factor + " + 1 end\n");
+    const Ran ran = triage_program(scene.folder, {"run", "scale.lua", "--input", "z=randn:8x16,seed=1", "--backend",
+                                                  "fused", "--output", "out0=z.npy", "--repeat", "1"});
+    CAPTURE(ran.err);
+    CHECK(ran.status == 0);
+    CHECK(ran.err.empty());
+    return read_bytes(scene.folder / "z.npy");
+  };
+  const std::string expected = result("2");
+  const fs::path two = scene.kernel(), kept = scene.folder / "kept";
+  REQUIRE(!two.empty());
+  fs::rename(scene.folder / "kernels", kept);
+  CHECK(result("3") != expected);
+  const fs::path three = scene.kernel();
+  REQUIRE(!three.empty());
+  for (const char* part : {"", ".sum"})
+    if (fs::exists(three.string() + part))
+      fs::copy_file(three.string() + part, (kept / two.filename()).string() + part,
+                    fs::copy_options::overwrite_existing);
+  fs::remove_all(scene.folder / "kernels");
+  fs::rename(kept, scene.folder / "kernels");
+  CHECK(result("2") == expected);
+  CHECK(result("2") == expected);
+}
+
 TEST_CASE("processes with the same id, in two containers, compile one kernel without harm") {
   const std::string contained = unshare("--pid --fork", "[ $$ = 1 ]");
   if (contained.empty()) return;
