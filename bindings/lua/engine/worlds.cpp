@@ -330,12 +330,6 @@ std::vector<const Bucket*> buckets_in_order(const CompiledFunction& function) {
   return buckets;
 }
 
-void finish_compiling(const CompiledFunction& function) {
-  for (const auto& [key, bucket] : function.buckets)
-    for (const capture::Entry* entry : bucket->compiled->entries()) entry->executable->finish_compiling();
-  function.options.traces->finish_compiling();
-}
-
 CacheStatistics statistics_of(const CompiledFunction& function) {
   CacheStatistics all;
   for (const auto& [key, bucket] : function.buckets) {
@@ -355,6 +349,12 @@ void push_statistics(lua_State* L, const CacheStatistics& statistics) {
     lua_pushinteger(L, static_cast<lua_Integer>(count));
     lua_setfield(L, -2, name);
   }
+}
+
+void finish_compiling(const CompiledFunction& function) {
+  for (const auto& [key, bucket] : function.buckets)
+    for (const capture::Entry* entry : bucket->compiled->entries()) entry->executable->finish_compiling();
+  function.options.traces->finish_compiling();
 }
 
 void forget_all_graphs() noexcept { generation.fetch_add(1, std::memory_order_relaxed); }

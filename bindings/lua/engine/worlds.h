@@ -25,13 +25,13 @@ bool is_tensor_argument(const CompiledFunction::World& world, size_t i);
 /// In the order in which they were made.
 std::vector<const CompiledFunction::Bucket*> buckets_in_order(const CompiledFunction& function);
 
-/// Waits until the best code of every graph is ready, in all worlds.
-void finish_compiling(const CompiledFunction& function);
-
 /// Of all worlds together.
 CacheStatistics statistics_of(const CompiledFunction& function);
 /// Pushes a table with the fields of CacheStatistics.
 void push_statistics(lua_State* L, const CacheStatistics& statistics);
+
+/// Waits until the best code of every graph is ready, in all worlds.
+void finish_compiling(const CompiledFunction& function);
 
 /// Every compiled function of the process forgets its graphs before its next call.
 void forget_all_graphs() noexcept;

@@ -8,7 +8,6 @@
 #include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/donation.h"
 #include "runtime/backends/eager.h"
-#include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/region.h"
 
 namespace triage {
