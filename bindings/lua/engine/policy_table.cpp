@@ -211,7 +211,6 @@ void check_tests(lua_State* L, int table, const std::vector<triage::Param>& para
     std::string where = "policy: test " + std::to_string(i);
     if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");
     check_test_fields(L, where);
-    check_name(L, where);
     for (const char* field : {"args", "check"}) {
       if (lua_getfield(L, -1, field) != LUA_TFUNCTION)
         throw LoadError(where + ": field '" + field + "': expected a function");
