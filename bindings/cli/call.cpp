@@ -152,8 +152,12 @@ void add_kernels_option(CLI::App& command, CallOptions& options) {
 void load_kernel_files(const CallOptions& options) {
   for (const std::string& file : options.kernels) {
     std::error_code ignored;
-    if (!std::filesystem::is_regular_file(file, ignored))
-      throw UsageError(fmt::format("--kernels {}: there is no such file", file));
+    const auto kind = std::filesystem::status(file, ignored).type();
+    if (kind == std::filesystem::file_type::regular) continue;
+    const char* const what = kind == std::filesystem::file_type::directory   ? "it is a folder"
+                             : kind == std::filesystem::file_type::not_found ? "there is no such file"
+                                                                             : "it is no regular file";
+    throw UsageError(fmt::format("--kernels {}: {}", file, what));
   }
   for (const std::string& file : options.kernels) {
     try {

@@ -4,13 +4,16 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -51,6 +54,28 @@ bool runs(pid_t process) {
   return true;
 }
 
+ino_t inode(const fs::path& file) {
+  struct stat status {};
+  REQUIRE(::lstat(file.c_str(), &status) == 0);
+  return status.st_ino;
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+/// `unshare` with options, as this user may use it; empty, with a message, where they may not. `works` says what must work.
+std::string unshare(const std::string& options, const std::string& works) {
+  for (const char* more : {"", " --user --map-root-user"})
+    if (const std::string way = "unshare" + std::string(more) + " " + options;
+        std::system((way + " sh -c " + shell_quoted(works) + " > /dev/null 2>&1").c_str()) == 0)
+      return way;
+  MESSAGE("left out: this user may not use `unshare ", options, "`");
+  return "";
+}
+
 }  // namespace
 
 TEST_CASE("a kernel is kept on disk, and a broken one is made again") {
@@ -59,14 +84,120 @@ TEST_CASE("a kernel is kept on disk, and a broken one is made again") {
   const fs::path kernel = scene.kernel();
   REQUIRE(!kernel.empty());
   const auto size = fs::file_size(kernel);
-  const auto written = fs::last_write_time(kernel);
+  const auto file = inode(kernel);
   CHECK(scene.run().status == 0);
-  CHECK(fs::last_write_time(kernel) == written);  // used as it is
+  CHECK(inode(kernel) == file);  // used as it is
   write_bytes(kernel.string(), "no machine code");
   const Ran again = scene.run();
   CHECK(again.status == 0);
   CHECK(again.err.empty());
   CHECK(fs::file_size(kernel) == size);
+}
+
+TEST_CASE("whatever stands in the place of a kernel is replaced") {
+  const Scene scene;
+  CHECK(scene.run().status == 0);
+  const fs::path kernel = scene.kernel();
+  REQUIRE(!kernel.empty());
+  const auto size = fs::file_size(kernel);
+  const auto replaced = [&] {
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CHECK(ran.err.empty());
+    CHECK(fs::is_regular_file(fs::symlink_status(kernel)));
+    CHECK(fs::file_size(kernel) == size);
+    fs::remove_all(kernel);
+  };
+  fs::remove(kernel);
+  fs::create_directory(kernel);
+  write_bytes((kernel / "x").string(), "x");
+  replaced();
+  write_bytes(scene.folder / "elsewhere", "not ours to write to");
+  fs::create_symlink(scene.folder / "elsewhere", kernel);
+  replaced();
+  CHECK(read_bytes(scene.folder / "elsewhere") == "not ours to write to");
+  REQUIRE(::mkfifo(kernel.c_str(), S_IRUSR | S_IWUSR) == 0);
+  replaced();
+}
+
+TEST_CASE("a kernel under the name of another one's is not run") {
+  const Scene scene;
+  const auto result = [&](const std::string& factor) {
+    write_bytes(scene.folder / "scale.lua", "return function(z) return z * " + factor + " + 1 end\n");
+    const Ran ran = triage_program(scene.folder, {"run", "scale.lua", "--input", "z=randn:8x16,seed=1", "--backend",
+                                                  "fused", "--output", "out0=z.npy", "--repeat", "1"});
+    CAPTURE(ran.err);
+    CHECK(ran.status == 0);
+    CHECK(ran.err.empty());
+    return read_bytes(scene.folder / "z.npy");
+  };
+  const std::string expected = result("2");
+  const fs::path two = scene.kernel(), kept = scene.folder / "kept";
+  REQUIRE(!two.empty());
+  fs::rename(scene.folder / "kernels", kept);
+  CHECK(result("3") != expected);
+  const fs::path three = scene.kernel();
+  REQUIRE(!three.empty());
+  for (const char* part : {"", ".sum"})
+    if (fs::exists(three.string() + part))
+      fs::copy_file(three.string() + part, (kept / two.filename()).string() + part,
+                    fs::copy_options::overwrite_existing);
+  fs::remove_all(scene.folder / "kernels");
+  fs::rename(kept, scene.folder / "kernels");
+  CHECK(result("2") == expected);
+  CHECK(result("2") == expected);
+}
+
+TEST_CASE("processes with the same id, in two containers, compile one kernel without harm") {
+  const std::string contained = unshare("--pid --fork", "[ $$ = 1 ]");
+  if (contained.empty()) return;
+  const Scene scene;
+  // Both have made their file before either goes on.
+  const Variable chosen(
+      "TRIAGE_CXX",
+      scene.compiler("meets", "case $1 in --version) exec c++ --version;; esac\nc++ \"$@\" || exit 1\ncd " +
+                                  shell_quoted(scene.folder.path().string()) +
+                                  "\nmktemp made-XXXXXX > mine || exit 1\n"
+                                  "tries=0\nwhile [ $(ls made-* | wc -l) -lt 2 ] && [ $tries -lt 300 ]; do "
+                                  "sleep 0.1; tries=$((tries + 1)); done\n"));
+  const std::string call =
+      "cd " + shell_quoted(scene.folder.path().string()) + " && " + contained + " " + shell_quoted(program_path()) +
+      " run repair.lua --input z=randn:8x16 --backend fused > /dev/null 2>> said; echo $? >> ended";
+  CHECK(std::system(("(" + call + ") & (" + call + "); wait").c_str()) == 0);
+  CHECK(read_bytes(scene.folder / "ended") == "0\n0\n");
+  CHECK(read_bytes(scene.folder / "said") == "");
+  const fs::path kernel = scene.kernel();
+  REQUIRE(!kernel.empty());
+  const auto file = inode(kernel);
+  CHECK(scene.run().status == 0);
+  CHECK(inode(kernel) == file);
+  CHECK(std::distance(fs::directory_iterator(scene.folder / "kernels"), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("on a full disk kernels are compiled elsewhere, and it is said once") {
+  const Scene scene;
+  const std::string folder = scene.folder / "kernels";
+  fs::create_directory(folder);
+  const std::string mounted = "mount -t tmpfs -o size=24k,mode=700 none " + shell_quoted(folder);
+  const std::string apart = unshare("--mount", mounted);
+  if (apart.empty()) return;
+  for (const char* fill : {"", "; head -c 24576 /dev/zero > kernels/full"}) {
+    CAPTURE(fill);
+    write_bytes(scene.folder / "exec.lua",
+                "local x = torch.ones({4, 4})\n"
+                "for k = 1, 2 do\n"
+                "  local f = triage.compile(function(z) return z * (k + 1) + 1 end, {backend = 'fused'})\n"
+                "  f(x)\n  f:finish_compiling()\n  f(x)\nend\n");
+    const std::string inside = mounted + " || exit 9" + fill + "; " + shell_quoted(program_path()) + " exec exec.lua";
+    CHECK(std::system(("cd " + shell_quoted(scene.folder.path().string()) + " && " + apart + " sh -c " +
+                       shell_quoted(inside) + " > out 2> err")
+                          .c_str()) == 0);
+    const std::string err = read_bytes(scene.folder / "err");
+    CAPTURE(err);
+    CHECK(count(err, "compiled kernels are not kept for the next process") == 1);
+    CHECK(count(err, "No space left on device") == 1);
+    CHECK(count(err, "no fused kernel") == 0);
+  }
 }
 
 TEST_CASE("a folder that others may write to holds no kernels, and it is said") {
@@ -79,28 +210,93 @@ TEST_CASE("a folder that others may write to holds no kernels, and it is said") 
   CHECK(scene.kernel().empty());
 }
 
-TEST_CASE("the folder of kernels is bounded: the oldest go") {
-  const Scene scene;
-  const fs::path kernels = scene.folder / "kernels";
-  fs::create_directory(kernels);
-  fs::permissions(kernels, fs::perms::owner_all);
+/// Files of the folder that were used long ago, `0.so` before `1.so`.
+void fill(const fs::path& folder, int files, uintmax_t bytes) {
+  fs::create_directory(folder);
+  fs::permissions(folder, fs::perms::owner_all);
   const auto now = fs::file_time_type::clock::now();
-  for (int i = 0; i < 600; ++i) {
-    const std::string name = (kernels / (std::to_string(i) + ".so")).string();
+  for (int i = 0; i < files; ++i) {
+    const std::string name = (folder / (std::to_string(i) + ".so")).string();
     write_bytes(name, "old");
-    write_bytes(name + ".sum", "old");
+    fs::resize_file(name, bytes);
     fs::last_write_time(name, now - std::chrono::hours(1000 - i));
   }
-  CHECK(scene.run().status == 0);
-  size_t objects = 0, sums = 0;
-  for (const auto& entry : fs::directory_iterator(kernels)) {
-    objects += entry.path().extension() == ".so";
-    sums += entry.path().extension() == ".sum";
+}
+
+TEST_CASE("the folder of kernels is bounded: what was not used for longest goes") {
+  struct Case {
+    int files;
+    uintmax_t bytes;
+    std::vector<int> gone, kept;
+  };
+  for (const Case& now : {Case{600, 3, {0, 88}, {89, 599}}, Case{3, 60u << 20, {0}, {1, 2}}}) {
+    const Scene scene;
+    const fs::path kernels = scene.folder / "kernels";
+    fill(kernels, now.files, now.bytes);
+    CHECK(scene.run().status == 0);
+    for (const int i : now.gone) CHECK(!fs::exists(kernels / (std::to_string(i) + ".so")));
+    for (const int i : now.kept) CHECK(fs::exists(kernels / (std::to_string(i) + ".so")));
+    CHECK(!scene.kernel().empty());
   }
-  CHECK(objects == 512);
-  CHECK(sums == 512);
+}
+
+TEST_CASE("a kernel that is used stays") {
+  const Scene scene;
+  CHECK(scene.run().status == 0);
+  const fs::path used = scene.kernel(), kernels = scene.folder / "kernels";
+  REQUIRE(!used.empty());
+  fill(kernels, 511, 3);
+  fs::last_write_time(used, fs::file_time_type::clock::now() - std::chrono::hours(2000));
+  CHECK(scene.run().status == 0);
+  CHECK(fs::last_write_time(used) > fs::file_time_type::clock::now() - std::chrono::hours(1));
+  write_bytes(scene.folder / "repair.lua", "return function(z) return z * 3 - 1 end\n");
+  CHECK(scene.run().status == 0);
+  CHECK(fs::exists(used));
   CHECK(!fs::exists(kernels / "0.so"));
-  CHECK(fs::exists(kernels / "599.so"));
+}
+
+TEST_CASE("what processes that were killed have left in the folder goes after an hour") {
+  const Scene scene;
+  const fs::path kernels = scene.folder / "kernels";
+  fill(kernels, 0, 0);
+  const auto now = fs::file_time_type::clock::now();
+  for (const char* name : {"triage-making-abcdef", "triage-making-ghijkl"}) {
+    fs::create_directory(kernels / name);
+    write_bytes((kernels / name / "kernel.so").string(), "half");
+  }
+  for (const char* name : {"0123.7.0.tmp", "0123.so.sum"}) write_bytes((kernels / name).string(), "old");
+  for (const char* name : {"triage-making-abcdef", "0123.7.0.tmp", "0123.so.sum"})
+    fs::last_write_time(kernels / name, now - std::chrono::hours(2));
+  CHECK(scene.run().status == 0);
+  CHECK(!fs::exists(kernels / "triage-making-abcdef"));
+  CHECK(!fs::exists(kernels / "0123.7.0.tmp"));
+  CHECK(!fs::exists(kernels / "0123.so.sum"));
+  CHECK(fs::exists(kernels / "triage-making-ghijkl"));  // a process may be at it
+}
+
+TEST_CASE("each kernel that the compiler fails for is told, once for one reason, with the name of its graph") {
+  const Scene scene;
+  const Variable chosen("TRIAGE_CXX",
+                        scene.compiler("picky",
+                                       "case $1 in --version) echo picky; exit;; esac\n"
+                                       "for word; do out=$word; done; echo \"$out: I do not like it\"; exit 1\n"));
+  const Ran run = scene.run();
+  CHECK(run.status == 0);
+  CAPTURE(run.err);
+  CHECK(count(run.err, "no fused kernel for a part of \"repair\" (kernel ") == 1);
+  CHECK(run.err.find("failed with exit status 1: kernel.so: I do not like it") != std::string::npos);
+  write_bytes(scene.folder / "exec.lua",
+              "local x = torch.ones({4, 4})\n"
+              "for try = 1, 3 do\n"
+              "  for k, name in ipairs({'first', 'second\\n[error]'}) do\n"
+              "    local f = triage.compile(function(z) return z * (k + 1) + 1 end, {backend = 'fused', name = name})\n"
+              "    f(x)\n    f:finish_compiling()\n    assert(f(x):equal(x * (k + 1) + 1))\n"
+              "  end\nend\n");
+  const Ran exec = triage_program(scene.folder, {"exec", "exec.lua"});
+  CAPTURE(exec.err);
+  CHECK(exec.status == 0);
+  CHECK(count(exec.err, "no fused kernel for a part of \"first\"") == 1);
+  CHECK(count(exec.err, "no fused kernel for a part of \"second\\x0a[error]\"") == 1);
 }
 
 TEST_CASE("no compiler, or one that fails or is killed: the interpreter serves, and it is said once") {
@@ -140,8 +336,8 @@ TEST_CASE("a compiler that hangs is ended, with what it has started, and the int
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
     CAPTURE(ran.err);
-    CHECK(ran.err.find("the interpreter serves in their place: `" + (scene.folder / "hangs") +
-                       "` took longer than 1 s") != std::string::npos);
+    CHECK(ran.err.find(" place: `" + (scene.folder / "hangs") + "` took longer than 1 s") != std::string::npos);
+    CHECK(ran.err.find("the interpreter serves in ") != std::string::npos);
     CHECK(scene.kernel().empty());
     std::istringstream pids(read_bytes(scene.folder / "pids"));
     pid_t compiler = 0, started = 0;

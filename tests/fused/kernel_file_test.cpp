@@ -88,6 +88,14 @@ TEST_CASE("files of another triage, another processor or another way of calling 
   CHECK(has(refusal(seal("no object", manifest())), "cannot use the kernels"));  // the loader's own words
 }
 
+TEST_CASE("a name does not become lines of the manifest") {
+  KernelManifest named = manifest();
+  named.name = "x\nfeatures none\nname y\\";
+  const KernelManifest read = unseal(seal("no object", named), "the file");
+  CHECK(read.name == "x\\x0afeatures none\\x0aname y\\x5c");
+  CHECK(read.features == named.features);
+}
+
 TEST_CASE("a file that is cut short, changed or something else is told from one that build has made") {
   const std::string whole = seal("no object", manifest());
   for (size_t size = 0; size < whole.size(); ++size)

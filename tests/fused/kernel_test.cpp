@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/kernels/kernel.h>
 #include <runtime/backends/fused/kernels/kernel_files.h>
+#include <runtime/backends/fused/kernels/sealed.h>
 #include <runtime/backends/fused/kernels/system_compiler.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace triage::fused {
@@ -57,26 +59,99 @@ TEST_CASE("a kernel that is being compiled during a fork is there for parent and
         }) == 7);
 }
 
-TEST_CASE("a kernel that is whole on disk and cannot be loaded is made anew") {
+/// A folder of kernels for one test; its name is in the environment.
+struct Cache {
   std::string folder = (std::filesystem::temp_directory_path() / "triage-kernel-test-XXXXXX").string();
-  REQUIRE(::mkdtemp(folder.data()));
-  ::setenv("TRIAGE_KERNEL_CACHE", folder.c_str(), 1);
-  const std::string source = new_source();
-  const std::atomic<bool> never{false};
-  const std::string key = hash_of(SystemCompiler::instance(never).identity() + source);
-  const KernelFiles files;
-  {
-    KernelFile made = files.scratch(key);
-    std::ofstream(made.path()) << "no machine code";
-    files.keep(key, std::move(made));
+  Cache() {
+    REQUIRE(::mkdtemp(folder.data()));
+    ::setenv("TRIAGE_KERNEL_CACHE", folder.c_str(), 1);
   }
-  REQUIRE(files.find(key));
+  ~Cache() {
+    ::unsetenv("TRIAGE_KERNEL_CACHE");
+    std::filesystem::remove_all(folder);
+  }
+  std::string file(const std::string& source) const { return folder + "/" + hash_of(text(source)) + ".so"; }
+  static std::string text(const std::string& source) {
+    static const std::atomic<bool> never{false};
+    return SystemCompiler::instance(never).identity() + source;
+  }
+};
+
+TEST_CASE("a kernel that is whole on disk and cannot be loaded is made anew") {
+  const Cache cache;
+  const std::string source = new_source();
+  KernelFiles files;
+  {
+    const auto workshop = files.workshop();
+    const std::string made = *workshop / "made.so";
+    std::ofstream(made) << "no machine code";
+    files.keep(Cache::text(source), made, *workshop);
+  }
+  REQUIRE(files.find(Cache::text(source)));
+  const auto broken = std::filesystem::file_size(cache.file(source));
   const auto kernel = kernel_of(source);
   kernel->wait();
   CHECK((kernel->function() != nullptr));
-  CHECK(std::filesystem::file_size(folder + "/" + key + ".so") > 1000);
-  ::unsetenv("TRIAGE_KERNEL_CACHE");
-  std::filesystem::remove_all(folder);
+  CHECK(std::filesystem::file_size(cache.file(source)) > broken + 1000);
+}
+
+TEST_CASE("a kernel on disk under another one's name is not taken for it, and replaced") {
+  const Cache cache;
+  const std::string unique = new_source(), head = unique.substr(0, unique.find('\n') + 1);
+  const auto source = [&](int number) {
+    return head +
+           "extern \"C\" __attribute__((visibility(\"default\"))) void triage_rows(int* at, long, long) { *at = " +
+           std::to_string(number) + "; }\n";
+  };
+  const std::string one = source(1), two = source(2);
+  REQUIRE(in_a_child([&] {
+            const auto first = kernel_of(one), second = kernel_of(two);
+            first->wait(), second->wait();
+            return first->function() && second->function() ? 7 : 1;
+          }) == 7);
+  const auto copied = std::filesystem::copy_options::overwrite_existing;
+  for (const char* part : {"", ".sum"})
+    if (std::filesystem::exists(cache.file(one) + part))
+      std::filesystem::copy_file(cache.file(one) + part, cache.file(two) + part, copied);
+  const auto kernel = kernel_of(two);
+  kernel->wait();
+  REQUIRE((kernel->function() != nullptr));
+  int written = 0;
+  kernel->function()(reinterpret_cast<const Call*>(&written), 0, 0);
+  CHECK(written == 2);
+  CHECK(KernelFiles().find(Cache::text(two)));
+}
+
+TEST_CASE("what a broken file of the cache is, it is not used") {
+  const Cache cache;
+  KernelFiles files;
+  const std::string text = "a compiler and a source";
+  const auto workshop = files.workshop();
+  const std::string made = *workshop / "made.so";
+  std::ofstream(made) << "machine code";
+  files.keep(text, made, *workshop);
+  REQUIRE(files.find(text));
+  const std::string file = cache.folder + "/" + hash_of(text) + ".so";
+  std::string bytes;
+  {
+    std::ifstream stream(file, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(stream), {});
+  }
+  const auto write = [&](const std::string& changed) { std::ofstream(file, std::ios::binary) << changed; };
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    write(bytes.substr(0, size));
+    CHECK(!files.find(text));
+  }
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string changed = bytes;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    write(changed);
+    CHECK(!files.find(text));
+  }
+  write(bytes);
+  CHECK(files.find(text));
+  std::filesystem::permissions(file, std::filesystem::perms::group_write, std::filesystem::perm_options::add);
+  CHECK(!files.find(text));
 }
 
 }  // namespace triage::fused

@@ -37,6 +37,27 @@ at::Tensor batch() { return at::tensor({1.0f, nan_value, 2.0f, 3.0f}).view({2, 2
 
 }  // namespace
 
+TEST_CASE("the name of a policy is a line of text") {
+  const std::string rest = ", inputs = {'z'}, run = function(z) return z end";
+  for (const char* name : {"'a\\nb'", "'\\27[2J'", "'a\\0b'", "'\\r'", "''", "'\\127'"}) {
+    check_refused("return policy { name = " + std::string(name) + rest + " }",
+                  "policy: field 'name': expected a line of text");
+  }
+  CHECK(load("return policy { name = 'repare z \xE2\x82\xAC'" + rest + " }").name() == "repare z \xE2\x82\xAC");
+}
+
+TEST_CASE("a file whose name has a line break gives its policy a name without") {
+  Runtime runtime;
+  CHECK(runtime.load_source("return function(z) return z end", "repair\nTrue.lua").name() == "repair_True");
+}
+
+TEST_CASE("a policy does not wait for kernels") {
+  const Policy policy = load(
+      "local f = triage.compile(function(z) return z * 2 end)\n"
+      "return function(z) f:finish_compiling() return z end");
+  check_says<triage::Error>([&] { policy.run({batch()}); }, "policies may not wait");
+}
+
 TEST_CASE("a function is a policy, its parameters are the inputs") {
   Policy policy = load("return function(z, w) return z + w end");
   CHECK(policy.signature().inputs == std::vector<std::string>{"z", "w"});

@@ -146,6 +146,19 @@ int compiled_cache(lua_State* L) {
   return 1;
 }
 
+/// f:finish_compiling()
+int compiled_finish_compiling(lua_State* L) {
+  const CompiledFunction& function = check_compiled(L, 1);
+  if (is_policy(L))
+    throw Error(
+        "finish_compiling() waits for kernels, and policies may not wait; a host does so before the first call, with "
+        "Policy::prepare");
+  break_graph(L, capture::Break::registry, "the kernels of a compiled function are waited for",
+              "Wait for them outside of the compiled code.");
+  finish_compiling(function);
+  return 0;
+}
+
 void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   if (lua_isnoneornil(L, index)) return;
   table_argument(L, {index, "triage.compile", "options"});
@@ -277,9 +290,11 @@ void open_compiled(lua_State* L) {
                                               {nullptr, nullptr}};
   luaL_newmetatable(L, compiled_type);
   luaL_setfuncs(L, compiled_methods, 0);
-  lua_createtable(L, 0, 1);
+  lua_createtable(L, 0, 2);
   lua_pushcfunction(L, guarded<compiled_cache>);
   lua_setfield(L, -2, "cache");
+  lua_pushcfunction(L, guarded<compiled_finish_compiling>);
+  lua_setfield(L, -2, "finish_compiling");
   lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "compiled function");
   lua_setfield(L, -2, "__metatable");

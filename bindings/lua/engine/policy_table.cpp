@@ -27,6 +27,24 @@ bool is_name(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
+bool is_control(unsigned char c) { return c < 0x20 || c == 0x7F; }
+
+/// Names stand in lines of the log, and other text.
+bool is_one_line(std::string_view text) { return !text.empty() && std::none_of(text.begin(), text.end(), is_control); }
+
+/// Of the table at the top.
+void check_name(lua_State* L, const std::string& where) {
+  if (lua_getfield(L, -1, "name") == LUA_TSTRING) {
+    size_t length = 0;
+    const char* const name = lua_tolstring(L, -1, &length);
+    if (!is_one_line({name, length}))
+      throw LoadError(where +
+                      ": field 'name': expected a line of text, got one that is empty or has a line break or "
+                      "another control character in it");
+  }
+  lua_pop(L, 1);
+}
+
 void check_known_fields(lua_State* L, int table) {
   lua_pushnil(L);
   while (lua_next(L, table)) {
@@ -234,6 +252,7 @@ int make_policy(lua_State* L) {
     throw LoadError("policy: field 'run' is missing: the function of the policy");
   lua_pop(L, 1);
   check_dialect(L);
+  check_name(L, "policy");
   read_names(L, 1, "inputs");
   read_names(L, 1, "outputs");
   check_tests(L, 1, read_params(L, 1));
@@ -304,6 +323,7 @@ void push_policy(lua_State* L) {
 
 PolicyDefinition read_policy(lua_State* L, const std::string& path) {
   std::string name = std::filesystem::path(path).stem().string();
+  std::replace_if(name.begin(), name.end(), is_control, '_');
   if (lua_isfunction(L, -1)) return read_function(L, name);
   if (is_policy(L, -1)) return read_table(L, name);
   if (lua_istable(L, -1))

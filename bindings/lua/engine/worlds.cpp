@@ -362,6 +362,12 @@ void push_statistics(lua_State* L, const CacheStatistics& statistics) {
   }
 }
 
+void finish_compiling(const CompiledFunction& function) {
+  for (const auto& [key, bucket] : function.buckets)
+    for (const capture::Entry* entry : bucket->compiled->entries()) entry->executable->finish_compiling();
+  function.options.traces->finish_compiling();
+}
+
 void forget_all_graphs() noexcept { generation.fetch_add(1, std::memory_order_relaxed); }
 
 }  // namespace triage::lua

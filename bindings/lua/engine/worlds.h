@@ -33,6 +33,9 @@ CacheStatistics statistics_of(const CompiledFunction& function);
 /// Pushes a table with the fields of CacheStatistics.
 void push_statistics(lua_State* L, const CacheStatistics& statistics);
 
+/// Waits until the best code of every graph is ready, in all worlds.
+void finish_compiling(const CompiledFunction& function);
+
 /// Every compiled function of the process forgets its graphs before its next call.
 void forget_all_graphs() noexcept;
 

@@ -278,6 +278,7 @@ bool any_tensor(const Graph& graph, const std::vector<at::Tensor>& examples, con
 }
 
 std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<at::Tensor>& examples) {
+  const fused::KernelsFor naming(graph.name());
   if (graph.nodes().size() > most_nodes) return compile_eager(graph, examples);
   graph::verify(graph);
   const std::vector<fused::Part> parts = fused::cut(graph);

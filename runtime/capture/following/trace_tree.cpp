@@ -62,10 +62,19 @@ void forget(TraceNode& node) {
   for (const auto& step : node.next) forget(step->after);
 }
 
+void finish(const TraceNode& node) {
+  if (node.segment && node.segment->executable) node.segment->executable->finish_compiling();
+  for (const auto& step : node.next) finish(step->after);
+}
+
 }  // namespace
 
 void TraceTree::forget_compiled() {
   for (auto& [state, node] : roots_) forget(*node);
+}
+
+void TraceTree::finish_compiling() const {
+  for (const auto& [state, node] : roots_) finish(*node);
 }
 
 bool same_break(const GraphBreak& a, const GraphBreak& b) {

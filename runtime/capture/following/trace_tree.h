@@ -119,6 +119,8 @@ class TraceTree {
   TraceNode* root(const ThreadState& state);
   /// A step was found to give an alias: segments compiled so far may have taken it for a result of its own.
   void forget_compiled();
+  /// Waits until the best code of every segment is ready.
+  void finish_compiling() const;
   const std::string name;
   const Backend backend;
   size_t num_steps = 0;

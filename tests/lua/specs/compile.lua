@@ -146,6 +146,30 @@ test("D09: a compiled function says what its cache keeps", function()
   eq(triage.explain(function(x) return x + 1 end, z).cache.graphs, 1)
 end)
 
+test("a script waits for the kernels of a compiled function", function()
+  local x = torch.tensor({{1.0, -2.0}, {3.0, 0.5}})
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(function(a) return (a * 2 + 1):relu() end, {backend = backend})
+    eq(select("#", f:finish_compiling()), 0)   -- there is nothing to wait for
+    local first = f(x)
+    f:finish_compiling()
+    eq(f(x), first)
+    local broken = triage.compile(function(a)
+      a = a * 3
+      triage.graph_break()
+      return a + 1
+    end, {backend = backend})
+    first = broken(x)
+    broken:finish_compiling()
+    eq(broken(x), first)
+    local waits = triage.compile(function(a) f:finish_compiling() return a * 2 end)
+    eq(waits(x), x * 2)
+    eq(#triage.explain(function(a) f:finish_compiling() return a * 2 end, x).break_ids, 1)
+    local strict = triage.compile(function(a) f:finish_compiling() return a * 2 end, {fullgraph = true})
+    fails(function() strict(x) end, "the kernels of a compiled function are waited for")
+  end
+end)
+
 test("D14: every node names its script line, in tail calls too", function()
   local function line_of(fn, op)
     local text = triage.explain(fn, z).graphs[1]

@@ -14,11 +14,26 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "runtime/backends/fused/kernels/kernel_files.h"
+#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernels/sealed.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
 
 namespace triage::fused {
+namespace {
+
+thread_local const std::string* graph_name = nullptr;  // KernelsFor
+
+/// A reason in which no name stands that is another one each time.
+std::string without(const std::string& folder, std::string reason) {
+  for (size_t at; (at = reason.find(folder)) != std::string::npos;) reason.erase(at, folder.size());
+  while (!reason.empty() && reason.back() == '\n') reason.pop_back();
+  return reason;
+}
+
+}  // namespace
 
 /// The kernels of this process, and the thread that compiles. Lives until the process ends: kernels may run in threads that
 /// outlive everything else.
@@ -48,16 +63,16 @@ class Compiler {
     if (known) return known;
     if (const auto found = added_.find(source); found != added_.end()) return known = finished(found->second);
     const auto kernel = known = std::make_shared<Kernel>();
-    queue_.emplace_back(source, kernel);
+    queue_.push_back({source, kernel, graph_name ? on_one_line(*graph_name) : ""});
     start_thread();
     work_there_is_->notify_one();
     const std::string files = added_from_;
     lock.unlock();
     if (!files.empty())
-      say_once(lacks_, fmt::format("a part of a graph has no kernel in {}: that was built from another "
-                                   "policy, another version of it, or for other kinds of inputs. The "
-                                   "kernel comes from the cache or the compiler",
-                                   files));
+      say_once("lacks", fmt::format("a part of a graph has no kernel in {}: that was built from another "
+                                    "policy, another version of it, or for other kinds of inputs. The "
+                                    "kernel comes from the cache or the compiler",
+                                    files));
     return kernel;
   }
 
@@ -92,7 +107,11 @@ class Compiler {
   }
 
  private:
-  using Job = std::pair<std::string, std::shared_ptr<Kernel>>;
+  struct Job {
+    std::string source;
+    std::shared_ptr<Kernel> kernel;
+    std::string graph;  // its name, for messages; empty: it is not known
+  };
 
   static std::shared_ptr<Kernel> finished(RowsFunction function) {
     auto kernel = std::make_shared<Kernel>();
@@ -115,32 +134,52 @@ class Compiler {
       queue_.pop_front();
       const Job job = running_;
       lock.unlock();
-      const RowsFunction function = make(job.first);
+      const RowsFunction function = make(job);
       lock.lock();
       if (function)
-        job.second->function_.store(function, std::memory_order_release);
-      else if (!job.second->function())  // nor was one added meanwhile
-        kernels_.erase(job.first);       // the next graph that wants it tries again
-      job.second->finished_ = true;
+        job.kernel->function_.store(function, std::memory_order_release);
+      else if (!job.kernel->function())  // nor was one added meanwhile
+        kernels_.erase(job.source);      // the next graph that wants it tries again
+      job.kernel->finished_ = true;
       running_ = {};
       one_is_done_->notify_all();
     }
   }
 
-  /// Null where there is none.
-  RowsFunction make(const std::string& source) {
+  /// Null where there is none, which is said: once that there is no compiler, and for each kernel that it fails for.
+  RowsFunction make(const Job& job) {
+    const SystemCompiler* const compiler = find_compiler();
+    if (!compiler) return nullptr;
+    const std::string text = compiler->identity() + job.source;
     try {
-      return from_cache_or_compiler(source);
+      return from_cache_or_compiler(*compiler, job.source, text);
     } catch (const std::exception& error) {
-      say_once(fails_, fmt::format("no fused kernels, the interpreter serves in their place: {}", error.what()));
+      const std::string name = job.graph.empty() ? "a graph" : '"' + job.graph + '"';
+      const std::string key = hash_of(text);
+      say_once(key + error.what(),
+               fmt::format("no fused kernel for a part of {} (kernel {}), the interpreter serves in its place: {}",
+                           name, key.substr(0, 8), error.what()));
       return nullptr;
     }
   }
 
-  /// `said` is what remembers it, under saying_.
-  void say_once(bool& said, const std::string& what) {
+  const SystemCompiler* find_compiler() {
+    try {
+      std::lock_guard lock(whole_);
+      return &SystemCompiler::instance(ending_);
+    } catch (const std::exception& error) {
+      say_once(error.what(), fmt::format("no fused kernels, the interpreter serves in their place: {}", error.what()));
+      return nullptr;
+    }
+  }
+
+  /// `key` is what this process remembers it by; of very many different things the last are not said.
+  void say_once(const std::string& key, const std::string& what) {
     std::lock_guard lock(saying_);
-    if (!std::exchange(said, true) && !silent_) spdlog::default_logger()->warn("{}", what);
+    if (silent_ || said_.size() > most_said || !said_.insert(key).second) return;
+    spdlog::default_logger()->warn("{}", what);
+    if (said_.size() > most_said)
+      spdlog::default_logger()->warn("what else there is to say of kernels is not said: it was {} lines", most_said);
   }
 
   /// The process ends, and its loggers with it. What is being compiled is given up, so that neither the system's compiler nor
@@ -153,7 +192,7 @@ class Compiler {
     ending_ = true;
     std::unique_lock lock(mutex_);
     queue_.clear();
-    one_is_done_->wait_for(lock, std::chrono::seconds(5), [&] { return !running_.second; });
+    one_is_done_->wait_for(lock, std::chrono::seconds(5), [&] { return !running_.kernel; });
   }
 
   void before_fork() {
@@ -170,41 +209,57 @@ class Compiler {
     // The old ones count threads that are not there. They are left as they are: nobody may destroy them.
     work_there_is_ = new std::condition_variable;
     one_is_done_ = new std::condition_variable;
-    if (running_.second) queue_.push_front(std::exchange(running_, {}));
+    if (running_.kernel) queue_.push_front(std::exchange(running_, {}));
     after_fork();
   }
 
-  /// From the cache, or compiled now. A file is loaded before it is kept, and one that cannot be loaded is not kept longer.
-  RowsFunction from_cache_or_compiler(const std::string& source) {
-    const SystemCompiler& compiler = [&]() -> const SystemCompiler& {
-      std::lock_guard lock(whole_);
-      return SystemCompiler::instance(ending_);
-    }();
+  /// From the cache, or compiled now. A file that cannot be loaded is not kept longer.
+  RowsFunction from_cache_or_compiler(const SystemCompiler& compiler, const std::string& source,
+                                      const std::string& text) {
     KernelFiles files;
-    if (!files.refused().empty())
-      say_once(unkept_, fmt::format("compiled kernels are not kept for the next process: {}", files.refused()));
-    const std::string key = hash_of(compiler.identity() + source);
-    if (const auto known = files.find(key)) {
+    const std::string key = hash_of(text);
+    if (const auto known = files.find(text)) {
       try {
-        return load(*known);
+        return load(*known, key);
       } catch (const std::runtime_error&) {
-        files.remove(key);
+        files.remove(text);
       }
     }
-    KernelFile made = files.scratch(key);
-    compiler.compile(source, made.path(), ending_);
-    const RowsFunction function = load(made);
-    files.keep(key, std::move(made));
-    return function;
+    const auto say_refused = [&] {
+      if (!files.refused().empty())
+        say_once("unkept", fmt::format("compiled kernels are not kept for the next process: {}", files.refused()));
+    };
+    const auto compile_in = [&](const Workshop& workshop) {
+      const std::string object = workshop / "kernel.so";
+      try {
+        compiler.compile(source, object, {"-Dtriage_rows=" + rows_symbol(key)}, ending_);
+        return std::pair(object, load(object, key));
+      } catch (const std::runtime_error& error) {
+        throw std::runtime_error(without(workshop / "", error.what()));
+      }
+    };
+    if (const auto workshop = files.workshop()) {
+      try {
+        const auto [object, function] = compile_in(*workshop);  // loaded before it is kept
+        files.keep(text, object, *workshop);
+        say_refused();
+        return function;
+      } catch (const std::runtime_error&) {
+        if (ending_ || files.has_room(*workshop)) throw;
+      }
+    }
+    say_refused();
+    return compile_in(Workshop()).second;
   }
 
-  RowsFunction load(const KernelFile& file) {
+  /// The symbol tells the kernel: where a loader answers with another file, it is not taken for this one.
+  RowsFunction load(const std::string& path, const std::string& key) {
     std::lock_guard lock(whole_);
-    void* library = ::dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) throw std::runtime_error(fmt::format("cannot load a compiled kernel: {}", ::dlerror()));
-    auto* function = reinterpret_cast<RowsFunction>(::dlsym(library, "triage_rows"));
+    auto* function = reinterpret_cast<RowsFunction>(::dlsym(library, rows_symbol(key).c_str()));
     if (!function)
-      throw std::runtime_error(fmt::format("a compiled kernel has no function triage_rows: {}", file.path()));
+      throw std::runtime_error(fmt::format("a compiled kernel has no function {}: {}", rows_symbol(key), path));
     return function;
   }
 
@@ -221,9 +276,14 @@ class Compiler {
   pid_t thread_of_ = -1;
   std::atomic<bool> ending_{false};
   std::mutex saying_;
-  bool silent_ = false;                                  // the process ends
-  bool fails_ = false, lacks_ = false, unkept_ = false;  // said
+  bool silent_ = false;  // the process ends
+  static constexpr size_t most_said = 256;
+  std::unordered_set<std::string> said_;
 };
+
+KernelsFor::KernelsFor(const std::string& graph) : before_(std::exchange(graph_name, &graph)) {}
+
+KernelsFor::~KernelsFor() { graph_name = before_; }
 
 void Kernel::wait() const { Compiler::instance().wait(*this); }
 

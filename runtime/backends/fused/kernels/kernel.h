@@ -28,10 +28,24 @@ class Kernel {
 /// the background compiles with the system's compiler (TRIAGE_CXX, else `c++`). Equal sources share a kernel.
 ///
 /// On disk: TRIAGE_KERNEL_CACHE, else XDG_CACHE_HOME/triage/kernels, else ~/.cache/triage/kernels. The name is the hash of
-/// source, compiler, flags and processor; a file is used only when it belongs to this user, nobody else may write to it, and
-/// its content has the hash that is kept beside it. It is put there whole, by rename, so several processes may share the
-/// folder. The oldest files go when there are more than 512. Where nothing can be written, kernels live in memory alone.
+/// source, compiler, flags and processor; the file holds them beside the machine code, with a hash of all, and is used only
+/// when they are the same to the byte, it belongs to this user, and nobody else may write to it. It is made in a folder of its
+/// own and put there whole, by rename, so several processes may share the folder, those of several containers too. What was
+/// not used for longest goes when there are more than 512 files or 128 MiB. Where nothing can be written, and where the disk
+/// is full, kernels are compiled in the temporary folder and live in memory alone.
 std::shared_ptr<const Kernel> kernel_of(const std::string& source);
+
+/// While it lives, the kernels that its thread asks for are for a graph of that name, which messages tell.
+class KernelsFor {
+ public:
+  explicit KernelsFor(const std::string& graph);
+  ~KernelsFor();
+  KernelsFor(const KernelsFor&) = delete;
+  KernelsFor& operator=(const KernelsFor&) = delete;
+
+ private:
+  const std::string* before_;
+};
 
 /// Sources with their machine code.
 using KernelFunctions = std::vector<std::pair<std::string, RowsFunction>>;

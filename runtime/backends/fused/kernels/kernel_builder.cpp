@@ -8,37 +8,15 @@
 #include <sstream>
 
 #include "runtime/backends/fused/kernels/kernel.h"
-#include "runtime/backends/fused/kernels/kernel_files.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernels/sealed.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
+#include "runtime/backends/fused/kernels/workshop.h"
 
 namespace triage {
 namespace {
 
 const std::atomic<bool> never{false};  // a build is not given up
-
-namespace fs = std::filesystem;
-
-/// Where objects are compiled to: a folder of its own, gone with this.
-class Workshop {
- public:
-  Workshop() {
-    std::error_code error;
-    std::string own = (fs::temp_directory_path(error) / "triage-build-XXXXXX").string();
-    if (!::mkdtemp(own.data())) throw std::runtime_error("there is no temporary folder to compile in");
-    folder_ = own;
-  }
-  ~Workshop() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  Workshop(const Workshop&) = delete;
-  Workshop& operator=(const Workshop&) = delete;
-  std::string operator/(const std::string& name) const { return (folder_ / name).string(); }
-
- private:
-  fs::path folder_;
-};
 
 /// As a string literal of C++, whatever it holds.
 std::string literal(const std::string& text) {
@@ -133,7 +111,7 @@ std::string macros_for(const fused::SystemCompiler& compiler, const std::string&
 
 std::string compiled(const fused::SystemCompiler& compiler, const std::set<std::string>& sources,
                      const std::string& cpu, KernelManifest& manifest) {
-  const Workshop workshop;
+  const fused::Workshop workshop;
   std::vector<std::string> objects;
   std::string texts;
   for (const std::string& source : sources) {

@@ -1,17 +1,21 @@
 #include "runtime/backends/fused/kernels/kernel_files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <vector>
+
+#include "runtime/backends/fused/kernels/sealed.h"
 
 namespace triage::fused {
 namespace {
@@ -19,7 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t most_files = 512;
-constexpr const char* scratch_extension = ".tmp";  // of files in the folder that are not kernels yet
+constexpr uintmax_t most_bytes = 128u << 20;
+constexpr size_t room = 1u << 20;  // more than a kernel takes
+constexpr std::string_view mark = "triage cached kernel ";
 
 fs::path wanted_folder() {
   const auto from = [](const char* variable) {
@@ -32,11 +38,11 @@ fs::path wanted_folder() {
   return {};
 }
 
-/// Belongs to this user, and nobody else may write to it: what is in it may be loaded.
-bool is_ours(const fs::path& path) {
+/// Belongs to this user, and nobody else may write to it: what is in it may be loaded. `kind` is S_IFREG or S_IFDIR.
+bool is_ours(const fs::path& path, mode_t kind) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid() &&
-         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode));
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && (status.st_mode & S_IFMT) == kind;
 }
 
 std::string content(const fs::path& path) {
@@ -44,31 +50,28 @@ std::string content(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string sum_of(const fs::path& file) { return file.string() + ".sum"; }
+/// False where not all of it could be written; errno then says why.
+bool write(const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  file.close();
+  return !file.fail();
+}
 
-std::string unique_name(const std::string& key) {
-  static std::atomic<int> count{0};
-  return fmt::format("{}.{}.{}{}", key, ::getpid(), count++, scratch_extension);
+std::string not_written(const fs::path& folder) {
+  return fmt::format("\"{}\" cannot be written to: {}", folder.string(), std::strerror(errno));
+}
+
+/// What a process that was killed has left, or an earlier version of this code (.tmp and .sum).
+bool is_leftover(const fs::directory_entry& entry) {
+  const fs::path extension = entry.path().extension();
+  if (!Workshop::is_name(entry.path().filename().string()) && extension != ".tmp" && extension != ".sum") return false;
+  std::error_code error;
+  const auto written = entry.last_write_time(error);
+  return !error && written < fs::file_time_type::clock::now() - std::chrono::hours(1);
 }
 
 }  // namespace
-
-std::string hash_of(const std::string& bytes) {
-  // FNV-1a over two 64-bit lanes with different starts.
-  uint64_t a = 0xCBF29CE484222325u, b = 0x84222325CBF29CE4u;
-  for (const char c : bytes) {
-    a = (a ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-    b = (b ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-    b ^= a >> 29;
-  }
-  return fmt::format("{:016x}{:016x}", a, b);
-}
-
-KernelFile::~KernelFile() {
-  if (!scratch_) return;
-  ::unlink(path_.c_str());
-  if (fs::path(path_).extension() != scratch_extension) ::rmdir(fs::path(path_).parent_path().c_str());  // made for it
-}
 
 KernelFiles::KernelFiles() {
   const fs::path wanted = wanted_folder();
@@ -77,7 +80,7 @@ KernelFiles::KernelFiles() {
   if (fs::create_directories(wanted, error)) ::chmod(wanted.c_str(), S_IRWXU);
   if (error || ::access(wanted.c_str(), W_OK | X_OK) != 0)
     refused_ = fmt::format("\"{}\" cannot be written to", wanted.string());
-  else if (!is_ours(wanted))
+  else if (!is_ours(wanted, S_IFDIR))
     refused_ = fmt::format(
         "\"{}\" is another user's, a symbolic link, or one that others may write to, who could then run code here",
         wanted.string());
@@ -85,55 +88,83 @@ KernelFiles::KernelFiles() {
     folder_ = wanted;
 }
 
-std::optional<KernelFile> KernelFiles::find(const std::string& key) const {
+fs::path KernelFiles::path_of(const std::string& text) const { return folder_ / (hash_of(text) + ".so"); }
+
+std::optional<std::string> KernelFiles::find(const std::string& text) const {
   if (folder_.empty()) return std::nullopt;
-  const fs::path file = folder_ / (key + ".so");
-  if (!is_ours(file) || !is_ours(sum_of(file))) return std::nullopt;
-  if (content(sum_of(file)) != hash_of(content(file))) return std::nullopt;
-  return KernelFile(file.string(), false);
-}
-
-KernelFile KernelFiles::scratch(const std::string& key) const {
-  if (!folder_.empty()) return {(folder_ / unique_name(key)).string(), true};
+  const fs::path file = path_of(text);
   std::error_code error;
-  std::string own = (fs::temp_directory_path(error) / "triage-kernel-XXXXXX").string();
-  if (!::mkdtemp(own.data()))
-    throw std::runtime_error("there is no folder for compiled kernels, not even a temporary one");
-  return {own + "/" + key + ".so", true};
+  if (!is_ours(file, S_IFREG) || fs::file_size(file, error) > most_bytes) return std::nullopt;
+  const std::string bytes = content(file);
+  const Unsealed unsealed = unseal(bytes, mark);
+  if (unsealed.state != Unsealed::State::whole || unsealed.text != text) return std::nullopt;
+  ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
+  return file.string();
 }
 
-void KernelFiles::keep(const std::string& key, KernelFile made) const {
-  if (folder_.empty()) return;
-  const fs::path file = folder_ / (key + ".so"), sum = folder_ / unique_name(key);
-  ::chmod(made.path().c_str(), S_IRWXU);
-  { std::ofstream(sum, std::ios::binary) << hash_of(content(made.path())); }
-  ::chmod(sum.c_str(), S_IRUSR | S_IWUSR);
-  // The sum goes first: a reader between the two finds a file that does not fit it, and compiles for itself.
-  if (::rename(sum.c_str(), sum_of(file).c_str()) != 0 || ::rename(made.path().c_str(), file.c_str()) != 0)
-    return remove(key);
-  remove_oldest();
-}
-
-void KernelFiles::remove(const std::string& key) const {
-  std::error_code error;
-  fs::remove(folder_ / (key + ".so"), error);
-  fs::remove(sum_of(folder_ / (key + ".so")), error);
-}
-
-void KernelFiles::remove_oldest() const {
-  std::vector<std::pair<fs::file_time_type, fs::path>> files;
-  std::error_code error;
-  const auto forgotten = fs::file_time_type::clock::now() - std::chrono::hours(1);  // by a process that ended early
-  for (const auto& entry : fs::directory_iterator(folder_, error)) {
-    if (entry.path().extension() == ".so") files.emplace_back(entry.last_write_time(error), entry.path());
-    if (entry.path().extension() == scratch_extension && entry.last_write_time(error) < forgotten)
-      fs::remove(entry.path(), error);
+std::unique_ptr<Workshop> KernelFiles::workshop() {
+  if (folder_.empty()) return nullptr;
+  try {
+    return std::make_unique<Workshop>(folder_);
+  } catch (const std::runtime_error& error) {
+    refused_ = error.what();
+    return nullptr;
   }
-  if (files.size() <= most_files) return;
-  std::sort(files.begin(), files.end());
-  for (size_t i = 0; i + most_files < files.size(); ++i) {
-    fs::remove(files[i].second, error);
-    fs::remove(sum_of(files[i].second), error);
+}
+
+bool KernelFiles::has_room(const Workshop& workshop) {
+  const std::string probe = workshop / "room";
+  const bool has = write(probe, std::string(room, ' '));
+  if (!has) refused_ = not_written(folder_);
+  ::unlink(probe.c_str());
+  return has;
+}
+
+void KernelFiles::keep(const std::string& text, const std::string& shared_object, const Workshop& workshop) {
+  const std::string sealed = workshop / "sealed";
+  if (!write(sealed, seal(content(shared_object), text, mark))) {
+    refused_ = not_written(folder_);
+    return;
+  }
+  ::chmod(sealed.c_str(), S_IRUSR | S_IWUSR);
+  const auto put = [&] { return ::rename(sealed.c_str(), path_of(text).c_str()) == 0; };
+  if (!put()) {
+    remove(text);  // a folder, say, which nothing is renamed to
+    if (!put()) {
+      refused_ = fmt::format("\"{}\" cannot be replaced: {}", path_of(text).string(), std::strerror(errno));
+      return;
+    }
+  }
+  remove_least_used();
+}
+
+void KernelFiles::remove(const std::string& text) const {
+  std::error_code error;
+  fs::remove_all(path_of(text), error);
+}
+
+void KernelFiles::remove_least_used() const {
+  struct Kept {
+    fs::file_time_type used;
+    uintmax_t bytes;
+    fs::path path;
+  };
+  std::vector<Kept> files;
+  std::vector<fs::path> leftovers;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    if (is_leftover(entry)) leftovers.push_back(entry.path());
+    if (entry.path().extension() != ".so" || entry.symlink_status(error).type() != fs::file_type::regular) continue;
+    const auto used = entry.last_write_time(error);
+    const uintmax_t bytes = error ? 0 : entry.file_size(error);
+    if (!error) files.push_back({used, bytes, entry.path()});
+  }
+  for (const fs::path& path : leftovers) fs::remove_all(path, error);
+  std::sort(files.begin(), files.end(), [](const Kept& a, const Kept& b) { return a.used > b.used; });
+  uintmax_t bytes = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    bytes += files[i].bytes;
+    if (i >= most_files || bytes > most_bytes) fs::remove(files[i].path, error);
   }
 }
 

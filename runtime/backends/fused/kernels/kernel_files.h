@@ -1,44 +1,34 @@
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "runtime/backends/fused/kernels/workshop.h"
+
 namespace triage::fused {
 
-/// 32 hexadecimal digits. Not against an attacker: against accidents.
-std::string hash_of(const std::string& bytes);
-
-/// A shared object on disk. A scratch file is removed with this object; one in the cache stays.
-class KernelFile {
- public:
-  KernelFile(std::string path, bool scratch) : path_(std::move(path)), scratch_(scratch) {}
-  KernelFile(KernelFile&& other) noexcept
-      : path_(std::move(other.path_)), scratch_(std::exchange(other.scratch_, false)) {}
-  KernelFile& operator=(KernelFile&&) = delete;
-  ~KernelFile();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  bool scratch_;
-};
-
-/// The folder of compiled kernels; see `kernel_of` for what is promised of it.
+/// The folder of compiled kernels; see `kernel_of` for what is promised of it. A kernel is known by its text: what tells the
+/// compiler and the processor, and its source. The file is named by the text's hash and holds the text (sealed.h), which is
+/// compared: a file under another's name is never taken for it.
 class KernelFiles {
  public:
   KernelFiles();
-  /// The kernel of that key, where there is one that is whole and ours.
-  std::optional<KernelFile> find(const std::string& key) const;
-  /// A name to compile to: in the folder, or in the system's temporary one where there is no folder.
-  KernelFile scratch(const std::string& key) const;
-  /// Takes a compiled file into the folder, where there is one.
-  void keep(const std::string& key, KernelFile made) const;
-  void remove(const std::string& key) const;
-  /// Why there is no folder, where one was asked for: "\"...\" is ..."; empty otherwise.
+  /// The shared object of that text, where there is one that is whole and ours. It counts as used now.
+  std::optional<std::string> find(const std::string& text) const;
+  /// To compile in. Null where there is no folder, or nothing can be made in it.
+  std::unique_ptr<Workshop> workshop();
+  /// Takes a shared object into the folder; in the place of whatever has the name. `workshop` is in the folder.
+  void keep(const std::string& text, const std::string& shared_object, const Workshop& workshop);
+  void remove(const std::string& text) const;
+  /// Whether a kernel can be written there at all: the disk is not full.
+  bool has_room(const Workshop& workshop);
+  /// Why nothing is kept, where a folder was asked for: "\"...\" is ..."; empty otherwise.
   const std::string& refused() const { return refused_; }
 
  private:
-  void remove_oldest() const;
+  std::filesystem::path path_of(const std::string& text) const;
+  void remove_least_used() const;
   std::filesystem::path folder_;  // empty: there is none
   std::string refused_;
 };

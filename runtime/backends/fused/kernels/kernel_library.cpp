@@ -5,8 +5,8 @@
 #include <iterator>
 
 #include "runtime/backends/fused/kernels/kernel.h"
-#include "runtime/backends/fused/kernels/kernel_files.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernels/sealed.h"
 
 namespace triage {
 namespace {

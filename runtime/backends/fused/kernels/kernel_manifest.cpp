@@ -9,27 +9,12 @@
 #include <fstream>
 #include <sstream>
 
-#include "runtime/backends/fused/kernels/kernel_files.h"
+#include "runtime/backends/fused/kernels/sealed.h"
 
 namespace triage::fused {
 namespace {
 
 constexpr std::string_view mark = "triage kernels ";
-constexpr size_t length_digits = 20, hash_digits = 32;
-constexpr size_t last_line_size = mark.size() + length_digits + 1 + hash_digits + 1;
-
-/// A policy chooses its own name: it must not become a line of the manifest.
-std::string on_one_line(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F || c == '\\')
-      line += fmt::format("\\x{:02x}", byte);
-    else
-      line += c;
-  }
-  return line;
-}
 
 std::string manifest_text(const KernelManifest& manifest) {
   std::string text =
@@ -67,30 +52,18 @@ KernelManifest parse_manifest(const std::string& text) {
 }  // namespace
 
 std::string seal(const std::string& shared_object, const KernelManifest& manifest) {
-  const std::string text = manifest_text(manifest);
-  const std::string bytes = fmt::format("{}{}{}{:0{}} ", shared_object, text, mark, text.size(), length_digits);
-  return bytes + hash_of(bytes) + "\n";
+  return seal(shared_object, manifest_text(manifest), mark);
 }
 
 KernelManifest unseal(std::string_view bytes, const std::string& file) {
-  const auto no_such_file = [&] {
-    return FileError(fmt::format(
+  const Unsealed unsealed = unseal(bytes, mark);
+  if (unsealed.state == Unsealed::State::none)
+    throw FileError(fmt::format(
         "cannot use the kernels in \"{}\": it is no file that `triage build` has made, or its end is missing", file));
-  };
-  if (bytes.size() < last_line_size) throw no_such_file();
-  const std::string_view all = bytes.substr(0, bytes.size() - last_line_size);
-  const std::string_view line = bytes.substr(all.size());
-  size_t length = 0;
-  const char* digits = line.data() + mark.size();
-  const auto [end, error] = std::from_chars(digits, digits + length_digits, length);
-  if (line.substr(0, mark.size()) != mark || error != std::errc() || end != digits + length_digits ||
-      length > all.size() || line.back() != '\n')
-    throw no_such_file();
-  if (line.substr(last_line_size - 1 - hash_digits, hash_digits) !=
-      hash_of(std::string(bytes.substr(0, bytes.size() - 1 - hash_digits))))
+  if (unsealed.state == Unsealed::State::changed)
     throw FileError(fmt::format(
         "cannot use the kernels in \"{}\": it was changed or damaged after `triage build` had made it", file));
-  return parse_manifest(std::string(all.substr(all.size() - length)));
+  return parse_manifest(std::string(unsealed.text));
 }
 
 void check_usable(const KernelManifest& manifest, const std::string& file) {

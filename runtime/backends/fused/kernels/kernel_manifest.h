@@ -4,8 +4,7 @@
 #include <string>
 #include <string_view>
 
-/// A file of kernels: a shared object, behind it the manifest as text, and a last line with the length of the manifest and the
-/// hash of all before it. So the file is checked without running any of it, and a loader passes over what is behind the object.
+/// A file of kernels: a shared object, sealed with its manifest as text (sealed.h).
 namespace triage::fused {
 
 /// Changes with `Call` and `RowsFunction` (emit.h).

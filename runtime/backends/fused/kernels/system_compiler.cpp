@@ -189,8 +189,9 @@ std::vector<std::string> SystemCompiler::words(const std::string& cpu) const {
 }
 
 void SystemCompiler::compile(const std::string& source, const std::string& output,
-                             const std::atomic<bool>& give_up) const {
+                             const std::vector<std::string>& more_flags, const std::atomic<bool>& give_up) const {
   std::vector<std::string> command = words("native");
+  command.insert(command.end(), more_flags.begin(), more_flags.end());
   command.insert(command.end(), {"-shared", "-x", "c++", "-", "-o", output});
   run(command, source, give_up);
 }

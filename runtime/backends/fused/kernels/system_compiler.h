@@ -17,7 +17,8 @@ class SystemCompiler {
   /// Compiles `source` to the shared object `output`. Throws std::runtime_error with the compiler's first lines; a compiler
   /// that takes longer than TRIAGE_CXX_TIMEOUT seconds (a minute without it) is ended, and so is one when `give_up` becomes
   /// true.
-  void compile(const std::string& source, const std::string& output, const std::atomic<bool>& give_up) const;
+  void compile(const std::string& source, const std::string& output, const std::vector<std::string>& more_flags,
+               const std::atomic<bool>& give_up) const;
 
   /// The same for a processor that -march knows, to an object file and then a shared one.
   void compile_object(const std::string& source, const std::string& output, const std::string& cpu,
