@@ -93,6 +93,19 @@ const std::vector<Case>& cases() {
          return Tensors{x.exp() + x.tanh() + x.sigmoid(), (x.abs() + 0.5).log() + (x.abs() + 0.5).sqrt()};
        },
        16},
+      {"piecewise activations",
+       [](const Tensors& in) {
+         const at::Tensor& x = in[0];
+         return Tensors{at::leaky_relu(x, 0.125) * in[1], at::hardtanh(x, -0.5, 1.5) + at::relu6(x * 2),
+                        at::hardsigmoid(x * 2) * at::hardswish(x), x.floor() * x};
+       },
+       0},
+      {"smooth activations",
+       [](const Tensors& in) {
+         const at::Tensor& x = in[0];
+         return Tensors{at::silu(x) * in[1], at::gelu(x) + at::elu(x, 0.75), at::gelu(x, "tanh"), at::softplus(x)};
+       },
+       16},
       {"reductions",
        [](const Tensors& in) {
          const at::Tensor& x = in[0];

@@ -45,7 +45,7 @@ double exact_sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 }  // namespace
 
-TEST_CASE("exp, log, tanh and sigmoid are within their bounds") {
+TEST_CASE("exp, log, tanh, sigmoid, expm1, log1p and erf are within their bounds") {
   constexpr uint32_t step = 1009;
   const auto within = [](const char* name, Worst found, double bound) {
     CHECK_MESSAGE(found.ulps <= bound, name << " is off by " << found.ulps << " ulp at " << found.at);
@@ -54,6 +54,11 @@ TEST_CASE("exp, log, tanh and sigmoid are within their bounds") {
   within("log", worst([](float x) { return logarithm(x); }, [](double x) { return std::log(x); }, step), 2);
   within("tanh", worst([](float x) { return hyperbolic_tangent(x); }, [](double x) { return std::tanh(x); }, step), 3);
   within("sigmoid", worst([](float x) { return sigmoid(x); }, exact_sigmoid, step), 3);
+  within("expm1", worst([](float x) { return exponential_minus_one(x); }, [](double x) { return std::expm1(x); }, step),
+         2);
+  within("log1p", worst([](float x) { return logarithm_of_one_plus(x); }, [](double x) { return std::log1p(x); }, step),
+         2);
+  within("erf", worst([](float x) { return error_function(x); }, [](double x) { return std::erf(x); }, step), 2);
 }
 
 TEST_CASE("exp, log and tanh at the ends") {
@@ -72,6 +77,19 @@ TEST_CASE("exp, log and tanh at the ends") {
   CHECK(hyperbolic_tangent(-inf) == -1.0f);
   CHECK(std::isnan(hyperbolic_tangent(nan)));
   CHECK(std::signbit(hyperbolic_tangent(-0.0f)));
+  CHECK(exponential_minus_one(inf) == inf);
+  CHECK(exponential_minus_one(-inf) == -1.0f);
+  CHECK(std::isnan(exponential_minus_one(nan)));
+  CHECK(std::signbit(exponential_minus_one(-0.0f)));
+  CHECK(logarithm_of_one_plus(-1.0f) == -inf);
+  CHECK(logarithm_of_one_plus(inf) == inf);
+  CHECK(std::isnan(logarithm_of_one_plus(-2.0f)));
+  CHECK(std::isnan(logarithm_of_one_plus(nan)));
+  CHECK(std::signbit(logarithm_of_one_plus(-0.0f)));
+  CHECK(error_function(inf) == 1.0f);
+  CHECK(error_function(-inf) == -1.0f);
+  CHECK(std::isnan(error_function(nan)));
+  CHECK(std::signbit(error_function(-0.0f)));
 }
 
 TEST_CASE("half precision is read and rounded as c10 does, every pattern") {

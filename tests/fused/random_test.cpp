@@ -68,13 +68,23 @@ class Writer {
     switch (below(9)) {
       case 0: {
         const Made& x = first(is_real);
-        switch (below(4)) {
+        switch (below(9)) {
           case 0:
             return {x.tensor.abs(), x.exact};
           case 1:
             return {x.tensor.tanh(), false};
           case 2:
             return {-x.tensor, x.exact};
+          case 3:
+            return {x.exact ? (x.tensor * 3).floor() : x.tensor * 3, x.exact};
+          case 4:
+            return {at::leaky_relu(x.tensor, 0.125), x.exact};
+          case 5:
+            return {at::hardswish(x.tensor), x.exact};
+          case 6:
+            return {at::gelu(x.tensor), false};
+          case 7:
+            return {at::silu(x.tensor), false};
           default:
             return {x.tensor.clamp(-1.5, 1.25), x.exact};
         }

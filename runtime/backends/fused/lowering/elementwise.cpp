@@ -8,12 +8,15 @@
 #include "runtime/graph/number_math.h"
 
 namespace triage::fused {
+
+bool is_real(at::ScalarType dtype) { return at::isFloatingType(dtype); }
+bool is_number(at::ScalarType dtype) { return dtype != at::kBool; }
+bool is_single_or_double(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kDouble; }
+
 namespace {
 
 using Kind = TensorForm::Kind;
 
-bool is_real(at::ScalarType dtype) { return at::isFloatingType(dtype); }
-bool is_number(at::ScalarType dtype) { return dtype != at::kBool; }
 bool is_bfloat16(at::ScalarType dtype) { return dtype == at::kBFloat16; }
 bool is_bool(at::ScalarType dtype) { return dtype == at::kBool; }
 bool is_whole(at::ScalarType dtype) { return at::isIntegralType(dtype, true); }
@@ -38,9 +41,10 @@ bool from_numbers(Lowering& l, std::initializer_list<size_t> arguments, bool (*a
   return l.result(0, form, l.map(form.dtype, code, std::move(operands)));
 }
 
-/// A result of the form that the tensors among `arguments` broadcast to, computed by `code` from all of them.
+}  // namespace
+
 bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*allowed)(at::ScalarType),
-                 const char* code, bool expensive = false, std::optional<at::ScalarType> result_dtype = {}) {
+                 const char* code, bool expensive, std::optional<at::ScalarType> result_dtype) {
   const auto form = l.broadcast(arguments);
   const auto dtype = l.common_dtype(arguments);
   if (!form && !expensive && !result_dtype) return from_numbers(l, arguments, allowed, code);
@@ -57,6 +61,14 @@ bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*al
   if (seen && seen->dtype != result.dtype) return false;
   return l.result(0, result, l.map(result.dtype, code, std::move(operands), expensive));
 }
+
+bool clamp(Lowering& l) {
+  if (l.is_none(1)) return elementwise(l, {0, 2}, is_number, "at_most({0}, {1})");
+  if (l.is_none(2)) return elementwise(l, {0, 1}, is_number, "at_least({0}, {1})");
+  return elementwise(l, {0, 1, 2}, is_number, "at_most(at_least({0}, {1}), {2})");
+}
+
+namespace {
 
 // Operators of one, two and three operands that need no more than a line.
 #define TRIAGE_UNARY(name, allowed, code, expensive)                                \
@@ -90,27 +102,36 @@ bool sum(Lowering& l) {
   return one && elementwise(l, {0, 1}, is_number, sign == '+' ? "{0} + {1}" : "{0} - {1}");
 }
 
-bool clamp(Lowering& l) {
-  if (l.is_none(1)) return elementwise(l, {0, 2}, is_number, "at_most({0}, {1})");
-  if (l.is_none(2)) return elementwise(l, {0, 1}, is_number, "at_least({0}, {1})");
-  return elementwise(l, {0, 1, 2}, is_number, "at_most(at_least({0}, {1}), {2})");
-}
-
-/// x ^ number, for the numbers that are a few multiplications. For float16 ATen computes powers in float32, and rounds once.
+/// x ^ number, for the numbers that are a few operations. For float16 ATen computes powers in float32, and rounds once.
 bool power(Lowering& l) {
   const auto* exponent = l.constant(1);
   if (!exponent || !(exponent->isInt() || exponent->isDouble())) return false;
   const double e = exponent->isInt() ? static_cast<double>(exponent->toInt()) : exponent->toDouble();
+  if (e == 0.0) return elementwise(l, {0}, is_real, "((void){0}, 1)");
   if (e == 1.0) return elementwise(l, {0}, is_real, "{0}");
-  if (e == 2.0) return elementwise(l, {0}, is_real, "{0} * {0}");
+  if (e == 2.0) return elementwise(l, {0}, is_number, "{0} * {0}");
   const graph::Value* x = l.tensor(0);
   if (!x || !x->meta || x->meta->dtype == at::kHalf) return false;
   if (e == 3.0)  // in half precision ATen rounds the square
     return elementwise(l, {0}, is_bfloat16, "as_bfloat16({0} * {0}) * {0}") ||
            elementwise(l, {0}, is_real, "{0} * {0} * {0}");
+  if (e == 4.0) return elementwise(l, {0}, is_single_or_double, "({0} * {0}) * ({0} * {0})");
   if (e == 0.5) return elementwise(l, {0}, is_real, "root({0})", true);
+  if (e == -0.5) return elementwise(l, {0}, is_single_or_double, "1 / root({0})", true);
+  if (e == -1.0) return elementwise(l, {0}, is_single_or_double, "1 / {0}", true);
+  if (e == -2.0) return elementwise(l, {0}, is_single_or_double, "1 / ({0} * {0})", true);
   return false;
 }
+
+/// floor and its kind: whole numbers stay as they are.
+template <const char* code>
+bool to_whole(Lowering& l) {
+  return elementwise(l, {0}, is_real, code) ||
+         elementwise(
+             l, {0}, [](at::ScalarType d) { return is_number(d) && is_whole(d); }, "{0}");
+}
+constexpr char floor_code[] = "floor_of({0})", ceil_code[] = "ceiling_of({0})", trunc_code[] = "whole_part_of({0})",
+               round_code[] = "nearest_whole({0})";
 
 /// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
 const char* selection(Lowering& l, Ref condition, const TensorForm& shape) {
@@ -286,7 +307,13 @@ const LowerTable& elementwise_operators() {
       TRIAGE_BINARY("aten::maximum", is_number, "maximum({0}, {1})"),
       TRIAGE_BINARY("aten::minimum", is_number, "minimum({0}, {1})"),
       {"aten::pow.Tensor_Scalar", power},
-      TRIAGE_UNARY("aten::square", is_real, "{0} * {0}", false),
+      TRIAGE_UNARY("aten::square", is_number, "{0} * {0}", false),
+      {"aten::floor", to_whole<floor_code>},
+      {"aten::ceil", to_whole<ceil_code>},
+      {"aten::trunc", to_whole<trunc_code>},
+      {"aten::fix", to_whole<trunc_code>},
+      {"aten::round", to_whole<round_code>},
+      TRIAGE_UNARY("aten::frac", is_real, "{0} - whole_part_of({0})", false),
       TRIAGE_UNARY("aten::neg", is_number, "-{0}", false),
       TRIAGE_UNARY("aten::abs", is_number, "magnitude_of({0})", false),
       TRIAGE_UNARY("aten::sign", is_real, "sign_of({0})", false),
@@ -297,6 +324,9 @@ const LowerTable& elementwise_operators() {
       TRIAGE_UNARY("aten::rsqrt", is_real, "1 / root({0})", true),
       TRIAGE_UNARY("aten::exp", is_real, "exponential({0})", true),
       TRIAGE_UNARY("aten::log", is_real, "logarithm({0})", true),
+      TRIAGE_UNARY("aten::expm1", is_real, "exponential_minus_one({0})", true),
+      TRIAGE_UNARY("aten::log1p", is_real, "logarithm_of_one_plus({0})", true),
+      TRIAGE_UNARY("aten::erf", is_real, "error_function({0})", true),
       TRIAGE_UNARY("aten::tanh", is_real, "hyperbolic_tangent({0})", true),
       TRIAGE_UNARY("aten::sigmoid", is_real, "sigmoid({0})", true),
       {"aten::clamp", clamp},

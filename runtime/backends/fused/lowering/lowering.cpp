@@ -143,7 +143,7 @@ std::string computed_type(at::ScalarType dtype) {
 Lower find_lowering(const std::string& op) {
   static const std::map<std::string, Lower> table = [] {
     std::map<std::string, Lower> all;
-    for (const auto* part : {&elementwise_operators(), &reductions(), &flags_operators()})
+    for (const auto* part : {&elementwise_operators(), &activations(), &divisions(), &reductions(), &flags_operators()})
       all.insert(part->begin(), part->end());
     return all;
   }();

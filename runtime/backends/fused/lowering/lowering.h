@@ -105,6 +105,15 @@ class Lowering {
   std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
 };
 
+/// A result of the form that the tensors among `arguments` broadcast to, computed by `code` from all of them, in the dtype they
+/// are promoted to, which must be `allowed`. False where it cannot be so.
+bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*allowed)(at::ScalarType),
+                 const char* code, bool expensive = false, std::optional<at::ScalarType> result_dtype = {});
+bool is_real(at::ScalarType dtype);  // halves too, which are computed in float and rounded once
+bool is_single_or_double(at::ScalarType dtype);
+bool is_number(at::ScalarType dtype);  // all but bool
+bool clamp(Lowering& l);               // to the bounds in arguments 1 and 2
+
 /// How one operator is lowered; null where it is not.
 using Lower = bool (*)(Lowering&);
 Lower find_lowering(const std::string& op);  // "aten::add.Tensor"
@@ -112,6 +121,8 @@ Lower find_lowering(const std::string& op);  // "aten::add.Tensor"
 /// The parts of that table.
 using LowerTable = std::vector<std::pair<const char*, Lower>>;
 const LowerTable& elementwise_operators();
+const LowerTable& activations();
+const LowerTable& divisions();
 const LowerTable& reductions();
 const LowerTable& flags_operators();
 

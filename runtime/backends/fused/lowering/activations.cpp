@@ -1,0 +1,114 @@
+// Activations and their derivatives, as ATen writes them down: in half precision it computes in float and rounds once. Derivatives
+// of smooth ones are left to ATen there, which rounds in between in some versions.
+#include <ATen/ATen.h>
+
+#include "runtime/backends/fused/lowering/lowering.h"
+
+namespace triage::fused {
+namespace {
+
+#define TRIAGE_GATE "1 / (1 + exponential(-{1}))"
+#define TRIAGE_TANH_OF "hyperbolic_tangent((decltype({0}))0.79788456080286535588 * "
+#define TRIAGE_CUBIC(x) "(" x " + (decltype({0}))0.044715 * " x " * " x " * " x "))"
+
+/// gelu(x), by erf or (approximate = 'tanh') by tanh.
+bool gelu(Lowering& l) {
+  const auto* kind = l.constant(1);
+  if (!kind || !kind->isString()) return false;
+  if (kind->toStringRef() == "tanh")
+    return elementwise(l, {0}, is_real, "(decltype({0}))0.5 * {0} * (1 + " TRIAGE_TANH_OF TRIAGE_CUBIC("{0}") ")",
+                       true);
+  return elementwise(l, {0}, is_real,
+                     "{0} * (decltype({0}))0.5 * (1 + error_function({0} * (decltype({0}))0.70710678118654752440))",
+                     true);
+}
+
+/// gelu_backward(gradient, x)
+bool gelu_backward(Lowering& l) {
+  const auto* kind = l.constant(2);
+  if (!kind || !kind->isString() || kind->toStringRef() != "none") return false;
+  return elementwise(l, {0, 1}, is_single_or_double,
+                     "{0} * ((decltype({0}))0.5 * (1 + error_function({1} * (decltype({0}))0.70710678118654752440)) + "
+                     "{1} * exponential((decltype({0}))-0.5 * {1} * {1}) * (decltype({0}))0.39894228040143267794)",
+                     true);
+}
+
+/// leaky_relu_backward(gradient, x, slope): of the result instead of x it is the same formula.
+bool leaky_relu_backward(Lowering& l) { return elementwise(l, {0, 1, 2}, is_real, "{1} > 0 ? {0} : {0} * {2}"); }
+
+/// elu_backward(gradient, alpha, scale, input_scale, is_result, x). NaN has the gradient NaN, as in ATen's vectors; what is left
+/// over behind them has that of positive numbers there.
+bool elu_backward(Lowering& l) {
+  const auto of_result = l.flag(4);
+  if (!of_result) return false;
+  return *of_result ? elementwise(l, {0, 1, 2, 3, 5}, is_single_or_double,
+                                  "{4} > 0 ? {0} * {2} : {0} * {3} * ({4} + {1} * {2})")
+                    : elementwise(l, {0, 1, 2, 3, 5}, is_single_or_double,
+                                  "{4} > 0 ? {0} * {2} : {0} * {3} * ({1} * {2}) * exponential({4} * {3})", true);
+}
+
+}  // namespace
+
+const LowerTable& activations() {
+  static const LowerTable table = {
+      {"aten::hardtanh", clamp},
+      {"aten::relu6",
+       [](Lowering& l) {
+         return elementwise(l, {0}, is_number, "at_most(at_least({0}, (decltype({0}))0), (decltype({0}))6)");
+       }},
+      {"aten::hardswish",
+       [](Lowering& l) {
+         return elementwise(l, {0}, is_real,
+                            "{0} * at_most(at_least({0} + 3, (decltype({0}))0), (decltype({0}))6) / 6");
+       }},
+      {"aten::hardsigmoid",
+       [](Lowering& l) {
+         return elementwise(l, {0}, is_real, "at_most(at_least({0} + 3, (decltype({0}))0), (decltype({0}))6) / 6");
+       }},
+      {"aten::threshold",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1, 2}, is_number, "{0} <= {1} ? {2} : {0}");
+       }},
+      {"aten::leaky_relu",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1}, is_real, "{0} > 0 ? {0} : {0} * {1}");
+       }},
+      {"aten::silu", [](Lowering& l) { return elementwise(l, {0}, is_real, "{0} / (1 + exponential(-{0}))", true); }},
+      {"aten::elu",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1, 2, 3}, is_real,
+                            "{0} <= 0 ? exponential_minus_one({0} * {3}) * ({1} * {2}) : {0} * {2}", true);
+       }},
+      {"aten::softplus",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1, 2}, is_real,
+                            "{0} * {1} > {2} ? {0} : logarithm_of_one_plus(exponential({0} * {1})) / {1}", true);
+       }},
+      {"aten::gelu", gelu},
+      {"aten::hardtanh_backward",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1, 2, 3}, is_real, "({1} <= {2}) | ({1} >= {3}) ? 0 : {0}");
+       }},
+      {"aten::hardsigmoid_backward",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1}, is_real, "({1} > -3) & ({1} < 3) ? {0} * (1.0f / 6.0f) : 0");
+       }},
+      {"aten::leaky_relu_backward", leaky_relu_backward},
+      {"aten::silu_backward",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1}, is_single_or_double,
+                            "{0} * (" TRIAGE_GATE ") * (1 + {1} * (1 - " TRIAGE_GATE "))", true);
+       }},
+      {"aten::elu_backward", elu_backward},
+      {"aten::softplus_backward",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1, 2, 3}, is_single_or_double,
+                            "{1} * {2} > {3} ? {0} : {0} * exponential({1} * {2}) / (exponential({1} * {2}) + 1)",
+                            true);
+       }},
+      {"aten::gelu_backward", gelu_backward},
+  };
+  return table;
+}
+
+}  // namespace triage::fused
