@@ -260,6 +260,7 @@ class FusedGraph final : public Executable {
     if (!lock || count == most_kinds || best_for(inputs, count).equal.hold(inputs)) return;
     const auto graph = with_sizes_of(*graph_, inputs);
     if (!graph) return;
+    const fused::KernelsFor naming(graph->name());
     kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph));
     count_.store(count + 1, std::memory_order_release);
   }

@@ -107,7 +107,7 @@ test("an IF that raises is over: a script that catches the error goes on", funct
     function(x) return IF(x:sum() > 0, function() return x end):ELSE(3) end,
   }
   for i, program in ipairs(programs) do
-    local function f(x) local ok = pcall(program, x) return x + (ok and 1 or 0) end
-    eq(triage.compile(f)(torch.ones({2})), f(torch.ones({2})), "program " .. i)
+    local function guarded(x) local ok = pcall(program, x) return x + (ok and 1 or 0) end
+    eq(triage.compile(guarded)(torch.ones({2})), guarded(torch.ones({2})), "program " .. i)
   end
 end)

@@ -1,5 +1,5 @@
--- A compiled function has the caller's own tensors: the script can tell them apart, keep them, and ask autograd about them, in the
--- call that is recorded too.
+-- A compiled function has the caller's own tensors: the script can tell them apart, keep them, and ask autograd about
+-- them, in the call that is recorded too.
 local backends = {"eager", "aot_eager", "fused"}
 
 --- What a fresh function gives over several calls, as a script and compiled.
@@ -111,7 +111,11 @@ test("a module and an optimizer that are made inside hold the caller's parameter
   local w = torch.ones({2}, {requires_grad = true})
   local kept
   same_calls(function() return function(x) kept = {params = {x}} return x * 2 end end,
-    again(3, function(f) w.grad = nil f(w):sum():backward() return kept.params[1].grad, rawequal(kept.params[1], w) end))
+    again(3, function(f)
+      w.grad = nil
+      f(w):sum():backward()
+      return kept.params[1].grad, rawequal(kept.params[1], w)
+    end))
   same_calls(function()
     return function(x)
       local sgd = optim.SGD({x}, {lr = 0.5})
