@@ -241,6 +241,7 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
   graph::Value* value = graph_.add_input(name, kind, meta_of(tensor));
   Traced& entry = traced_[traced.unsafeGetTensorImpl()];
   entry.tensor = traced;
+  if (kind == graph::InputKind::tensor) entry.original = tensor;
   entry.value = value;
   entry.is_input = true;
   entry.is_param = kind == graph::InputKind::param;
@@ -411,6 +412,11 @@ bool Recorder::varies(const std::vector<c10::IValue>& arguments) const {
 
 bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tensor.unsafeGetTensorImpl()) != 0; }
 
+at::Tensor Recorder::original(const at::Tensor& tensor) const {
+  const auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() ? found->second.original : at::Tensor();
+}
+
 bool Recorder::is_captured(const at::Tensor& tensor) const {
   auto found = traced_.find(tensor.unsafeGetTensorImpl());
   return found != traced_.end() && found->second.branch >= 0;
@@ -457,9 +463,8 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 void Recorder::call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
   const auto original = [this](const at::Tensor& tensor) {
-    const auto found = traced_.find(tensor.unsafeGetTensorImpl());
-    const bool is_input = found != traced_.end() && found->second.is_input && !found->second.is_param;
-    return is_input ? inputs_[found->second.input] : tensor;
+    const at::Tensor found = this->original(tensor);
+    return found.defined() ? found : tensor;
   };
   for (c10::IValue& value : stack) {
     if (value.isTensor() && value.toTensor().defined()) {
@@ -559,10 +564,16 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
 void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
   // Values are told apart by the identity of their tensors. An operator that hands back an argument as it is (`to`,
   // `contiguous`) would give one identity to two values, which differ when replayed on other strides.
-  if (traced_.count(tensor.unsafeGetTensorImpl())) tensor = at::alias(tensor);
+  at::Tensor original;
+  if (knows(tensor)) {
+    original = this->original(tensor);
+    if (!original.defined()) original = tensor;
+    tensor = at::alias(tensor);
+  }
   value->meta = meta_of(tensor);
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
   entry.tensor = tensor;
+  entry.original = std::move(original);
   entry.value = value;
   entry.branch = branch_depth_;
 }

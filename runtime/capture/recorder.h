@@ -105,7 +105,10 @@ class Recorder {
   bool takes_dynamic_shapes() const noexcept { return dynamic_shapes_; }
   bool is_flags(const at::Tensor& tensor) const;
   bool is_param(const at::Tensor& tensor) const;
-  bool knows(const at::Tensor& tensor) const;        // an input, or made during this capture
+  bool knows(const at::Tensor& tensor) const;  // an input, or made during this capture
+  /// The tensor that the script has where this one is recorded: the caller's own input, or what an operator handed back as it is.
+  /// Undefined where that is the same one.
+  at::Tensor original(const at::Tensor& tensor) const;
   bool is_captured(const at::Tensor& tensor) const;  // an input, or computed during this capture
   /// The script made a tensor of numbers that stand in it: nobody else can change it. Any other tensor that no operator of
   /// the capture gave is a variable of the graph.
@@ -164,7 +167,8 @@ class Recorder {
   void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
   struct Traced {
-    at::Tensor tensor;  // keeps the TensorImpl alive, so that its address stays unique
+    at::Tensor tensor;    // keeps the TensorImpl alive, so that its address stays unique
+    at::Tensor original;  // Recorder::original
     graph::Value* value = nullptr;
     int branch = 0;  // depth of branches it was made at
     bool is_param = false;

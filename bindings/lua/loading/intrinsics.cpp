@@ -44,15 +44,16 @@ int compare_as_tensors(lua_State* L, const char* method) {
   return finish_comparison(L);
 }
 
-/// What a metamethod returned, as a boolean; `negate`: as the opposite. A tensor or symbol stays what it is, as in a comparison
-/// of tensors, unless a boolean is asked for.
-int finish_metamethod(lua_State* L, int, lua_KContext negate) {
+/// What comes of a metamethod's result: a boolean or the opposite, or, as of a comparison of tensors, a tensor or symbol as it is.
+enum Outcome : lua_KContext { truth, opposite, as_it_is };
+
+int finish_metamethod(lua_State* L, int, lua_KContext outcome) {
   if (is_tensor(L, -1)) {
-    if (!negate) return finish_comparison(L);
+    if (outcome == as_it_is) return finish_comparison(L);
     push_where(L, 1, lua_tointeger(L, 3), true);
     push_truth(L, lua_gettop(L) - 1, lua_tostring(L, -1));
   }
-  lua_pushboolean(L, lua_toboolean(L, -1) != static_cast<int>(negate));
+  lua_pushboolean(L, lua_toboolean(L, -1) != static_cast<int>(outcome == opposite));
   return 1;
 }
 
@@ -77,11 +78,11 @@ bool push_metamethod(lua_State* L, const char* event, int first, int second, lua
 }
 
 /// The result of metamethod `event` (finish_metamethod). Returns -1 when there is none.
-int call_metamethod(lua_State* L, const char* event, int first, int second, bool negate) {
+int call_metamethod(lua_State* L, const char* event, int first, int second, Outcome outcome) {
   lua_settop(L, 4);
   if (!push_metamethod(L, event, first, second, lua_tointeger(L, 3))) return -1;
-  lua_callk(L, 2, 1, negate, finish_metamethod);
-  return finish_metamethod(L, LUA_OK, negate);
+  lua_callk(L, 2, 1, outcome, finish_metamethod);
+  return finish_metamethod(L, LUA_OK, outcome);
 }
 
 struct Ordering {
@@ -112,10 +113,10 @@ bool library_takes_lt_for_le() {
 
 /// Values that Lua orders by metamethods, or not at all.
 int compare_objects(lua_State* L, const Ordering& order, int first, int second) {
-  const int called = call_metamethod(L, order.event, first, second, false);
+  const int called = call_metamethod(L, order.event, first, second, as_it_is);
   if (called >= 0) return called;
   if (order.operation == LUA_OPLE && library_takes_lt_for_le()) {
-    const int negated = call_metamethod(L, "__lt", second, first, true);
+    const int negated = call_metamethod(L, "__lt", second, first, opposite);
     if (negated >= 0) return negated;
   }
   const std::string_view left = type_name(L, first), right = type_name(L, second);
@@ -154,7 +155,7 @@ int compare_equality(lua_State* L) {
     return compare_as_tensors(L, negate ? "ne" : "eq");
   const bool same = left == right && lua_rawequal(L, 1, 2);
   if (!same && left == right && (left == LUA_TTABLE || left == LUA_TUSERDATA)) {
-    const int called = call_metamethod(L, "__eq", 1, 2, negate);
+    const int called = call_metamethod(L, "__eq", 1, 2, negate ? opposite : truth);
     if (called >= 0) return called;
   }
   lua_pushboolean(L, same != negate);

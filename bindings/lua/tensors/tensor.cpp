@@ -91,8 +91,7 @@ int tensor_gc(lua_State* L) {
 /// What the recorder has in the place of an input: autograd knows it otherwise than the caller's own.
 bool is_recorded_input(const at::Tensor& tensor) {
   const auto* recorder = capture::Recorder::current();
-  const graph::Value* value = recorder && recorder->is_captured(tensor) ? recorder->find(tensor) : nullptr;
-  return value && !value->producer;
+  return recorder && recorder->original(tensor).defined();
 }
 
 struct Field {
@@ -204,10 +203,10 @@ int tensor_len(lua_State* L) {
 }
 
 int tensor_tostring(lua_State* L) {
-  at::Tensor tensor = check_tensor(L, 1);
+  check_tensor(L, 1);
   capture::graph_break(capture::Break::reads_value, "`tostring` reads the values of a tensor",
                        "Return the tensor, and print it behind the compiled code.");
-  std::string text = to_text(tensor);
+  std::string text = to_text(check_tensor(L, 1));
   lua_pushlstring(L, text.data(), text.size());
   return 1;
 }
@@ -261,6 +260,7 @@ void push_tensor(lua_State* L, at::Tensor tensor) {
   if (!tensor.defined()) return lua_pushnil(L);
   luaL_checkstack(L, 4, "too many tensors");
   TensorBox& box = push_userdata(L, TensorBox{std::move(tensor), nullptr}, &tensor_metatable);
+  if (const auto* recorder = capture::Recorder::current()) box.original = recorder->original(box.tensor);
   Context& own = context(L);
   count_in(own, box);
   collect_garbage(L, own);
@@ -288,7 +288,8 @@ const at::Tensor& check_tensor(lua_State* L, int index) {
 
 LentTensor::LentTensor(lua_State* L, int index, at::Tensor recorded) : box_(test_box(L, index)) {
   auto* const box = static_cast<TensorBox*>(box_);
-  original_ = std::exchange(box->original, box->current());
+  at::Tensor now = box->current();  // which may be `original` itself
+  original_ = std::exchange(box->original, std::move(now));
   tensor_ = std::exchange(box->tensor, std::move(recorded));
 }
 

@@ -55,8 +55,8 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
     if (!taken) continue;
     StoragePointer storage = StoragePointer::reclaim(taken);
-    const bool unused = compat::is_unique(storage), fits = storage->nbytes() == bytes;
-    const bool free = unused && fits;
+    const bool unused = compat::is_unique(storage);
+    const bool free = unused && storage->nbytes() == bytes;  // whoever holds it may resize it meanwhile
     at::Tensor result;
     if (free) result = tensor_on(storage, sizes, dtype);
     if (!unused || free) {

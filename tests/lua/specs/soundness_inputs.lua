@@ -75,6 +75,11 @@ test("autograd tells of an input what it tells outside", function()
     function(x) x:detach_() return x * 2 end,
     function(x) x:retain_grad() return x * 2 end,
     function(x) local read = triage.disable(function(y) return y.grad end) return x * (read(x) or 7) end,
+    function(x) local y = x:to(torch.float32) return y.is_leaf and x * 2 or x * 3 end,
+    function(x) local y = x:contiguous() if y.grad ~= nil then return y.grad * 1 end return x * 0 - 1 end,
+    function(x) local y = x:float() y.requires_grad = false return x * 2 end,
+    function(x) local y = x:cpu() (y * 3):sum():backward() return y.grad * 1 end,
+    function(x) return x * #tostring(x) end,
     function(x)   -- a step of SGD
       (x * x):sum():backward()
       local _ <close> = torch.no_grad()
@@ -127,6 +132,27 @@ test("a module and an optimizer that are made inside hold the caller's parameter
   end, again(2, function(f) local x = torch.ones({2}, {requires_grad = true}) return f(x), x * 1 end))
 end)
 
+test("an input that is lent on, out of captured code and into it again, stays the caller's", function()
+  for _, recursive in ipairs({false, true}) do
+    same_calls(function()
+      local g = triage.compile(function(x) x.requires_grad = true return x * 2 end)
+      local mid = triage.disable(function(t) return g(t) end, {recursive = recursive})
+      return function(x) return mid(x) + 1 end
+    end, again(3, function(f) local x = torch.ones({2}) local y = f(x) return y:detach(), x.requires_grad end))
+  end
+end)
+
+test("an argument that comes back is the caller's own value", function()
+  local x, y = torch.ones({2}), torch.ones({2})
+  for _, backend in ipairs(backends) do
+    local f = triage.compile(function(a, b) return b, a * 2, a end, {backend = backend})
+    for _ = 1, 3 do
+      local b, _, a = f(x, y)
+      assert(rawequal(a, x) and rawequal(b, y))
+    end
+  end
+end)
+
 test("comparisons by metamethods are conditions on sizes and tensors", function()
   local by_size = {
     __lt = function(a, b) return a.n < b.n end, __le = function(a, b) return a.n <= b.n end,
@@ -162,6 +188,8 @@ test("comparisons by metamethods are conditions on sizes and tensors", function(
   local by_mask = {__lt = function(a, b) return a.v < b.v end}
   local a, b = setmetatable({v = torch.ones({2})}, by_mask), setmetatable({v = torch.tensor({0.0, 2.0})}, by_mask)
   eq(a < b, torch.tensor({false, true}))
+  by_value.__eq = function(p, q) return (p.v == q.v):all() end
+  eq({one == two, one ~= two, type(one == setmetatable({v = torch.ones({2})}, by_value))}, {false, true, "boolean"})
   fails(function() if a < b then return 1 end end, "a bool tensor of shape [2] as a condition")
   fails(function() table.sort({a, b}) end, "a bool tensor of shape [2] as a condition")
 end)
