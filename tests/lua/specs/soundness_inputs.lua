@@ -78,7 +78,7 @@ test("autograd tells of an input what it tells outside", function()
     function(x) local y = x:to(torch.float32) return y.is_leaf and x * 2 or x * 3 end,
     function(x) local y = x:contiguous() if y.grad ~= nil then return y.grad * 1 end return x * 0 - 1 end,
     function(x) local y = x:float() y.requires_grad = false return x * 2 end,
-    function(x) local y = x:cpu() (y * 3):sum():backward() return y.grad * 1 end,
+    function(x) local y = x:cpu(); (y * 3):sum():backward() return y.grad * 1 end,
     function(x) return x * #tostring(x) end,
     function(x)   -- a step of SGD
       (x * x):sum():backward()
