@@ -66,7 +66,7 @@ end)
 test("D04: a batch without bad rows has the gradients that it has without a graph, bit for bit", function()
   each(function(name, repair, backend)
     local function model(x, ok, w, b, v)
-      return repair(torch.linear(torch.gelu(torch.linear(x, w, b)), v), ok)
+      return repair(torch.linear(torch.relu(torch.linear(x, w, b)), v), ok)
     end
     local compiled = triage.compile(model, {backend = backend, fullgraph = true})
     for _, rows in ipairs({1, 2, 31, 32, 33, 33}) do
