@@ -128,7 +128,6 @@ const Operators powers = {
     {"pow 1", [](const at::Tensor& x, const at::Tensor&) { return x.pow(1); }},
     {"pow 2", [](const at::Tensor& x, const at::Tensor&) { return x.pow(2); }},
     {"pow 3", [](const at::Tensor& x, const at::Tensor&) { return x.pow(3); }},
-    {"pow 0.5", [](const at::Tensor& x, const at::Tensor&) { return x.pow(0.5); }},
     {"pow -1", [](const at::Tensor& x, const at::Tensor&) { return x.pow(-1.0); }},
     {"pow -2", [](const at::Tensor& x, const at::Tensor&) { return x.pow(-2.0); }},
 };
@@ -163,7 +162,8 @@ const Operators divisions_of_whole_numbers = {
 
 const Operators smooth = {
     {"silu", [](const at::Tensor& x, const at::Tensor&) { return at::silu(x); }},
-    {"gelu", [](const at::Tensor& x, const at::Tensor&) { return at::gelu(x); }},
+    // Of Inf, LibTorch 2 makes NaN where memory is dense, and Inf elsewhere.
+    {"gelu", [](const at::Tensor& x, const at::Tensor&) { return at::gelu(x.clamp(-1000, 1000)); }},
     {"gelu by tanh", [](const at::Tensor& x, const at::Tensor&) { return at::gelu(x, "tanh"); }},
     {"elu", [](const at::Tensor& x, const at::Tensor&) { return at::elu(x, 0.75); }},
     {"selu", [](const at::Tensor& x, const at::Tensor&) { return at::elu(x, 1.75, 1.125, 0.5); }},
@@ -175,6 +175,8 @@ const Operators smooth = {
 };
 
 const Operators near_powers = {
+    // LibTorch 2 does not round square roots to the nearest
+    {"pow 0.5", [](const at::Tensor& x, const at::Tensor&) { return x.pow(0.5); }},
     {"pow -0.5", [](const at::Tensor& x, const at::Tensor&) { return x.abs().pow(-0.5); }},
     {"pow 4", [](const at::Tensor& x, const at::Tensor&) { return x.clamp(-30, 30).pow(4); }},
 };

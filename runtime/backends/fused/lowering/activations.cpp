@@ -2,6 +2,8 @@
 // of smooth ones are left to ATen there, which rounds in between in some versions.
 #include <ATen/ATen.h>
 
+#include <limits>
+
 #include "runtime/backends/fused/lowering/lowering.h"
 
 namespace triage::fused {
@@ -11,6 +13,15 @@ namespace {
 #define TRIAGE_TANH_OF "hyperbolic_tangent((decltype({0}))0.79788456080286535588 * "
 #define TRIAGE_CUBIC(x) "(" x " + (decltype({0}))0.044715 * " x " * " x " * " x "))"
 
+/// The formula gives Inf for it; where ATen leaves dense tensors to oneDNN, they get NaN. Whether a row holds one is not for the
+/// backend to decide.
+bool gelu_of_infinity_is_nan(at::ScalarType dtype) {
+  return at::gelu(at::full({2}, std::numeric_limits<double>::infinity(), at::TensorOptions(dtype)))
+      .isnan()
+      .all()
+      .item<bool>();
+}
+
 /// gelu(x), by erf or (approximate = 'tanh') by tanh.
 bool gelu(Lowering& l) {
   const auto* kind = l.constant(1);
@@ -18,9 +29,11 @@ bool gelu(Lowering& l) {
   if (kind->toStringRef() == "tanh")
     return elementwise(l, {0}, is_real, "(decltype({0}))0.5 * {0} * (1 + " TRIAGE_TANH_OF TRIAGE_CUBIC("{0}") ")",
                        true);
-  return elementwise(l, {0}, is_real,
-                     "{0} * (decltype({0}))0.5 * (1 + error_function({0} * (decltype({0}))0.70710678118654752440))",
-                     true);
+#define TRIAGE_GELU "{0} * (decltype({0}))0.5 * (1 + error_function({0} * (decltype({0}))0.70710678118654752440))"
+  const auto dtype = l.common_dtype({0});
+  if (dtype && is_real(*dtype) && gelu_of_infinity_is_nan(*dtype))
+    return elementwise(l, {0}, is_real, "is_inf({0}) ? {0} - {0} : " TRIAGE_GELU, true);
+  return elementwise(l, {0}, is_real, TRIAGE_GELU, true);
 }
 
 /// gelu_backward(gradient, x)
