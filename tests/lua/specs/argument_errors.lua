@@ -45,8 +45,18 @@ local odd = {
   {"a closed file", io.stdout, 2, io.stdout},
 }
 
+--- Would the call write a file of that name?
+local function names_a_file(name, case)
+  if not (name:find("save$") or name:find("to_torchscript$")) then return false end
+  for i = 2, #case do
+    if type(case[i]) == "string" or type(case[i]) == "number" then return true end
+  end
+  return false
+end
+
 --- What is wrong with the error of one call; nil where nothing is, or the function took what it was given.
 local function complaint(name, fn, case)
+  if names_a_file(name, case) then return nil end
   local count = case[1] == "nothing" and 1 or #case == 1 and 2 or #case
   local results = table.pack(pcall(fn, table.unpack(case, 2, count)))
   if results[1] then
