@@ -245,7 +245,6 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
   entry.value = value;
   entry.is_input = true;
   entry.is_param = kind == graph::InputKind::param;
-  entry.input = inputs_.size();
   origins_.add_input(traced, inputs_.size());
   inputs_.push_back(tensor);
   return traced;

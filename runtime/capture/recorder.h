@@ -173,7 +173,6 @@ class Recorder {
     int branch = 0;  // depth of branches it was made at
     bool is_param = false;
     bool is_input = false;
-    size_t input = 0;  // index of the input, where it is one
   };
   graph::Graph graph_;
   std::function<Source()> where_;

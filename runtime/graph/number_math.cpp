@@ -81,6 +81,12 @@ Value* append_as(Graph& graph, const Node& like, const char* name, const char* o
   return made;
 }
 
+Value* append_conversion(Graph& graph, const Node& like, const Operand& number, at::ScalarType dtype) {
+  return append_as(
+      graph, like, "aten::to", "dtype",
+      {number, c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(false), c10::IValue(false), c10::IValue()}, dtype);
+}
+
 /// A number as a tensor of float64.
 Operand as_double(Graph& graph, const Node& like, const Operand& number) {
   Value* value = number.value();
@@ -90,10 +96,7 @@ Operand as_double(Graph& graph, const Node& like, const Operand& number) {
         {number, c10::IValue(static_cast<int64_t>(at::kDouble)), c10::IValue(), c10::IValue(), c10::IValue()},
         at::kDouble);
   if (value->meta && value->meta->dtype == at::kDouble) return number;
-  return append_as(
-      graph, like, "aten::to", "dtype",
-      {number, c10::IValue(static_cast<int64_t>(at::kDouble)), c10::IValue(false), c10::IValue(false), c10::IValue()},
-      at::kDouble);
+  return append_conversion(graph, like, number, at::kDouble);
 }
 
 }  // namespace
@@ -117,10 +120,7 @@ Value* append_math(Graph& graph, const Node& node, const std::vector<Operand>& o
   if (function->binary) numbers.push_back(as_double(graph, node, operands[2]));
   Value* made = append_as(graph, node, function->operation, function->overload, std::move(numbers), at::kDouble);
   if (!function->whole) return made;
-  return append_as(
-      graph, node, "aten::to", "dtype",
-      {made, c10::IValue(static_cast<int64_t>(at::kLong)), c10::IValue(false), c10::IValue(false), c10::IValue()},
-      at::kLong);
+  return append_conversion(graph, node, made, at::kLong);
 }
 
 TORCH_LIBRARY_FRAGMENT(triage, m) {

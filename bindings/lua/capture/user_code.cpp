@@ -55,13 +55,27 @@ std::string quoted(lua_State* L, const lua_Debug& frame, int line, const char* n
   return source.empty() ? text : text + "\n    " + source;
 }
 
+/// Whether the function at `level` is one of a script; then it is pushed, and `frame` told ("Sln").
+bool push_script_function(lua_State* L, int level, lua_Debug& frame) {
+  if (!lua_getstack(L, level, &frame)) return false;
+  lua_getinfo(L, "Sln", &frame);
+  if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") return false;
+  lua_getinfo(L, "f", &frame);
+  return true;
+}
+
+/// The innermost from `level` on.
+bool push_script_function_from(lua_State* L, int level, lua_Debug& frame) {
+  for (; lua_getstack(L, level, &frame); ++level)
+    if (push_script_function(L, level, frame)) return true;
+  return false;
+}
+
 std::string stack_of(lua_State* L) {
   std::vector<std::string> frames;  // innermost first
   lua_Debug frame;
   for (int level = 0; lua_getstack(L, level, &frame) && frames.size() < most_frames; ++level) {
-    lua_getinfo(L, "Sln", &frame);
-    if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
-    lua_getinfo(L, "f", &frame);
+    if (!push_script_function(L, level, frame)) continue;
     frames.push_back(quoted(L, frame, frame.currentline, frame.name));
     lua_pop(L, 1);
   }
@@ -140,31 +154,21 @@ Script::Definition definition_of(lua_State* L, int index) {
 
 std::string argument_as_written(lua_State* L, const std::string& name) {
   lua_Debug frame;
-  for (int level = 1; lua_getstack(L, level, &frame); ++level) {
-    lua_getinfo(L, "Sl", &frame);
-    if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
-    lua_getinfo(L, "f", &frame);
-    const std::string line = source_lines(L, frame.source, frame.currentline, 1);
-    const std::string more = source_lines(L, frame.source, frame.currentline, 5);
-    lua_pop(L, 1);
-    const size_t at = find_call(line, name, 0);
-    if (at == std::string::npos || find_call(line, name, at) != std::string::npos) return {};  // which of two is it?
-    return first_argument(more.substr(at));
-  }
-  return {};
+  if (!push_script_function_from(L, 1, frame)) return {};
+  const std::string line = source_lines(L, frame.source, frame.currentline, 1);
+  const std::string more = source_lines(L, frame.source, frame.currentline, 5);
+  lua_pop(L, 1);
+  const size_t at = find_call(line, name, 0);
+  if (at == std::string::npos || find_call(line, name, at) != std::string::npos) return {};  // which of two is it?
+  return first_argument(more.substr(at));
 }
 
 std::string line_as_written(lua_State* L) {
   lua_Debug frame;
-  for (int level = 0; lua_getstack(L, level, &frame); ++level) {
-    lua_getinfo(L, "Sl", &frame);
-    if (frame.currentline <= 0 || std::string_view(frame.source).substr(0, 2) == "=[") continue;
-    lua_getinfo(L, "f", &frame);
-    const std::string line = source_lines(L, frame.source, frame.currentline, 1);
-    lua_pop(L, 1);
-    return line;
-  }
-  return {};
+  if (!push_script_function_from(L, 0, frame)) return {};
+  std::string line = source_lines(L, frame.source, frame.currentline, 1);
+  lua_pop(L, 1);
+  return line;
 }
 
 void check_callable(lua_State* L, int index, const char* who) {

@@ -148,7 +148,8 @@ std::string text_of(const Explanation& all) {
 
 void push_item(lua_State* L, const std::string& item) { lua_pushlstring(L, item.data(), item.size()); }
 
-void push_item(lua_State* L, const std::vector<std::string>& items) {
+template <typename Item>
+void push_item(lua_State* L, const std::vector<Item>& items) {
   lua_createtable(L, static_cast<int>(items.size()), 0);
   for (size_t i = 0; i < items.size(); ++i) {
     push_item(L, items[i]);
@@ -159,11 +160,7 @@ void push_item(lua_State* L, const std::vector<std::string>& items) {
 /// Sets field `name` of the table on top of the stack to a list of strings, or of lists of them.
 template <typename Item>
 void set_list(lua_State* L, const char* name, const std::vector<Item>& items) {
-  lua_createtable(L, static_cast<int>(items.size()), 0);
-  for (size_t i = 0; i < items.size(); ++i) {
-    push_item(L, items[i]);
-    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
-  }
+  push_item(L, items);
   lua_setfield(L, -2, name);
 }
 

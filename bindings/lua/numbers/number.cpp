@@ -123,7 +123,7 @@ int arithmetic(lua_State* L) {
   const auto same_float = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
   const bool same = plain.isIntegral(false) ? result.item().toLong() == plain.toLong()
                                             : same_float(result.item().toDouble(), plain.toDouble());
-  if (!same) {  // the last bit of a power, say
+  if (!same) {  // where ATen should ever round otherwise
     push_plain_result(L, op.lua_op, 2);
     return 1;
   }
@@ -216,7 +216,7 @@ constexpr Arithmetic multiply{"__mul", LUA_OPMUL, "aten::mul", "Scalar", "Tensor
 constexpr Arithmetic divide{"__div", LUA_OPDIV, "aten::div", "Scalar", "Tensor", false, true};
 constexpr Arithmetic remainder{"__mod", LUA_OPMOD, "aten::remainder", "Scalar", "Tensor", false, false};
 constexpr Arithmetic floor_divide{"__idiv", LUA_OPIDIV, "aten::floor_divide", "Scalar", "", false, false};
-constexpr Arithmetic power{"__pow", LUA_OPPOW, "triage::math", "Scalar", "Tensor", false, true};
+constexpr Arithmetic power{"__pow", LUA_OPPOW, nullptr, nullptr, nullptr, false, true};  // record_math
 constexpr Bitwise bit_and{"__band", LUA_OPBAND, "aten::bitwise_and"};
 constexpr Bitwise bit_or{"__bor", LUA_OPBOR, "aten::bitwise_or"};
 constexpr Bitwise bit_xor{"__bxor", LUA_OPBXOR, "aten::bitwise_xor"};
