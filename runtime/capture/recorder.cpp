@@ -240,7 +240,7 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
   }
   graph::Value* value = graph_.add_input(name, kind, meta_of(tensor));
   Traced& entry = traced_[traced.unsafeGetTensorImpl()];
-  entry.tensor = traced;
+  entry.identity.emplace(traced);
   if (kind == graph::InputKind::tensor) entry.original = tensor;
   entry.value = value;
   entry.is_input = true;
@@ -386,8 +386,9 @@ bool Recorder::has_fixed_size(const at::Tensor& tensor, int64_t dim) const {
 std::string Recorder::size_name(const graph::Value* value, int64_t dim) const {
   for (const auto& [impl, entry] : traced_) {
     if (entry.value != value) continue;
-    const int64_t wrapped = dim < 0 ? dim + entry.tensor.dim() : dim;
-    const Extent extent = origins_.extent(entry.tensor, wrapped);
+    const at::Tensor tensor = entry.identity->tensor();
+    if (!tensor.defined()) continue;
+    const Extent extent = origins_.extent(tensor, dim);
     if (extent.from == Extent::From::constant) return std::to_string(extent.size);
     if (extent.from == Extent::From::input)
       return "s" + std::to_string(extent.input) + "_" + std::to_string(extent.dim);
@@ -425,8 +426,7 @@ void Recorder::add_literal(const at::Tensor& tensor) { literals_[tensor.unsafeGe
 
 bool Recorder::shares_memory(const at::Tensor& tensor) const {
   for (const auto& [impl, entry] : traced_)
-    if (impl != tensor.unsafeGetTensorImpl() && entry.tensor.has_storage() && entry.tensor.is_alias_of(tensor))
-      return true;
+    if (impl != tensor.unsafeGetTensorImpl() && entry.identity->shared_memory_with(tensor)) return true;
   for (const auto& input : inputs_)
     if (input.has_storage() && input.is_alias_of(tensor)) return true;
   for (const auto& constant : graph_.constants())
@@ -571,7 +571,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
   }
   value->meta = meta_of(tensor);
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
-  entry.tensor = tensor;
+  entry.identity.emplace(tensor);
   entry.original = std::move(original);
   entry.value = value;
   entry.branch = branch_depth_;
@@ -592,7 +592,7 @@ graph::Value* Recorder::value_of(const at::Tensor& tensor) {
   auto found = traced_.find(tensor.unsafeGetTensorImpl());
   if (found != traced_.end()) return found->second.value;
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // no result of the capture: the graph holds the tensor itself
-  entry.tensor = tensor;
+  entry.identity.emplace(tensor);
   entry.value = literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(own_copy(tensor))
                                                               : graph_.add_variable(tensor);
   entry.branch = -1;

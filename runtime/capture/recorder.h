@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 #include <runtime/capture/flags_rule.h>
 #include <runtime/capture/graph_break.h>
+#include <runtime/capture/identity.h>
 #include <runtime/capture/numbers.h>
 #include <runtime/capture/size_condition.h>
 #include <runtime/capture/size_origins.h>
@@ -167,8 +168,8 @@ class Recorder {
   void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
   struct Traced {
-    at::Tensor tensor;    // keeps the TensorImpl alive, so that its address stays unique
-    at::Tensor original;  // Recorder::original
+    std::optional<Identity> identity;  // always there: keeps the key's address unique
+    at::Tensor original;               // Recorder::original
     graph::Value* value = nullptr;
     int branch = 0;  // depth of branches it was made at
     bool is_param = false;

@@ -35,7 +35,7 @@ struct Extent {
 using Shape = std::optional<std::vector<Extent>>;
 
 /// The shapes of the tensors of one capture. A tensor that was never added was there before: its sizes are constant. The
-/// caller keeps the tensors alive.
+/// caller keeps the addresses of the tensors from being used again.
 class SizeOrigins {
  public:
   void add_input(const at::Tensor& traced, size_t input);

@@ -1,4 +1,5 @@
 #include "tests/capture/script.h"
+#include "tests/memory_use.h"
 
 #include <doctest/doctest.h>
 #include <triage/compiler_config.h>
@@ -273,6 +274,40 @@ TEST_CASE("a write to memory that something else looks at is a graph break") {
   CHECK(run(compiled, {z})[0].equal(y + y[0]));
   REQUIRE(compiled.graph_breaks().size() == 1);
   CHECK(compiled.graph_breaks()[0].find("shares its memory") != std::string::npos);
+}
+
+TEST_CASE("what a write would be seen by does not depend on when garbage is collected") {
+  for (const bool kept : {true, false}) {
+    CAPTURE(kept);
+    auto fn = script([kept](auto inputs, auto) {
+      at::Tensor y = op_relu(inputs[0]);
+      at::Tensor view = op("aten::select", "int", {y, 0, 0});
+      at::Tensor sum = op_add(y, view);
+      if (!kept) view.reset();
+      op("aten::mul_", "Scalar", {y, 2.0});
+      return std::vector<at::Tensor>{op_add(y, sum)};
+    });
+    Compiled compiled(fn, {});
+    const at::Tensor z = at::rand({2, 2}), y = at::relu(z);
+    for (int call = 0; call < 2; ++call) CHECK(run(compiled, {z})[0].equal(y * 2 + (y + y[0])));
+    CHECK(compiled.graph_breaks().size() == 1);
+  }
+}
+
+TEST_CASE("a capture takes no more memory than the script by itself") {
+  auto fn = script([](auto inputs, auto) {
+    at::Tensor y = op_relu(inputs[0]);
+    for (int i = 0; i < 40; ++i) y = op_relu(op_add(y, y));
+    return std::vector<at::Tensor>{y};
+  });
+  Compiled compiled(fn, {});
+  test::CountedTensorMemory memory;
+  const at::Tensor z = at::rand({256, 256});
+  const size_t before = memory.now();
+  memory.begin();
+  CHECK(run(compiled, {z})[0].sizes() == z.sizes());
+  CHECK(compiled.entries().size() == 1);
+  CHECK(memory.highest() - before < 3 * z.nbytes() + 1024);  // of the 81 results two at a time, and the output
 }
 
 TEST_CASE("a policy cannot write to an input of the host") {

@@ -242,13 +242,11 @@ bool Follower::follow(const c10::OperatorHandle& op, const std::vector<c10::IVal
   stack.resize(stack.size() - arguments.size());
   for (const ResultLayout& layout : *layouts) {
     const auto value = static_cast<uint32_t>(values_.size());
-    if (layout.defined)
-      values_.emplace_back(c10::make_intrusive<LazyTensor>(layout, pending_, value));
-    else
-      values_.emplace_back();
-    if (layout.defined) value_ids_[values_.back().unsafeGetTensorImpl()] = value;
-    touched_.push_back(0);
-    stack.emplace_back(values_.back());
+    at::Tensor lazy;
+    if (layout.defined) lazy = at::Tensor(c10::make_intrusive<LazyTensor>(layout, pending_, value));
+    add_value(lazy);
+    values_put_off_.push_back(lazy);
+    stack.emplace_back(std::move(lazy));
   }
   advance(*step);
   return true;
@@ -273,14 +271,17 @@ void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arg
       conduct_of(step.op).aliases = true;
       tree_->forget_compiled();
     }
-    const auto value = static_cast<uint32_t>(values_.size());
-    values_.push_back(result);
-    if (result.defined()) value_ids_[result.unsafeGetTensorImpl()] = value;
-    touched_.push_back(0);
+    add_value(result);
   }
   if (!step.layouts(arrival_)) step.add_layouts(arrival_, layouts);
   check_prediction(step, arguments, layouts);
   advance(step);
+}
+
+void Follower::add_value(const at::Tensor& value) {
+  if (value.defined()) value_ids_[value.unsafeGetTensorImpl()] = static_cast<uint32_t>(values_.size());
+  values_.emplace_back(value.getIntrusivePtr());
+  touched_.push_back(0);
 }
 
 void Follower::advance(TraceStep& step) {
@@ -486,7 +487,7 @@ void Follower::run_compiled(const TraceSegment& segment) {
     writes_before_ += writes_() - before;  // what a backend keeps in variables is none of the function's
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    auto* lazy = LazyTensor::unfilled(values_[segment.outputs[i]]);
+    auto* lazy = LazyTensor::unfilled(values_put_off_[segment.outputs[i]]);
     if (shares_memory(outputs[i], inputs_)) outputs[i] = outputs[i].clone();
     for (size_t j = 0; j < i; ++j)  // equal computations became one; the script may write to one of the two
       if (outputs[j].is_alias_of(outputs[i])) {
@@ -496,9 +497,9 @@ void Follower::run_compiled(const TraceSegment& segment) {
     if (lazy) lazy->fill(outputs[i], false);
   }
   for (const TraceSegment::Alias& alias : segment.aliases) {
-    torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, values_);
+    torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, values_put_off_);
     alias.step->op.callBoxed(&stack);
-    if (auto* lazy = LazyTensor::unfilled(values_[alias.step->first_value + alias.result]))
+    if (auto* lazy = LazyTensor::unfilled(values_put_off_[alias.step->first_value + alias.result]))
       lazy->fill(stack[alias.result].toTensor(), true);
   }
 }
@@ -508,13 +509,13 @@ void Follower::execute_put_off() {
   put_off_ = false;
   fill_pending(path_, inputs_);
   pending_->compute();
+  values_put_off_.clear();
 }
 
 void Follower::fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs) {
   pending_->path = std::move(path);
   pending_->inputs = std::move(inputs);
-  pending_->values.clear();
-  for (const at::Tensor& value : values_) pending_->values.emplace_back(value.getIntrusivePtr());
+  pending_->values = values_;
 }
 
 /// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
@@ -540,6 +541,7 @@ void Follower::reset_segment() {
   path_.clear();
   inputs_.clear();
   values_.clear();
+  values_put_off_.clear();
   input_ids_.clear();
   value_ids_.clear();
   touched_.clear();

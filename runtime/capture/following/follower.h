@@ -72,7 +72,8 @@ class Follower {
   struct Closed {  // a segment of this call, kept until the end to learn which of its values are used
     TraceSegment* segment;
     std::vector<TraceStep*> path;
-    std::vector<at::Tensor> inputs, values;
+    std::vector<at::Tensor> inputs;
+    std::vector<WeakTensor> values;
     bool grad_mode;
     bool raises;
   };
@@ -105,6 +106,7 @@ class Follower {
   std::optional<uint64_t> arrival(const TraceStep& step) const;
   uint64_t add_arrival(TraceStep& step);
   void note_results(TraceStep& step, const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack);
+  void add_value(const at::Tensor& value);
   void take_new_inputs();
   void advance(TraceStep& step);
 
@@ -119,7 +121,9 @@ class Follower {
   ThreadState state_{};
   std::shared_ptr<PendingSegment> pending_;
   std::vector<TraceStep*> path_;
-  std::vector<at::Tensor> inputs_, values_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<WeakTensor> values_;  // weak: what the script lets go is given back, and its address not used again
+  std::vector<at::Tensor> values_put_off_;  // the same while put_off_: they are still to be computed
   std::unordered_map<const c10::TensorImpl*, uint32_t> input_ids_, value_ids_;
   std::vector<size_t> touched_;         // by value: how many steps there were when it was last handed to something
   std::vector<at::Tensor> new_inputs_;  // of the step being matched
