@@ -51,6 +51,26 @@ TEST_CASE("warm calls of several parts take no fresh memory for what one hands t
   for (size_t i = 0; i < got.size(); ++i) CHECK(near(expected[i], got[i]));
 }
 
+TEST_CASE("results of joins, gathers and running sums between loops are pooled too, with ATen's bits") {
+  const Program joins = [](const Tensors& in) {
+    const at::Tensor a = in[0].relu() * 2, b = in[1] - in[1].mean(-1, true);
+    const at::Tensor both = at::cat({a, b, in[0]}, 1);
+    const at::Tensor places = at::gather(both.abs() + 1, 1, in[2]);
+    return Tensors{places * 3 - 1, (a - 1).cumsum(1) * 0.5, flag_nan_and_inf(both, 2)};
+  };
+  for (const int64_t n : {256, 1, 33}) {
+    const Tensors given{with_bad_rows({n, 96}), data({n, 40}), at::randint(0, 232, {n, 64})}, expected = joins(given);
+    const auto fused = compiled(joins, given);
+    Tensors got;
+    for (int call = 0; call < 3; ++call) got = run(*fused, given);
+    test::CountedTensorMemory memory;
+    memory.begin();
+    for (int call = 0; call < 5; ++call) got = run(*fused, given);
+    CHECK(memory.large_blocks() == 0);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(near(expected[i].nan_to_num(9), got[i].nan_to_num(9)));
+  }
+}
+
 TEST_CASE("pooled memory is given to nobody while somebody holds it, in one thread or several") {
   const Tensors given = inputs_of(128), expected = layers(given);
   const auto fused = compiled(layers, given);

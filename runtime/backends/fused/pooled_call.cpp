@@ -16,8 +16,9 @@ namespace triage::fused {
 namespace {
 
 std::optional<c10::OperatorHandle> out_variant(const graph::Node& node) {
-  static const std::set<std::string> same_kernel{"aten::mm",     "aten::addmm",  "aten::bmm",         "aten::baddbmm",
-                                                 "aten::matmul", "aten::linear", "aten::index_select"};
+  static const std::set<std::string> same_kernel{"aten::mm",     "aten::addmm",  "aten::bmm",          "aten::baddbmm",
+                                                 "aten::matmul", "aten::linear", "aten::index_select", "aten::cat",
+                                                 "aten::gather", "aten::cumsum"};
   const auto& name = node.op.operator_name();
   if (!same_kernel.count(name.name) || !name.overload_name.empty()) return std::nullopt;
   const auto found = c10::Dispatcher::singleton().findSchema({name.name, "out"});
