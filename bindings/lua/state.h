@@ -64,7 +64,6 @@ struct Context {
     int64_t bytes = 0;
   };
   std::unordered_map<const void*, Storage> storages;
-  int64_t held_bytes = 0;        // to be taken from tensor_bytes when the call ends (at most 0)
   int64_t live_tensors = 0;      // userdata not yet finalized
   int64_t names_registered = 0;  // locations that the script was the first to name
   int64_t collected_at = 0;      // tensor_bytes after the last collection that tensors asked for

@@ -66,6 +66,17 @@ TEST_CASE("a captured policy keeps nothing of its capture") {
   CHECK(memory.now() - before < 256);  // numbers that stand in the script
 }
 
+TEST_CASE("a call that is captured needs no more tensor memory than one that is not") {
+  StateOptions options = trusted_options();
+  options.limits.tensor_bytes = 512u << 20;
+  for (const std::string body : {"", "triage.graph_break()"}) {  // as one graph, and followed
+    Fixture fixture(options);
+    CHECK_EQ(fixture.error_of("local f = triage.compile(function(x) for i = 1, 1000 do x = x + i " + body +
+                              " end return x end, {backend = 'eager'}) for i = 1, 2 do f(torch.zeros(1000000)) end"),
+             "");
+  }
+}
+
 TEST_CASE("tensor memory has a budget, and the error keeps its type") {
   StateOptions options = trusted_options();
   options.limits.tensor_bytes = 8u << 20;

@@ -97,15 +97,11 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
 }
 
 struct Running {
-  Running(CompiledFunction& function, Context& own) : function(function), own(own) { function.running = true; }
-  ~Running() {
-    function.running = false;
-    settle_held_memory(own);
-  }
+  explicit Running(CompiledFunction& function) : function(function) { function.running = true; }
+  ~Running() { function.running = false; }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
   CompiledFunction& function;
-  Context& own;
 };
 
 /// Inside of a capture it is a part of that, except that one graph stays promised; a call of itself, a call under `disable`,
@@ -239,7 +235,7 @@ int call_compiled(lua_State* L) {
     for (auto& input : inputs) input = branch->guarded(input);
   const std::shared_ptr<CompiledFunction::Bucket> bucket = bucket_for(L, function, arguments);
   {
-    const Running running(function, context(L));
+    const Running running(function);
     bucket->script->prepare_call(L, 2);
     function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();

@@ -53,8 +53,7 @@ void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> i
 /// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers.
 void collect_after_capture(lua_State* L) {
   constexpr int64_t worth_collecting = 1 << 16;
-  const Context& own = context(L);
-  if (own.tensor_bytes + own.held_bytes > worth_collecting) lua_gc(L, LUA_GCCOLLECT);
+  if (context(L).tensor_bytes > worth_collecting) lua_gc(L, LUA_GCCOLLECT);
 }
 
 /// Pushes a field of a test; returns its type.

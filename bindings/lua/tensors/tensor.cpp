@@ -64,11 +64,8 @@ void count_out(Context& own, TensorBox& box) {
   auto found = own.storages.find(box.storage);
   if (found == own.storages.end()) return;
   if (--found->second.tensors > 0) return;
-  // What a recorder holds stays alive until the call ends, whatever Lua has let go.
-  if (capture::Recorder::current() || capture::Follower::current())
-    own.held_bytes -= found->second.bytes;
-  else
-    own.tensor_bytes -= found->second.bytes;
+  own.tensor_bytes -= found->second.bytes;
+  own.collected_at = std::min<int64_t>(own.collected_at, own.tensor_bytes);
   own.storages.erase(found);
 }
 
