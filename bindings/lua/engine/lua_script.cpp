@@ -50,10 +50,12 @@ void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> i
   }
 }
 
-/// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers.
-void collect_after_capture(lua_State* L) {
-  constexpr int64_t worth_collecting = 1 << 16;
-  if (context(L).tensor_bytes > worth_collecting) lua_gc(L, LUA_GCCOLLECT);
+/// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes
+/// of its tensors before the call. Of many small calls each leaves little, and a collection takes longer than such a capture.
+void collect_after_capture(lua_State* L, int64_t before) {
+  constexpr int64_t of_one_call = 1 << 16, in_all = 1 << 20;
+  const int64_t now = context(L).tensor_bytes;
+  if (now - before > of_one_call || now > in_all) lua_gc(L, LUA_GCCOLLECT);
 }
 
 /// Pushes a field of a test; returns its type.
@@ -143,6 +145,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
   std::vector<at::Tensor> results;
+  const int64_t bytes_before = context(L).tensor_bytes;
   if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
   in_protected_call(L, [&](lua_State* L) {
     luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
@@ -159,7 +162,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   flags_outputs_.clear();
   for (const auto& result : results) flags_outputs_.push_back(tracker.is_flags(result));
   if (Recorder::current())
-    collect_after_capture(L);
+    collect_after_capture(L, bytes_before);
   else
     separate_from_state(tracker, inputs, results);
   return results;
