@@ -21,7 +21,7 @@ using capture::Compiled;
 struct Options {
   CallOptions call;
   std::string output, cpu = "native";
-  bool json = false;
+  bool gradients = false, json = false;
 };
 
 ScriptOptions script_options(const Options& options) {
@@ -38,16 +38,37 @@ void call(Compiled& compiled, const std::vector<at::Tensor>& inputs, const std::
   }
 }
 
+/// A step of training: what is computed of inputs that require grad, and their gradients.
+void call_with_gradients(Compiled& compiled, const std::vector<at::Tensor>& inputs,
+                         const std::vector<at::Tensor>& params) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& input : inputs)
+    leaves.push_back(input.is_floating_point() ? input.detach().clone().set_requires_grad(true) : input);
+  for (int times = 0; times < 2; ++times) {  // the first backward run records the graph
+    std::vector<at::Tensor> outputs;
+    compiled.run(leaves, params, std::nullopt, outputs);
+    at::Tensor loss;
+    for (const at::Tensor& output : outputs)
+      if (output.requires_grad()) {
+        const at::Tensor own = (output * at::ones_like(output, at::MemoryFormat::Contiguous)).sum();
+        loss = loss.defined() ? loss + own : own;
+      }
+    if (loss.defined()) loss.backward();
+  }
+}
+
 /// Captures the policy for each example, so that its kernels are asked for; and for batches of one sample and of none, of
 /// which graphs are captured of their own. A policy need not take those.
-void capture_all(Compiled& compiled, const std::vector<Example>& examples) {
+void capture_all(Compiled& compiled, const std::vector<Example>& examples, bool gradients) {
   for (const Example& example : examples) {
     call(compiled, example.inputs, example.params);
+    if (gradients) call_with_gradients(compiled, example.inputs, example.params);
     for (const int64_t rows : {1, 0}) {
       const std::vector<at::Tensor> inputs = with_rows(example.inputs, rows);
       if (inputs.empty()) continue;
       try {
         call(compiled, inputs, example.params);
+        if (gradients) call_with_gradients(compiled, inputs, example.params);
       } catch (const LimitError&) {
         throw;
       } catch (const std::exception&) {
@@ -87,7 +108,8 @@ int build(const Options& options) {
     Progress progress;
     progress.show("capturing ...");
     Compiled compiled(script, compile);
-    capture_all(compiled, examples);
+    capture_all(compiled, examples, options.gradients);
+    for (const capture::Entry* entry : compiled.entries()) entry->executable->prepare_donation();
     progress.show(fmt::format("compiling {} kernels ...", builder.size()));
     bytes = builder.build(script->name(), options.cpu);
   }
@@ -127,6 +149,7 @@ void add_build(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--cpu", options->cpu, "the processor, as the compiler's -march takes it: x86-64-v3, znver3, ...")
       ->capture_default_str();
+  command->add_flag("--gradients", options->gradients, "for inputs that require grad, too, and their gradients");
   command->add_flag("--fullgraph", options->call.fullgraph, "a graph break is an error");
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &action] { action = [options] { return build(*options); }; });

@@ -82,7 +82,7 @@ double microseconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 double median_call(const Call& call, int repeat) {
-  call.policy.prepare(call.inputs);  // the best code there will be
+  call.policy.prepare(call.inputs, call.options);  // the best code there will be
   std::vector<double> times;
   for (int i = 0; i < repeat; ++i) {
     auto start = std::chrono::steady_clock::now();
@@ -108,7 +108,7 @@ int run(const Options& options) {
   std::vector<at::Tensor> tensors = call.policy.run(call.inputs, call.options);
   report.first_us = microseconds_since(start);
   if (!call.policy.graphs().empty()) {  // what production will run, not the script that was recorded
-    call.policy.prepare(call.inputs);
+    call.policy.prepare(call.inputs, call.options);
     tensors = call.policy.run(call.inputs, call.options);
   }
   std::vector<std::string> names = call.policy.signature().outputs;

@@ -493,7 +493,8 @@ std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs)
   return matcher.facts();
 }
 
-std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params) {
+std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,
+                                             bool donated) {
   std::vector<at::Tensor> all;
   std::optional<std::string> refused;
   for (const MadeUp values : {MadeUp::ones, MadeUp::zeros, MadeUp::identity}) {
@@ -503,7 +504,7 @@ std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shap
     refused = capture_made_up(all, params.size());
     if (!refused) break;
   }
-  if (!refused) finish_compiling(all);
+  if (!refused) finish_compiling(all, donated);
   return refused;
 }
 
@@ -528,8 +529,11 @@ std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> al
   return std::nullopt;
 }
 
-void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all) const {
-  if (const Entry* entry = find(all)) entry->executable->finish_compiling();
+void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, bool donated) const {
+  const Entry* entry = find(all);
+  if (!entry) return;
+  if (donated) entry->executable->prepare_donation();
+  entry->executable->finish_compiling();
 }
 
 // None of these takes the mutex of the script: a reload asks them while a call may be inside the script for long.

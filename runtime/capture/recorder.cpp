@@ -538,7 +538,10 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       auto& list = lists[i - first];
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
-      all_sizes_ = true;  // how many tensors came out may depend on sizes
+      if (const auto dim = parted_dim(op, arguments))
+        read_size(arguments[0].toTensor(), *dim);
+      else
+        all_sizes_ = true;  // how many tensors came out may depend on sizes
       if (shaped_by_values_)
         capture::graph_break(Break::dynamic_shape,
                              "how many tensors `" + base_name(op) + "` gives may depend on values",

@@ -110,11 +110,15 @@ class SizeRules {
   Shape rows_by_mask() const;
   Shape list_of_places() const;
   Shape list_of_values() const;
+  Shape part(size_t index) const;
 
   const c10::OperatorHandle& op_;
   const std::vector<c10::IValue>& arguments_;
   const SizeOrigins& origins_;
   bool number_is_param_ = false;  // some number of the call may differ in a replay
 };
+
+/// The dimension along which an operator cuts its first argument into a list, whose length follows from that size alone.
+std::optional<int64_t> parted_dim(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 }  // namespace triage::capture

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 
@@ -113,6 +114,7 @@ Shape SizeRules::result(size_t index) const {
   if (full == "triage::all_ok" || full == "triage::any_err" || full == "triage::item" || full == "triage::size" ||
       full == "triage::math")
     return std::vector<Extent>{};
+  if (parted_dim(op_, arguments_)) return part(index);
   const Rule rule = find(ours ? full : base_name(op_));
   if (!rule || op_.schema().returns().size() != 1) return std::nullopt;
   if (number_is_param_ && rule != &SizeRules::pointwise) return std::nullopt;
@@ -456,5 +458,51 @@ Shape SizeRules::list_of_places() const {
 }
 
 Shape SizeRules::list_of_values() const { return std::vector<Extent>{Extent{}}; }
+
+std::optional<int64_t> parted_dim(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  static const std::set<std::string> names = {"split", "split_with_sizes", "chunk", "unbind", "tensor_split"};
+  if (!names.count(base_name(op)) || arguments.empty() || !arguments[0].isTensor()) return std::nullopt;
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < declared.size(); ++i)
+    if (declared[i].name() == "dim" && arguments[i].isInt()) {
+      const int64_t rank = arguments[0].toTensor().dim(), dim = arguments[i].toInt();
+      return dim < 0 ? dim + rank : dim;
+    } else if (arguments[i].isTensor() && i > 0) {
+      return std::nullopt;  // places that are values
+    }
+  return std::nullopt;
+}
+
+/// Of equal parts but for the last one; of parts whose sizes are given; or one for each index, without the dimension.
+Shape SizeRules::part(size_t index) const {
+  Shape result = first();
+  const auto dim = static_cast<size_t>(*parted_dim(op_, arguments_));
+  if (!result || dim >= result->size()) return std::nullopt;
+  Extent& extent = (*result)[dim];
+  const std::string name = base_name(op_);
+  if (name == "unbind") {
+    result->erase(result->begin() + static_cast<std::ptrdiff_t>(dim));
+    return result;
+  }
+  const bool known = extent.from == Extent::From::constant;
+  const int64_t whole = extent.size, before = static_cast<int64_t>(index);
+  const c10::IValue* sizes = argument("split_sizes");
+  if (!sizes) sizes = argument("split_size");
+  const auto chunks = integer("chunks"), sections = integer("sections");
+  const auto equal = [&](int64_t size) {
+    return size > 0 ? Extent::constant(std::min(size, whole - before * size)) : Extent{};
+  };
+  if (sizes && sizes->isIntList() && index < sizes->toIntList().size())
+    extent = Extent::constant(sizes->toIntVector()[index]);
+  else if (known && sizes && sizes->isInt())
+    extent = equal(sizes->toInt());
+  else if (known && chunks && *chunks > 0)
+    extent = equal((whole + *chunks - 1) / *chunks);
+  else if (known && sections && *sections > 0)
+    extent = Extent::constant(whole / *sections + (before < whole % *sections ? 1 : 0));
+  else
+    extent = {};
+  return result;
+}
 
 }  // namespace triage::capture

@@ -64,7 +64,7 @@ class PolicyCore {
 
   std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   /// Runs the live version once and throws what it throws, whatever `on_error` says.
-  void prepare(at::ArrayRef<at::Tensor> inputs);
+  void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   void set_param(const std::string& name, c10::Scalar value);
 
   enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };
@@ -104,6 +104,7 @@ class PolicyCore {
     std::vector<std::shared_ptr<PolicyVersion>> versions;
   };
 
+  void note_donation(const RunOptions& options) noexcept;
   static void run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                           const std::vector<at::Tensor>& params, const RunOptions& options,
                           std::vector<at::Tensor>& outputs);
@@ -132,6 +133,7 @@ class PolicyCore {
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};
+  std::atomic<bool> donates_{false};  // some call has donated inputs
 
   std::mutex changing_;     // one reload, rollback or pin at a time; may be held for long
   uint64_t seen_hash_ = 0;  // of the source last looked at, taken over or not; under changing_

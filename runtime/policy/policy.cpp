@@ -75,7 +75,9 @@ Outputs Policy::run_named(const NamedTensors& inputs, const RunOptions& options)
   return Outputs(names_for(signature(), count), std::move(outputs));
 }
 
-void Policy::prepare(at::ArrayRef<at::Tensor> inputs) const { core().prepare(inputs); }
+void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
+  core().prepare(inputs, options);
+}
 
 void Policy::set_param(const std::string& name, c10::Scalar value) const { core().set_param(name, value); }
 

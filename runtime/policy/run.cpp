@@ -52,6 +52,7 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
   check_inputs(*live.version, inputs, options);
+  note_donation(options);
   std::vector<at::Tensor> outputs;
   try {
     run_version(*live.version, inputs, live.params, options, outputs);
@@ -67,16 +68,25 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   return outputs;
 }
 
-void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs) {
+/// Versions to come are made ready for it, too.
+void PolicyCore::note_donation(const RunOptions& options) noexcept {
+  if (!options.donate.empty() && !donates_.load(std::memory_order_relaxed))
+    donates_.store(true, std::memory_order_relaxed);
+}
+
+void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
-  check_inputs(*live.version, inputs, {});
+  check_inputs(*live.version, inputs, options);
+  note_donation(options);
+  RunOptions keeping = options;
+  keeping.donate.clear();
   std::vector<at::Tensor> outputs;
-  run_version(*live.version, inputs, live.params, {}, outputs);
+  run_version(*live.version, inputs, live.params, keeping, outputs);
   if (live.version->trial.on()) pass_trial(live, inputs);
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
-  live.version->compiled.finish_compiling(all);
+  live.version->compiled.finish_compiling(all, !options.donate.empty());
 }
 
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,

@@ -36,6 +36,32 @@ Case call(const char* name, const char* overload, std::function<torch::jit::Stac
   return {std::string(name) + "." + overload, [=](const at::Tensor& z) { return op(name, overload, arguments(z)); }};
 }
 
+/// One of the tensors that an operator cuts z into, from the end.
+Case part(const char* name, const char* overload, size_t from_end, std::vector<c10::IValue> how) {
+  return {std::string(name) + "." + overload, [=](const at::Tensor& z) {
+            torch::jit::Stack stack{z};
+            stack.insert(stack.end(), how.begin(), how.end());
+            capture::call(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), stack);
+            const std::vector<at::Tensor> parts = stack.back().toTensorVector();
+            return parts[parts.size() - 1 - std::min(from_end, parts.size() - 1)];
+          }};
+}
+
+std::vector<Case> parts() {
+  std::vector<Case> cases;
+  for (const int64_t dim : {0, 1, -1, -2})
+    for (const size_t from_end : {0, 1, 9})
+      for (const int64_t number : {1, 2, 4, 6}) {
+        cases.push_back(part("aten::split", "Tensor", from_end, {number, dim}));
+        cases.push_back(part("aten::chunk", "", from_end, {number, dim}));
+        cases.push_back(part("aten::tensor_split", "sections", from_end, {number, dim}));
+        cases.push_back(part("aten::tensor_split", "indices", from_end, {Ints{1, number}, dim}));
+        cases.push_back(part("aten::split_with_sizes", "", from_end, {Ints{6 - number, number}, dim}));
+        cases.push_back(part("aten::unbind", "int", from_end, {dim}));
+      }
+  return cases;
+}
+
 std::vector<Case> elementwise() {
   return {
       call("aten::exp", "", [](auto& z) { return torch::jit::Stack{z}; }),
@@ -364,3 +390,5 @@ TEST_CASE("T20: what is relied on of sizes holds wherever the graph answers: red
 TEST_CASE("T20: what is relied on of sizes holds wherever the graph answers: views, joins, flags") {
   check_cases(views_joins_and_flags());
 }
+
+TEST_CASE("T20: what is relied on of sizes holds wherever the graph answers: parts") { check_cases(parts()); }

@@ -3,6 +3,7 @@
 #include "variable.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -200,6 +201,49 @@ TEST_CASE("on a full disk kernels are compiled elsewhere, and it is said once") 
   }
 }
 
+TEST_CASE("where the folder lets no code be loaded, kernels are compiled elsewhere, and it is said once") {
+  const Scene scene;
+  const std::string folder = scene.folder / "kernels";
+  fs::create_directory(folder);
+  const std::string mounted = "mount -t tmpfs -o noexec,mode=700 none " + shell_quoted(folder);
+  const std::string apart = unshare("--mount", mounted);
+  if (apart.empty()) return;
+  write_bytes(scene.folder / "exec.lua",
+              "local x = torch.ones({4, 4})\n"
+              "for k = 1, 2 do\n"
+              "  local f = triage.compile(function(z) return z * (k + 1) + 1 end, {backend = 'fused'})\n"
+              "  f(x)\n  f:finish_compiling()\n  f(x)\nend\n");
+  const std::string inside = mounted + " || exit 9; " + shell_quoted(program_path()) + " exec exec.lua";
+  CHECK(std::system(("cd " + shell_quoted(scene.folder.path().string()) + " && " + apart + " sh -c " +
+                     shell_quoted(inside) + " > out 2> err")
+                        .c_str()) == 0);
+  const std::string err = read_bytes(scene.folder / "err");
+  CAPTURE(err);
+  CHECK(count(err, "compiled kernels are not kept for the next process") == 1);
+  CHECK(count(err, "cannot be loaded") == 1);
+  CHECK(count(err, "no fused kernel") == 0);
+}
+
+TEST_CASE("a limit on the size of files does not end the host") {
+  const Scene scene;
+  const std::string call = "ulimit -f 10; " + shell_quoted(program_path()) +
+                           " run repair.lua --input z=randn:8x16 --backend fused > out 2> err";
+  CHECK(std::system(("cd " + shell_quoted(scene.folder.path().string()) + " && sh -c " + shell_quoted(call)).c_str()) ==
+        0);
+}
+
+TEST_CASE("a time limit that is none is an error that says what it should be") {
+  for (const char* wrong : {"abc", "-1", "0", "5 minutes", "nan"}) {
+    CAPTURE(wrong);
+    const Scene scene;
+    const Variable limit("TRIAGE_CXX_TIMEOUT", wrong);
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CHECK(count(ran.err, "TRIAGE_CXX_TIMEOUT is \"" + std::string(wrong) + "\"; it is a number of seconds above 0") ==
+          1);
+  }
+}
+
 TEST_CASE("a folder that others may write to holds no kernels, and it is said") {
   const Scene scene;
   fs::create_directory(scene.folder / "kernels");
@@ -210,13 +254,16 @@ TEST_CASE("a folder that others may write to holds no kernels, and it is said") 
   CHECK(scene.kernel().empty());
 }
 
-/// Files of the folder that were used long ago, `0.so` before `1.so`.
+/// The name of a kernel, as its text's hash gives it.
+std::string kernel_name(int number) { return fmt::format("{:032x}.so", number); }
+
+/// Kernels of the folder that were used long ago, number 0 before number 1.
 void fill(const fs::path& folder, int files, uintmax_t bytes) {
   fs::create_directory(folder);
   fs::permissions(folder, fs::perms::owner_all);
   const auto now = fs::file_time_type::clock::now();
   for (int i = 0; i < files; ++i) {
-    const std::string name = (folder / (std::to_string(i) + ".so")).string();
+    const std::string name = (folder / kernel_name(i)).string();
     write_bytes(name, "old");
     fs::resize_file(name, bytes);
     fs::last_write_time(name, now - std::chrono::hours(1000 - i));
@@ -234,10 +281,29 @@ TEST_CASE("the folder of kernels is bounded: what was not used for longest goes"
     const fs::path kernels = scene.folder / "kernels";
     fill(kernels, now.files, now.bytes);
     CHECK(scene.run().status == 0);
-    for (const int i : now.gone) CHECK(!fs::exists(kernels / (std::to_string(i) + ".so")));
-    for (const int i : now.kept) CHECK(fs::exists(kernels / (std::to_string(i) + ".so")));
+    for (const int i : now.gone) CHECK(!fs::exists(kernels / kernel_name(i)));
+    for (const int i : now.kept) CHECK(fs::exists(kernels / kernel_name(i)));
     CHECK(!scene.kernel().empty());
   }
+}
+
+TEST_CASE("what is not triage's own stays in the folder, however old and large") {
+  const Scene scene;
+  const fs::path kernels = scene.folder / "kernels";
+  fill(kernels, 600, 3);
+  fs::create_directory(kernels / "build.tmp");
+  write_bytes(kernels / "build.tmp" / "data", "precious");
+  const std::vector<std::string> foreign = {"libc.so", "0.so", "notes.sum", "0123456789abcdef0123456789abcdeg.so"};
+  for (const std::string& name : foreign) {
+    write_bytes(kernels / name, "mine");
+    fs::resize_file(kernels / name, 60u << 20);
+  }
+  for (const auto& entry : fs::directory_iterator(kernels))
+    fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(5000));
+  CHECK(scene.run().status == 0);
+  for (const std::string& name : foreign) CHECK(fs::exists(kernels / name));
+  CHECK(read_bytes(kernels / "build.tmp" / "data") == "precious");
+  CHECK(!fs::exists(kernels / kernel_name(0)));
 }
 
 TEST_CASE("a kernel that is used stays") {
@@ -252,7 +318,7 @@ TEST_CASE("a kernel that is used stays") {
   write_bytes(scene.folder / "repair.lua", "return function(z) return z * 3 - 1 end\n");
   CHECK(scene.run().status == 0);
   CHECK(fs::exists(used));
-  CHECK(!fs::exists(kernels / "0.so"));
+  CHECK(!fs::exists(kernels / kernel_name(0)));
 }
 
 TEST_CASE("what processes that were killed have left in the folder goes after an hour") {
@@ -264,13 +330,9 @@ TEST_CASE("what processes that were killed have left in the folder goes after an
     fs::create_directory(kernels / name);
     write_bytes((kernels / name / "kernel.so").string(), "half");
   }
-  for (const char* name : {"0123.7.0.tmp", "0123.so.sum"}) write_bytes((kernels / name).string(), "old");
-  for (const char* name : {"triage-making-abcdef", "0123.7.0.tmp", "0123.so.sum"})
-    fs::last_write_time(kernels / name, now - std::chrono::hours(2));
+  fs::last_write_time(kernels / "triage-making-abcdef", now - std::chrono::hours(2));
   CHECK(scene.run().status == 0);
   CHECK(!fs::exists(kernels / "triage-making-abcdef"));
-  CHECK(!fs::exists(kernels / "0123.7.0.tmp"));
-  CHECK(!fs::exists(kernels / "0123.so.sum"));
   CHECK(fs::exists(kernels / "triage-making-ghijkl"));  // a process may be at it
 }
 

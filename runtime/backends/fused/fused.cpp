@@ -85,6 +85,9 @@ class Parts {
   void finish_compiling() const {
     for (const Step& step : steps_) step.run->finish_compiling();
   }
+  void prepare_donation() const {
+    if (whole_) whole_->prepare_donation();
+  }
   size_t bytes() const {
     size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
     for (const Step& step : steps_) bytes += step.run->bytes();
@@ -211,7 +214,7 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
 /// others are cut for it.
 class FusedGraph final : public Executable {
  public:
-  FusedGraph(const Graph& graph, const std::vector<fused::Part>& parts) {
+  FusedGraph(const Graph& graph, const std::vector<fused::Part>& parts) : name_(graph.name()) {
     kinds_[0] = std::make_unique<Kind>(graph, parts);
     count_ = 1;
     const bool again = std::none_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
@@ -228,6 +231,10 @@ class FusedGraph final : public Executable {
 
   void finish_compiling() const override {
     for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) kinds_[i]->parts.finish_compiling();
+  }
+  void prepare_donation() const override {
+    const fused::KernelsFor naming(name_);
+    for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) kinds_[i]->parts.prepare_donation();
   }
   size_t bytes() const override {
     size_t bytes = sizeof(*this);
@@ -265,6 +272,7 @@ class FusedGraph final : public Executable {
     count_.store(count + 1, std::memory_order_release);
   }
 
+  std::string name_;
   std::unique_ptr<Graph> graph_;  // null where it cannot be run once more
   mutable std::array<std::unique_ptr<Kind>, most_kinds> kinds_;
   mutable std::atomic<size_t> count_;

@@ -12,7 +12,7 @@ namespace triage::fused {
 /// buffers are kept, until a call of another size or the end of the region; small tensors are the allocator's. Lock-free.
 class OutputPool {
  public:
-  OutputPool() = default;
+  OutputPool();
   ~OutputPool();
   OutputPool(const OutputPool&) = delete;
   OutputPool& operator=(const OutputPool&) = delete;
@@ -22,8 +22,10 @@ class OutputPool {
   /// A contiguous CPU tensor, its values undefined.
   at::Tensor get(at::IntArrayRef sizes, at::ScalarType dtype);
 
+  /// Bytes of the buffers that nobody holds; `free`: they are freed.
+  size_t idle_bytes(bool free);
+
  private:
-  void let_go();
   std::array<std::atomic<c10::StorageImpl*>, 4> kept_{};  // each owns one reference
 };
 

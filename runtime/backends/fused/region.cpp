@@ -93,6 +93,17 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   return true;
 }
 
+void Region::ask_for(Variant& variant) const {
+  std::call_once(variant.once, [&] {
+    variant.kernel = kernel_of(emit(loops_, variant.where).source);
+    variant.asked.store(true, std::memory_order_release);
+  });
+}
+
+void Region::prepare_donation() const {
+  for (Variant& variant : variants_) ask_for(variant);
+}
+
 void Region::finish_compiling() const {
   kernel_->wait();
   for (const Variant& variant : variants_)
@@ -154,10 +165,7 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
   };
   for (Variant& variant : variants_) {
     if (!can_take(variant.where)) continue;
-    std::call_once(variant.once, [&] {
-      variant.kernel = kernel_of(emit(loops_, variant.where).source);
-      variant.asked.store(true, std::memory_order_release);
-    });
+    ask_for(variant);
     if (variant.kernel->function()) return &variant;
   }
   return nullptr;

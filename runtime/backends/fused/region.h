@@ -24,19 +24,21 @@ class Region final : public Executable {
   /// One output may come in the memory of an input that is among `donated`: where that is dense, without grad, and shares
   /// memory with no other input.
   bool run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
-  /// Of the loops in place, those that a call could have used.
+  /// Of the loops in place, those that a call could have used, or `prepare_donation` asked for.
   void finish_compiling() const override;
+  void prepare_donation() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
   struct Memory;  // of one call
-  /// The loops with one output in the place of an input; compiled when a call first could use them.
+  /// The loops with one output in the place of an input; compiled when a call first could use them, or on request.
   struct Variant {
     InPlace where;
     std::once_flag once;
     std::shared_ptr<const Kernel> kernel;
     std::atomic<bool> asked{false};
   };
+  void ask_for(Variant& variant) const;
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;

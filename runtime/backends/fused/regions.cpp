@@ -20,7 +20,26 @@ using graph::Node;
 using graph::Operand;
 using graph::Value;
 
-constexpr size_t fewest_nodes = 2;  // a single operator gains nothing
+constexpr size_t fewest_nodes = 2;  // but for those below, a single operator gains nothing
+
+/// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours, the strides and the
+/// threads. In loops they do not, and by themselves they are no slower there.
+bool is_worth_a_loop(const Node& node) {
+  static const std::set<std::string> names = {
+      "sum",     "mean",        "var",      "std",          "prod",      "norm",       "linalg_vector_norm",
+      "softmax", "log_softmax", "_softmax", "_log_softmax", "logsumexp", "layer_norm", "native_layer_norm",
+      "exp",     "expm1",       "exp2",     "log",          "log1p",     "log2",       "log10",
+      "tanh",    "sigmoid",     "erf",      "gelu",         "silu",      "elu",        "softplus",
+      "sin",     "cos",         "tan",      "asin",         "acos",      "atan",       "sinh",
+      "cosh",    "atan2",       "pow"};
+  const auto& meta = node.results[0]->meta;
+  const std::string& name = node.op.operator_name().name;  // aten::sum
+  return meta && at::isFloatingType(meta->dtype) && names.count(name.substr(name.rfind(':') + 1)) != 0;
+}
+
+bool is_worth_a_loop(const std::vector<const Node*>& nodes) {
+  return nodes.size() >= fewest_nodes || (nodes.size() == 1 && is_worth_a_loop(*nodes[0]));
+}
 
 void each_value(const Operand& operand, const std::function<void(const Value*)>& visit) {
   if (const Value* value = operand.value()) visit(value);
@@ -112,7 +131,7 @@ class Cutter {
   void take_region() {
     for (;;) {
       const auto [nodes, batch] = largest_region();
-      if (nodes.size() < fewest_nodes) return;
+      if (!is_worth_a_loop(nodes)) return;
       if (take_weights(nodes, batch)) continue;
       const size_t before = calls_.size();
       const std::set<const Node*> inside(nodes.begin(), nodes.end());

@@ -174,9 +174,10 @@ class Policy {
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
   Outputs run_named(const NamedTensors& inputs, const RunOptions& options = {}) const;
 
-  /// Captures and compiles for such inputs now, by running on them, so that the first real call is warm. Throws as
-  /// `run` does with OnError::raise.
-  void prepare(at::ArrayRef<at::Tensor> inputs) const;
+  /// Captures and compiles for such inputs now, by running on them, so that the first real call is warm: also one with donated
+  /// inputs, where `options` names some. These are not donated here: none is written to. Throws as `run` does with
+  /// OnError::raise.
+  void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
   /// Changes a param for all calls from now on, over reloads too. RunOptions::params goes before it.
   void set_param(const std::string& name, c10::Scalar value) const;

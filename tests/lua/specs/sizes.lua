@@ -35,6 +35,25 @@ test("D19: whichever way a size is asked for, passing it on specialises nothing"
   end
 end)
 
+test("D19: cutting along one dimension holds that one's size, and leaves the others open", function()
+  local programs = {
+    chunk = function(x) local a, b = table.unpack(x:chunk(2, -1)) return a * b end,
+    split = function(x) return x:split(2, 1)[1]:sigmoid() * x:split({1, 3}, 1)[2]:sum(1, true) end,
+    unbind = function(x) local y = x:unbind(1) return y[1] + y[4] end,
+    tensor_split = function(x) return x:tensor_split(3, 1)[2] * 2 end,
+  }
+  for name, program in pairs(programs) do
+    local f = triage.compile(program, {fullgraph = true})
+    for _, rows in ipairs({2, 1, 0, 31, 32, 33}) do
+      local x = torch.randn({rows, 4})
+      eq(f(x), program(x), name .. ", " .. rows .. " rows")
+    end
+    eq(graphs(f), 1, name)
+  end
+  local f = triage.compile(function(x) return #x:split(2) end)
+  for _, rows in ipairs({2, 5, 8}) do eq(f(torch.ones({rows, 4})), (rows + 1) // 2) end
+end)
+
 test("D19: a condition on sizes is a guard, one graph for each way", function()
   local x = function(rows) return torch.randn({rows, 3}) end
   local programs = {   -- and how many ways there are through it

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -32,6 +33,27 @@ std::string without(const std::string& folder, std::string reason) {
   while (!reason.empty() && reason.back() == '\n') reason.pop_back();
   return reason;
 }
+
+struct CannotLoad : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// While alive, threads that are started here take no signal: one for the host's own threads, or one by which the system says that
+/// a file grows too long, is not to run in a thread of ours.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace
 
@@ -70,8 +92,8 @@ class Compiler {
     lock.unlock();
     if (!files.empty())
       say_once("lacks", fmt::format("a part of a graph has no kernel in {}: that was built from another "
-                                    "policy, another version of it, or for other kinds of inputs. The "
-                                    "kernel comes from the cache or the compiler",
+                                    "policy, another version of it, for other kinds of inputs, or without "
+                                    "--gradients. The kernel comes from the cache or the compiler",
                                     files));
     return kernel;
   }
@@ -123,6 +145,7 @@ class Compiler {
   void start_thread() {
     if (thread_of_ == ::getpid()) return;
     thread_of_ = ::getpid();
+    const NoSignals in_the_thread;
     std::thread([this] { work(); }).detach();
   }
 
@@ -234,6 +257,8 @@ class Compiler {
       try {
         compiler.compile(source, object, {"-Dtriage_rows=" + rows_symbol(key)}, ending_);
         return std::pair(object, load(object, key));
+      } catch (const CannotLoad& error) {
+        throw CannotLoad(without(workshop / "", error.what()));
       } catch (const std::runtime_error& error) {
         throw std::runtime_error(without(workshop / "", error.what()));
       }
@@ -244,6 +269,8 @@ class Compiler {
         files.keep(text, object, *workshop);
         say_refused();
         return function;
+      } catch (const CannotLoad& error) {
+        files.refuse_unloadable(error.what());
       } catch (const std::runtime_error&) {
         if (ending_ || files.has_room(*workshop)) throw;
       }
@@ -256,7 +283,7 @@ class Compiler {
   RowsFunction load(const std::string& path, const std::string& key) {
     std::lock_guard lock(whole_);
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) throw std::runtime_error(fmt::format("cannot load a compiled kernel: {}", ::dlerror()));
+    if (!library) throw CannotLoad(fmt::format("cannot load a compiled kernel: {}", ::dlerror()));
     auto* function = reinterpret_cast<RowsFunction>(::dlsym(library, rows_symbol(key).c_str()));
     if (!function)
       throw std::runtime_error(fmt::format("a compiled kernel has no function {}: {}", rows_symbol(key), path));

@@ -62,10 +62,17 @@ std::string not_written(const fs::path& folder) {
   return fmt::format("\"{}\" cannot be written to: {}", folder.string(), std::strerror(errno));
 }
 
-/// What a process that was killed has left, or an earlier version of this code (.tmp and .sum).
+/// A name that `path_of` gives: what else lies in the folder is not ours to remove.
+bool is_kernel_name(const std::string& name) {
+  constexpr std::string_view extension = ".so";
+  constexpr size_t digits = 32;
+  return name.size() == digits + extension.size() && name.substr(digits) == extension &&
+         name.find_first_not_of("0123456789abcdef") == digits;
+}
+
+/// What a process that was killed has left.
 bool is_leftover(const fs::directory_entry& entry) {
-  const fs::path extension = entry.path().extension();
-  if (!Workshop::is_name(entry.path().filename().string()) && extension != ".tmp" && extension != ".sum") return false;
+  if (!Workshop::is_name(entry.path().filename().string())) return false;
   std::error_code error;
   const auto written = entry.last_write_time(error);
   return !error && written < fs::file_time_type::clock::now() - std::chrono::hours(1);
@@ -138,6 +145,11 @@ void KernelFiles::keep(const std::string& text, const std::string& shared_object
   remove_least_used();
 }
 
+void KernelFiles::refuse_unloadable(const std::string& reason) {
+  refused_ = fmt::format("what is compiled in \"{}\" cannot be loaded ({}); does it allow programs to be run?",
+                         folder_.string(), reason);
+}
+
 void KernelFiles::remove(const std::string& text) const {
   std::error_code error;
   fs::remove_all(path_of(text), error);
@@ -154,7 +166,8 @@ void KernelFiles::remove_least_used() const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     if (is_leftover(entry)) leftovers.push_back(entry.path());
-    if (entry.path().extension() != ".so" || entry.symlink_status(error).type() != fs::file_type::regular) continue;
+    if (!is_kernel_name(entry.path().filename().string())) continue;
+    if (entry.symlink_status(error).type() != fs::file_type::regular) continue;
     const auto used = entry.last_write_time(error);
     const uintmax_t bytes = error ? 0 : entry.file_size(error);
     if (!error) files.push_back({used, bytes, entry.path()});

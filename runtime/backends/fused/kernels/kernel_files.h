@@ -23,6 +23,8 @@ class KernelFiles {
   void remove(const std::string& text) const;
   /// Whether a kernel can be written there at all: the disk is not full.
   bool has_room(const Workshop& workshop);
+  /// What is written there cannot be loaded (`noexec`): nothing is kept.
+  void refuse_unloadable(const std::string& reason);
   /// Why nothing is kept, where a folder was asked for: "\"...\" is ..."; empty otherwise.
   const std::string& refused() const { return refused_; }
 

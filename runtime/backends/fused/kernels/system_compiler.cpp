@@ -38,10 +38,15 @@ const std::vector<std::string> flags = {"-std=c++20",
                                         "--param=vect-max-peeling-for-alignment=0"};
 
 /// TRIAGE_CXX_TIMEOUT seconds, a minute without it.
-std::chrono::seconds time_limit() {
+std::chrono::duration<double> time_limit() {
   const char* chosen = std::getenv("TRIAGE_CXX_TIMEOUT");
-  const long seconds = chosen ? std::strtol(chosen, nullptr, 10) : 0;
-  return std::chrono::seconds(seconds > 0 ? std::min(seconds, 86400L) : 60);
+  if (!chosen || !*chosen) return std::chrono::minutes(1);
+  char* end = nullptr;
+  const double seconds = std::strtod(chosen, &end);
+  if (*end != '\0' || !(seconds > 0))
+    throw std::runtime_error(
+        fmt::format("TRIAGE_CXX_TIMEOUT is \"{}\"; it is a number of seconds above 0, 60 where it is not set", chosen));
+  return std::chrono::duration<double>(std::min(seconds, 86400.0));
 }
 
 constexpr size_t longest_output = 1 << 20;  // bytes; what is longer is read and dropped
@@ -79,6 +84,7 @@ class NoPipeSignal {
 /// Runs a program with `input` on its standard input; its output and errors together. Throws where it cannot be started, or
 /// fails, or takes too long, or `give_up` becomes true. Whatever it has started in its process group ends with it.
 std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up) {
+  const auto limit = time_limit();
   const NoPipeSignal no_signal;
   int to_child[2], from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
@@ -112,8 +118,7 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
                                          words[0], ::strerror(failed)));
   }
 
-  const auto limit = time_limit();
-  const auto end = std::chrono::steady_clock::now() + limit;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(limit);
   ::fcntl(to_child[1], F_SETFL, O_NONBLOCK);
   std::string output;
   size_t written = 0;
@@ -146,7 +151,7 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (late && give_up) throw std::runtime_error("the process ends");
-  if (late) throw std::runtime_error(fmt::format("`{}` took longer than {} s", words[0], limit.count()));
+  if (late) throw std::runtime_error(fmt::format("`{}` took longer than {:g} s", words[0], limit.count()));
   if (WIFSIGNALED(status))
     throw std::runtime_error(
         fmt::format("`{}` was ended by signal {} ({})", words[0], WTERMSIG(status), ::strsignal(WTERMSIG(status))));

@@ -1,0 +1,73 @@
+// What a host says about memory: inputs that it donates, before and after a reload, and outputs that are kept for later calls.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/output_memory.h>
+#include <triage/runtime.h>
+
+#include <string>
+
+namespace {
+
+using triage::Policy;
+using triage::Runtime;
+
+triage::RuntimeOptions fused() {
+  triage::RuntimeOptions options;
+  options.backend = "fused";
+  return options;
+}
+
+std::string repair_by(const std::string& factor) {
+  return "return function(z) return (fix(z * " + factor + ", flag_nan(z, 'z'), 'z')) end";
+}
+
+at::Tensor batch(int64_t rows) {
+  at::Tensor z = at::ones({rows, 64});
+  z[rows / 2][3] = std::numeric_limits<float>::quiet_NaN();
+  return z;
+}
+
+bool takes_the_memory(const Policy& policy) {
+  const at::Tensor z = batch(8);
+  return policy.run({z}, {.donate = {0}})[0].data_ptr() == z.data_ptr();
+}
+
+}  // namespace
+
+TEST_CASE("prepare makes donated calls ready, too, and writes to nothing") {
+  Runtime runtime(fused());
+  const Policy policy = runtime.load_source(repair_by("3.25"), "donated.lua");
+  const at::Tensor z = batch(8), before = z.clone();
+  policy.prepare({z}, {.donate = {0}});
+  CHECK(z.equal(before) == before.equal(before));
+  CHECK(z.nan_to_num(7).equal(before.nan_to_num(7)));
+  CHECK(takes_the_memory(policy));
+  CHECK_THROWS_AS(policy.prepare({z}, {.donate = {1}}), triage::InputError);
+}
+
+TEST_CASE("a version that goes live is ready for donated calls, where there were some") {
+  Runtime runtime(fused());
+  const Policy policy = runtime.load_source(repair_by("4.25"), "donated.lua");
+  policy.prepare({batch(8)}, {.donate = {0}});
+  CHECK(takes_the_memory(policy));
+  REQUIRE(policy.replace(repair_by("5.25")).swapped);
+  CHECK(takes_the_memory(policy));
+}
+
+TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
+  Runtime runtime(fused());
+  const Policy policy = runtime.load_source(repair_by("6.25"), "kept.lua");
+  policy.prepare({batch(1024)});
+  triage::free_idle_output_memory();
+  const size_t before = triage::idle_output_memory();
+  {
+    const auto held = policy.run({batch(1024)});
+    CHECK(triage::idle_output_memory() == before);  // somebody has it
+    CHECK(triage::free_idle_output_memory() == before);
+    CHECK(held[0].nan_to_num(7)[0][0].item<float>() == 6.25);
+  }
+  CHECK(triage::idle_output_memory() == 1024 * 64 * sizeof(float));
+  CHECK(triage::free_idle_output_memory() == 1024 * 64 * sizeof(float));
+  CHECK(triage::idle_output_memory() == 0);
+  CHECK(policy.run({batch(1024)})[0].nan_to_num(7)[0][0].item<float>() == 6.25);
+}
