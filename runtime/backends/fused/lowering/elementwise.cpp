@@ -17,6 +17,7 @@ namespace {
 
 using Kind = TensorForm::Kind;
 
+bool is_computed_in_float(at::ScalarType dtype) { return at::isFloatingType(dtype) && dtype != at::kDouble; }
 bool is_bfloat16(at::ScalarType dtype) { return dtype == at::kBFloat16; }
 bool is_bool(at::ScalarType dtype) { return dtype == at::kBool; }
 bool is_whole(at::ScalarType dtype) { return at::isIntegralType(dtype, true); }
@@ -102,25 +103,29 @@ bool sum(Lowering& l) {
   return one && elementwise(l, {0, 1}, is_number, sign == '+' ? "{0} + {1}" : "{0} - {1}");
 }
 
-/// x ^ number, for the numbers that are a few operations. For float16 ATen computes powers in float32, and rounds once.
-bool power(Lowering& l) {
+/// Computed in double, and rounded: of doubles that would not do.
+bool power(Lowering& l) { return elementwise(l, {0, 1}, is_computed_in_float, "power({0}, {1})", true); }
+
+/// x ^ number. For float16 ATen computes powers in float32, and rounds once; some of bfloat16 it rounds in between.
+bool power_of_number(Lowering& l) {
   const auto* exponent = l.constant(1);
-  if (!exponent || !(exponent->isInt() || exponent->isDouble())) return false;
+  if (!exponent || !(exponent->isInt() || exponent->isDouble())) return power(l);
   const double e = exponent->isInt() ? static_cast<double>(exponent->toInt()) : exponent->toDouble();
   if (e == 0.0) return elementwise(l, {0}, is_real, "((void){0}, 1)");
   if (e == 1.0) return elementwise(l, {0}, is_real, "{0}");
   if (e == 2.0) return elementwise(l, {0}, is_number, "{0} * {0}");
   const graph::Value* x = l.tensor(0);
-  if (!x || !x->meta || x->meta->dtype == at::kHalf) return false;
+  if (!x || !x->meta) return false;
+  const bool is_half = x->meta->dtype == at::kHalf;
   if (e == 3.0)  // in half precision ATen rounds the square
-    return elementwise(l, {0}, is_bfloat16, "as_bfloat16({0} * {0}) * {0}") ||
-           elementwise(l, {0}, is_real, "{0} * {0} * {0}");
-  if (e == 4.0) return elementwise(l, {0}, is_single_or_double, "({0} * {0}) * ({0} * {0})");
-  if (e == 0.5) return elementwise(l, {0}, is_real, "root({0})", true);
+    return !is_half && (elementwise(l, {0}, is_bfloat16, "as_bfloat16({0} * {0}) * {0}") ||
+                        elementwise(l, {0}, is_real, "{0} * {0} * {0}"));
+  if (e == 0.5) return !is_half && elementwise(l, {0}, is_real, "root({0})", true);
   if (e == -0.5) return elementwise(l, {0}, is_single_or_double, "1 / root({0})", true);
   if (e == -1.0) return elementwise(l, {0}, is_single_or_double, "1 / {0}", true);
   if (e == -2.0) return elementwise(l, {0}, is_single_or_double, "1 / ({0} * {0})", true);
-  return false;
+  if (e == 4.0 && elementwise(l, {0}, is_single_or_double, "({0} * {0}) * ({0} * {0})")) return true;
+  return power(l);
 }
 
 /// floor and its kind: whole numbers stay as they are.
@@ -306,7 +311,9 @@ const LowerTable& elementwise_operators() {
       TRIAGE_BINARY("aten::div.Scalar", is_real, "{0} / {1}"),
       TRIAGE_BINARY("aten::maximum", is_number, "maximum({0}, {1})"),
       TRIAGE_BINARY("aten::minimum", is_number, "minimum({0}, {1})"),
-      {"aten::pow.Tensor_Scalar", power},
+      {"aten::pow.Tensor_Scalar", power_of_number},
+      {"aten::pow.Tensor_Tensor", power},
+      {"aten::pow.Scalar", power},
       TRIAGE_UNARY("aten::square", is_number, "{0} * {0}", false),
       {"aten::floor", to_whole<floor_code>},
       {"aten::ceil", to_whole<ceil_code>},
@@ -326,6 +333,18 @@ const LowerTable& elementwise_operators() {
       TRIAGE_UNARY("aten::log", is_real, "logarithm({0})", true),
       TRIAGE_UNARY("aten::expm1", is_real, "exponential_minus_one({0})", true),
       TRIAGE_UNARY("aten::log1p", is_real, "logarithm_of_one_plus({0})", true),
+      TRIAGE_UNARY("aten::exp2", is_real, "exponential_of_two({0})", true),
+      TRIAGE_UNARY("aten::log2", is_real, "logarithm_of_base_two({0})", true),
+      TRIAGE_UNARY("aten::log10", is_real, "logarithm_of_base_ten({0})", true),
+      TRIAGE_UNARY("aten::sinh", is_real, "hyperbolic_sine({0})", true),
+      TRIAGE_UNARY("aten::cosh", is_real, "hyperbolic_cosine({0})", true),
+      TRIAGE_UNARY("aten::asin", is_real, "arc_sine({0})", true),
+      TRIAGE_UNARY("aten::acos", is_real, "arc_cosine({0})", true),
+      TRIAGE_UNARY("aten::atan", is_real, "arc_tangent({0})", true),
+      {"aten::atan2",
+       [](Lowering& l) {
+         return elementwise(l, {0, 1}, is_computed_in_float, "arc_tangent_of_point({0}, {1})", true);
+       }},
       TRIAGE_UNARY("aten::erf", is_real, "error_function({0})", true),
       TRIAGE_UNARY("aten::tanh", is_real, "hyperbolic_tangent({0})", true),
       TRIAGE_UNARY("aten::sigmoid", is_real, "sigmoid({0})", true),

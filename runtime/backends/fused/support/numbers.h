@@ -163,36 +163,6 @@ inline double whole_part_of(double x) { return __builtin_trunc(x); }
 inline float nearest_whole(float x) { return __builtin_rintf(x); }
 inline double nearest_whole(double x) { return __builtin_rint(x); }
 
-/// What a division leaves, with the sign of `a`. Whole numbers: b is neither 0 nor -1.
-template <class T>
-inline T left_over(T a, T b) {
-  return static_cast<T>(a % b);
-}
-inline float left_over(float a, float b) { return __builtin_fmodf(a, b); }
-inline double left_over(double a, double b) { return __builtin_fmod(a, b); }
-/// The same with the sign of `b`.
-template <class T>
-inline T remainder_of(T a, T b) {
-  const T left = left_over(a, b);
-  return (left != T(0)) & ((b < T(0)) != (left < T(0))) ? static_cast<T>(left + b) : left;
-}
-/// a / b rounded down: of whole numbers, and of real ones as if their quotient were exact.
-template <class T>
-inline T floor_divided(T a, T b) {
-  const T left = left_over(a, b);
-  return static_cast<T>(a / b - ((left != T(0)) & ((b < T(0)) != (left < T(0)))));
-}
-template <class T>
-inline T floor_divided_real(T a, T b) {
-  const T left = left_over(a, b), whole = (a - left) / b;
-  const T quotient = (left != T(0)) & ((b < T(0)) != (left < T(0))) ? whole - T(1) : whole;
-  const T down = floor_of(quotient), near = quotient - down > T(0.5) ? down + T(1) : down;
-  const T simple = a / b;
-  const T zero = sizeof(T) == 8 ? T(__builtin_copysign(0.0, simple)) : T(__builtin_copysignf(0.0f, simple));
-  return b == T(0) ? simple : (quotient != T(0) ? near : zero);
-}
-inline float floor_divided(float a, float b) { return floor_divided_real(a, b); }
-inline double floor_divided(double a, double b) { return floor_divided_real(a, b); }
 /// err.replace: where x is one of what is asked for.
 template <class T>
 inline bool is_replaced(T x, bool nan, bool positive, bool negative) {

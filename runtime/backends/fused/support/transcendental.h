@@ -1,133 +1,115 @@
 #pragma once
-// exp, log, tanh, erf and the logistic function as polynomials that vectorise inside a loop (a call to a vector library would
-// end it). Coefficients: Cephes, single precision (S. Moshier); those of erf beyond 1 are a least-squares fit of
-// log(erfc(x)) / -x over [1, 4]. Accuracy against the exact value is tested: 2 ulp for exp, log, expm1,
-// log1p and erf, 3 ulp for tanh and sigmoid. Doubles go to the C library, one at a time.
-#include "runtime/backends/fused/support/numbers.h"
+// Functions of floats and doubles as polynomials that vectorise inside a loop: no call, which would end it, and no branch.
+// Accuracy against the exact value, at every argument, is tested: 2 ulp for exp, exp2, expm1, log, log2, log10, log1p, erf, cosh,
+// acos and atan, 3 ulp for tanh, sigmoid, sinh and asin, 1 ulp for pow and atan2, which are there for floats alone and are
+// computed in double.
+#include "runtime/backends/fused/support/transcendental_double.h"
+#include "runtime/backends/fused/support/transcendental_float.h"
 
 namespace triage::fused {
 
-/// 2^n for n in -126..127.
-inline float power_of_two(int32_t n) { return bits_as<float>(static_cast<uint32_t>(n + 127) << 23); }
-
-/// e^x = (1 + minus_one) 2^exponent, where minus_one is in [-0.3, 0.42].
-struct ReducedExponential {
-  float minus_one;
-  int32_t exponent;
-};
-
-inline ReducedExponential reduced_exponential(float x) {
-  // x = n ln 2 + r. Beyond these bounds the result is 0 or Inf whatever x is; NaN passes through every comparison.
-  const float high = x > 89.0f ? 89.0f : x;
-  const float bounded = high < -104.0f ? -104.0f : high;
-  const float rounder = 12582912.0f;  // 1.5 * 2^23: what is added to it comes back as a whole number
-  const float shifted = bounded * 1.44269504088896341f + rounder;
-  const float n = shifted - rounder;
-  float r = bounded - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  // n, without a conversion that NaN would make undefined
-  return {p * (r * r) + r, bits_as<int32_t>(shifted) - 0x4B400000};
-}
-
-inline float exponential(float x) {
-  const ReducedExponential e = reduced_exponential(x);
-  const int32_t inside = e.exponent < -150 ? -150 : (e.exponent > 130 ? 130 : e.exponent);
-  const int32_t first = inside >> 1;
-  // in two steps: subnormal results, and 2^128
-  return (e.minus_one + 1.0f) * power_of_two(first) * power_of_two(inside - first);
-}
-
-/// e^x - 1
-inline float exponential_minus_one(float x) {
-  const ReducedExponential e = reduced_exponential(x);
-  const int32_t inside = e.exponent < -30 ? -30 : (e.exponent > 128 ? 128 : e.exponent);
-  const float half = power_of_two(inside - 1);  // of 2^n, which may be beyond the largest float
-  return __builtin_copysignf((half * e.minus_one + (half - 0.5f)) * 2.0f, x);
-}
-
-inline float logarithm(float x) {
-  const bool tiny = x < 0x1p-126f;
-  const uint32_t bits = bits_as<uint32_t>(tiny ? x * 0x1p23f : x);
-  // x = m 2^e with sqrt(1/2) <= m < sqrt(2)
-  const uint32_t shifted = bits + (0x3F800000u - 0x3F3504F3u);
-  const int32_t e = static_cast<int32_t>(shifted >> 23) - 127 - (tiny ? 23 : 0);
-  const float f = bits_as<float>((shifted & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
-  const float z = f * f;
-  float p = 7.0376836292e-2f;
-  p = p * f - 1.1514610310e-1f;
-  p = p * f + 1.1676998740e-1f;
-  p = p * f - 1.2420140846e-1f;
-  p = p * f + 1.4249322787e-1f;
-  p = p * f - 1.6668057665e-1f;
-  p = p * f + 2.0000714765e-1f;
-  p = p * f - 2.4999993993e-1f;
-  p = p * f + 3.3333331174e-1f;
-  float y = f * z * p;
-  const float n = static_cast<float>(e);
-  y = y + n * -2.12194440e-4f;
-  y = y - 0.5f * z;
-  const float finite = f + y + n * 0.693359375f;
-  const float nan = __builtin_nanf(""), inf = __builtin_inff();
-  const float positive = x == inf ? inf : finite;
-  return x > 0.0f ? positive : (x == 0.0f ? -inf : nan);
-}
-
-inline float hyperbolic_tangent(float x) {
-  const float z = x * x;
-  float p = -5.70498872745e-3f;
-  p = p * z + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  const float a = __builtin_fabsf(x);
-  const float small = p * z * a + a;
-  const float large = 1.0f - 2.0f / (exponential(a + a) + 1.0f);
-  return __builtin_copysignf(a < 0.625f ? small : large, x);
-}
-
 /// log(1 + x)
-inline float logarithm_of_one_plus(float x) {
-  const float sum = 1.0f + x, log = logarithm(sum);
-  const float near = log + (x - (sum - 1.0f)) / sum;  // what the rounding of the sum lost
-  return sum == 1.0f ? x : ((sum > 0.0f) & (sum < __builtin_inff()) ? near : log);
+template <class T>
+TRIAGE_INLINE T logarithm_of_one_plus(T x) {
+  const T sum = 1 + x, log = logarithm(sum);
+  const T near = log + (x - (sum - 1)) / sum;  // what the rounding of the sum lost
+  return sum == 1 ? x : ((sum > 0) & (sum < T(__builtin_inf())) ? near : log);
 }
 
-inline float error_function(float x) {
-  const float z = x * x, a = __builtin_fabsf(x), bounded = a > 4.0f ? 4.0f : a;
-  float p = 7.853861353153693e-5f;
-  p = p * z - 8.010193625184903e-4f;
-  p = p * z + 5.188327685732524e-3f;
-  p = p * z - 2.685381193529856e-2f;
-  p = p * z + 1.128358514861418e-1f;
-  p = p * z - 3.761262582423300e-1f;
-  p = p * z + 1.283791657267100e-1f;
-  float q = -2.101831341860816e-4f;
-  q = q * bounded + 3.1831255182623863e-3f;
-  q = q * bounded - 2.2786112502217293e-2f;
-  q = q * bounded + 1.0509670525789261e-1f;
-  q = q * bounded + 6.358463764190674e-1f;
-  q = q * bounded + 1.128475546836853e0f;
-  const float large = __builtin_copysignf(1.0f - exponential(-bounded * q), x);
-  return a < 1.0f ? p * x + x : large;
+/// t / (t + 2) with t = e^2|x| - 1
+template <class T>
+TRIAGE_INLINE T hyperbolic_tangent(T x) {
+  const T a = magnitude_of(x), t = exponential_minus_one_inside(a + a);
+  return sign_from(a > 20 ? T(1) : t / (t + 2), x);
 }
 
-inline float sigmoid(float x) {
-  const float power = exponential(-__builtin_fabsf(x));  // of the side that does not overflow
-  return (x < 0.0f ? power : 1.0f) / (1.0f + power);
+template <class T>
+TRIAGE_INLINE T sigmoid(T x) {
+  const T a = magnitude_of(x), inside = exponential_inside(-a);  // of the side that does not overflow
+  const T power = a > (sizeof(T) == 8 ? 746 : 104) ? T(0) : inside;
+  return (x < 0 ? power : T(1)) / (1 + power);
 }
 
-inline double exponential(double x) { return __builtin_exp(x); }
-inline double logarithm(double x) { return __builtin_log(x); }
-inline double hyperbolic_tangent(double x) { return __builtin_tanh(x); }
-inline double sigmoid(double x) { return 1.0 / (1.0 + __builtin_exp(-x)); }
-inline double exponential_minus_one(double x) { return __builtin_expm1(x); }
-inline double logarithm_of_one_plus(double x) { return __builtin_log1p(x); }
-inline double error_function(double x) { return __builtin_erf(x); }
+/// sinh and cosh by a quarter of e^|x|, which stays below the largest number where they do.
+template <class T>
+inline constexpr T last_of_hyperbolic = sizeof(T) == 8 ? T(710.5) : T(89.5);
+template <class T>
+TRIAGE_INLINE T hyperbolic_sine(T x) {
+  const T a = magnitude_of(x);
+  const auto e = reduced_exponential(a);
+  const T quarter = power_of_two(e.exponent - 2);
+  const T part = multiply_add(quarter, e.minus_one, quarter - T(0.25));  // (e^a - 1) / 4
+  const T inside = 2 * (part + part / multiply_add(T(4), part, T(1)));
+  return sign_from(a > last_of_hyperbolic<T> ? T(__builtin_inf()) : (a < T(0x1p-28) ? a : inside), x);
+}
+template <class T>
+TRIAGE_INLINE T hyperbolic_cosine(T x) {
+  const T a = magnitude_of(x);
+  const auto e = reduced_exponential(a);
+  const T quarter = power_of_two(e.exponent - 2), part = multiply_add(quarter, e.minus_one, quarter);
+  const T inside = 2 * (part + T(0.0625) / part);
+  return a > last_of_hyperbolic<T> ? T(__builtin_inf()) : inside;
+}
+
+/// pi / 2: the nearest number, and what that lacks.
+template <class T>
+inline constexpr T half_pi = sizeof(T) == 8 ? T(0x1.921fb54442d18p+0) : T(0x1.921fb6p+0);
+template <class T>
+inline constexpr T half_pi_rest = sizeof(T) == 8 ? T(0x1.1a62633145c07p-54) : T(-0x1.777a5cp-25);
+
+/// asin(x) = pi / 2 - 2 asin(sqrt((1 - x) / 2)) beyond 1/2, and acos(x) is what is taken away there.
+template <class T>
+TRIAGE_INLINE T arc_sine(T x) {
+  const T a = magnitude_of(x);
+  const bool large = a > T(0.5);
+  const T z = large ? T(0.5) * (1 - a) : a * a, s = large ? root(z) : a, more = s * arc_sine_beyond(z);
+  const T far = (half_pi<T> - 2 * s) - (2 * more - half_pi_rest<T>);
+  return sign_from(large ? far : s + more, x);
+}
+template <class T>
+TRIAGE_INLINE T arc_cosine(T x) {
+  const T a = magnitude_of(x);
+  const bool large = a > T(0.5);
+  const T z = large ? T(0.5) * (1 - a) : a * a, s = large ? root(z) : x;
+  const T near = multiply_add(arc_sine_beyond(z), s, s);
+  const T far = x < 0 ? 2 * half_pi<T> - 2 * (near - half_pi_rest<T>) : 2 * near;
+  return large ? far : half_pi<T> - (near - half_pi_rest<T>);
+}
+
+/// atan(low / high) for 0 <= low <= high: beyond tan(pi / 8) it is pi / 4 less the angle between.
+template <class T>
+TRIAGE_INLINE T arc_tangent_of(T low, T high) {
+  const bool large = low > T(0.41421356237309503) * high;
+  const T t = (large ? low - high : low) / (large ? low + high : high);
+  const T near = multiply_add(arc_tangent_beyond(t * t), t, large ? half_pi_rest<T> / 2 : T(0)) + t;
+  return large ? half_pi<T> / 2 + near : near;
+}
+template <class T>
+TRIAGE_INLINE T arc_tangent(T x) {
+  const T a = magnitude_of(x), angle = arc_tangent_of(a > 1 ? T(1) : a, a > 1 ? a : T(1));
+  return sign_from(a > 1 ? half_pi<T> - (angle - half_pi_rest<T>) : angle, x);
+}
+
+/// The angle of the point (x, y).
+TRIAGE_INLINE float arc_tangent_of_point(float y, float x) {
+  const double up = __builtin_fabs(static_cast<double>(y)), along = __builtin_fabs(static_cast<double>(x));
+  const bool steep = up > along, diagonal = up == along;  // Inf over Inf, and 0 over 0, which is 0 or pi
+  const double low = diagonal ? (up == 0.0 ? 0.0 : 1.0) : (steep ? along : up);
+  const double high = diagonal ? 1.0 : (steep ? up : along);
+  const double angle = arc_tangent_of(low, high), turned = steep ? half_pi<double> - angle : angle;
+  const double whole = bits_as<int32_t>(x) < 0 ? 2 * half_pi<double> - turned : turned;
+  return (x != x) | (y != y) ? __builtin_nanf("") : __builtin_copysignf(static_cast<float>(whole), y);
+}
+
+/// x^y with the special cases of C.
+TRIAGE_INLINE float power(float x, float y) {
+  const float a = __builtin_fabsf(x);
+  const auto size = static_cast<float>(exponential(static_cast<double>(y) * logarithm(static_cast<double>(a))));
+  const bool whole = __builtin_rintf(y) == y, odd = whole & (__builtin_rintf(0.5f * y) != 0.5f * y);
+  const bool negative = bits_as<int32_t>(x) < 0;
+  const float of_sign = negative & odd ? -size : size;
+  const float real = (x < 0.0f) & (a < __builtin_inff()) & !whole ? __builtin_nanf("") : of_sign;
+  return (y == 0.0f) | (x == 1.0f) | ((a == 1.0f) & (__builtin_fabsf(y) == __builtin_inff())) ? 1.0f : real;
+}
 
 }  // namespace triage::fused

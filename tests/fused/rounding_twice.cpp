@@ -1,0 +1,2 @@
+#define NAME rounding_twice
+#include "kernel_functions_table.h"
