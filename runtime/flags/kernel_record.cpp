@@ -2,6 +2,7 @@
 // of rows is copied as a whole, and while it is in the cache, those that need more than that are picked out and changed.
 #include <ATen/ATen.h>
 #include <runtime/flags/nonzero.h>
+#include <runtime/flags/record_groups.h>
 #include <runtime/flags/rows.h>
 
 namespace triage::flags::cpu {
@@ -15,21 +16,47 @@ void each_stretch(const Rows& rows, int64_t most, Stretch stretch) {
   });
 }
 
-// A copy of `flags` in which change(row, slots) was called for each row whose value is not 0, of values `step` apart.
-template <class T, class Change>
-Tensor changed_rows(const Tensor& flags, const T* values, int64_t step, Change change) {
+// Records in the rows [first, last) that hold some of the places what `fresh` says, several at a time.
+template <class Fresh>
+void record_groups(const Rows& before, const Rows& after, int64_t first, int64_t last, const Places& places,
+                   const Fresh& fresh, int64_t num_slots, const Recording& how) {
+  const uint16_t* from = before[first];
+  on_this_machine(loops::RecordGroups<Fresh>{fresh, num_slots, how}, from, after[first], after.width, last - first,
+                  static_cast<const uint64_t*>(places.bits));
+}
+
+// What is pushed into each row of a stretch: slots that lie `step` apart, with room for a vector to read beyond them.
+struct FreshSlots {
+  uint16_t slots[Places::MOST + loops::MOST_LANES];
+  int64_t step;
+};
+
+// A copy of `flags` in which a slot was pushed into each row whose value is not 0, of values `step` apart. slot_of(row) tells
+// which; prepare(fresh, places, first) where several rows are done at a time.
+template <class T, class SlotOf, class Prepare>
+Tensor pushed_rows(const Tensor& flags, const T* values, int64_t step, int64_t num_slots, const Recording& how,
+                   SlotOf slot_of, Prepare prepare) {
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
-  const Rows to(result);
-  const auto* source = Rows(from).data;
-  const int64_t together = Places::TOGETHER;
-  each_stretch(to, std::max(together, rows_in_stretch(to) / together * together), [&](int64_t first, int64_t last) {
+  const Rows before(from), after(result);
+  const bool together = in_groups(after.width, how);
+  const int64_t rows = Places::TOGETHER;
+  each_stretch(after, std::max(rows, rows_in_stretch(after) / rows * rows), [&](int64_t first, int64_t last) {
     Places places;
-    start_rows(to, source, first, last);
+    start_rows(after, before.data, first, last);
     find_values(places, values + first * step, step, last - first);
-    places.each([&](int64_t i) { change(first + i, to[first + i]); });
+    if (!together)
+      return places.each([&](int64_t i) { push_slot(after[first + i], num_slots, slot_of(first + i), how); });
+    FreshSlots fresh;
+    prepare(fresh, places, first);
+    record_groups(before, after, first, last, places, loops::SlotOfRecord{fresh.slots, fresh.step}, num_slots, how);
   });
   return result;
+}
+
+// A slot that counts, or 0.
+uint16_t error_slot(int64_t code, int64_t location, int64_t severity) {
+  return code && severity ? pack_slot(code, location, severity) : uint16_t{0};
 }
 
 template <class T>
@@ -37,11 +64,16 @@ Tensor push_codes(const Tensor& flags, const Tensor& code, int64_t location, int
                   const Recording& how) {
   const auto* codes = static_cast<const T*>(code.data_ptr());
   const int64_t step = code.stride(0);
-  return changed_rows(flags, codes, step, [=](int64_t row, uint16_t* slots) {
+  const auto slot_of = [=](int64_t row) {
     const auto value = static_cast<int64_t>(codes[row * step]);
     const bool known = value > 0 && value <= 15;
-    push_slot(slots, num_slots, pack_slot(known ? value : err::unknown, location, severity), how);
-  });
+    return error_slot(known ? value : err::unknown, location, severity);
+  };
+  return pushed_rows(flags, codes, step, num_slots, how, slot_of,
+                     [&](FreshSlots& fresh, const Places& places, int64_t first) {
+                       fresh.step = 1;
+                       places.each([&](int64_t i) { fresh.slots[i] = slot_of(first + i); });
+                     });
 }
 
 // Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first of them;
@@ -118,16 +150,21 @@ Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t s
                   int64_t num_slots, int64_t policy) {
   check::push(flags, code, location, severity, where, num_slots, policy);
   const Recording how(policy);
-  const uint16_t slot = pack_slot(code, location, severity);
-  return changed_rows(flags, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0),
-                      [=](int64_t, uint16_t* slots) { push_slot(slots, num_slots, slot, how); });
+  const uint16_t slot = error_slot(code, location, severity);
+  return pushed_rows(
+      flags, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0), num_slots, how,
+      [=](int64_t) { return slot; },
+      [=](FreshSlots& fresh, const Places&, int64_t) {
+        fresh.step = 0;
+        std::fill_n(fresh.slots, loops::MOST_LANES, slot);
+      });
 }
 
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
   const Recording how(policy);
-  const uint16_t slot = pack_slot(code, location, severity);
+  const uint16_t slot = error_slot(code, location, severity);
   const auto from = flags.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows before(from), after(result);
@@ -140,10 +177,12 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
     return result;
   }
   const EmptyRows pushed(after, slot, how);
+  const bool together = in_groups(after.width, how);
   const bool repeats = Places::TOGETHER * 4 % after.width == 0 && after.count >= pushed.together;
   each_stretch(after, repeats ? rows_in_stretch(after) : pushed.together, [&](int64_t first, int64_t last) {
     Places places;
     find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first], repeats ? 0 : 1);
+    if (together) return record_groups(before, after, first, last, places, loops::SameSlot{slot}, num_slots, how);
     each_row_of(places, before, first, last, [&](int64_t row) { push_rows(row, row + 1); });
   });
   return result;
@@ -155,9 +194,14 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   const auto from = flags.contiguous(), more = other.contiguous();
   auto result = new_tensor(from.sizes(), from.scalar_type());
   const Rows before(from), fresh(more), after(result);
+  const bool together = in_groups(after.width, how);
   each_stretch(after, rows_in_stretch(after), [&](int64_t first, int64_t last) {
     Places places;
     find_words(places, fresh[first], (last - first) * fresh.width, before[first], after[first]);
+    if (together) {
+      const loops::SlotsOfOthers others{fresh[first], fresh.width};
+      return record_groups(before, after, first, last, places, others, num_slots, how);
+    }
     each_row_of(places, fresh, first, last, [&](int64_t row) { merge_slots(after[row], num_slots, fresh[row], how); });
   });
   return result;
