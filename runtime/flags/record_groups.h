@@ -265,35 +265,39 @@ struct RecordGroups {
   Recording how;
 
   template <int bytes>
-  TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t width, int64_t rows, const uint64_t* bits) const {
+  TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t width, int64_t rows, const Places* places) const {
     switch (width) {
       case 4:
-        return walk<Group<bytes, 4>, 4>(from, to, rows, bits);
+        return walk<Group<bytes, 4>, 4>(from, to, rows, *places);
       case 8:
-        return walk<Group<bytes, 8>, 8>(from, to, rows, bits);
+        return walk<Group<bytes, 8>, 8>(from, to, rows, *places);
       case 16:
-        return walk<Group<bytes, 16>, 16>(from, to, rows, bits);
+        return walk<Group<bytes, 16>, 16>(from, to, rows, *places);
       case 32:
-        return walk<Group<bytes, 32>, 32>(from, to, rows, bits);
+        return walk<Group<bytes, 32>, 32>(from, to, rows, *places);
       default:
-        return walk<Group<bytes, 64>, 64>(from, to, rows, bits);
+        return walk<Group<bytes, 64>, 64>(from, to, rows, *places);
     }
   }
 
  private:
   template <class Some, int width>
-  TRIAGE_INLINE void walk(const uint16_t* from, uint16_t* to, int64_t rows, const uint64_t* bits) const {
+  TRIAGE_INLINE void walk(const uint16_t* from, uint16_t* to, int64_t rows, const Places& places) const {
     constexpr int bits_a_group = Fresh::a_bit_a_record ? Some::records : Some::slots / 4;
-    constexpr uint64_t all = (uint64_t{1} << bits_a_group) - 1;
+    constexpr uint64_t all = (uint64_t{1} << bits_a_group) - 1, first_of_each = ~uint64_t{0} / all;
     constexpr int64_t rows_together = Places::TOGETHER / bits_a_group * Some::records;
     const Some group(count, how);
-    for (int64_t first = 0; first < rows; first += rows_together, ++bits) {
-      for (uint64_t some = *bits; some;) {
-        const int at = std::countr_zero(some) & -bits_a_group;
-        const int64_t row = first + at / bits_a_group * Some::records;
-        one(group, from + row * width, to + row * width, row, rows - row, some >> at & all);
-        some &= ~(all << at);
-      }
+    for (int64_t i = 0; i < places.filled; ++i) {
+      const uint64_t bits = places.bits[i];
+      uint64_t groups = bits;
+      for (int shift = 1; shift < bits_a_group; shift *= 2) groups |= groups >> shift;
+      groups &= first_of_each;
+      do {
+        const int at = std::countr_zero(groups);
+        const int64_t row = places.at[i] * rows_together + at / bits_a_group * Some::records;
+        one(group, from + row * width, to + row * width, row, rows - row, bits >> at & all);
+        groups &= groups - 1;
+      } while (groups);
     }
   }
 
