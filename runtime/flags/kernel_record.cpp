@@ -14,7 +14,7 @@ struct Change {
       : from(flags.contiguous()),
         result(new_tensor(from.sizes(), from.scalar_type())),
         before(from),
-        after(result),
+        after(result, before),
         num_slots(slots),
         how(policy),
         in_groups(cpu::in_groups(after.width, how)) {}
@@ -195,7 +195,7 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   check::merge(flags, other, num_slots, policy);
   const Change change(flags, num_slots, policy);
   const auto more = other.contiguous();
-  const Rows others(more);
+  const Rows others(more, change.before);
   each_stretch(change.after, rows_in_stretch(change.after), [&](int64_t first, int64_t last) {
     Places places;
     find_words(places, others[first], (last - first) * others.width);
