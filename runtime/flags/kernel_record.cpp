@@ -8,6 +8,9 @@
 namespace triage::flags::cpu {
 namespace {
 
+// So few are done sooner one by one than several at a time, which takes some preparation.
+constexpr int64_t FEW = 8, FEW_TO_MERGE = 2;
+
 // Flags, and the result that errors are recorded in.
 struct Change {
   Change(const Tensor& flags, int64_t slots, int64_t policy)
@@ -19,13 +22,13 @@ struct Change {
         how(policy),
         in_groups(cpu::in_groups(after.width, how)) {}
 
-  /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time.
+  /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time: from
+  /// `source` to the result, which are the same where it was copied already.
   template <class Fresh>
-  void record(int64_t first, int64_t last, const Places& places, const Fresh& fresh) const {
-    if (!places.filled) return;
-    const uint16_t* source = before[first];
-    on_this_machine(loops::RecordGroups<Fresh>{fresh, num_slots, how}, source, after[first], after.width, last - first,
-                    &places);
+  void record(const Rows& source, int64_t first, int64_t last, const Places& places, const Fresh& fresh) const {
+    const uint16_t* from_there = source[first];
+    on_this_machine(loops::RecordGroups<Fresh>{fresh, num_slots, how}, from_there, after[first], after.width,
+                    last - first, &places);
   }
   void copy(int64_t first, int64_t last) const { start_rows(after, before.data, first, last); }
   void push(int64_t row, uint16_t slot) const { push_slot(after[row], num_slots, slot, how); }
@@ -61,10 +64,11 @@ Tensor pushed_rows(const Change& change, const T* values, int64_t step, SlotOf s
     Places places;
     find_values(places, values + first * step, step, last - first);
     change.copy(first, last);
-    if (!change.in_groups) return places.each([&](int64_t i) { change.push(first + i, slot_of(first + i)); });
+    if (!change.in_groups || places.found <= FEW)
+      return places.each([&](int64_t i) { change.push(first + i, slot_of(first + i)); });
     FreshSlots fresh;
     prepare(fresh, places, first);
-    change.record(first, last, places, loops::SlotOfRecord{fresh.slots, fresh.step});
+    change.record(change.after, first, last, places, loops::SlotOfRecord{fresh.slots, fresh.step});
   });
   return change.result;
 }
@@ -178,8 +182,8 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
       Places places;
       find_words(places, before[first], (last - first) * before.width);
       if (first > begin) std::memcpy(after[first], after[begin], static_cast<size_t>(last - first) * after.bytes());
-      if (change.in_groups) {
-        change.record(first, last, places, loops::SameSlot{slot});
+      if (change.in_groups && places.found > FEW) {
+        change.record(before, first, last, places, loops::SameSlot{slot});
       } else {
         each_row_of(places, before, first, last, [&](int64_t row) {
           change.copy(row, row + 1);
@@ -200,7 +204,10 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
     Places places;
     find_words(places, others[first], (last - first) * others.width);
     change.copy(first, last);
-    if (change.in_groups) return change.record(first, last, places, loops::SlotsOfOthers{others[first], others.width});
+    if (change.in_groups && places.found > FEW_TO_MERGE) {
+      const loops::SlotsOfOthers fresh{others[first], others.width};
+      return change.record(change.after, first, last, places, fresh);
+    }
     each_row_of(places, others, first, last,
                 [&](int64_t row) { merge_slots(change.after[row], num_slots, others[row], change.how); });
   });

@@ -109,7 +109,7 @@ struct AskRecords {
 
  private:
   static constexpr int64_t MOST_ROWS = 64, MOST_SLOTS = 1024;  // of a stretch
-  static constexpr int MANY = 6;                               // stretches in a row
+  static constexpr int MANY = 16;                              // stretches in a row
 
   TRIAGE_INLINE void ask(const uint16_t* slots, int64_t width, int64_t begin, int64_t end, Answer* out) const {
     switch (width) {
