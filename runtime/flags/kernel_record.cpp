@@ -14,9 +14,9 @@ constexpr int64_t FEW = 8, FEW_TO_MERGE = 2;
 // Flags, and the result that errors are recorded in.
 struct Change {
   Change(const Tensor& flags, int64_t slots, int64_t policy)
-      : from(flags.contiguous()),
-        result(new_tensor(from.sizes(), from.scalar_type())),
-        before(from),
+      : from(flags.expect_contiguous()),
+        result(new_tensor(from->sizes(), from->scalar_type())),
+        before(*from),
         after(result, before),
         num_slots(slots),
         how(policy),
@@ -33,7 +33,8 @@ struct Change {
   void copy(int64_t first, int64_t last) const { start_rows(after, before.data, first, last); }
   void push(int64_t row, uint16_t slot) const { push_slot(after[row], num_slots, slot, how); }
 
-  Tensor from, result;
+  c10::MaybeOwned<Tensor> from;
+  Tensor result;
   Rows before, after;
   int64_t num_slots;
   Recording how;
@@ -57,7 +58,7 @@ struct FreshSlots {
 // A copy of the flags in which a slot is pushed into each row whose value is not 0, of values `step` apart. slot_of(row) tells
 // which; prepare(fresh, places, first) where several rows are done at a time.
 template <class T, class SlotOf, class Prepare>
-Tensor pushed_rows(const Change& change, const T* values, int64_t step, SlotOf slot_of, Prepare prepare) {
+Tensor pushed_rows(Change& change, const T* values, int64_t step, SlotOf slot_of, Prepare prepare) {
   constexpr int64_t rows = Places::TOGETHER;
   const int64_t most = std::max(rows, rows_in_stretch(change.after) / rows * rows);
   each_stretch(change.after, most, [&](int64_t first, int64_t last) {
@@ -70,7 +71,7 @@ Tensor pushed_rows(const Change& change, const T* values, int64_t step, SlotOf s
     prepare(fresh, places, first);
     change.record(change.after, first, last, places, loops::SlotOfRecord{fresh.slots, fresh.step});
   });
-  return change.result;
+  return std::move(change.result);
 }
 
 // A slot that counts, or 0.
@@ -79,7 +80,7 @@ uint16_t error_slot(int64_t code, int64_t location, int64_t severity) {
 }
 
 template <class T>
-Tensor push_codes(const Change& change, const Tensor& code, int64_t location, int64_t severity) {
+Tensor push_codes(Change& change, const Tensor& code, int64_t location, int64_t severity) {
   const auto* codes = static_cast<const T*>(code.data_ptr());
   const int64_t step = code.stride(0);
   const auto slot_of = [=](int64_t row) {
@@ -137,7 +138,7 @@ Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
 Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
             int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  const Change change(flags, num_slots, policy);
+  Change change(flags, num_slots, policy);
   switch (code.scalar_type()) {
     case ScalarType::Long:
       return push_codes<int64_t>(change, code, location, severity);
@@ -157,7 +158,7 @@ Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t s
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
   check::push(flags, code, location, severity, where, num_slots, policy);
-  const Change change(flags, num_slots, policy);
+  Change change(flags, num_slots, policy);
   const uint16_t slot = error_slot(code, location, severity);
   return pushed_rows(
       change, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0), [=](int64_t) { return slot; },
@@ -170,7 +171,7 @@ Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t s
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  const Change change(flags, num_slots, policy);
+  Change change(flags, num_slots, policy);
   const Rows &before = change.before, &after = change.after;
   const uint16_t slot = error_slot(code, location, severity);
   const int64_t most = rows_in_stretch(after);
@@ -192,14 +193,14 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
       }
     }
   });
-  return change.result;
+  return std::move(change.result);
 }
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
   check::merge(flags, other, num_slots, policy);
-  const Change change(flags, num_slots, policy);
-  const auto more = other.contiguous();
-  const Rows others(more, change.before);
+  Change change(flags, num_slots, policy);
+  const auto more = other.expect_contiguous();
+  const Rows others(*more, change.before);
   each_stretch(change.after, rows_in_stretch(change.after), [&](int64_t first, int64_t last) {
     Places places;
     find_words(places, others[first], (last - first) * others.width);
@@ -211,14 +212,14 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
     each_row_of(places, others, first, last,
                 [&](int64_t row) { merge_slots(change.after[row], num_slots, others[row], change.how); });
   });
-  return change.result;
+  return std::move(change.result);
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {
   check::code("clear", flags, code);
-  const auto from = flags.contiguous();
-  auto result = new_tensor(from.sizes(), from.scalar_type());
-  const Rows before(from), after(result);
+  const auto from = flags.expect_contiguous();
+  auto result = new_tensor(from->sizes(), from->scalar_type());
+  const Rows before(*from), after(result, before);
   const ClearCode loop{static_cast<uint16_t>(code << CODE_SHIFT)};
   in_parallel(after.count, after.bytes(), [&](int64_t begin, int64_t end) {
     const uint16_t* slots = before[begin];
