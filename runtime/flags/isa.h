@@ -20,22 +20,22 @@ namespace triage::flags::cpu {
 
 enum class Isa { plain, avx2, avx512 };
 
-/// The best that this machine runs. Asked once.
+/// The best that this machine runs.
 inline Isa machine_isa() {
 #ifdef TRIAGE_ISA_X86
-  static const Isa isa = [] {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
-      return Isa::avx512;
-    }
-    return __builtin_cpu_supports("avx2") ? Isa::avx2 : Isa::plain;
-  }();
-  return isa;
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    return Isa::avx512;
+  }
+  return __builtin_cpu_supports("avx2") ? Isa::avx2 : Isa::plain;
 #else
   return Isa::plain;
 #endif
 }
+
+/// What loops run in. Tests lower it.
+inline Isa chosen_isa = machine_isa();
 
 template <class Loop, class... Args>
 TRIAGE_TARGET("default")
@@ -58,9 +58,8 @@ auto run_avx512(const Loop& loop, Args... args) {
 template <class Loop, class... Args>
 auto on_this_machine(const Loop& loop, Args... args) {
 #ifdef TRIAGE_ISA_X86
-  const Isa isa = machine_isa();
-  if (isa == Isa::avx512) return run_avx512(loop, args...);
-  if (isa == Isa::avx2) return run_avx2(loop, args...);
+  if (chosen_isa == Isa::avx512) return run_avx512(loop, args...);
+  if (chosen_isa == Isa::avx2) return run_avx2(loop, args...);
 #endif
   return run_plain(loop, args...);
 }

@@ -15,9 +15,9 @@ Tensor answers_for(const Tensor& flags) {
 
 template <class Answer, class Question>
 Tensor ask(const Tensor& flags, const Question& question) {
-  const auto from = flags.contiguous();
-  auto result = answers_for<Answer>(from);
-  const Rows rows(from);
+  const auto from = flags.expect_contiguous();
+  auto result = answers_for<Answer>(*from);
+  const Rows rows(*from);
   const AskRecords<Question, Answer> loop{question};
   auto* out = static_cast<Answer*>(result.data_ptr());
   const auto* slots = static_cast<const uint16_t*>(rows.data);
@@ -28,8 +28,8 @@ Tensor ask(const Tensor& flags, const Question& question) {
 
 // Ends at the first stretch with an error in it.
 bool any_error(const Tensor& flags) {
-  const auto from = flags.contiguous();
-  const Rows rows(from);
+  const auto from = flags.expect_contiguous();
+  const Rows rows(*from);
   std::atomic<bool> found{false};
   in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
     const int64_t stretch = rows_in_stretch(rows);
@@ -48,9 +48,9 @@ Tensor scalar(bool value) {
 
 template <class Answer>
 Tensor slot_field(const Tensor& flags, int64_t index, int64_t shift, int64_t mask) {
-  const auto from = flags.contiguous();
-  const Rows rows(from);
-  auto result = answers_for<Answer>(from);
+  const auto from = flags.expect_contiguous();
+  const Rows rows(*from);
+  auto result = answers_for<Answer>(*from);
   auto* out = static_cast<Answer*>(result.data_ptr());
   in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) out[row] = static_cast<Answer>(rows[row][index] >> shift & mask);

@@ -2,10 +2,44 @@
 // of rows is copied as a whole, and while it is in the cache, those that need more than that are picked out and changed.
 #include <ATen/ATen.h>
 #include <runtime/flags/nonzero.h>
+#include <runtime/flags/record_groups.h>
 #include <runtime/flags/rows.h>
 
 namespace triage::flags::cpu {
 namespace {
+
+// So few are done sooner one by one than several at a time, which takes some preparation.
+constexpr int64_t FEW = 8, FEW_TO_MERGE = 2;
+
+// Flags, and the result that errors are recorded in.
+struct Change {
+  Change(const Tensor& flags, int64_t slots, int64_t policy)
+      : from(flags.expect_contiguous()),
+        result(new_tensor(from->sizes(), from->scalar_type())),
+        before(*from),
+        after(result, before),
+        num_slots(slots),
+        how(policy),
+        in_groups(cpu::in_groups(after.width, how)) {}
+
+  /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time: from
+  /// `source` to the result, which are the same where it was copied already.
+  template <class Fresh>
+  void record(const Rows& source, int64_t first, int64_t last, const Places& places, const Fresh& fresh) const {
+    const uint16_t* from_there = source[first];
+    on_this_machine(loops::RecordGroups<Fresh>{fresh, num_slots, how}, from_there, after[first], after.width,
+                    last - first, &places);
+  }
+  void copy(int64_t first, int64_t last) const { start_rows(after, before.data, first, last); }
+  void push(int64_t row, uint16_t slot) const { push_slot(after[row], num_slots, slot, how); }
+
+  c10::MaybeOwned<Tensor> from;
+  Tensor result;
+  Rows before, after;
+  int64_t num_slots;
+  Recording how;
+  bool in_groups;
+};
 
 // Calls stretch(first, last) for stretches of `most` rows, on several threads where there are many.
 template <class Stretch>
@@ -15,44 +49,55 @@ void each_stretch(const Rows& rows, int64_t most, Stretch stretch) {
   });
 }
 
-// A copy of `flags` in which change(row, slots) was called for each row whose value is not 0, of values `step` apart.
-template <class T, class Change>
-Tensor changed_rows(const Tensor& flags, const T* values, int64_t step, Change change) {
-  const auto from = flags.contiguous();
-  auto result = new_tensor(from.sizes(), from.scalar_type());
-  const Rows to(result);
-  const auto* source = Rows(from).data;
-  const int64_t together = Places::TOGETHER;
-  each_stretch(to, std::max(together, rows_in_stretch(to) / together * together), [&](int64_t first, int64_t last) {
+// What is pushed into each row of a stretch: slots that lie `step` apart, with room for a vector to read beyond them.
+struct FreshSlots {
+  uint16_t slots[Places::MOST + loops::MOST_LANES];
+  int64_t step;
+};
+
+// A copy of the flags in which a slot is pushed into each row whose value is not 0, of values `step` apart. slot_of(row) tells
+// which; prepare(fresh, places, first) where several rows are done at a time.
+template <class T, class SlotOf, class Prepare>
+Tensor pushed_rows(Change& change, const T* values, int64_t step, SlotOf slot_of, Prepare prepare) {
+  constexpr int64_t rows = Places::TOGETHER;
+  const int64_t most = std::max(rows, rows_in_stretch(change.after) / rows * rows);
+  each_stretch(change.after, most, [&](int64_t first, int64_t last) {
     Places places;
-    start_rows(to, source, first, last);
     find_values(places, values + first * step, step, last - first);
-    places.each([&](int64_t i) { change(first + i, to[first + i]); });
+    change.copy(first, last);
+    if (!change.in_groups || places.found <= FEW)
+      return places.each([&](int64_t i) { change.push(first + i, slot_of(first + i)); });
+    FreshSlots fresh;
+    prepare(fresh, places, first);
+    change.record(change.after, first, last, places, loops::SlotOfRecord{fresh.slots, fresh.step});
   });
-  return result;
+  return std::move(change.result);
+}
+
+// A slot that counts, or 0.
+uint16_t error_slot(int64_t code, int64_t location, int64_t severity) {
+  return code && severity ? pack_slot(code, location, severity) : uint16_t{0};
 }
 
 template <class T>
-Tensor push_codes(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
-                  const Recording& how) {
+Tensor push_codes(Change& change, const Tensor& code, int64_t location, int64_t severity) {
   const auto* codes = static_cast<const T*>(code.data_ptr());
   const int64_t step = code.stride(0);
-  return changed_rows(flags, codes, step, [=](int64_t row, uint16_t* slots) {
+  const auto slot_of = [=](int64_t row) {
     const auto value = static_cast<int64_t>(codes[row * step]);
     const bool known = value > 0 && value <= 15;
-    push_slot(slots, num_slots, pack_slot(known ? value : err::unknown, location, severity), how);
+    return error_slot(known ? value : err::unknown, location, severity);
+  };
+  return pushed_rows(change, codes, step, slot_of, [&](FreshSlots& fresh, const Places& places, int64_t first) {
+    fresh.step = 1;
+    places.each([&](int64_t i) { fresh.slots[i] = slot_of(first + i); });
   });
 }
 
-// Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first of them;
-// for all, where few are left out.
+// Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first of them.
 template <class Visit>
 void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
   int64_t next = first;
-  if (places.found > (last - first) / 4) {
-    for (; next < last; ++next) visit(next);
-    return;
-  }
   const auto width = static_cast<uint32_t>(rows.width);
   places.each([&](int64_t word) {
     const uint32_t slot = static_cast<uint32_t>(word) * 4, to = (slot + 3) / width;
@@ -61,18 +106,14 @@ void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t 
   });
 }
 
-// What one push makes of empty rows, as many as fit: a stretch of such rows is one copy.
-struct EmptyRows {
-  static constexpr int64_t MOST_SLOTS = 1024;
-  EmptyRows(const Rows& rows, uint16_t slot, const Recording& how) : together(MOST_SLOTS / rows.width) {
-    const int64_t count = std::clamp<int64_t>(rows.count, 1, together);
-    std::fill_n(slots, rows.width * count, uint16_t{0});
-    push_entry(slots, 1, slot, how);
-    for (int64_t row = 1; row < count; ++row) slots[row * rows.width] = slots[0];
-  }
-  int64_t together;
-  uint16_t slots[MOST_SLOTS];
-};
+// Makes the rows [first, last) what one push makes of an empty one.
+void fill_pushed(const Rows& rows, int64_t first, int64_t last, uint16_t slot, const Recording& how) {
+  start_rows(rows, nullptr, first, first + 1);
+  push_entry(rows[first], 1, slot, how);
+  for (int64_t done = 1; done < last - first; done *= 2)
+    std::memcpy(rows[first + done], rows[first],
+                static_cast<size_t>(std::min(done, last - first - done)) * rows.bytes());
+}
 
 struct ClearCode {
   uint16_t code;  // in its place in a slot
@@ -97,77 +138,88 @@ Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
 Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
             int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  const Recording how(policy);
+  Change change(flags, num_slots, policy);
   switch (code.scalar_type()) {
     case ScalarType::Long:
-      return push_codes<int64_t>(flags, code, location, severity, num_slots, how);
+      return push_codes<int64_t>(change, code, location, severity);
     case ScalarType::Int:
-      return push_codes<int32_t>(flags, code, location, severity, num_slots, how);
+      return push_codes<int32_t>(change, code, location, severity);
     case ScalarType::Short:
-      return push_codes<int16_t>(flags, code, location, severity, num_slots, how);
+      return push_codes<int16_t>(change, code, location, severity);
     case ScalarType::Char:
-      return push_codes<int8_t>(flags, code, location, severity, num_slots, how);
+      return push_codes<int8_t>(change, code, location, severity);
     case ScalarType::Byte:
-      return push_codes<uint8_t>(flags, code, location, severity, num_slots, how);
+      return push_codes<uint8_t>(change, code, location, severity);
     default:
-      return push_codes<int64_t>(flags, code.to(at::kLong), location, severity, num_slots, how);
+      return push_codes<int64_t>(change, code.to(at::kLong), location, severity);
   }
 }
 
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
   check::push(flags, code, location, severity, where, num_slots, policy);
-  const Recording how(policy);
-  const uint16_t slot = pack_slot(code, location, severity);
-  return changed_rows(flags, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0),
-                      [=](int64_t, uint16_t* slots) { push_slot(slots, num_slots, slot, how); });
+  Change change(flags, num_slots, policy);
+  const uint16_t slot = error_slot(code, location, severity);
+  return pushed_rows(
+      change, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0), [=](int64_t) { return slot; },
+      [=](FreshSlots& fresh, const Places&, int64_t) {
+        fresh.step = 0;
+        std::fill_n(fresh.slots, loops::MOST_LANES, slot);
+      });
 }
 
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  const Recording how(policy);
-  const uint16_t slot = pack_slot(code, location, severity);
-  const auto from = flags.contiguous();
-  auto result = new_tensor(from.sizes(), from.scalar_type());
-  const Rows before(from), after(result);
-  const auto push_rows = [&](int64_t first, int64_t last) {
-    start_rows(after, before.data, first, last);
-    for (int64_t row = first; row < last; ++row) push_slot(after[row], num_slots, slot, how);
-  };
-  if (after.width > EmptyRows::MOST_SLOTS) {
-    each_stretch(after, 1, push_rows);
-    return result;
-  }
-  const EmptyRows pushed(after, slot, how);
-  const bool repeats = Places::TOGETHER * 4 % after.width == 0 && after.count >= pushed.together;
-  each_stretch(after, repeats ? rows_in_stretch(after) : pushed.together, [&](int64_t first, int64_t last) {
-    Places places;
-    find_words(places, before[first], (last - first) * before.width, pushed.slots, after[first], repeats ? 0 : 1);
-    each_row_of(places, before, first, last, [&](int64_t row) { push_rows(row, row + 1); });
+  Change change(flags, num_slots, policy);
+  const Rows &before = change.before, &after = change.after;
+  const uint16_t slot = error_slot(code, location, severity);
+  const int64_t most = rows_in_stretch(after);
+  in_parallel(after.count, after.bytes(), [&](int64_t begin, int64_t end) {
+    // Last stretch first: until the end the first one has what most rows become.
+    fill_pushed(after, begin, std::min(begin + most, end), slot, change.how);
+    for (int64_t first = begin + (end - begin - 1) / most * most; first >= begin; first -= most) {
+      const int64_t last = std::min(first + most, end);
+      Places places;
+      find_words(places, before[first], (last - first) * before.width);
+      if (first > begin) std::memcpy(after[first], after[begin], static_cast<size_t>(last - first) * after.bytes());
+      if (change.in_groups && places.found > FEW) {
+        change.record(before, first, last, places, loops::SameSlot{slot});
+      } else {
+        each_row_of(places, before, first, last, [&](int64_t row) {
+          change.copy(row, row + 1);
+          change.push(row, slot);
+        });
+      }
+    }
   });
-  return result;
+  return std::move(change.result);
 }
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
   check::merge(flags, other, num_slots, policy);
-  const Recording how(policy);
-  const auto from = flags.contiguous(), more = other.contiguous();
-  auto result = new_tensor(from.sizes(), from.scalar_type());
-  const Rows before(from), fresh(more), after(result);
-  each_stretch(after, rows_in_stretch(after), [&](int64_t first, int64_t last) {
+  Change change(flags, num_slots, policy);
+  const auto more = other.expect_contiguous();
+  const Rows others(*more, change.before);
+  each_stretch(change.after, rows_in_stretch(change.after), [&](int64_t first, int64_t last) {
     Places places;
-    find_words(places, fresh[first], (last - first) * fresh.width, before[first], after[first]);
-    each_row_of(places, fresh, first, last, [&](int64_t row) { merge_slots(after[row], num_slots, fresh[row], how); });
+    find_words(places, others[first], (last - first) * others.width);
+    change.copy(first, last);
+    if (change.in_groups && places.found > FEW_TO_MERGE) {
+      const loops::SlotsOfOthers fresh{others[first], others.width};
+      return change.record(change.after, first, last, places, fresh);
+    }
+    each_row_of(places, others, first, last,
+                [&](int64_t row) { merge_slots(change.after[row], num_slots, others[row], change.how); });
   });
-  return result;
+  return std::move(change.result);
 }
 
 Tensor clear(const Tensor& flags, int64_t code) {
   check::code("clear", flags, code);
-  const auto from = flags.contiguous();
-  auto result = new_tensor(from.sizes(), from.scalar_type());
-  const Rows before(from), after(result);
+  const auto from = flags.expect_contiguous();
+  auto result = new_tensor(from->sizes(), from->scalar_type());
+  const Rows before(*from), after(result, before);
   const ClearCode loop{static_cast<uint16_t>(code << CODE_SHIFT)};
   in_parallel(after.count, after.bytes(), [&](int64_t begin, int64_t end) {
     const uint16_t* slots = before[begin];

@@ -9,30 +9,30 @@
 
 namespace triage::flags::cpu {
 
-/// Some places of a stretch of memory.
-class Places {
- public:
+/// Some places of a stretch of memory. Of every 64 that were looked at, those are kept that have some: what goes through them
+/// is not led by bits that are as good as random.
+struct Places {
   static constexpr int64_t MOST = 8192, TOGETHER = 64;
 
   /// Calls visit(index) for each place, first to last.
   template <class Visit>
   void each(Visit visit) const {
-    for (int64_t i = 0; i * TOGETHER < count; ++i) {
-      for (uint64_t some = bits[i]; some; some &= some - 1) visit(i * TOGETHER + std::countr_zero(some));
+    for (int64_t i = 0; i < filled; ++i) {
+      for (uint64_t some = bits[i]; some; some &= some - 1) visit(at[i] * TOGETHER + std::countr_zero(some));
     }
   }
 
-  uint64_t bits[MOST / TOGETHER];
-  int64_t count = 0;  // places looked at
-  int64_t found = 0;  // how many there are, of words
+  uint64_t bits[MOST / TOGETHER];  // never 0
+  uint8_t at[MOST / TOGETHER];     // bits[i] are of the 64 places from 64 * at[i]
+  int64_t filled = 0, found = 0;   // words in `bits`, places in all
 };
 
 namespace loops {
 
-// Which of 64 words are not zero; each is given to also(index of a vector, vector) on the way. Each lane of the comparisons
-// sets bits of its own, as many as it has, so that nothing leaves its vector before the end.
-template <int bytes, class Word, class Also>
-TRIAGE_INLINE uint64_t nonzero_words(const Word* words, Also also) {
+// Which of 64 words are not zero. Each lane of the comparisons sets bits of its own, as many as it has, so that nothing leaves
+// its vector before the end.
+template <int bytes, class Word>
+TRIAGE_INLINE uint64_t nonzero_words(const Word* words) {
   typedef Word Vector __attribute__((vector_size(bytes)));
   typedef Word Unaligned __attribute__((vector_size(bytes), aligned(2), may_alias));
   constexpr int lanes = bytes / sizeof(Word), part = 8 * sizeof(Word);
@@ -46,46 +46,35 @@ TRIAGE_INLINE uint64_t nonzero_words(const Word* words, Also also) {
   for (int first = 0; first < Places::TOGETHER; first += part) {
     Vector found = {};
 #pragma GCC unroll 32
-    for (int i = 0; i < part; i += lanes) {
-      also((first + i) / lanes);
+    for (int i = 0; i < part; i += lanes)
       found |= static_cast<Vector>(static_cast<Vector>(from[(first + i) / lanes]) != 0) & bits << i;
-    }
     result |= uint64_t{folded<bytes>(AnyOf<Word>{}, found)} << first;
   }
   return result;
 }
 
-// Which words of four slots are not zero, and how many; as many slots are copied on the way, where there is something to copy:
-// from one place after the other (step 1), or the same 256 over and over (step 0).
+// Which words of four slots are not zero.
 struct NonZeroWords {
   template <int bytes>
-  TRIAGE_INLINE int64_t run(const uint16_t* slots, int64_t count, const uint16_t* from, int64_t step, uint16_t* to,
-                            uint64_t* bits) const {
-    typedef uint64_t Unaligned __attribute__((vector_size(bytes), aligned(2), may_alias));
+  TRIAGE_INLINE void run(const uint16_t* slots, int64_t count, Places* places) const {
     constexpr int64_t together = Places::TOGETHER * 4;
     uint16_t rest[together];
-    int64_t found = 0;
+    int64_t filled = 0, found = 0;
     for (int64_t first = 0; first < count; first += together) {
-      const bool whole = count - first >= together;
       const uint16_t* some = slots + first;
-      if (!whole) {
-        const size_t size = static_cast<size_t>(count - first) * sizeof(uint16_t);
+      if (count - first < together) {
         std::memset(rest, 0, sizeof(rest));
-        std::memcpy(rest, some, size);
-        if (to) std::memcpy(to + first, from + first * step, size);
+        std::memcpy(rest, some, static_cast<size_t>(count - first) * sizeof(uint16_t));
         some = rest;
       }
-      const auto* words = reinterpret_cast<const uint64_t*>(some);
-      if (whole && to) {
-        const Unaligned* here = reinterpret_cast<const Unaligned*>(from + first * step);
-        Unaligned* there = reinterpret_cast<Unaligned*>(to + first);
-        *bits++ = nonzero_words<bytes>(words, [=](int i) TRIAGE_INLINE_LAMBDA { there[i] = here[i]; });
-      } else {
-        *bits++ = nonzero_words<bytes>(words, [](int) TRIAGE_INLINE_LAMBDA {});
-      }
-      found += std::popcount(bits[-1]);  // one instruction in all builds but the plain one
+      const uint64_t bits = nonzero_words<bytes>(reinterpret_cast<const uint64_t*>(some));
+      places->bits[filled] = bits;
+      places->at[filled] = static_cast<uint8_t>(first / together);
+      filled += bits != 0;
+      found += std::popcount(bits);  // one instruction in all builds but the plain one
     }
-    return found;
+    places->filled = filled;
+    places->found = found;
   }
 };
 
@@ -108,9 +97,10 @@ TRIAGE_INLINE uint64_t nonzero_bytes(const uint8_t* bytes) {
 template <class T>
 struct NonZeroValues {
   template <int bytes>
-  TRIAGE_INLINE void run(const T* values, int64_t step, int64_t count, uint64_t* bits) const {
+  TRIAGE_INLINE void run(const T* values, int64_t step, int64_t count, Places* places) const {
     constexpr int64_t together = Places::TOGETHER;
     T rest[together];
+    int64_t filled = 0, found = 0;
     for (int64_t first = 0; first < count; first += together) {
       const int64_t some = std::min(together, count - first);
       const T* from = values + first * step;
@@ -120,16 +110,21 @@ struct NonZeroValues {
         for (int64_t i = 0; i < some && step != 1; ++i) rest[i] = from[i * step];
         from = rest;
       }
-      *bits++ = nonzero<bytes>(from);
+      const uint64_t bits = nonzero<bytes>(from);
+      places->bits[filled] = bits;
+      places->at[filled] = static_cast<uint8_t>(first / together);
+      filled += bits != 0;
+      found += std::popcount(bits);  // one instruction in all builds but the plain one
     }
+    places->filled = filled;
+    places->found = found;
   }
 
  private:
   template <int bytes>
   TRIAGE_INLINE uint64_t nonzero(const T* values) const {
     if constexpr (sizeof(T) >= 4) {
-      return nonzero_words<bytes>(reinterpret_cast<const std::make_unsigned_t<T>*>(values),
-                                  [](int) TRIAGE_INLINE_LAMBDA {});
+      return nonzero_words<bytes>(reinterpret_cast<const std::make_unsigned_t<T>*>(values));
     } else if constexpr (sizeof(T) == 1) {
       return nonzero_bytes(reinterpret_cast<const uint8_t*>(values));
     } else {
@@ -143,20 +138,15 @@ struct NonZeroValues {
 
 }  // namespace loops
 
-/// The words of four slots that are not all zero among `count` slots; the last word may be short. Where `to` is given, copies
-/// as many slots from `from` to it, in the same pass; with step 0 the same 256 slots over and over.
-inline void find_words(Places& places, const uint16_t* slots, int64_t count, const uint16_t* from = nullptr,
-                       uint16_t* to = nullptr, int64_t step = 1) {
-  places.count = (count + 3) / 4;
-  places.found =
-      on_this_machine(loops::NonZeroWords{}, slots, count, from, step, to, static_cast<uint64_t*>(places.bits));
+/// The words of four slots that are not all zero among `count` slots; the last word may be short.
+inline void find_words(Places& places, const uint16_t* slots, int64_t count) {
+  on_this_machine(loops::NonZeroWords{}, slots, count, &places);
 }
 
 /// Which of `count` values, `step` apart, are not 0.
 template <class T>
 void find_values(Places& places, const T* values, int64_t step, int64_t count) {
-  places.count = count;
-  on_this_machine(loops::NonZeroValues<T>{}, values, step, count, static_cast<uint64_t*>(places.bits));
+  on_this_machine(loops::NonZeroValues<T>{}, values, step, count, &places);
 }
 
 }  // namespace triage::flags::cpu

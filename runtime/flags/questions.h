@@ -76,7 +76,8 @@ struct Matches : AnyBits {
 };
 
 /// Asks the records [begin, end) of `width` slots each; the answers go to out[begin..end). Most records are empty: a stretch
-/// of them is looked at as a whole first.
+/// of them is looked at as a whole first. Not so when many stretches in a row had errors: then most of the next ones are asked
+/// outright.
 template <class Question, class Answer>
 struct AskRecords {
   // Never as `auto`, which forgets how they are aligned.
@@ -88,19 +89,27 @@ struct AskRecords {
   TRIAGE_INLINE void run(const uint16_t* slots, int64_t width, int64_t begin, int64_t end, Answer* out) const {
     const int64_t stretch = std::clamp<int64_t>(MOST_SLOTS / width, 1, MOST_ROWS);
     const loops::Dense<HasAny> scan{};
+    int bad_ones = 0, unseen = 0;
     for (int64_t first = begin; first < end; first += stretch) {
       const int64_t last = std::min(first + stretch, end);
       const auto* pairs = reinterpret_cast<const uint32_t*>(slots + first * width);
-      if (scan.template run<bytes>(pairs, (last - first) * width / 2)) {
+      if (unseen > 0 || scan.template run<bytes>(pairs, (last - first) * width / 2)) {
         ask(slots, width, first, last, out);
+        if (unseen > 0) {
+          --unseen;
+        } else if (++bad_ones >= MANY) {
+          unseen = 4 * MANY;
+        }
       } else {
         std::fill(out + first, out + last, static_cast<Answer>(question.answer(0, 0)));
+        bad_ones = 0;
       }
     }
   }
 
  private:
   static constexpr int64_t MOST_ROWS = 64, MOST_SLOTS = 1024;  // of a stretch
+  static constexpr int MANY = 16;                              // stretches in a row
 
   TRIAGE_INLINE void ask(const uint16_t* slots, int64_t width, int64_t begin, int64_t end, Answer* out) const {
     switch (width) {

@@ -35,6 +35,9 @@ struct Rows {
       : data(static_cast<uint16_t*>(flags.data_ptr())),
         count(flags.size(0)),
         width(flags.size(1) * check::slots_per_word(flags.scalar_type())) {}
+  /// `flags` of the same shape and dtype as those of `like`.
+  Rows(const Tensor& flags, const Rows& like)
+      : data(static_cast<uint16_t*>(flags.data_ptr())), count(like.count), width(like.width) {}
   uint16_t* operator[](int64_t row) const { return data + row * width; }
   size_t bytes() const { return static_cast<size_t>(width) * sizeof(uint16_t); }
 
