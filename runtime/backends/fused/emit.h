@@ -23,7 +23,15 @@ using RowsFunction = void (*)(const Call*, int64_t begin, int64_t end);
 /// rows) are short, each lane has a row (a segment) of its own and goes through its positions one by one.
 enum class Lanes : uint8_t { positions, segments, rows };
 /// By the number of positions of each extent alone, so that a row has the same bits in every batch.
-Lanes lanes_for(const Loops& loops, at::ArrayRef<int64_t> extents);
+class LaneChoice {
+ public:
+  explicit LaneChoice(const Loops& loops);
+  Lanes operator()(at::ArrayRef<int64_t> extents) const;
+
+ private:
+  int64_t longest_;                // that a short row, or segment, is
+  std::vector<int32_t> segments_;  // the extents of what segments hold
+};
 
 /// How many values scratch memory must hold: `lanes` for each position of an extent, or (`unit`) one, where of the positions of
 /// extent `unit`, which numbers the last of them, there are so many as fill tiles.

@@ -64,10 +64,11 @@ void Region::Version::finish_compiling() const {
   if (asked.load(std::memory_order_acquire)) kernel->wait();
 }
 
-Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eager(part.graph, {})) {
+Region::Region(const Part& part) 
+    : loops_(part.loops), choose_lanes_(part.loops), interpreter_(compile_eager(part.graph, {})) {
   c10::SmallVector<int64_t, 4> counts;
   for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
-  captured_ = lanes_for(loops_, counts);
+  captured_ = choose_lanes_(counts);
   versions_[static_cast<size_t>(captured_)].function(loops_, captured_, {});
   pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
@@ -81,7 +82,7 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
     interpreter_->run(inputs, outputs);
     return !versions_[static_cast<size_t>(captured_)].kernel->function();
   }
-  const Lanes lanes = lanes_for(loops_, memory.extents);
+  const Lanes lanes = choose_lanes_(memory.extents);
   Version* version = &versions_[static_cast<size_t>(lanes)];
   RowsFunction function = version->function(loops_, lanes, {});
   if (!function) {
@@ -194,7 +195,7 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
-  const Lanes lanes = lanes_for(loops_, memory.extents);
+  const Lanes lanes = choose_lanes_(memory.extents);
   for (Variant& variant : variants_)
     if (can_take(variant.where) &&
         variant.versions[static_cast<size_t>(lanes)].function(loops_, lanes, variant.where))

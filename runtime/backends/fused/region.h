@@ -58,6 +58,7 @@ class Region final : public Executable {
 
   Loops loops_;
   mutable Versions versions_;
+  LaneChoice choose_lanes_;
   Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output

@@ -346,19 +346,25 @@ Emitted emit(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
   return Emitter(loops, lanes, in_place).run();
 }
 
-/// A row of its own for each lane pays as long as rows are about as long as the lanes are many that share them.
-Lanes lanes_for(const Loops& loops, at::ArrayRef<int64_t> extents) {
-  constexpr int64_t longest_row = 64, longest_segment = 64;
+/// To turn rows into lanes and back takes as long as to read them a few times: up to about so many positions it pays; where
+/// each position takes long, as exp does, up to more.
+LaneChoice::LaneChoice(const Loops& loops) {
+  const bool expensive = std::any_of(loops.values.begin(), loops.values.end(), [](const LoopValue& value) {
+    return value.expensive && value.place == Place::element;
+  });
+  longest_ = expensive ? 64 : 16;
+  for (const Extent& extent : loops.extents)
+    if (extent.segments >= 0 && extent.inner < 0) segments_.push_back(extent.positions);
+}
+
+Lanes LaneChoice::operator()(at::ArrayRef<int64_t> extents) const {
+  const auto is_short = [&](int64_t count) { return count <= longest_; };
   if (extents.empty()) return Lanes::positions;
-  if (std::all_of(extents.begin(), extents.end(), [](int64_t count) { return count <= longest_row; }))
-    return Lanes::rows;
-  bool split = false, all_short = true;
-  for (const Extent& extent : loops.extents) {
-    if (extent.segments < 0 || extent.inner >= 0) continue;
-    split = true;
-    all_short &= extents[static_cast<size_t>(extent.positions)] <= longest_segment;
-  }
-  return split && all_short ? Lanes::segments : Lanes::positions;
+  if (std::all_of(extents.begin(), extents.end(), is_short)) return Lanes::rows;
+  const bool short_segments = std::all_of(segments_.begin(), segments_.end(), [&](int32_t positions) {
+    return is_short(extents[static_cast<size_t>(positions)]);
+  });
+  return !segments_.empty() && short_segments ? Lanes::segments : Lanes::positions;
 }
 
 int64_t size_of(const ScratchSize& size, at::ArrayRef<int64_t> extents) {

@@ -30,9 +30,18 @@ class LoopText {
     source_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n";
   }
   void add(const std::string& text) { source_ += text; }
-  /// A value that stands in an array has one element for each lane.
-  std::string name(Ref ref) const { return fmt_name(ref) + (arrays_.count(ref) ? "[lane]" : ""); }
-  std::string bare_name(Ref ref) const { return fmt_name(ref); }
+  /// How it is read. What stands in an array has one element for each lane (bools as wide as floats: loops with both are
+  /// vectorised).
+  std::string name(Ref ref) const {
+    if (!arrays_.count(ref)) return bare_name(ref);
+    return at(ref).type == "bool" ? "(" + of_lane(ref) + " != 0)" : of_lane(ref);
+  }
+  std::string bare_name(Ref ref) const { return "v" + std::to_string(ref); }
+  std::string of_lane(Ref ref) const { return bare_name(ref) + "[lane]"; }
+  /// The array that it is written to, `start` in all lanes.
+  void lane_array(Ref ref, const std::string& start = "") {
+    lane_array(at(ref).type == "bool" ? "int32_t" : at(ref).type, bare_name(ref), start);
+  }
   /// The code of a value, with the names of its operands.
   std::string expression(Ref ref) const;
 
@@ -83,7 +92,6 @@ class LoopText {
   std::string source_;
 
  private:
-  static std::string fmt_name(Ref ref) { return "v" + std::to_string(ref); }
   void scratch();
   void numbers();
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace triage::fused {
 
 using Kind = LoopValue::Kind;
@@ -44,25 +46,42 @@ void RowLanes::load_tiles() {
 
 // --- what belongs to a row -------------------------------------------------------------------------------------------
 
+/// Numbers are computed for all lanes at once, records for one row after the other.
 void RowLanes::row_values(int pass) {
-  for (size_t i = 0; i < loops_.values.size(); ++i) {
-    const LoopValue& value = loops_.values[i];
-    const Ref ref = static_cast<Ref>(i);
-    if (value.place != Place::row || value.kind == Kind::reduce || plan_.pass_of(ref) != pass) continue;
-    lane_array(value.type, bare_name(ref), "");
-    if (value.kind == Kind::classify)
-      classify(ref);
-    else
-      lane_loop(2, [&] {
-        line(3, fmt::format("{} = {};", name(ref), value.kind == Kind::input ? row_input(value) : expression(ref)));
-      });
+  const auto values = [&] {
+    std::vector<Ref> list;
+    for (size_t i = 0; i < loops_.values.size(); ++i)
+      if (const Ref ref = static_cast<Ref>(i);
+          at(ref).place == Place::row && at(ref).kind != Kind::reduce && plan_.pass_of(ref) == pass)
+        list.push_back(ref);
+    return list;
+  }();
+  for (const Ref ref : values) lane_array(ref);
+  for (size_t i = 0; i < values.size();) {
+    const bool single = is_of_records(values[i]);
+    lane_loop(
+        2,
+        [&] {
+          for (; i < values.size() && is_of_records(values[i]) == single; ++i) row_value(values[i]);
+        },
+        single ? "used" : "tile_lanes");
   }
+}
+
+bool RowLanes::is_of_records(Ref ref) const {
+  const auto is = [&](Ref one) { return is_record(at(one)) || at(one).kind == Kind::classify; };
+  return is(ref) || std::any_of(at(ref).operands.begin(), at(ref).operands.end(), is);
+}
+
+void RowLanes::row_value(Ref ref) {
+  if (at(ref).kind == Kind::classify) return classify(ref);
+  line(3, fmt::format("{} = {};", of_lane(ref), at(ref).kind == Kind::input ? row_input(at(ref)) : expression(ref)));
 }
 
 std::string RowLanes::row_input(const LoopValue& value) const {
   const std::string memory =
       fmt::format("((const char*)call->in[{0}] + (row + lane) * call->in_stride[{0}])", value.slot);
-  if (is_record(value)) return fmt::format("lane < used ? {0}::from({1}) : {0}::empty()", value.type, memory);
+  if (is_record(value)) return fmt::format("{}::from({})", value.type, memory);
   const std::string code =
       loaded(value.dtype, fmt::format("*(const {}*){}", stored_type(value.dtype, value.type), memory));
   return fmt::format("lane < used ? {} : 0", code);
@@ -73,21 +92,15 @@ std::string RowLanes::row_input(const LoopValue& value) const {
 void RowLanes::classify(Ref ref) {
   const Ref element = at(ref).operands[0];
   const std::string largest = name(at(ref).operands[1]);
-  lane_loop(
-      2,
-      [&] {
-        line(3, fmt::format("bool inf = tells_inf({});", largest));
-        line(3, fmt::format("if (__builtin_expect(tells_nan({}), 0))", largest));
-        const Run run{{plan_.pass_of(ref), 0}, at(element).extent, fmt::format("d{}", at(element).extent), false};
-        line(3, fmt::format("for (int64_t i = 0; i < {}; ++i) {{", run.count));
-        std::set<Ref> needed;
-        plan_.need(element, run.now, run.extent, needed);
-        body(needed, run);
-        line(4, fmt::format("inf |= is_inf({});", name(element)));
-        line(3, "}");
-        line(3, fmt::format("{} = {{tells_nan({}), inf}};", name(ref), largest));
-      },
-      "used");
+  line(3, fmt::format("{} = {{tells_nan({}), tells_inf({})}};", of_lane(ref), largest, largest));
+  line(3, fmt::format("if (__builtin_expect({}.nan, 0))", of_lane(ref)));
+  const Run run{{plan_.pass_of(ref), 0}, at(element).extent, fmt::format("d{}", at(element).extent), false};
+  line(3, fmt::format("for (int64_t i = 0; i < {}; ++i) {{", run.count));
+  std::set<Ref> needed;
+  plan_.need(element, run.now, run.extent, needed);
+  body(needed, run);
+  line(4, fmt::format("{}.inf |= is_inf({});", of_lane(ref), name(element)));
+  line(3, "}");
 }
 
 // --- loops over positions --------------------------------------------------------------------------------------------
@@ -117,16 +130,16 @@ void RowLanes::segments_loop(int pass, int32_t extent) {
 void RowLanes::segment_values(const Run& run) {
   for (const Ref ref : plan_.needed_in(run.now, run.extent)) {
     if (!belongs_to_segment(ref, run) || plan_.is_local(ref, run.now.pass, run.extent) || arrays_.count(ref)) continue;
-    lane_array(at(ref).type, bare_name(ref), "");
+    lane_array(ref);
     const std::string code = is_read(ref, run) ? read(ref, run) : expression(ref);
-    lane_loop(2, [&] { line(3, fmt::format("{}[lane] = {};", bare_name(ref), code)); });
+    lane_loop(2, [&] { line(3, fmt::format("{} = {};", of_lane(ref), code)); });
     arrays_.insert(ref);
   }
 }
 
 void RowLanes::declare(const std::vector<Ref>& reductions, bool of_segments) {
   for (const Ref ref : reductions)
-    if (is_element(ref) == of_segments) lane_array(at(ref).type, bare_name(ref), at(ref).start);
+    if (is_element(ref) == of_segments) lane_array(ref, at(ref).start);
 }
 
 void RowLanes::element_loop(const Run& run) {
@@ -163,7 +176,7 @@ void RowLanes::positions(const Run& run, const std::vector<Ref>& reductions) {
   lane_loop(3, [&] {
     body(plan_.needed_in(run.now, run.extent), run);
     for (const Ref ref : reductions) {
-      const std::string so_far = bare_name(ref) + "[lane]", one = bare_name(ref) + "one";
+      const std::string so_far = of_lane(ref), one = bare_name(ref) + "one";
       line(4, fmt::format("const {} {} = {};", at(ref).join == "|" ? "bool" : at(ref).type, one, expression(ref)));
       line(4, fmt::format("{} = {};", so_far, join(ref, so_far, one)));
     }
@@ -214,7 +227,7 @@ void RowLanes::store_outputs() {
                           value.extent));
       continue;
     }
-    const std::string to = fmt::format("(char*)call->out[{}] + (row + lane) * sizeof({})", i, name(ref));
+    const std::string to = fmt::format("(char*)call->out[{}] + (row + lane) * sizeof({})", i, of_lane(ref));
     lane_loop(
         2,
         [&] {

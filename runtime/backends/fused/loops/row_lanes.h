@@ -16,6 +16,8 @@ class RowLanes : public LoopText {
  private:
   void load_tiles();
   void row_values(int pass);
+  bool is_of_records(Ref ref) const;
+  void row_value(Ref ref);
   std::string row_input(const LoopValue& value) const;
   void classify(Ref ref);
   void segments_loop(int pass, int32_t extent);

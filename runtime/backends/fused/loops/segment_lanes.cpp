@@ -108,9 +108,9 @@ void SegmentLanes::segment_values(const Run& run) {
   for (const Ref ref : plan_.needed_in(run.now, run.extent)) {
     if (!text_.belongs_to_segment(ref, run) || plan_.is_local(ref, pass_, extent_) || text_.arrays_.count(ref))
       continue;
-    text_.lane_array(at(ref).type, text_.bare_name(ref), "");
-    std::string code = text_.is_read(ref, run) ? "lane < used ? " + read(ref, run) + " : 0" : text_.expression(ref);
-    text_.lane_loop(2, [&] { text_.line(3, fmt::format("{}[lane] = {};", text_.bare_name(ref), code)); });
+    text_.lane_array(ref);
+    const std::string code = text_.is_read(ref, run) ? "lane < used ? " + read(ref, run) + " : 0" : text_.expression(ref);
+    text_.lane_loop(2, [&] { text_.line(3, fmt::format("{} = {};", text_.of_lane(ref), code)); });
     text_.arrays_.insert(ref);
   }
 }
@@ -154,7 +154,7 @@ void SegmentLanes::finish_segments(const std::vector<Ref>& reductions) {
   for (const Ref ref : reductions) {
     if (!text_.is_element(ref)) continue;
     const std::string name = text_.bare_name(ref), type = at(ref).type;
-    text_.lane_array(type, name, "");
+    text_.lane_array(ref);
     text_.arrays_.insert(ref);
     text_.lane_loop(2, [&] { text_.line(3, fmt::format("{0}[lane] = ({1}){0}totals[lane];", name, type)); });
     const auto store = [&](const std::string& memory) {

@@ -89,14 +89,9 @@ std::vector<int64_t> without_ones(std::vector<int64_t> sizes) {
   return sizes;
 }
 
-/// Along which dims of a row a tensor has values of its own.
-struct Cover {
-  enum class Dims : uint8_t { none, all, first, last, mixed } dims;
-  size_t split;  // of first and last: how many of the dims of the row's extent come first
-};
-
-/// `part` are the last sizes of the tensor, as many as the row has or fewer; nothing where they do not fit beside it.
-std::optional<Cover> cover(const std::vector<int64_t>& part, const std::vector<int64_t>& row) {
+/// Along which of the dims of a row's extent a tensor has values of its own. `part` are its last sizes, as many as the row has or
+/// fewer; nothing where they do not fit beside it.
+std::optional<std::vector<bool>> cover(const std::vector<int64_t>& part, const std::vector<int64_t>& row) {
   if (part.size() > row.size()) return std::nullopt;
   std::vector<bool> own;
   for (size_t i = 0; i < row.size(); ++i) {
@@ -105,12 +100,11 @@ std::optional<Cover> cover(const std::vector<int64_t>& part, const std::vector<i
     if (size != 1 && size != row[i]) return std::nullopt;
     if (row[i] != 1) own.push_back(size != 1);
   }
-  const auto count = static_cast<size_t>(std::count(own.begin(), own.end(), true));
-  if (count == own.size()) return Cover{own.empty() ? Cover::Dims::none : Cover::Dims::all, 0};
-  if (count == 0) return Cover{Cover::Dims::none, 0};
-  if (std::is_sorted(own.rbegin(), own.rend())) return Cover{Cover::Dims::first, count};
-  if (std::is_sorted(own.begin(), own.end())) return Cover{Cover::Dims::last, own.size() - count};
-  return Cover{Cover::Dims::mixed, 0};
+  return own;
+}
+
+bool all_are(const std::vector<bool>& list, bool value) {
+  return std::all_of(list.begin(), list.end(), [&](bool one) { return one == value; });
 }
 
 }  // namespace
@@ -266,22 +260,66 @@ int32_t Lowering::extent_of(std::vector<int64_t> sizes) {
   return static_cast<int32_t>(loops_.extents.size() - 1);
 }
 
-bool Lowering::split(int32_t extent, size_t dims) {
-  const auto at = [&](int32_t index) -> Extent& { return loops_.extents[static_cast<size_t>(index)]; };
-  if (at(extent).segments >= 0) return at(at(extent).segments).sizes.size() == dims;
+bool Lowering::split(int32_t extent, const std::vector<bool>& outside) {
+  if (extent_at(extent).segments >= 0) return this->outside(extent) == outside || turn_around(extent, outside);
   for (const Extent& other : loops_.extents)
-    if (other.segments == extent || other.positions == extent) return false;  // a segment has no segments
-  const std::vector<int64_t> sizes = at(extent).sizes;
-  const auto middle = sizes.begin() + static_cast<int64_t>(dims);
-  const int32_t segments = extent_of({sizes.begin(), middle});
-  int32_t positions = extent_of({middle, sizes.end()});
-  if (segments == positions) {  // of one size when captured; that need not stay so
-    positions = static_cast<int32_t>(loops_.extents.size());
-    loops_.extents.push_back({{middle, sizes.end()}, false, -1, -1});
-  }
-  if (at(segments).segments >= 0 || at(positions).segments >= 0) return false;
-  at(extent).segments = segments, at(extent).positions = positions;
+    if (other.segments == extent || other.positions == extent || other.inner == extent)
+      return false;  // a segment has no segments
+  const auto first = std::find(outside.begin(), outside.end(), false);
+  const auto behind = std::find(first, outside.end(), true);
+  if (std::find(behind, outside.end(), false) != outside.end()) return false;
+  const std::vector<int64_t> sizes = extent_at(extent).sizes;
+  const auto at = [&](auto place) { return sizes.begin() + (place - outside.begin()); };
+  std::vector<int64_t> around(sizes.begin(), at(first));
+  around.insert(around.end(), at(behind), sizes.end());
+  const auto fresh = [&](std::vector<int64_t> of) {
+    loops_.extents.push_back({std::move(of), false, -1, -1});
+    return static_cast<int32_t>(loops_.extents.size() - 1);
+  };
+  const int32_t segments = extent_of(around);
+  int32_t positions = extent_of({at(first), at(behind)});
+  if (segments == positions) positions = fresh({at(first), at(behind)});  // of one size when captured; that need not stay so
+  if (extent_at(segments).segments >= 0 || extent_at(positions).segments >= 0) return false;
+  int32_t inner = behind == outside.end() ? -1 : segments;
+  if (inner >= 0 && first != outside.begin()) inner = fresh({at(behind), sizes.end()});
+  extent_at(extent).segments = segments, extent_at(extent).positions = positions, extent_at(extent).inner = inner;
   return true;
+}
+
+/// Which dims number the segments of an extent.
+std::vector<bool> Lowering::outside(int32_t index) const {
+  const auto rank = [&](int32_t part) { return loops_.extents[static_cast<size_t>(part)].sizes.size(); };
+  const Extent& extent = loops_.extents[static_cast<size_t>(index)];
+  std::vector<bool> dims(extent.sizes.size(), true);
+  const size_t behind = extent.inner < 0 ? 0 : rank(extent.inner), first = rank(extent.segments) - behind;
+  for (size_t i = 0; i < rank(extent.positions); ++i) dims[first + i] = false;
+  return dims;
+}
+
+/// Positions become segments, and the other way round, as long as nothing is reduced over them.
+bool Lowering::turn_around(int32_t index, std::vector<bool> wanted) {
+  Extent& extent = extent_at(index);
+  wanted.flip();
+  const bool reduced = std::any_of(loops_.values.begin(), loops_.values.end(), [&](const LoopValue& value) {
+    return value.kind == LoopValue::Kind::reduce && value.place == Place::element && this->value(value.operands[0]).extent == index;
+  });
+  if (reduced || outside(index) != wanted || (extent.inner >= 0 && extent.inner != extent.segments)) return false;
+  std::swap(extent.segments, extent.positions);
+  extent.inner = extent.inner < 0 ? extent.segments : -1;
+  return true;
+}
+
+std::optional<int32_t> Lowering::part_of(int32_t extent, const std::vector<bool>& dims) {
+  if (all_are(dims, true)) return extent;
+  if (extent_at(extent).segments < 0) {
+    std::vector<bool> first = dims, second = dims;
+    (dims.front() && !dims.back() ? second : first).flip();  // segments in front of positions, where both can be
+    if (!split(extent, first) && !split(extent, second)) return std::nullopt;
+  }
+  std::vector<bool> segments = outside(extent);
+  if (dims == segments) return extent_at(extent).segments;
+  segments.flip();
+  return dims == segments ? std::optional(extent_at(extent).positions) : std::nullopt;
 }
 
 bool Lowering::covers(const TensorForm& part, const TensorForm& whole) {
@@ -289,11 +327,7 @@ bool Lowering::covers(const TensorForm& part, const TensorForm& whole) {
   if (part.kind == Kind::row) return whole.kind == Kind::row || whole.kind == Kind::element;
   if (part.kind != Kind::element || whole.kind != Kind::element) return false;
   const auto found = cover(part.trailing, whole.trailing);
-  if (!found) return false;
-  if (found->dims == Cover::Dims::all) return part.extent == whole.extent;
-  if (found->dims != Cover::Dims::first && found->dims != Cover::Dims::last) return false;
-  if (!split(whole.extent, found->split)) return false;
-  return part.extent == (found->dims == Cover::Dims::first ? extent(whole).segments : extent(whole).positions);
+  return found && !all_are(*found, false) && part_of(whole.extent, *found) == part.extent;
 }
 
 Ref Lowering::read(const Value& value, const TensorForm& form) {
@@ -354,15 +388,14 @@ std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& sha
   }
   const std::vector<int64_t> ones(static_cast<size_t>(shape.rank - 1), 1);
   const auto found = cover(sizes, shape.kind == Kind::row ? ones : shape.trailing);
-  if (!found || found->dims == Cover::Dims::mixed) return std::nullopt;
-  if (found->dims == Cover::Dims::none)
+  if (!found) return std::nullopt;
+  if (all_are(*found, false)) {
     form.kind = Kind::number;
-  else if (found->dims == Cover::Dims::all)
-    form.extent = shape.extent;
-  else if (!split(shape.extent, found->split))
+  } else if (const auto part = part_of(shape.extent, *found)) {
+    form.extent = *part;
+  } else {
     return std::nullopt;
-  else
-    form.extent = found->dims == Cover::Dims::first ? extent(shape).segments : extent(shape).positions;
+  }
   const auto [known, fresh] = columns_.emplace(std::make_pair(&value, form.extent), -1);
   if (fresh) known->second = read(value, form);
   return known->second;
