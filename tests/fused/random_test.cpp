@@ -185,7 +185,8 @@ TEST_CASE("programs made at random agree with ATen, and each row is its own") {
     const bool all_loops = shares(program, inputs_of(5, 3, 7)).second == 0;  // ATen promises nothing of rows
     whole += all_loops;
     const auto fused = compiled(program, inputs_of(5, 3, 7));
-    for (const auto& [n, t, d] : {std::tuple{0, 3, 7}, {1, 3, 7}, {2, 5, 66}, {33, 3, 7}, {4, 20, 2}, {2, 70, 3}, {3, 5, 16}, {2, 90, 33}}) {
+    for (const auto& [n, t, d] :
+         {std::tuple{0, 3, 7}, {1, 3, 7}, {2, 5, 66}, {33, 3, 7}, {4, 20, 2}, {2, 70, 3}, {3, 5, 16}, {2, 90, 33}}) {
       const Tensors given = inputs_of(n, t, d), expected = program(given), got = run(*fused, given);
       REQUIRE(expected.size() == got.size());
       for (size_t i = 0; i < got.size(); ++i)

@@ -75,8 +75,8 @@ TEST_CASE("T34: reductions over dims that others follow") {
   const Program reductions = [](const Tensors& in) {
     const at::Tensor& x = in[0];
     const auto [most, where] = x.max(1);
-    return Tensors{x.sum(1),        x.mean(1, true), x.amax(1),  x.amin(1, true), (x > 0).any(1), (x < 1.5).all(1, true),
-                   x.std(1),        x.argmax(1),     most,       where,           x.norm(2, 1),   x.prod(1, true)};
+    return Tensors{x.sum(1), x.mean(1, true), x.amax(1), x.amin(1, true), (x > 0).any(1), (x < 1.5).all(1, true),
+                   x.std(1), x.argmax(1),     most,      where,           x.norm(2, 1),   x.prod(1, true)};
   };
   const Program functions = [](const Tensors& in) {
     const at::Tensor& x = in[0];

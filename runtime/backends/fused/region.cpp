@@ -64,7 +64,7 @@ void Region::Version::finish_compiling() const {
   if (asked.load(std::memory_order_acquire)) kernel->wait();
 }
 
-Region::Region(const Part& part) 
+Region::Region(const Part& part)
     : loops_(part.loops), choose_lanes_(part.loops), interpreter_(compile_eager(part.graph, {})) {
   c10::SmallVector<int64_t, 4> counts;
   for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
@@ -197,8 +197,7 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
   };
   const Lanes lanes = choose_lanes_(memory.extents);
   for (Variant& variant : variants_)
-    if (can_take(variant.where) &&
-        variant.versions[static_cast<size_t>(lanes)].function(loops_, lanes, variant.where))
+    if (can_take(variant.where) && variant.versions[static_cast<size_t>(lanes)].function(loops_, lanes, variant.where))
       return &variant;
   return nullptr;
 }

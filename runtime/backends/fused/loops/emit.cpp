@@ -334,7 +334,6 @@ class Emitter : public LoopText {
                             to_store(value.dtype, name(ref))));
     }
   }
-
 };
 
 }  // namespace

@@ -223,8 +223,8 @@ void RowLanes::store_outputs() {
     const LoopValue& value = at(ref);
     const std::string type = row_type(ref);
     if (value.place == Place::element) {
-      line(2, fmt::format("lanes_to_rows(({0}*)call->out[{1}] + row * d{2}, o{1}, d{2}, used);", type, i,
-                          value.extent));
+      line(2,
+           fmt::format("lanes_to_rows(({0}*)call->out[{1}] + row * d{2}, o{1}, d{2}, used);", type, i, value.extent));
       continue;
     }
     const std::string to = fmt::format("(char*)call->out[{}] + (row + lane) * sizeof({})", i, of_lane(ref));

@@ -47,8 +47,8 @@ std::vector<SegmentLanes::Tile> SegmentLanes::tiles() const {
     for (int number = 0; number <= plan_.last_step(pass_, extent_); ++number)
       written |= plan_.stores(i, {pass_, number}, extent_);
     const auto kept = plan_.kept().find(ref);
-    const bool read = !written && needed.count(ref) && kept != plan_.kept().end() &&
-                      kept->second.name == fmt::format("o{}", i);
+    const bool read =
+        !written && needed.count(ref) && kept != plan_.kept().end() && kept->second.name == fmt::format("o{}", i);
     if (written || read) list.push_back({fmt::format("y{}", i), fmt::format("o{}", i), read, written});
   }
   return list;
@@ -109,7 +109,8 @@ void SegmentLanes::segment_values(const Run& run) {
     if (!text_.belongs_to_segment(ref, run) || plan_.is_local(ref, pass_, extent_) || text_.arrays_.count(ref))
       continue;
     text_.lane_array(ref);
-    const std::string code = text_.is_read(ref, run) ? "lane < used ? " + read(ref, run) + " : 0" : text_.expression(ref);
+    const std::string code =
+        text_.is_read(ref, run) ? "lane < used ? " + read(ref, run) + " : 0" : text_.expression(ref);
     text_.lane_loop(2, [&] { text_.line(3, fmt::format("{} = {};", text_.of_lane(ref), code)); });
     text_.arrays_.insert(ref);
   }
@@ -130,8 +131,7 @@ void SegmentLanes::element_loop(const Run& run) {
 /// Sums of blocks of positions are added up as doubles: in one float a lane would lose a segment of a million positions.
 void SegmentLanes::joined_positions(const Run& run, const std::vector<Ref>& reductions) {
   for (const Ref ref : reductions)
-    if (text_.is_element(ref))
-      text_.lane_array(text_.total_type(ref), text_.bare_name(ref) + "totals", at(ref).start);
+    if (text_.is_element(ref)) text_.lane_array(text_.total_type(ref), text_.bare_name(ref) + "totals", at(ref).start);
   text_.line(2, fmt::format("for (int64_t block = 0; block < {}; block += 64) {{", run.count));
   text_.line(2, fmt::format("const int64_t end_of_block = block + 64 < {0} ? block + 64 : {0};", run.count));
   for (const Ref ref : reductions) text_.lane_array(at(ref).type, text_.bare_name(ref) + "lanes", at(ref).start);
@@ -224,7 +224,8 @@ void SegmentLanes::row_totals() {
 std::string SegmentLanes::kept_index(const LoopText& text, int32_t extent) {
   const Extent& whole = text.plan_.extent(extent);
   const std::string p = fmt::format("d{}", whole.positions);
-  if (whole.inner < 0) return fmt::format("i / {0} / tile_lanes * tile_lanes * {0} + i % {0} * tile_lanes + i / {0} % tile_lanes", p);
+  if (whole.inner < 0)
+    return fmt::format("i / {0} / tile_lanes * tile_lanes * {0} + i % {0} * tile_lanes + i / {0} % tile_lanes", p);
   const std::string n = fmt::format("d{}", whole.inner);
   return fmt::format(
       "(i / {1} / {0} * whole_tiles({1}) + i % {1} / tile_lanes * tile_lanes) * {0} + i / {1} % {0} * tile_lanes + i % "

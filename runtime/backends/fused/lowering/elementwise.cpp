@@ -204,7 +204,8 @@ bool size(Lowering& l) {
   if (dims > 2) return false;
   TensorForm form;
   form.dtype = at::kLong;
-  const auto counted = l.part_of(x->form.extent, dims == 1 ? std::vector<bool>{true} : std::vector<bool>{before == 0, before != 0});
+  const auto counted =
+      l.part_of(x->form.extent, dims == 1 ? std::vector<bool>{true} : std::vector<bool>{before == 0, before != 0});
   return counted && l.result(0, form, l.map(at::kLong, fmt::format("(int64_t)d{}", *counted), {}));
 }
 

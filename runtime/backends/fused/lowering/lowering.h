@@ -111,6 +111,11 @@ class Lowering {
   std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
 };
 
+/// Along which of the dims of a row's extent a tensor has values of its own. `part` are its last sizes, as many as the row has or
+/// fewer; nothing where they do not fit beside it.
+std::optional<std::vector<bool>> dims_of_own(const std::vector<int64_t>& part, const std::vector<int64_t>& row);
+bool all_are(const std::vector<bool>& list, bool value);
+
 /// A result of the form that the tensors among `arguments` broadcast to, computed by `code` from all of them, in the dtype they
 /// are promoted to, which must be `allowed`. False where it cannot be so.
 bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*allowed)(at::ScalarType),

@@ -46,9 +46,10 @@ struct Record {
   /// Has an entry whose code is in the set, at least this bad.
   bool match(int64_t codes, int64_t min_severity) const {
     bool found = false;
-    if (is_err()) each([&](uint16_t slot) {
-      found |= (codes >> ((slot & CODE_IN_SLOT) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= min_severity;
-    });
+    if (is_err())
+      each([&](uint16_t slot) {
+        found |= (codes >> ((slot & CODE_IN_SLOT) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= min_severity;
+      });
     return found;
   }
   bool has_code(int64_t code) const { return match(int64_t{1} << code, 1); }
