@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <runtime/backends/donation.h>
 #include <sys/mman.h>
+#include <triage/flags.h>
 
 #include <limits>
 
@@ -73,6 +74,30 @@ TEST_CASE("donated: the same bits, in the memory of the input, at every batch si
       CHECK(same_bits(z, with_bad_rows({n, 37})));
     }
   }
+}
+
+TEST_CASE("donated: rows of every shape, which lanes go through in other ways") {
+  const Program program = [](const Tensors& in) {
+    const at::Tensor f = flag_nan_and_inf(in[0], 1), z = err::take_ok_p(f, in[0]);
+    return Tensors{z - z.mean(-1, true) * z.exp().amax(-1, true), f};
+  };
+  const Program over_time = [](const Tensors& in) {
+    const at::Tensor f = flag_nan_and_inf(in[0], 1), z = err::take_ok_p(f, in[0]);
+    return Tensors{z - z.mean(1, true) * z.exp().amax(1, true), f};
+  };
+  for (const Program& one : {program, over_time, Program(detect_repair)})
+    for (const auto& [t, d] : {std::pair{3, 5}, {40, 7}, {5, 40}, {9, 100}}) {
+      const Tensors examples{with_bad_rows({5, t, d})};
+      const auto fused = compiled(one, examples);
+      warm_up(*fused, examples);
+      for (const int64_t n : {1, 2, 31, 33}) {
+        const at::Tensor z = with_bad_rows({n, t, d}), given = z.clone();
+        const Tensors expected = run(*fused, {z}), got = run_donated(*fused, {given}, {given});
+        CHECK(got[0].data_ptr() == given.data_ptr());
+        for (size_t i = 0; i < got.size(); ++i)
+          CHECK_MESSAGE(same_bits(expected[i], got[i]), "result " << i << " of " << n << ", " << t << ", " << d);
+      }
+    }
 }
 
 TEST_CASE("donated: rows without errors are not written") {

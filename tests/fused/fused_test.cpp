@@ -85,6 +85,30 @@ TEST_CASE("as many rows as a tensor beside them has, at capture: other batches g
   }
 }
 
+TEST_CASE("so do graphs that draw random numbers, and the numbers are those of the calls alone") {
+  const Program program = [](const Tensors& in) {
+    const at::Tensor kept = at::dropout(in[0], 0.5, /*train=*/true);
+    return Tensors{(kept.exp() + in[0].mean(-1, true)).tanh(), in[1].exp() * 2, at::bernoulli(in[0].sigmoid())};
+  };
+  const auto inputs = [](int64_t n) { return Tensors{data({n, 12}), data({7, 5})}; };
+  const auto fused = compiled(program, inputs(7));
+  at::manual_seed(5);
+  std::vector<Tensors> expected, got;
+  const std::vector<int64_t> sizes{7, 33, 33, 2, 31, 33};
+  for (const int64_t n : sizes) expected.push_back(program(inputs(n)));
+  at::manual_seed(5);
+  for (const int64_t n : sizes) {
+    got.push_back(run(*fused, inputs(n)));
+    fused->finish_compiling();
+  }
+  for (size_t call = 0; call < sizes.size(); ++call)
+    for (size_t i = 0; i < got[call].size(); ++i)
+      CHECK_MESSAGE(same(expected[call][i], got[call][i]), "result " << i << " of call " << call);
+  const auto called = operators_called(*fused, inputs(33));  // by kernels cut for other batches
+  CHECK(called.count("aten::tanh") == 0);
+  CHECK(called.count("aten::mean") == 0);
+}
+
 TEST_CASE("T34: elementwise operators and reductions, in every dtype that loops compute in") {
   const Program elementwise = [](const Tensors& in) {
     const at::Tensor &x = in[0], &y = in[1];

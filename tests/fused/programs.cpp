@@ -43,16 +43,25 @@ Tensors run(const Executable& executable, const Tensors& inputs) {
   return outputs;
 }
 
-Tensors run_on_kernels(const Executable& executable, const Tensors& inputs) {
-  thread_local std::vector<std::string> called;
+std::set<std::string> operators_called(const Executable& executable, const Tensors& inputs, Tensors* outputs) {
+  thread_local std::set<std::string> called;
   called.clear();
   const auto note = [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-    called.emplace_back(function.name());
+    called.emplace(function.name());
     return nullptr;
   };
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
-  Tensors outputs = run(executable, inputs);
+  Tensors made = run(executable, inputs);
   at::removeCallback(handle);
+  if (outputs) *outputs = std::move(made);
+  return called;
+}
+
+Tensors run_on_kernels(const Executable& executable, const Tensors& inputs) {
+  run(executable, inputs);  // the first call for rows as long as these may ask for a kernel
+  executable.finish_compiling();
+  Tensors outputs;
+  const auto called = operators_called(executable, inputs, &outputs);
   const std::set<std::string> copies{"aten::contiguous",          "aten::clone", "aten::empty_like",
                                      "aten::empty.memory_format", "aten::empty", "aten::copy_",
                                      "aten::empty_strided"};

@@ -3,6 +3,8 @@
 #include <triage/backend.h>
 
 #include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 /// What the tests of the fused backend run, and on what.
@@ -19,7 +21,9 @@ at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloa
 /// The fused executable of `program`, its kernels compiled.
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples);
 Tensors run(const Executable& executable, const Tensors& inputs);
-/// The same, where no operator of ATen may compute anything: the kernels do. Copies of inputs are no computing.
+/// The operators of ATen that a call goes to, and what it gives.
+std::set<std::string> operators_called(const Executable& executable, const Tensors& inputs, Tensors* outputs = nullptr);
+/// What a call gives, where no operator of ATen may compute anything: the kernels do. Copies of inputs are no computing.
 Tensors run_on_kernels(const Executable& executable, const Tensors& inputs);
 /// How many of a program's operators loops compute, and how many are left to ATen.
 std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples);

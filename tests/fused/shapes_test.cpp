@@ -29,7 +29,8 @@ void is_one_loop(const std::string& name, const Program& program, const Make& in
       CHECK_MESSAGE(same(expected[i], got[i]), name << ": result " << i << " differs for " << given[0].sizes());
   };
   for (const int64_t n : {0, 1, 2, 31, 32, 33}) agree(inputs(n, 3, 7));
-  for (const auto& [t, d] : {std::pair{2, 64}, {70, 2}, {5, 131}, {2, 2050}, {4, 4}}) agree(inputs(3, t, d));
+  for (const auto& [t, d] : {std::pair{2, 64}, {70, 2}, {5, 131}, {2, 2050}, {4, 4}, {33, 16}, {100, 33}, {40, 65}})
+    agree(inputs(3, t, d));
 }
 
 at::Tensor cube(int64_t n, int64_t t, int64_t d, at::ScalarType dtype = at::kFloat) {
@@ -67,6 +68,60 @@ TEST_CASE("T34: reductions over the last dim of data of three") {
     const Make one = [&](int64_t n, int64_t t, int64_t d) { return Tensors{cube(n, t, d, dtype)}; };
     is_one_loop("reductions", reductions, one);
     is_one_loop("functions", functions, one);
+  }
+}
+
+TEST_CASE("T34: reductions over dims that others follow") {
+  const Program reductions = [](const Tensors& in) {
+    const at::Tensor& x = in[0];
+    const auto [most, where] = x.max(1);
+    return Tensors{x.sum(1), x.mean(1, true), x.amax(1), x.amin(1, true), (x > 0).any(1), (x < 1.5).all(1, true),
+                   x.std(1), x.argmax(1),     most,      where,           x.norm(2, 1),   x.prod(1, true)};
+  };
+  const Program functions = [](const Tensors& in) {
+    const at::Tensor& x = in[0];
+    return Tensors{x.softmax(1), x.log_softmax(1), (x - x.mean(1, true)) / (x.std(1, true, true) + 1), x.sum({1, 2}),
+                   x.mean(1).softmax(-1)};
+  };
+  const Program policy = [](const Tensors& in) {
+    const at::Tensor f = flag_nan_and_inf(in[0], 1), z = err::take_ok_p(f, in[0]) * in[1] + in[2];
+    const at::Tensor y = z.softmax(1);
+    PushOptions options;
+    options.where = (y.amax(1) > 0.9).any(-1);
+    const at::Tensor g = err::push(f, err::value_clamped, 1, options);
+    return Tensors{y, g, err::take_ok_p(g, y * 2), y.sum({1, 2}), z.mean(1)};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    const Make one = [&](int64_t n, int64_t t, int64_t d) { return Tensors{cube(n, t, d, dtype)}; };
+    is_one_loop("reductions", reductions, one);
+    is_one_loop("functions", functions, one);
+  }
+  is_one_loop("policy", policy, [](int64_t n, int64_t t, int64_t d) {
+    return Tensors{cube(n, t, d), data({d}), data({n, t, 1})};
+  });
+}
+
+TEST_CASE("channels, and dims between others") {
+  const Program program = [](const Tensors& in) {
+    return Tensors{in[0].softmax(1) * in[1], in[0].argmax(1), in[0].mean(1, true) - in[0], in[0].abs().sum({1, 2, 3})};
+  };
+  is_one_loop("channels", program, [](int64_t n, int64_t t, int64_t d) {
+    return Tensors{with_bad_rows({n, t, 3, d}), data({t, 1, 1})};
+  });
+  const Program between = [](const Tensors& in) {
+    return Tensors{in[0].softmax(2), in[0].amax(2), in[0] - in[0].mean(2, true), in[0] * in[1], in[0].amin({1, 2, 3})};
+  };
+  is_one_loop("between", between, [](int64_t n, int64_t t, int64_t d) {
+    return Tensors{with_bad_rows({n, 3, t, d}), data({t, 1})};
+  });
+}
+
+TEST_CASE("a reduction over the first dims and one over the last are two loops") {
+  const Program both = [](const Tensors& in) { return Tensors{in[0].softmax(-1).sum(1), (in[0] * 2).amax(1).exp()}; };
+  const auto fused = compiled(both, {cube(5, 3, 7)});
+  for (const auto& [t, d] : {std::pair{3, 7}, {20, 40}, {2, 100}}) {
+    const Tensors given{cube(4, t, d)}, expected = both(given), got = run_on_kernels(*fused, given);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(same(expected[i], got[i]));
   }
 }
 
@@ -176,15 +231,17 @@ TEST_CASE("strides of data of three dims") {
   }
 }
 
-TEST_CASE("a row of segments never depends on its neighbours, the batch, or the threads") {
+namespace {
+
+void rows_are_their_own(int64_t segments) {
   const Tensors weights{data({7}), data({7})};
-  const at::Tensor z = data({300, 150, 7});
+  const at::Tensor z = data({300, segments, 7});
   const auto fused = compiled(policy, {z, weights[0], weights[1]});
   const auto on = [&](const at::Tensor& x) { return run_on_kernels(*fused, {x, weights[0], weights[1]}); };
   const Tensors clean = on(z);
   at::Tensor poisoned = z.clone();
   poisoned[17].fill_(nan);
-  poisoned[40][3][2] = inf;
+  poisoned[40][1][2] = inf;
   const Tensors after = on(poisoned), part = on(z.slice(0, 5, 8));
   for (size_t i = 0; i < clean.size(); ++i) {
     for (int64_t row = 0; row < 300; ++row)
@@ -196,6 +253,26 @@ TEST_CASE("a row of segments never depends on its neighbours, the batch, or the 
   const Tensors parallel = on(z);
   at::set_num_threads(threads);
   for (size_t i = 0; i < clean.size(); ++i) CHECK(same_bits(clean[i], parallel[i]));
+}
+
+}  // namespace
+
+TEST_CASE("a row of segments never depends on its neighbours, the batch, or the threads") {
+  for (const int64_t segments : {150, 2}) rows_are_their_own(segments);  // a lane for each segment, or each row
+}
+
+TEST_CASE("a sum over dims that others follow does not depend on the others, the batch, or the lane") {
+  const Program program = [](const Tensors& in) { return Tensors{in[0].softmax(1), (in[0] * 1.5).mean(1)}; };
+  for (const int64_t t : {7, 90}) {
+    const at::Tensor z = data({40, t, 37});
+    const auto fused = compiled(program, {z});
+    const Tensors all = run_on_kernels(*fused, {z}), rows = run_on_kernels(*fused, {z.slice(0, 3, 9)}),
+                  columns = run_on_kernels(*fused, {z.slice(2, 5, 36).contiguous()});
+    CHECK(same_bits(all[0].slice(0, 3, 9), rows[0]));
+    CHECK(same_bits(all[1].slice(0, 3, 9), rows[1]));
+    CHECK(same_bits(all[0].slice(2, 5, 36), columns[0]));
+    CHECK(same_bits(all[1].slice(1, 5, 36), columns[1]));
+  }
 }
 
 }  // namespace triage::fused

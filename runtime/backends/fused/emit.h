@@ -1,6 +1,7 @@
 #pragma once
+#include <c10/util/ArrayRef.h>
+
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,14 +15,36 @@ struct Call {
   const int64_t* in_stride;  // bytes from one row to the next
   void* const* out;          // one for each of Loops::outputs, rows without gaps
   const int64_t* extents;    // positions of a row, one for each of Loops::extents
-  char* scratch;  // this thread's: Emitted::scratch_rows * 8 bytes for each position of the longest scratch extent
+  char* scratch;  // this thread's: Emitted::scratch_rows times 8 bytes for each value of the largest scratch size
 };
 using RowsFunction = void (*)(const Call*, int64_t begin, int64_t end);
+
+/// What the lanes of vectors are given: in long rows the positions, one lane after the other; where rows (or the segments of
+/// rows) are short, each lane has a row (a segment) of its own and goes through its positions one by one.
+enum class Lanes : uint8_t { positions, segments, rows };
+/// By the number of positions of each extent alone, so that a row has the same bits in every batch.
+class LaneChoice {
+ public:
+  explicit LaneChoice(const Loops& loops);
+  Lanes operator()(at::ArrayRef<int64_t> extents) const;
+
+ private:
+  int64_t longest_;                // that a short row, or segment, is
+  std::vector<int32_t> segments_;  // the extents of what segments hold
+};
+
+/// How many values scratch memory must hold: `lanes` for each position of an extent, or (`unit`) one, where of the positions of
+/// extent `unit`, which numbers the last of them, there are so many as fill tiles.
+struct ScratchSize {
+  int32_t extent, unit;
+  int64_t lanes;
+};
+int64_t size_of(const ScratchSize& size, at::ArrayRef<int64_t> extents);
 
 struct Emitted {
   std::string source;  // C++ that needs no header of LibTorch's
   int64_t scratch_rows = 0;
-  std::set<int32_t> scratch_extents;
+  std::vector<ScratchSize> scratch_sizes;
 };
 
 /// An output that is written where an input lies: both are elements of the same sizes and dtype, and once a row of the output
@@ -35,7 +58,7 @@ std::vector<InPlace> in_place_choices(const Loops& loops);
 /// The loops as C++: for each row, passes over its positions as long as they are in the cache. What a later pass needs of an
 /// earlier one is computed again where that is cheap, else kept in scratch memory (or read back from an output).
 /// With `in_place`, that output's memory is that input's; rows that stay as they are, are not written.
-Emitted emit(const Loops& loops, std::optional<InPlace> in_place = {});
+Emitted emit(const Loops& loops, Lanes lanes = Lanes::positions, std::optional<InPlace> in_place = {});
 
 /// What goes in front of every generated source (runtime/backends/fused/support).
 const std::string& support_source();

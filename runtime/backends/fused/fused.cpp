@@ -184,10 +184,44 @@ class EqualSizes {
   std::vector<std::pair<Place, int64_t>> places_;
 };
 
-/// The same graph with the sizes that its values have for these inputs: it runs once. Null where that cannot be.
+bool has_sizes_of(const Value& result, const Value& argument) {
+  return result.meta && argument.meta && result.meta->sizes == argument.meta->sizes;
+}
+
+/// The argument whose sizes all results of a random operator have, as dropout's; null where they are others'.
+const Value* pattern_of(const graph::Node& node) {
+  for (const auto& operand : node.operands) {
+    const Value* value = operand.value();
+    if (!value) continue;
+    const bool all = std::all_of(node.results.begin(), node.results.end(),
+                                 [&](const Value* result) { return has_sizes_of(*result, *value); });
+    return all ? value : nullptr;
+  }
+  return nullptr;
+}
+
+/// What stands for the results of a random operator where only sizes are asked for: nothing is drawn.
+std::vector<at::Tensor> not_drawn(const graph::Node& node, const at::Tensor& pattern) {
+  std::vector<at::Tensor> results;
+  for (const Value* result : node.results)
+    results.push_back(at::ones(pattern.sizes(), pattern.options().dtype(result->meta->dtype)));
+  return results;
+}
+
+bool can_run_again(const Graph& graph) {
+  return std::all_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+    return !graph::is_effect(node->op) && (!graph::is_random(node->op) || pattern_of(*node));
+  });
+}
+
+/// The same graph with the sizes that its values have for these inputs: it runs once, without the random numbers, which belong
+/// to the calls. Null where that cannot be.
 std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor> inputs) {
   const at::NoGradGuard no_grad;
   auto made = std::make_unique<Graph>(graph.clone());
+  std::unordered_map<const graph::Node*, const Value*> patterns;  // by the sizes at capture, which are about to change
+  for (const auto& node : made->nodes())
+    if (graph::is_random(node->op)) patterns[node.get()] = pattern_of(*node);
   std::unordered_map<const Value*, at::Tensor> values;
   for (size_t i = 0; i < inputs.size(); ++i) {
     Value* value = made->inputs()[i].value;
@@ -197,7 +231,10 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
   for (const auto& constant : made->constants()) values[constant.value] = constant.tensor;
   try {
     for (const auto& node : made->nodes()) {
-      const auto results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
+      const auto pattern = patterns.find(node.get());
+      const auto results = pattern != patterns.end()
+                               ? not_drawn(*node, values.at(pattern->second))
+                               : graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
       if (results.size() != node->results.size()) return nullptr;
       for (size_t i = 0; i < results.size(); ++i) {
         values[node->results[i]] = results[i];
@@ -217,10 +254,7 @@ class FusedGraph final : public Executable {
   FusedGraph(const Graph& graph, const std::vector<fused::Part>& parts) : name_(graph.name()) {
     kinds_[0] = std::make_unique<Kind>(graph, parts);
     count_ = 1;
-    const bool again = std::none_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
-      return graph::is_random(node->op) || graph::is_effect(node->op);
-    });
-    if (again) graph_ = std::make_unique<Graph>(graph.clone());
+    if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
   }
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {

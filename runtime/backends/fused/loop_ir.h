@@ -15,13 +15,14 @@ enum class Place : uint8_t { number, row, element };
 using Ref = int32_t;  // index into Loops::values
 
 /// The positions that some values have in a row: dims of the data without the batch, but for those of size 1, along which
-/// values are the same. Where a reduction runs over the last of them, or a value is the same along some, the row is looked at as
-/// segments, each of which has positions.
+/// values are the same. Where a reduction runs over some of them, or a value is the same along some, the row is looked at as
+/// segments, each of which has positions: those of the last dims, or (`inner`) of dims that others follow.
 struct Extent {
   std::vector<int64_t> sizes;  // as captured; at run time they come from the inputs of that extent
   bool fixed = false;          // the sizes stand in the graph (`expand`): such they are, or the loops do not fit
   int32_t segments = -1;       // where there are segments: the extent of how many there are,
   int32_t positions = -1;      // and of those of one segment; together their sizes are these
+  int32_t inner = -1;          // where dims of the segments follow those of the positions: the extent of these
 };
 
 /// The code of a selection by a condition that holds for whole rows: condition, value, else.

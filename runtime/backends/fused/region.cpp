@@ -27,10 +27,12 @@ bool has_dense_rows(const at::Tensor& tensor) {
   return true;
 }
 
+/// At the beginning of a cache line.
 char* scratch(size_t bytes) {
+  constexpr size_t line = 64;
   thread_local std::vector<char> memory;
-  if (memory.size() < bytes) memory.resize(bytes);
-  return memory.data();
+  if (memory.size() < bytes + line) memory.resize(bytes + line);
+  return memory.data() + (line - reinterpret_cast<uintptr_t>(memory.data()) % line) % line;
 }
 
 }  // namespace
@@ -46,11 +48,28 @@ struct Region::Memory {
   c10::SmallVector<at::Tensor, 4> kept;  // dense copies
 };
 
-Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eager(part.graph, {})) {
-  Emitted emitted = emit(loops_);
-  scratch_rows_ = emitted.scratch_rows;
-  scratch_extents_.assign(emitted.scratch_extents.begin(), emitted.scratch_extents.end());
-  kernel_ = kernel_of(emitted.source);
+/// Null until it is compiled; the first call asks for that.
+RowsFunction Region::Version::function(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
+  std::call_once(once, [&] {
+    Emitted emitted = emit(loops, lanes, in_place);
+    scratch_rows = emitted.scratch_rows;
+    scratch_sizes = std::move(emitted.scratch_sizes);
+    kernel = kernel_of(emitted.source);
+    asked.store(true, std::memory_order_release);
+  });
+  return kernel->function();
+}
+
+void Region::Version::finish_compiling() const {
+  if (asked.load(std::memory_order_acquire)) kernel->wait();
+}
+
+Region::Region(const Part& part)
+    : loops_(part.loops), choose_lanes_(part.loops), interpreter_(compile_eager(part.graph, {})) {
+  c10::SmallVector<int64_t, 4> counts;
+  for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
+  captured_ = choose_lanes_(counts);
+  versions_[static_cast<size_t>(captured_)].function(loops_, captured_, {});
   pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
@@ -58,14 +77,21 @@ Region::Region(const Part& part) : loops_(part.loops), interpreter_(compile_eage
 bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                  std::vector<at::Tensor>& outputs) const {
   check_deadline();
-  RowsFunction function = kernel_->function();
   Memory memory;
-  if (!function || !lay_out(inputs, memory)) {
+  if (!lay_out(inputs, memory)) {
     interpreter_->run(inputs, outputs);
-    return !function;
+    return !versions_[static_cast<size_t>(captured_)].kernel->function();
   }
-  if (const Variant* variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory)) {
-    function = variant->kernel->function();
+  const Lanes lanes = choose_lanes_(memory.extents);
+  Version* version = &versions_[static_cast<size_t>(lanes)];
+  RowsFunction function = version->function(loops_, lanes, {});
+  if (!function) {
+    interpreter_->run(inputs, outputs);
+    return true;
+  }
+  if (Variant* variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory)) {
+    version = &variant->versions[static_cast<size_t>(lanes)];
+    function = version->kernel->function();
     make_outputs(memory, outputs, variant->where.output);
     const at::Tensor& input = inputs[loops_.inputs[variant->where.slot].argument];
     input.unsafeGetTensorImpl()->bump_version();
@@ -76,13 +102,13 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   if (memory.batch == 0) return true;
   c10::SmallVector<void*, 8> out;
   for (const at::Tensor& output : outputs) out.push_back(output.data_ptr());
-  int64_t longest = 1, row_bytes = 32;
+  int64_t row_bytes = 32, longest = 0;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
-  for (const int32_t extent : scratch_extents_)
-    longest = std::max(longest, memory.extents[static_cast<size_t>(extent)]);
+  for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
+  const auto scratch_bytes = static_cast<size_t>(version->scratch_rows * 8 * longest);
   const auto rows = [&](int64_t begin, int64_t end) {
     const Call call{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
-                    scratch_rows_ ? scratch(static_cast<size_t>(scratch_rows_ * 8 * longest)) : nullptr};
+                    scratch_bytes ? scratch(scratch_bytes) : nullptr};
     function(&call, begin, end);
   };
   const int64_t grain = std::max<int64_t>(1, task_bytes / row_bytes);
@@ -93,21 +119,17 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   return true;
 }
 
-void Region::ask_for(Variant& variant) const {
-  std::call_once(variant.once, [&] {
-    variant.kernel = kernel_of(emit(loops_, variant.where).source);
-    variant.asked.store(true, std::memory_order_release);
-  });
-}
-
 void Region::prepare_donation() const {
-  for (Variant& variant : variants_) ask_for(variant);
+  for (Variant& variant : variants_)
+    for (size_t lanes = 0; lanes < versions_.size(); ++lanes)
+      if (versions_[lanes].asked.load(std::memory_order_acquire))
+        variant.versions[lanes].function(loops_, static_cast<Lanes>(lanes), variant.where);
 }
 
 void Region::finish_compiling() const {
-  kernel_->wait();
+  for (const Version& version : versions_) version.finish_compiling();
   for (const Variant& variant : variants_)
-    if (variant.asked.load(std::memory_order_acquire)) variant.kernel->wait();
+    for (const Version& version : variant.versions) version.finish_compiling();
 }
 
 bool Region::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {
@@ -124,6 +146,22 @@ bool Region::tell(size_t extent, at::IntArrayRef sizes, Memory& memory) {
   return at::IntArrayRef(memory.sizes[extent]) == sizes;
 }
 
+/// The sizes of segments and positions, from those of both.
+bool Region::tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const {
+  const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
+  const size_t count = loops_.extents[positions].sizes.size();
+  size_t first = loops_.extents[segments].sizes.size();
+  Sizes outside;
+  if (extent.inner >= 0) {
+    const auto inner = static_cast<size_t>(extent.inner);
+    first -= loops_.extents[inner].sizes.size();
+    if (inner != segments && !tell(inner, whole.slice(first + count), memory)) return false;
+  }
+  outside.assign(whole.begin(), whole.begin() + first);
+  outside.append(whole.begin() + first + count, whole.end());
+  return tell(segments, outside, memory) && tell(positions, whole.slice(first, count), memory);
+}
+
 /// The sizes that no input told are those that stand in the graph, or follow from those of segments and positions; false where
 /// two do not agree.
 bool Region::settle_sizes(Memory& memory) const {
@@ -136,12 +174,13 @@ bool Region::settle_sizes(Memory& memory) const {
     if (extent.segments < 0) continue;
     const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
     Sizes both = memory.sizes[segments];
-    both.append(memory.sizes[positions].begin(), memory.sizes[positions].end());
+    const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
+    if (both.size() >= behind)
+      both.insert(both.end() - static_cast<int64_t>(behind), memory.sizes[positions].begin(),
+                  memory.sizes[positions].end());
     if (memory.sizes[i].empty() && both.size() == extent.sizes.size()) memory.sizes[i] = both;
     if (memory.sizes[i].size() != extent.sizes.size()) return false;
-    const at::IntArrayRef whole = memory.sizes[i];
-    const size_t first = loops_.extents[segments].sizes.size();
-    if (!tell(segments, whole.slice(0, first), memory) || !tell(positions, whole.slice(first), memory)) return false;
+    if (!tell_parts(extent, memory.sizes[i], memory)) return false;
   }
   for (const Sizes& sizes : memory.sizes) {
     int64_t count = 1;
@@ -163,11 +202,10 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
-  for (Variant& variant : variants_) {
-    if (!can_take(variant.where)) continue;
-    ask_for(variant);
-    if (variant.kernel->function()) return &variant;
-  }
+  const Lanes lanes = choose_lanes_(memory.extents);
+  for (Variant& variant : variants_)
+    if (can_take(variant.where) && variant.versions[static_cast<size_t>(lanes)].function(loops_, lanes, variant.where))
+      return &variant;
   return nullptr;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <triage/backend.h>
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -31,25 +32,35 @@ class Region final : public Executable {
 
  private:
   struct Memory;  // of one call
-  /// The loops with one output in the place of an input; compiled when a call first could use them, or on request.
-  struct Variant {
-    InPlace where;
+  /// The loops as one source; compiled when a call first could use them.
+  struct Version {
     std::once_flag once;
     std::shared_ptr<const Kernel> kernel;
+    int64_t scratch_rows = 0;
+    std::vector<ScratchSize> scratch_sizes;
     std::atomic<bool> asked{false};
+
+    RowsFunction function(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place);
+    void finish_compiling() const;
   };
-  void ask_for(Variant& variant) const;
+  using Versions = std::array<Version, 3>;  // one for each of Lanes
+  /// With one output in the place of an input.
+  struct Variant {
+    InPlace where;
+    Versions versions;
+  };
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
+  bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
   bool settle_sizes(Memory& memory) const;
   void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;
 
   Loops loops_;
-  int64_t scratch_rows_;
-  std::vector<int32_t> scratch_extents_;
-  std::shared_ptr<const Kernel> kernel_;
+  mutable Versions versions_;
+  LaneChoice choose_lanes_;
+  Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output
   mutable std::deque<Variant> variants_;

@@ -206,12 +206,12 @@ bool size(Lowering& l) {
   const auto& trailing = x->form.trailing;
   const auto before = std::count_if(trailing.begin(), trailing.begin() + at, [](int64_t size) { return size != 1; });
   const size_t dims = l.extent(x->form).sizes.size();
-  if (dims > 2 || (dims == 2 && !l.split(x->form.extent, 1))) return false;
-  const Extent& extent = l.extent(x->form);
+  if (dims > 2) return false;
   TensorForm form;
   form.dtype = at::kLong;
-  const int32_t counted = dims == 1 ? x->form.extent : (before == 0 ? extent.segments : extent.positions);
-  return l.result(0, form, l.map(at::kLong, fmt::format("(int64_t)d{}", counted), {}));
+  const auto counted =
+      l.part_of(x->form.extent, dims == 1 ? std::vector<bool>{true} : std::vector<bool>{before == 0, before != 0});
+  return counted && l.result(0, form, l.map(at::kLong, fmt::format("(int64_t)d{}", *counted), {}));
 }
 
 /// triage::math: of numbers that sizes make. What compilers may put another function in the place of is not a loop's.

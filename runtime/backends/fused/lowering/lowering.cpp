@@ -89,30 +89,6 @@ std::vector<int64_t> without_ones(std::vector<int64_t> sizes) {
   return sizes;
 }
 
-/// Along which dims of a row a tensor has values of its own.
-struct Cover {
-  enum class Dims : uint8_t { none, all, first, last, mixed } dims;
-  size_t split;  // of first and last: how many of the dims of the row's extent come first
-};
-
-/// `part` are the last sizes of the tensor, as many as the row has or fewer; nothing where they do not fit beside it.
-std::optional<Cover> cover(const std::vector<int64_t>& part, const std::vector<int64_t>& row) {
-  if (part.size() > row.size()) return std::nullopt;
-  std::vector<bool> own;
-  for (size_t i = 0; i < row.size(); ++i) {
-    const size_t missing = row.size() - part.size();
-    const int64_t size = i < missing ? 1 : part[i - missing];
-    if (size != 1 && size != row[i]) return std::nullopt;
-    if (row[i] != 1) own.push_back(size != 1);
-  }
-  const auto count = static_cast<size_t>(std::count(own.begin(), own.end(), true));
-  if (count == own.size()) return Cover{own.empty() ? Cover::Dims::none : Cover::Dims::all, 0};
-  if (count == 0) return Cover{Cover::Dims::none, 0};
-  if (std::is_sorted(own.rbegin(), own.rend())) return Cover{Cover::Dims::first, count};
-  if (std::is_sorted(own.begin(), own.end())) return Cover{Cover::Dims::last, own.size() - count};
-  return Cover{Cover::Dims::mixed, 0};
-}
-
 }  // namespace
 
 std::string computed_type(at::ScalarType dtype) {
@@ -259,43 +235,6 @@ bool Lowering::fix_sizes(size_t argument, const std::vector<int64_t>& seen, cons
   return true;
 }
 
-int32_t Lowering::extent_of(std::vector<int64_t> sizes) {
-  for (size_t i = 0; i < loops_.extents.size(); ++i)
-    if (loops_.extents[i].sizes == sizes) return static_cast<int32_t>(i);
-  loops_.extents.push_back({std::move(sizes), false, -1, -1});
-  return static_cast<int32_t>(loops_.extents.size() - 1);
-}
-
-bool Lowering::split(int32_t extent, size_t dims) {
-  const auto at = [&](int32_t index) -> Extent& { return loops_.extents[static_cast<size_t>(index)]; };
-  if (at(extent).segments >= 0) return at(at(extent).segments).sizes.size() == dims;
-  for (const Extent& other : loops_.extents)
-    if (other.segments == extent || other.positions == extent) return false;  // a segment has no segments
-  const std::vector<int64_t> sizes = at(extent).sizes;
-  const auto middle = sizes.begin() + static_cast<int64_t>(dims);
-  const int32_t segments = extent_of({sizes.begin(), middle});
-  int32_t positions = extent_of({middle, sizes.end()});
-  if (segments == positions) {  // of one size when captured; that need not stay so
-    positions = static_cast<int32_t>(loops_.extents.size());
-    loops_.extents.push_back({{middle, sizes.end()}, false, -1, -1});
-  }
-  if (at(segments).segments >= 0 || at(positions).segments >= 0) return false;
-  at(extent).segments = segments, at(extent).positions = positions;
-  return true;
-}
-
-bool Lowering::covers(const TensorForm& part, const TensorForm& whole) {
-  if (part.rank != whole.rank) return false;
-  if (part.kind == Kind::row) return whole.kind == Kind::row || whole.kind == Kind::element;
-  if (part.kind != Kind::element || whole.kind != Kind::element) return false;
-  const auto found = cover(part.trailing, whole.trailing);
-  if (!found) return false;
-  if (found->dims == Cover::Dims::all) return part.extent == whole.extent;
-  if (found->dims != Cover::Dims::first && found->dims != Cover::Dims::last) return false;
-  if (!split(whole.extent, found->split)) return false;
-  return part.extent == (found->dims == Cover::Dims::first ? extent(whole).segments : extent(whole).positions);
-}
-
 Ref Lowering::read(const Value& value, const TensorForm& form) {
   size_t argument = 0;
   while (argument < arguments_.size() && arguments_[argument] != &value) ++argument;
@@ -353,16 +292,15 @@ std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& sha
     sizes.erase(sizes.begin());
   }
   const std::vector<int64_t> ones(static_cast<size_t>(shape.rank - 1), 1);
-  const auto found = cover(sizes, shape.kind == Kind::row ? ones : shape.trailing);
-  if (!found || found->dims == Cover::Dims::mixed) return std::nullopt;
-  if (found->dims == Cover::Dims::none)
+  const auto found = dims_of_own(sizes, shape.kind == Kind::row ? ones : shape.trailing);
+  if (!found) return std::nullopt;
+  if (all_are(*found, false)) {
     form.kind = Kind::number;
-  else if (found->dims == Cover::Dims::all)
-    form.extent = shape.extent;
-  else if (!split(shape.extent, found->split))
+  } else if (const auto part = part_of(shape.extent, *found)) {
+    form.extent = *part;
+  } else {
     return std::nullopt;
-  else
-    form.extent = found->dims == Cover::Dims::first ? extent(shape).segments : extent(shape).positions;
+  }
   const auto [known, fresh] = columns_.emplace(std::make_pair(&value, form.extent), -1);
   if (fresh) known->second = read(value, form);
   return known->second;

@@ -64,8 +64,11 @@ class Lowering {
   bool in_segments(Ref ref) const;
   /// How many positions there are to reduce, as C++.
   std::string count(Ref element, int32_t segments = -1) const;
-  /// Looks at the positions of `extent` as segments, which its first `dims` dims number; false where they cannot be.
-  bool split(int32_t extent, size_t dims);
+  /// Looks at the positions of `extent` as segments, which those of its dims number that are `outside`; false where the others
+  /// do not stand side by side, or it is looked at in another way already.
+  bool split(int32_t extent, const std::vector<bool>& outside);
+  /// Which part of `extent`, the segments or the positions, has these dims, where it is split so or can be.
+  std::optional<int32_t> part_of(int32_t extent, const std::vector<bool>& dims);
   const Extent& extent(const TensorForm& form) const { return loops_.extents[static_cast<size_t>(form.extent)]; }
 
   /// A value that is not there for all positions of form `shape`, in all of them.
@@ -90,6 +93,9 @@ class Lowering {
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
   Ref converted(Ref value, at::ScalarType from, at::ScalarType to);
   int32_t extent_of(std::vector<int64_t> sizes);
+  std::vector<bool> outside(int32_t extent) const;
+  bool turn_around(int32_t extent, std::vector<bool> wanted);
+  Extent& extent_at(int32_t index) { return loops_.extents[static_cast<size_t>(index)]; }
   int32_t joint_extent(const std::vector<Ref>& operands) const;
 
   using Known = std::unordered_map<const graph::Value*, Lowered>;
@@ -104,6 +110,11 @@ class Lowering {
   std::map<std::pair<const graph::Value*, int32_t>, Ref> columns_;  // read as a column of that extent
   std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
 };
+
+/// Along which of the dims of a row's extent a tensor has values of its own. `part` are its last sizes, as many as the row has or
+/// fewer; nothing where they do not fit beside it.
+std::optional<std::vector<bool>> dims_of_own(const std::vector<int64_t>& part, const std::vector<int64_t>& row);
+bool all_are(const std::vector<bool>& list, bool value);
 
 /// A result of the form that the tensors among `arguments` broadcast to, computed by `code` from all of them, in the dtype they
 /// are promoted to, which must be `allowed`. False where it cannot be so.

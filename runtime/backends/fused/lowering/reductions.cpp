@@ -1,4 +1,4 @@
-// Reductions over everything but the batch, or over its last dims, and what is made of them: softmax, standard deviations.
+// Reductions over everything but the batch, or over some dims of it, and what is made of them: softmax, standard deviations.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ std::vector<int64_t> dims_of(const c10::IValue& dims, int64_t rank) {
   return list;
 }
 
-/// Element argument 0 as rows of `dims`: all of a row, or the last dims of it, each segment of which is a row then.
+/// Element argument 0 as rows of `dims`: all of a row, or dims side by side of it, each segment of which is a row then.
 std::optional<Rows> rows_over(Lowering& l, const Lowered& x, const std::vector<int64_t>& dims, bool keepdim) {
   const auto& seen = l.node().results[0]->meta;
   if (x.form.kind != Kind::element || dims.empty() || !seen) return std::nullopt;
@@ -42,12 +42,13 @@ std::optional<Rows> rows_over(Lowering& l, const Lowered& x, const std::vector<i
   }
   for (const int64_t dim : dims)
     if (dim < 1 || dim >= x.form.rank) return std::nullopt;
-  if (!joined.back() || !std::is_sorted(joined.begin(), joined.end())) return std::nullopt;
   result.trailing.erase(std::remove(result.trailing.begin(), result.trailing.end(), -1), result.trailing.end());
   result.rank = static_cast<int64_t>(result.trailing.size()) + 1;
-  if (joined.front()) return Rows{x.value, x.form, l.row_form(seen->dtype, result.rank), -1};
-  const auto kept = static_cast<size_t>(std::count(joined.begin(), joined.end(), false));
-  if (!l.split(x.form.extent, kept)) return std::nullopt;
+  if (std::count(joined.begin(), joined.end(), true) == 0) return std::nullopt;
+  if (std::count(joined.begin(), joined.end(), false) == 0)
+    return Rows{x.value, x.form, l.row_form(seen->dtype, result.rank), -1};
+  joined.flip();
+  if (!l.split(x.form.extent, joined)) return std::nullopt;
   result.extent = l.extent(x.form).segments;
   return Rows{x.value, x.form, result, result.extent};
 }

@@ -8,6 +8,10 @@ namespace triage::fused {
 
 inline constexpr int64_t lane_count = 64;
 
+/// So many rows (or segments) go side by side where they are short, each in a lane of its own (tiles.h).
+inline constexpr int64_t tile_lanes = 16;
+inline int64_t whole_tiles(int64_t lanes) { return (lanes + tile_lanes - 1) / tile_lanes * tile_lanes; }
+
 template <class T, int64_t count>
 struct VectorOf {
   typedef T type __attribute__((vector_size(count * sizeof(T))));  // NOLINT: `using` does not take the attribute

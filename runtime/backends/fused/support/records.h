@@ -30,18 +30,26 @@ struct Record {
       if (slots[i] & SEVERITY_MASK) visit(slots[i]);
   }
 
-  uint64_t any_live() const {
-    uint64_t live = 0;
-    for (int64_t i = 0; i < width; i += 4) live |= live_lanes(four_slots(slots + i, width - i));
-    return live;
+  /// Looked at as one vector: in pieces the record would have to come back from memory to be copied.
+  bool is_err() const {
+    typedef uint64_t Words __attribute__((vector_size(32)));  // NOLINT: `using` does not take the attribute
+    uint64_t any = 0;
+    int64_t i = 0;
+    for (; i + 16 <= width; i += 16) {
+      Words words;
+      __builtin_memcpy(&words, slots + i, sizeof(words));
+      any |= words[0] | words[1] | words[2] | words[3];
+    }
+    for (; i < width; i += 4) any |= four_slots(slots + i, width - i);
+    return (any & SEVERITIES) != 0;
   }
-  bool is_err() const { return any_live() != 0; }
   /// Has an entry whose code is in the set, at least this bad.
   bool match(int64_t codes, int64_t min_severity) const {
     bool found = false;
-    each([&](uint16_t slot) {
-      found |= (codes >> ((slot & CODE_IN_SLOT) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= min_severity;
-    });
+    if (is_err())
+      each([&](uint16_t slot) {
+        found |= (codes >> ((slot & CODE_IN_SLOT) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= min_severity;
+      });
     return found;
   }
   bool has_code(int64_t code) const { return match(int64_t{1} << code, 1); }
@@ -63,14 +71,17 @@ struct Record {
   int64_t slot(int64_t index) const { return slots[index]; }
 
   Record pushed(int64_t count, int64_t code, int64_t location, int64_t severity, const Recording& how) const {
-    Record record = *this;
-    const bool known = code >= 0 && code <= 15;
-    push_slot(record.slots, count, pack_slot(known ? code : 15, location, severity), how);
-    return record;
+    return pushed_if(true, count, code, location, severity, how);
   }
+  /// Copied first, changed then: rows without errors are one copy.
   Record pushed_if(bool where, int64_t count, int64_t code, int64_t location, int64_t severity,
                    const Recording& how) const {
-    return where ? pushed(count, code, location, severity, how) : *this;
+    Record record = *this;
+    if (__builtin_expect(where, 0)) {
+      const bool known = code >= 0 && code <= 15;
+      push_slot(record.slots, count, pack_slot(known ? code : 15, location, severity), how);
+    }
+    return record;
   }
   Record merged(const Record& other, int64_t count, const Recording& how) const {
     Record record = *this;

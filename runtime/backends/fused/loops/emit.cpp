@@ -1,3 +1,4 @@
+// Loops whose lanes go through the positions of a row, or of a segment of it.
 #include "runtime/backends/fused/emit.h"
 
 #include <fmt/format.h>
@@ -6,54 +7,36 @@
 #include <map>
 #include <set>
 
-#include "runtime/backends/fused/schedule.h"
+#include "runtime/backends/fused/loops/loop_text.h"
+#include "runtime/backends/fused/loops/row_lanes.h"
+#include "runtime/backends/fused/loops/segment_lanes.h"
 
 namespace triage::fused {
 namespace {
 
 using Kind = LoopValue::Kind;
+using Time = Schedule::Time;
 
-std::string stored_type(at::ScalarType dtype, const std::string& computed) {
-  if (dtype == at::kHalf) return "half";
-  if (dtype == at::kBFloat16) return "bfloat16";
-  return dtype == at::kBool ? "uint8_t" : computed;
-}
-
-std::string loaded(at::ScalarType dtype, const std::string& from) {
-  return dtype == at::kBool                             ? from + " != 0"
-         : dtype == at::kHalf || dtype == at::kBFloat16 ? "widen(" + from + ")"
-                                                        : from;
-}
-
-std::string to_store(at::ScalarType dtype, const std::string& value) {
-  if (dtype == at::kHalf) return "to_half(" + value + ")";
-  if (dtype == at::kBFloat16) return "to_bfloat16(" + value + ")";
-  return value;
-}
-
-class Emitter {
+class Emitter : public LoopText {
  public:
-  Emitter(const Loops& loops, std::optional<InPlace> in_place) : loops_(loops), plan_(loops) {
+  Emitter(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) : LoopText(loops, lanes) {
+    const auto by_position = [](const Extent& extent) { return extent.inner < 0; };
     if (in_place)
       plan_.write_in_place(*in_place);
-    else
+    else if (lanes == Lanes::positions && std::all_of(loops.extents.begin(), loops.extents.end(), by_position))
       plan_.choose_early();
   }
 
   Emitted run() {
-    source_ = support_source();
-    source_ += "\nusing namespace triage;\nusing namespace triage::fused;\n\n";
-    source_ += call_struct();
-    source_ +=
-        "extern \"C\" __attribute__((visibility(\"default\"))) void triage_rows(const Call* call, int64_t begin, "
-        "int64_t end) {\n";
-    prologue();
+    begin();
     line(1, "for (int64_t row = begin; row < end; ++row) {");
     row_pointers();
     for (int pass = 0; pass <= plan_.last_pass(); ++pass) {
       row_values(pass);
       for (const int32_t extent : plan_.order())
-        if (plan_.has_segments(pass, extent))
+        if (runs_in_lanes(pass, extent))
+          SegmentLanes(*this, pass, extent).write();
+        else if (plan_.has_segments(pass, extent))
           segments_loop(pass, extent);
         else
           element_loop({{pass, 0}, extent, fmt::format("d{}", extent), false});
@@ -64,33 +47,17 @@ class Emitter {
     store_rows();
     line(1, "}");
     source_ += "}\n";
-    return {std::move(source_), plan_.scratch_rows(), plan_.scratch_extents()};
+    return {std::move(source_), scratch_rows(), scratch_sizes()};
   }
 
  private:
-  using Time = Schedule::Time;
-  /// A loop over positions: of a row, or of a segment of it.
-  struct Run {
-    Time now;
-    int32_t extent;
-    std::string count;
-    bool segment;
-  };
-
-  const LoopValue& at(Ref ref) const { return plan_.at(ref); }
-  bool is_element(Ref ref) const { return plan_.is_element(ref); }
-  void line(int depth, const std::string& text) {
-    source_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n";
-  }
-  static std::string name(Ref ref) { return fmt::format("v{}", ref); }
-
   // --- what is fetched into the cache before it is needed: processors do so within a page of memory, and rows are many pages
 
   /// While one row is computed, the next one comes in: in the last pass that takes long, else in the last one. Memory that an
   /// output goes to is fetched in the pass before, where that has its row in the cache; by loops of one pass, for the next row.
   std::vector<std::string> fetched_ahead(int pass, int32_t extent) const {
     std::vector<std::string> list;
-    if (plan_.last_pass() == 0) return list;
+    if (plan_.last_pass() == 0 || lanes_ != Lanes::positions) return list;
     if (pass == pass_to_read_ahead(extent))
       for (const LoopValue& value : loops_.values)
         if (value.kind == Kind::input && value.place == Place::element && value.extent == extent &&
@@ -127,48 +94,14 @@ class Emitter {
     return last;
   }
 
-  // --- text
-
-  static std::string call_struct() {
-    return "struct Call { const void* const* in; const int64_t* in_stride; void* const* out; const int64_t* extents; "
-           "char* scratch; };\n\n";
-  }
-
-  void prologue() {
-    for (size_t i = 0; i < loops_.extents.size(); ++i)
-      line(1, fmt::format("const int64_t d{0} = call->extents[{0}];", i));
-    if (plan_.scratch_rows() > 0) {
-      line(1, "int64_t longest = 0;");
-      for (const int32_t extent : plan_.scratch_extents())
-        line(1, fmt::format("longest = d{0} > longest ? d{0} : longest;", extent));
-    }
-    if (plan_.last_pass() > 0) {
-      line(1, "bool ahead = true;");  // of rows that leave room for others in the cache
-      for (size_t i = 0; i < loops_.extents.size(); ++i) line(1, fmt::format("ahead &= d{} <= 4096;", i));
-    }
-    for (const auto& [ref, where] : plan_.kept())
-      if (!where.is_output())
-        line(1, fmt::format("auto* const __restrict {0} = ({1}*)(call->scratch + {2} * 8 * longest);", where.name,
-                            kept_type(ref), where.name.substr(1)));
+  void row_pointers() {
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       const LoopValue& value = loops_.values[i];
-      if (value.place != Place::number) continue;
-      line(1, fmt::format("const {} {} = {};", value.type, name(static_cast<Ref>(i)),
-                          value.kind == Kind::input
-                              ? loaded(value.dtype, fmt::format("*(const {}*)call->in[{}]",
-                                                                stored_type(value.dtype, value.type), value.slot))
-                              : expression(static_cast<Ref>(i))));
-    }
-  }
-
-  void row_pointers() {
-    for (const LoopValue& value : loops_.values) {
       if (value.kind != Kind::input || value.place == Place::number) continue;
       const std::string at_row = fmt::format("(const char*)call->in[{0}] + row * call->in_stride[{0}]", value.slot);
-      const bool record = value.type.rfind("Record", 0) == 0;
       const bool shared = plan_.in_place() && static_cast<int32_t>(plan_.in_place()->slot) == value.slot;
       line(2, fmt::format("const auto* const {}i{} = (const {}*)({});", shared ? "" : "__restrict ", value.slot,
-                          record ? "void" : stored_type(value.dtype, value.type), at_row));
+                          row_type(static_cast<Ref>(i)), at_row));
     }
     for (size_t i = 0; i < loops_.outputs.size(); ++i) {
       const LoopValue& value = at(loops_.outputs[i].value);
@@ -177,26 +110,6 @@ class Emitter {
                             stored_type(value.dtype, value.type), value.extent,
                             plan_.in_place() && plan_.in_place()->output == i ? "" : "__restrict "));
     }
-  }
-
-  /// What a reduction gives is kept as it was computed, anything else as a tensor would hold it.
-  std::string kept_type(Ref ref) const {
-    return plan_.is_segment_reduction(ref) ? at(ref).type : stored_type(at(ref).dtype, at(ref).type);
-  }
-
-  std::string expression(Ref ref) const {
-    const LoopValue& value = at(ref);
-    std::string text;
-    for (size_t i = 0; i < value.code.size(); ++i) {
-      if (value.code[i] != '{') {
-        text += value.code[i];
-        continue;
-      }
-      const size_t close = value.code.find('}', i);
-      text += name(value.operands[std::stoul(value.code.substr(i + 1, close - i - 1))]);
-      i = close;
-    }
-    return text;
   }
 
   void row_values(int pass) {
@@ -213,7 +126,7 @@ class Emitter {
   }
 
   static std::string row_input(const LoopValue& value) {
-    if (value.type.rfind("Record", 0) == 0) return fmt::format("{}::from(i{})", value.type, value.slot);
+    if (is_record(value)) return fmt::format("{}::from(i{})", value.type, value.slot);
     return loaded(value.dtype, fmt::format("*i{}", value.slot));
   }
 
@@ -258,20 +171,14 @@ class Emitter {
     return run.segment && own == plan_.extent(run.extent).segments ? "segment" : "i";
   }
 
-  bool is_read(Ref ref, const Run& run) const {
-    return at(ref).kind == Kind::input || plan_.is_kept_before(ref, run.now, run.extent);
-  }
-
   /// An element that comes from memory.
   std::string read(Ref ref, const Run& run) const {
     const bool kept = plan_.is_kept_before(ref, run.now, run.extent);
     const std::string from = kept ? plan_.kept().at(ref).name : fmt::format("i{}", at(ref).slot);
-    const std::string value = fmt::format("{}[{}]", from, index(ref, run));
+    const bool in_lanes = kept && !plan_.kept().at(ref).is_output() && is_in_lanes(at(ref).extent);
+    const std::string value =
+        fmt::format("{}[{}]", from, in_lanes ? SegmentLanes::kept_index(*this, at(ref).extent) : index(ref, run));
     return kept && plan_.is_segment_reduction(ref) ? value : loaded(at(ref).dtype, value);
-  }
-
-  bool belongs_to_segment(Ref ref, const Run& run) const {
-    return run.segment && at(ref).extent == plan_.extent(run.extent).segments;
   }
 
   /// `guard`: in front of what is read, where not every position is there.
@@ -346,11 +253,9 @@ class Emitter {
     line(2, "int64_t first = block;");
     lanes("end_of_block", run, reductions, fetched);
     for (const Ref ref : reductions) {
-      const auto& [join, text] = joins().at(at(ref).join);
-      const std::string block = fmt::format("joined<{}>({}lanes, end_of_block - block)", join, name(ref));
-      line(2, fmt::format("const {0} {1}block = {2};", at(ref).type, name(ref), block));
-      line(2, fmt::format("{0}total = {1};", name(ref),
-                          fmt::format(fmt::runtime(text), name(ref) + "total", name(ref) + "block")));
+      line(2, fmt::format("const {0} {1}block = joined<{2}>({1}lanes, end_of_block - block);", at(ref).type, name(ref),
+                          join_type(ref)));
+      line(2, fmt::format("{0}total = {1};", name(ref), join(ref, name(ref) + "total", name(ref) + "block")));
     }
     line(2, "}");
     if (!run.segment) row_totals(run.now, run.extent);
@@ -400,7 +305,7 @@ class Emitter {
     const auto guarded = guard.empty() ? "" : "if (" + guard + ") ";
     for (const Ref ref : reductions) {
       const std::string so_far = fmt::format("{}lanes[{}]", name(ref), lane), one = name(ref) + "one";
-      const std::string both = fmt::format(fmt::runtime(joins().at(at(ref).join).second), so_far, one);
+      const std::string both = join(ref, so_far, one);
       line(4, fmt::format("const {} {} = {};", at(ref).join == "|" ? "bool" : at(ref).type, one, expression(ref)));
       line(4, so_far + " = " + (guard.empty() ? both : fmt::format("{} ? ({}) : {}", guard, both, so_far)) + ";");
     }
@@ -417,43 +322,55 @@ class Emitter {
       if (run.now == Time{} && at(input).extent == run.extent) store(fmt::format("o{}", output), input);
   }
 
-  /// For each way to join: its type in support/lanes.h, and how one more value {1} joins {0}.
-  static const std::map<std::string, std::pair<std::string, std::string>>& joins() {
-    static const std::map<std::string, std::pair<std::string, std::string>> all = {
-        {"+", {"Sum", "{0} + {1}"}},
-        {"*", {"Product", "{0} * {1}"}},
-        {"max", {"Largest", "{1} > {0} ? {1} : {0}"}},
-        {"min", {"Smallest", "{1} < {0} ? {1} : {0}"}},
-        {"|", {"Any", "{1} ? 1 : {0}"}},
-    };
-    return all;
-  }
-  std::string total_type(Ref ref) const {
-    return at(ref).join == "+" && at(ref).type != "int64_t" ? "double" : at(ref).type;
-  }
-
   void store_rows() {
     for (size_t i = 0; i < loops_.outputs.size(); ++i) {
       const Ref ref = loops_.outputs[i].value;
       const LoopValue& value = at(ref);
       if (value.place == Place::element) continue;
-      if (value.type.rfind("Record", 0) == 0)
+      if (is_record(value))
         line(2, fmt::format("{}.store((char*)call->out[{}] + row * sizeof({}));", name(ref), i, name(ref)));
       else
         line(2, fmt::format("(({}*)call->out[{}])[row] = {};", stored_type(value.dtype, value.type), i,
                             to_store(value.dtype, name(ref))));
     }
   }
-
-  const Loops& loops_;
-  Schedule plan_;
-  std::string source_;
 };
 
 }  // namespace
 
 std::vector<InPlace> in_place_choices(const Loops& loops) { return Schedule(loops).in_place_choices(); }
 
-Emitted emit(const Loops& loops, std::optional<InPlace> in_place) { return Emitter(loops, in_place).run(); }
+Emitted emit(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
+  if (lanes == Lanes::rows) return RowLanes(loops).run();
+  return Emitter(loops, lanes, in_place).run();
+}
+
+/// To turn rows into lanes and back takes as long as to read them a few times: up to about so many positions it pays; where
+/// each position takes long, as exp does, up to more.
+LaneChoice::LaneChoice(const Loops& loops) {
+  const bool expensive = std::any_of(loops.values.begin(), loops.values.end(), [](const LoopValue& value) {
+    return value.expensive && value.place == Place::element;
+  });
+  longest_ = expensive ? 64 : 16;
+  for (const Extent& extent : loops.extents)
+    if (extent.segments >= 0 && extent.inner < 0) segments_.push_back(extent.positions);
+}
+
+Lanes LaneChoice::operator()(at::ArrayRef<int64_t> extents) const {
+  const auto is_short = [&](int64_t count) { return count <= longest_; };
+  if (extents.empty()) return Lanes::positions;
+  if (std::all_of(extents.begin(), extents.end(), is_short)) return Lanes::rows;
+  const bool short_segments = std::all_of(segments_.begin(), segments_.end(), [&](int32_t positions) {
+    return is_short(extents[static_cast<size_t>(positions)]);
+  });
+  return !segments_.empty() && short_segments ? Lanes::segments : Lanes::positions;
+}
+
+int64_t size_of(const ScratchSize& size, at::ArrayRef<int64_t> extents) {
+  const int64_t count = extents[static_cast<size_t>(size.extent)];
+  if (size.unit < 0) return whole_tiles(count * size.lanes);
+  const int64_t unit = extents[static_cast<size_t>(size.unit)];
+  return count / unit * whole_tiles(unit);
+}
 
 }  // namespace triage::fused

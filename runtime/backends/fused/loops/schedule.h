@@ -65,8 +65,6 @@ class Schedule {
   bool is_local(Ref ref, int pass, int32_t loop) const;
   const std::map<Ref, Kept>& kept() const { return kept_; }
   int64_t scratch_rows() const { return scratch_rows_; }
-  /// The extents whose positions scratch memory must hold.
-  std::set<int32_t> scratch_extents() const;
 
   /// Whether a loop writes output `i` at a time.
   bool stores(size_t i, Time now, int32_t loop) const;

@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/schedule.h"
+#include "runtime/backends/fused/loops/schedule.h"
 
 #include <fmt/format.h>
 
@@ -165,13 +165,6 @@ void Schedule::choose_kept() {
       kept_[ref] = {fmt::format("k{}", scratch_rows_++),
                     extent(at(ref).extent).segments >= 0 && !of.other_pass && !is_one_loop(ref)};
   }
-}
-
-std::set<int32_t> Schedule::scratch_extents() const {
-  std::set<int32_t> extents;
-  for (const auto& [ref, where] : kept_)
-    if (!where.is_output()) extents.insert(where.segment ? extent(at(ref).extent).positions : at(ref).extent);
-  return extents;
 }
 
 /// Whether a loop over all positions of a row can compute this element, whichever segment they are in.

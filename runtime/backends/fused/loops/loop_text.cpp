@@ -1,0 +1,197 @@
+#include "runtime/backends/fused/loops/loop_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace triage::fused {
+
+using Kind = LoopValue::Kind;
+
+std::string stored_type(at::ScalarType dtype, const std::string& computed) {
+  if (dtype == at::kHalf) return "half";
+  if (dtype == at::kBFloat16) return "bfloat16";
+  return dtype == at::kBool ? "uint8_t" : computed;
+}
+
+std::string loaded(at::ScalarType dtype, const std::string& from) {
+  return dtype == at::kBool                             ? from + " != 0"
+         : dtype == at::kHalf || dtype == at::kBFloat16 ? "widen(" + from + ")"
+                                                        : from;
+}
+
+std::string to_store(at::ScalarType dtype, const std::string& value) {
+  if (dtype == at::kHalf) return "to_half(" + value + ")";
+  if (dtype == at::kBFloat16) return "to_bfloat16(" + value + ")";
+  return value;
+}
+
+bool is_record(const LoopValue& value) { return value.type.rfind("Record", 0) == 0; }
+
+namespace {
+
+/// For each way to join: its type in support/lanes.h, and how one more value {1} joins {0}.
+const std::pair<std::string, std::string>& joined_by(const std::string& join) {
+  static const std::map<std::string, std::pair<std::string, std::string>> all = {
+      {"+", {"Sum", "{0} + {1}"}},
+      {"*", {"Product", "{0} * {1}"}},
+      {"max", {"Largest", "{1} > {0} ? {1} : {0}"}},
+      {"min", {"Smallest", "{1} < {0} ? {1} : {0}"}},
+      {"|", {"Any", "{1} ? 1 : {0}"}},
+  };
+  return all.at(join);
+}
+
+}  // namespace
+
+std::string LoopText::join(Ref ref, const std::string& so_far, const std::string& one) const {
+  return fmt::format(fmt::runtime(joined_by(at(ref).join).second), so_far, one);
+}
+
+std::string LoopText::join_type(Ref ref) const { return joined_by(at(ref).join).first; }
+
+std::string LoopText::row_type(Ref ref) const {
+  return is_record(at(ref)) ? "void" : stored_type(at(ref).dtype, at(ref).type);
+}
+
+/// What a reduction gives is kept as it was computed, anything else as a tensor would hold it.
+std::string LoopText::kept_type(Ref ref) const {
+  return plan_.is_segment_reduction(ref) ? at(ref).type : stored_type(at(ref).dtype, at(ref).type);
+}
+
+std::string LoopText::expression(Ref ref) const {
+  const LoopValue& value = at(ref);
+  std::string text;
+  for (size_t i = 0; i < value.code.size(); ++i) {
+    if (value.code[i] != '{') {
+      text += value.code[i];
+      continue;
+    }
+    const size_t close = value.code.find('}', i);
+    text += name(value.operands[std::stoul(value.code.substr(i + 1, close - i - 1))]);
+    i = close;
+  }
+  return text;
+}
+
+void LoopText::lane_array(const std::string& type, const std::string& name, const std::string& start) {
+  line(2, fmt::format("{} {}[tile_lanes];", type, name));
+  if (!start.empty()) line(2, fmt::format("for (auto& lane : {}) lane = {};", name, start));
+}
+
+// --- scratch memory --------------------------------------------------------------------------------------------------
+
+bool LoopText::is_in_lanes(int32_t extent) const {
+  const Extent& whole = plan_.extent(extent);
+  return whole.segments >= 0 && (whole.inner >= 0 || lanes_ == Lanes::segments);
+}
+
+bool LoopText::runs_in_lanes(int pass, int32_t extent) const {
+  if (!is_in_lanes(extent)) return false;
+  if (plan_.has_segments(pass, extent)) return true;
+  for (const auto& [ref, where] : plan_.kept())
+    if (!where.is_output() && at(ref).extent == extent && plan_.needed_in(pass, extent).count(ref)) return true;
+  return false;
+}
+
+std::vector<ScratchSize> LoopText::scratch_sizes() const {
+  std::vector<ScratchSize> sizes;
+  for (const auto& [ref, where] : plan_.kept()) {
+    if (where.is_output()) continue;
+    const int32_t own = at(ref).extent;
+    const Extent& whole = plan_.extent(own);
+    if (where.segment)
+      sizes.push_back({whole.positions, -1, lanes_ == Lanes::rows || is_in_lanes(own) ? tile_lanes : 1});
+    else if (lanes_ != Lanes::rows && is_in_lanes(own))
+      sizes.push_back({own, whole.inner >= 0 ? whole.inner : whole.segments, 1});
+    else
+      sizes.push_back({own, -1, lanes_ == Lanes::rows ? tile_lanes : 1});
+  }
+  for (size_t i = 0; i < loops_.extents.size(); ++i) {
+    const auto extent = static_cast<int32_t>(i);
+    if (lanes_ == Lanes::rows)
+      sizes.push_back({extent, -1, tile_lanes});
+    else if (is_in_lanes(extent))
+      sizes.push_back({loops_.extents[i].positions, -1, tile_lanes});
+  }
+  return sizes;
+}
+
+namespace {
+
+struct Tile {
+  std::string name, type;
+};
+
+}  // namespace
+
+/// The tiles that loops with a row or a segment a lane go through: of inputs and of outputs.
+static std::vector<Tile> tiles_of(const LoopText& text) {
+  std::vector<Tile> tiles;
+  const bool rows = text.lanes_ == Lanes::rows;
+  const auto add = [&](Ref ref, const char* of_row, const char* of_segments, size_t index) {
+    if (rows ? !text.is_column(ref) : text.is_in_lanes(text.at(ref).extent) && !text.plan_.is_segment_reduction(ref))
+      tiles.push_back({fmt::format("{}{}", rows ? of_row : of_segments, index),
+                       stored_type(text.at(ref).dtype, text.at(ref).type)});
+  };
+  for (size_t i = 0; i < text.loops_.values.size(); ++i)
+    if (const Ref ref = static_cast<Ref>(i); text.at(ref).kind == Kind::input && text.is_element(ref))
+      add(ref, "i", "tile_of_i", static_cast<size_t>(text.at(ref).slot));
+  for (size_t i = 0; i < text.loops_.outputs.size(); ++i)
+    if (const Ref ref = text.loops_.outputs[i].value; text.is_element(ref)) add(ref, "o", "tile_of_o", i);
+  return tiles;
+}
+
+int64_t LoopText::scratch_rows() const { return plan_.scratch_rows() + static_cast<int64_t>(tiles_of(*this).size()); }
+
+// --- what stands in front of the rows --------------------------------------------------------------------------------
+
+void LoopText::begin() {
+  source_ = support_source();
+  source_ += "\nusing namespace triage;\nusing namespace triage::fused;\n\n";
+  source_ +=
+      "struct Call { const void* const* in; const int64_t* in_stride; void* const* out; const int64_t* extents; "
+      "char* scratch; };\n\n";
+  source_ +=
+      "extern \"C\" __attribute__((visibility(\"default\"))) void triage_rows(const Call* call, int64_t begin, "
+      "int64_t end) {\n";
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    line(1, fmt::format("const int64_t d{0} = call->extents[{0}];", i));
+  if (plan_.last_pass() > 0 && lanes_ == Lanes::positions) {
+    line(1, "bool ahead = true;");  // of rows that leave room for others in the cache
+    for (size_t i = 0; i < loops_.extents.size(); ++i) line(1, fmt::format("ahead &= d{} <= 4096;", i));
+  }
+  if (scratch_rows() > 0) scratch();
+  numbers();
+}
+
+void LoopText::scratch() {
+  line(1, "int64_t longest = 0;");
+  for (const ScratchSize& size : scratch_sizes()) {
+    const std::string count = size.unit < 0 ? fmt::format("d{} * {}", size.extent, size.lanes)
+                                            : fmt::format("d{0} / d{1} * whole_tiles(d{1})", size.extent, size.unit);
+    line(1, fmt::format("if (const int64_t size = whole_tiles({}); size > longest) longest = size;", count));
+  }
+  for (const auto& [ref, where] : plan_.kept())
+    if (!where.is_output())
+      line(1, fmt::format("auto* const __restrict {0} = ({1}*)(call->scratch + {2} * 8 * longest);", where.name,
+                          kept_type(ref), where.name.substr(1)));
+  int64_t next = plan_.scratch_rows();
+  for (const Tile& tile : tiles_of(*this))
+    line(1, fmt::format("auto* const __restrict {} = ({}*)(call->scratch + {} * 8 * longest);", tile.name, tile.type,
+                        next++));
+}
+
+void LoopText::numbers() {
+  for (size_t i = 0; i < loops_.values.size(); ++i) {
+    const LoopValue& value = loops_.values[i];
+    if (value.place != Place::number) continue;
+    const std::string memory =
+        fmt::format("*(const {}*)call->in[{}]", stored_type(value.dtype, value.type), value.slot);
+    line(1, fmt::format("const {} {} = {};", value.type, name(static_cast<Ref>(i)),
+                        value.kind == Kind::input ? loaded(value.dtype, memory) : expression(static_cast<Ref>(i))));
+  }
+}
+
+}  // namespace triage::fused

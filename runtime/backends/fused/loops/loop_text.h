@@ -1,0 +1,105 @@
+#pragma once
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loops/schedule.h"
+#include "runtime/backends/fused/support/lanes.h"
+
+namespace triage::fused {
+
+/// A loop over positions: of a row, or of a segment of it.
+struct Run {
+  Schedule::Time now;
+  int32_t extent;
+  std::string count;  // of positions, as C++
+  bool segment;
+};
+
+/// The text of a generated source as it grows, and how values stand in it. What writes loops derives from it (emit.cpp,
+/// row_lanes.cpp) or writes on it (segment_lanes.cpp).
+class LoopText {
+ public:
+  LoopText(const Loops& loops, Lanes lanes) : loops_(loops), lanes_(lanes), plan_(loops) {}
+
+  const LoopValue& at(Ref ref) const { return plan_.at(ref); }
+  bool is_element(Ref ref) const { return plan_.is_element(ref); }
+  void line(int depth, const std::string& text) {
+    source_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n";
+  }
+  void add(const std::string& text) { source_ += text; }
+  /// How it is read. What stands in an array has one element for each lane (bools as wide as floats: loops with both are
+  /// vectorised).
+  std::string name(Ref ref) const {
+    if (!arrays_.count(ref)) return bare_name(ref);
+    return at(ref).type == "bool" ? "(" + of_lane(ref) + " != 0)" : of_lane(ref);
+  }
+  std::string bare_name(Ref ref) const { return "v" + std::to_string(ref); }
+  std::string of_lane(Ref ref) const { return bare_name(ref) + "[lane]"; }
+  /// The array that it is written to, `start` in all lanes.
+  void lane_array(Ref ref, const std::string& start = "") {
+    lane_array(at(ref).type == "bool" ? "int32_t" : at(ref).type, bare_name(ref), start);
+  }
+  /// The code of a value, with the names of its operands.
+  std::string expression(Ref ref) const;
+
+  /// Everything up to the loop over rows.
+  void begin();
+  /// Whether loop `extent` runs with one segment a lane in that pass.
+  bool runs_in_lanes(int pass, int32_t extent) const;
+  /// Whether scratch memory holds values of these positions lane by lane.
+  bool is_in_lanes(int32_t extent) const;
+  bool belongs_to_segment(Ref ref, const Run& run) const {
+    return run.segment && at(ref).extent == plan_.extent(run.extent).segments;
+  }
+  bool is_read(Ref ref, const Run& run) const {
+    return at(ref).kind == LoopValue::Kind::input || plan_.is_kept_before(ref, run.now, run.extent);
+  }
+  bool is_column(Ref ref) const {
+    return at(ref).kind == LoopValue::Kind::input &&
+           loops_.inputs[static_cast<size_t>(at(ref).slot)].form.kind == TensorForm::Kind::column;
+  }
+  std::string kept_type(Ref ref) const;
+  std::string row_type(Ref ref) const;  // of what is in memory
+  /// The type that a reduction is added up in, over blocks of positions.
+  std::string total_type(Ref ref) const {
+    return at(ref).join == "+" && at(ref).type != "int64_t" ? "double" : at(ref).type;
+  }
+  /// A loop over the lanes of a tile, with what `body` writes in it.
+  template <class Body>
+  void lane_loop(int depth, const Body& body, const std::string& until = "tile_lanes") {
+    if (until == "tile_lanes") add("#pragma omp simd\n");
+    line(depth, "for (int32_t lane = 0; lane < " + until + "; ++lane) {");
+    body();
+    line(depth, "}");
+  }
+  /// Declares an array with one element for each lane, all `start`.
+  void lane_array(const std::string& type, const std::string& name, const std::string& start);
+  /// How one more value joins what there is, by reduction `ref`.
+  std::string join(Ref ref, const std::string& so_far, const std::string& one) const;
+  std::string join_type(Ref ref) const;  // in support/lanes.h
+  std::vector<ScratchSize> scratch_sizes() const;
+  int64_t scratch_rows() const;
+
+  const Loops& loops_;
+  const Lanes lanes_;
+  Schedule plan_;
+  std::set<Ref> arrays_;
+
+ protected:
+  std::string source_;
+
+ private:
+  void scratch();
+  void numbers();
+};
+
+/// --- how values stand in memory ---
+std::string stored_type(at::ScalarType dtype, const std::string& computed);
+std::string loaded(at::ScalarType dtype, const std::string& from);
+std::string to_store(at::ScalarType dtype, const std::string& value);
+bool is_record(const LoopValue& value);
+
+}  // namespace triage::fused
