@@ -30,8 +30,7 @@ bool is_worth_a_loop(const Node& node) {
       "softmax", "log_softmax", "_softmax", "_log_softmax", "logsumexp", "layer_norm", "native_layer_norm",
       "exp",     "expm1",       "exp2",     "log",          "log1p",     "log2",       "log10",
       "tanh",    "sigmoid",     "erf",      "gelu",         "silu",      "elu",        "softplus",
-      "sin",     "cos",         "tan",      "asin",         "acos",      "atan",       "sinh",
-      "cosh",    "atan2",       "pow"};
+      "asin",    "acos",        "atan",     "sinh",         "cosh",      "atan2",      "pow"};
   const auto& meta = node.results[0]->meta;
   const std::string& name = node.op.operator_name().name;  // aten::sum
   return meta && at::isFloatingType(meta->dtype) && names.count(name.substr(name.rfind(':') + 1)) != 0;
