@@ -290,7 +290,7 @@ TEST_CASE("T34: functions and general powers are near, in every dtype that loops
     CHECK(shares([&](const Tensors& in) { return Tensors{one.run(in[0], in[1]) * 2 + 1}; }, doubles).second == 1);
 }
 
-TEST_CASE("T32: one number makes the same bits wherever it stands in a row and a batch") {
+TEST_CASE("T34: one number makes the same bits wherever it stands in a row and a batch") {
   Operators all = functions;
   for (const auto* more : {&functions_of_two, &smooth, &divisions_of_reals})
     all.insert(all.end(), more->begin(), more->end());
