@@ -290,6 +290,34 @@ TEST_CASE("T34: functions and general powers are near, in every dtype that loops
     CHECK(shares([&](const Tensors& in) { return Tensors{one.run(in[0], in[1]) * 2 + 1}; }, doubles).second == 1);
 }
 
+TEST_CASE("T34: one number makes the same bits wherever it stands in a row and a batch") {
+  Operators all = functions;
+  for (const auto* more : {&functions_of_two, &smooth, &divisions_of_reals})
+    all.insert(all.end(), more->begin(), more->end());
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    const Program program = [&](const Tensors& in) {
+      Tensors results;
+      for (const Operator& one : all) results.push_back(one.run(in[0], in[1]));
+      return results;
+    };
+    const auto inputs = [&](int64_t n, int64_t width, double x) {
+      return Tensors{at::full({n, width}, x, dtype), at::full({n, width}, 1.7, dtype)};
+    };
+    const auto fused = compiled(program, inputs(5, 61, 1));
+    for (const double x : {0.37, 1.3, 5.3, -2.7, 40.1, 1e-3}) {
+      const Tensors one = run(*fused, inputs(2, 3, x));
+      for (const int64_t width : {61, 64, 135}) {
+        const Tensors many = run(*fused, inputs(33, width, x));
+        for (size_t i = 0; i < all.size(); ++i) {
+          if (dtype == at::kDouble && (all[i].name == std::string("atan2") || all[i].name[0] == 'p'))
+            continue;  // ATen's
+          CHECK_MESSAGE(same_numbers(many[i], one[i][0][0].expand({33, width})), all[i].name);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("T34: an activation in the middle does not cut a loop in two") {
   const Program policy = [](const Tensors& in) {
     const at::Tensor y = at::gelu(in[0] * 2 + 1);
