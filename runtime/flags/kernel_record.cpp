@@ -1,5 +1,6 @@
 // CPU kernels that make and change records. Most rows of most batches are empty, and most calls change few of them: a stretch
-// of rows is copied as a whole, and while it is in the cache, those that need more than that are picked out and changed.
+// of rows is copied as a whole, and while it is in the cache, those that need more than that are picked out and changed. The copy
+// comes before the look, never after it: what is changed right behind a copy waits for it.
 #include <ATen/ATen.h>
 #include <runtime/flags/nonzero.h>
 #include <runtime/flags/record_groups.h>
@@ -9,7 +10,7 @@ namespace triage::flags::cpu {
 namespace {
 
 // So few are done sooner one by one than several at a time, which takes some preparation.
-constexpr int64_t FEW = 8, FEW_TO_MERGE = 2;
+constexpr int64_t FEW = 2;
 
 // Flags, and the result that errors are recorded in.
 struct Change {
@@ -63,8 +64,8 @@ Tensor pushed_rows(Change& change, const T* values, int64_t step, SlotOf slot_of
   const int64_t most = std::max(rows, rows_in_stretch(change.after) / rows * rows);
   each_stretch(change.after, most, [&](int64_t first, int64_t last) {
     Places places;
-    find_values(places, values + first * step, step, last - first);
     change.copy(first, last);
+    find_values(places, values + first * step, step, last - first);
     if (!change.in_groups || places.found <= FEW)
       return places.each([&](int64_t i) { change.push(first + i, slot_of(first + i)); });
     FreshSlots fresh;
@@ -181,8 +182,8 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
     for (int64_t first = begin + (end - begin - 1) / most * most; first >= begin; first -= most) {
       const int64_t last = std::min(first + most, end);
       Places places;
-      find_words(places, before[first], (last - first) * before.width);
       if (first > begin) std::memcpy(after[first], after[begin], static_cast<size_t>(last - first) * after.bytes());
+      find_words(places, before[first], (last - first) * before.width);
       if (change.in_groups && places.found > FEW) {
         change.record(before, first, last, places, loops::SameSlot{slot});
       } else {
@@ -203,9 +204,9 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   const Rows others(*more, change.before);
   each_stretch(change.after, rows_in_stretch(change.after), [&](int64_t first, int64_t last) {
     Places places;
-    find_words(places, others[first], (last - first) * others.width);
     change.copy(first, last);
-    if (change.in_groups && places.found > FEW_TO_MERGE) {
+    find_words(places, others[first], (last - first) * others.width);
+    if (change.in_groups && places.found > FEW) {
       const loops::SlotsOfOthers fresh{others[first], others.width};
       return change.record(change.after, first, last, places, fresh);
     }
