@@ -101,6 +101,16 @@ TEST_CASE("T34: reductions over dims that others follow") {
   });
 }
 
+TEST_CASE("short rows with records: fresh ones, merged ones, and what they say of a row") {
+  const Program program = [](const Tensors& in) {
+    const at::Tensor fresh = err::new_(in[0]), f = flag_nan_and_inf(in[0], 1), g = flag_nan(in[0] * 2, 2, f);
+    return Tensors{fresh, err::merge({fresh, g}), err::is_ok(f), err::has_nan(g), err::take_ok_p(g, in[0]), in[1] * 2};
+  };
+  is_one_loop("records", program, [](int64_t n, int64_t t, int64_t) {
+    return Tensors{with_bad_rows({n, t}), data({n})};
+  });
+}
+
 TEST_CASE("channels, and dims between others") {
   const Program program = [](const Tensors& in) {
     return Tensors{in[0].softmax(1) * in[1], in[0].argmax(1), in[0].mean(1, true) - in[0], in[0].abs().sum({1, 2, 3})};

@@ -51,8 +51,8 @@ void RowLanes::row_values(int pass) {
   const auto values = [&] {
     std::vector<Ref> list;
     for (size_t i = 0; i < loops_.values.size(); ++i)
-      if (const Ref ref = static_cast<Ref>(i);
-          at(ref).place == Place::row && at(ref).kind != Kind::reduce && plan_.pass_of(ref) == pass)
+      if (const Ref ref = static_cast<Ref>(i); at(ref).place == Place::row && at(ref).kind != Kind::reduce &&
+                                               plan_.pass_of(ref) == pass && !is_empty_record(ref))
         list.push_back(ref);
     return list;
   }();
@@ -76,6 +76,11 @@ bool RowLanes::is_of_records(Ref ref) const {
 void RowLanes::row_value(Ref ref) {
   if (at(ref).kind == Kind::classify) return classify(ref);
   line(3, fmt::format("{} = {};", of_lane(ref), at(ref).kind == Kind::input ? row_input(at(ref)) : expression(ref)));
+}
+
+/// Written where it is used: as an array it would be copied.
+bool RowLanes::is_empty_record(Ref ref) const {
+  return is_record(at(ref)) && at(ref).kind == Kind::map && at(ref).operands.empty();
 }
 
 std::string RowLanes::row_input(const LoopValue& value) const {
@@ -227,7 +232,7 @@ void RowLanes::store_outputs() {
            fmt::format("lanes_to_rows(({0}*)call->out[{1}] + row * d{2}, o{1}, d{2}, used);", type, i, value.extent));
       continue;
     }
-    const std::string to = fmt::format("(char*)call->out[{}] + (row + lane) * sizeof({})", i, of_lane(ref));
+    const std::string to = fmt::format("(char*)call->out[{}] + (row + lane) * sizeof({})", i, name(ref));
     lane_loop(
         2,
         [&] {
