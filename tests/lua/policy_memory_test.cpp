@@ -50,7 +50,7 @@ TEST_CASE("a version that goes live is ready for donated calls, where there were
   const Policy policy = runtime.load_source(repair_by("4.25"), "donated.lua");
   policy.prepare({batch(8)}, {.donate = {0}});
   CHECK(takes_the_memory(policy));
-  REQUIRE(policy.replace(repair_by("5.25")).swapped);
+  REQUIRE((policy.replace(repair_by("5.25")) == triage::Reload::swapped));
   CHECK(takes_the_memory(policy));
 }
 
