@@ -11,9 +11,11 @@
 
 namespace triage::flags::cpu {
 
-/// Whether RecordGroups serves records of `width` slots under this policy.
+/// Whether RecordGroups serves records of `width` slots under this policy. In vectors of 16 bytes it gains where several records
+/// share one, and takes longer than one record at a time where they do not (measured: 4096 records of 16 slots).
 inline bool in_groups(int64_t width, const Recording& how) {
-  return !how.track_overflow && std::has_single_bit(static_cast<uint64_t>(width)) && width >= 4 && width <= 64;
+  const int64_t widest = chosen_isa == Isa::plain ? 8 : 64;
+  return !how.track_overflow && std::has_single_bit(static_cast<uint64_t>(width)) && width >= 4 && width <= widest;
 }
 
 namespace loops {
