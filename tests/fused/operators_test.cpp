@@ -321,6 +321,38 @@ TEST_CASE("T34: one number makes the same bits wherever it stands in a row and a
   }
 }
 
+TEST_CASE("T34: operators of what was made of a row or a segment, short and long") {
+  Operators all = piecewise;
+  for (const auto* more :
+       {&functions, &functions_of_two, &smooth, &derivatives, &rounding, &near_powers, &divisions_of_reals})
+    all.insert(all.end(), more->begin(), more->end());
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const Operators operators = known(all, dtype);
+    const Program program = [&](const Tensors& in) {
+      Tensors results;
+      for (const Operator& one : operators) results.push_back(one.run(in[0].amax(-1), in[1].amax(-1)));
+      return results;
+    };
+    for (const std::vector<int64_t>& row : std::vector<std::vector<int64_t>>{{3}, {135}, {40, 5}}) {
+      const auto inputs = [&](int64_t n) {
+        std::vector<int64_t> sizes{n};
+        sizes.insert(sizes.end(), row.begin(), row.end());
+        const at::Tensor values = at::randn(sizes);
+        return Tensors{(values * 3).to(dtype), (values.flip(-1) + 0.5).to(dtype)};
+      };
+      const auto fused = compiled(program, inputs(5));
+      const bool all_in_loops = shares(program, inputs(5)).second == 0;
+      CHECK((all_in_loops || dtype != at::kFloat));
+      for (const int64_t n : {1, 33}) {
+        const Tensors given = inputs(n), expected = program(given);
+        const Tensors got = all_in_loops ? run_on_kernels(*fused, given) : run(*fused, given);
+        for (size_t i = 0; i < operators.size(); ++i)
+          CHECK_MESSAGE(near(expected[i], got[i], dtype), std::string(operators[i].name));
+      }
+    }
+  }
+}
+
 TEST_CASE("T34: an activation in the middle does not cut a loop in two") {
   const Program policy = [](const Tensors& in) {
     const at::Tensor y = at::gelu(in[0] * 2 + 1);

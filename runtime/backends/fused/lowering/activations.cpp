@@ -10,8 +10,8 @@ namespace triage::fused {
 namespace {
 
 #define TRIAGE_GATE "1 / (1 + exponential(-{1}))"
-#define TRIAGE_TANH_OF "hyperbolic_tangent((decltype({0}))0.79788456080286535588 * "
-#define TRIAGE_CUBIC(x) "(" x " + (decltype({0}))0.044715 * " x " * " x " * " x "))"
+#define TRIAGE_TANH_OF "hyperbolic_tangent((decltype(value_of({0})))0.79788456080286535588 * "
+#define TRIAGE_CUBIC(x) "(" x " + (decltype(value_of({0})))0.044715 * " x " * " x " * " x "))"
 
 /// The formula gives Inf for it; where ATen leaves dense tensors to oneDNN, they get NaN. Whether a row holds one is not for the
 /// backend to decide.
@@ -27,9 +27,10 @@ bool gelu(Lowering& l) {
   const auto* kind = l.constant(1);
   if (!kind || !kind->isString()) return false;
   if (kind->toStringRef() == "tanh")
-    return elementwise(l, {0}, is_real, "(decltype({0}))0.5 * {0} * (1 + " TRIAGE_TANH_OF TRIAGE_CUBIC("{0}") ")",
-                       true);
-#define TRIAGE_GELU "{0} * (decltype({0}))0.5 * (1 + error_function({0} * (decltype({0}))0.70710678118654752440))"
+    return elementwise(l, {0}, is_real,
+                       "(decltype(value_of({0})))0.5 * {0} * (1 + " TRIAGE_TANH_OF TRIAGE_CUBIC("{0}") ")", true);
+#define TRIAGE_GELU \
+  "{0} * (decltype(value_of({0})))0.5 * (1 + error_function({0} * (decltype(value_of({0})))0.70710678118654752440))"
   const auto dtype = l.common_dtype({0});
   if (dtype && is_real(*dtype) && gelu_of_infinity_is_nan(*dtype))
     return elementwise(l, {0}, is_real, "is_inf({0}) ? {0} - {0} : " TRIAGE_GELU, true);
@@ -65,14 +66,16 @@ bool gelu_backward(Lowering& l) {
   if (kind->toStringRef() == "tanh")
     return smooth_backward(
         l, [](const at::Tensor& gradient, const at::Tensor& x) { return at::gelu_backward(gradient, x, "tanh"); },
-        "{0} * ((decltype({0}))0.5 * (1 + " TRIAGE_HYPERBOLIC ") + (decltype({0}))0.5 * {1} * (1 - " TRIAGE_HYPERBOLIC
-        " * " TRIAGE_HYPERBOLIC
-        ") * ((decltype({0}))0.79788456080286535588 * (1 + 3 * (decltype({0}))0.044715 * "
+        "{0} * ((decltype(value_of({0})))0.5 * (1 + " TRIAGE_HYPERBOLIC
+        ") + (decltype(value_of({0})))0.5 * {1} * (1 - " TRIAGE_HYPERBOLIC " * " TRIAGE_HYPERBOLIC
+        ") * ((decltype(value_of({0})))0.79788456080286535588 * (1 + 3 * (decltype(value_of({0})))0.044715 * "
         "({1} * {1}))))");
   return smooth_backward(
       l, [](const at::Tensor& gradient, const at::Tensor& x) { return at::gelu_backward(gradient, x); },
-      "{0} * ((decltype({0}))0.5 * (1 + error_function({1} * (decltype({0}))0.70710678118654752440)) + "
-      "{1} * exponential((decltype({0}))-0.5 * {1} * {1}) * (decltype({0}))0.39894228040143267794)");
+      "{0} * ((decltype(value_of({0})))0.5 * (1 + error_function({1} * "
+      "(decltype(value_of({0})))0.70710678118654752440)) + "
+      "{1} * exponential((decltype(value_of({0})))-0.5 * {1} * {1}) * "
+      "(decltype(value_of({0})))0.39894228040143267794)");
 }
 
 /// hardswish_backward(gradient, x): versions differ in what NaN has, and the place where the line begins. Asked of as many as
@@ -81,11 +84,11 @@ bool hardswish_backward(Lowering& l) {
   const at::Tensor ends = at::tensor({-3.0f, std::numeric_limits<float>::quiet_NaN()}).repeat({64});
   const at::Tensor seen = at::hardswish_backward(at::ones_like(ends), ends);
   const bool begins = seen[0].item<float>() == 0.0f, keeps_nan = seen[1].isnan().item<bool>();
-#define TRIAGE_LINE "{0} * ({1} / 3 + (decltype({0}))0.5)"
-  const char* code = keeps_nan ? (begins ? "{1} >= 3 ? {0} : ({1} <= -3 ? (decltype({0}))0 : " TRIAGE_LINE ")"
-                                         : "{1} >= 3 ? {0} : ({1} < -3 ? (decltype({0}))0 : " TRIAGE_LINE ")")
-                               : (begins ? "{1} < 3 ? ({1} <= -3 ? (decltype({0}))0 : " TRIAGE_LINE ") : {0}"
-                                         : "{1} < 3 ? ({1} < -3 ? (decltype({0}))0 : " TRIAGE_LINE ") : {0}");
+#define TRIAGE_LINE "{0} * ({1} / 3 + (decltype(value_of({0})))0.5)"
+  const char* code = keeps_nan ? (begins ? "{1} >= 3 ? {0} : ({1} <= -3 ? (decltype(value_of({0})))0 : " TRIAGE_LINE ")"
+                                         : "{1} >= 3 ? {0} : ({1} < -3 ? (decltype(value_of({0})))0 : " TRIAGE_LINE ")")
+                               : (begins ? "{1} < 3 ? ({1} <= -3 ? (decltype(value_of({0})))0 : " TRIAGE_LINE ") : {0}"
+                                         : "{1} < 3 ? ({1} < -3 ? (decltype(value_of({0})))0 : " TRIAGE_LINE ") : {0}");
   return elementwise(l, {0, 1}, is_real, code);
 }
 
@@ -109,16 +112,19 @@ const LowerTable& activations() {
       {"aten::hardtanh", clamp},
       {"aten::relu6",
        [](Lowering& l) {
-         return elementwise(l, {0}, is_number, "at_most(at_least({0}, (decltype({0}))0), (decltype({0}))6)");
+         return elementwise(l, {0}, is_number,
+                            "at_most(at_least({0}, (decltype(value_of({0})))0), (decltype(value_of({0})))6)");
        }},
       {"aten::hardswish",
        [](Lowering& l) {
-         return elementwise(l, {0}, is_real,
-                            "{0} * at_most(at_least({0} + 3, (decltype({0}))0), (decltype({0}))6) / 6");
+         return elementwise(
+             l, {0}, is_real,
+             "{0} * at_most(at_least({0} + 3, (decltype(value_of({0})))0), (decltype(value_of({0})))6) / 6");
        }},
       {"aten::hardsigmoid",
        [](Lowering& l) {
-         return elementwise(l, {0}, is_real, "at_most(at_least({0} + 3, (decltype({0}))0), (decltype({0}))6) / 6");
+         return elementwise(l, {0}, is_real,
+                            "at_most(at_least({0} + 3, (decltype(value_of({0})))0), (decltype(value_of({0})))6) / 6");
        }},
       {"aten::threshold",
        [](Lowering& l) {

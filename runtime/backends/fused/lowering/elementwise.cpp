@@ -325,7 +325,7 @@ const LowerTable& elementwise_operators() {
       TRIAGE_UNARY("aten::abs", is_number, "magnitude_of({0})", false),
       TRIAGE_UNARY("aten::sign", is_real, "sign_of({0})", false),
       TRIAGE_UNARY("aten::sgn", is_real, "sign_of({0})", false),
-      TRIAGE_UNARY("aten::relu", is_number, "at_least({0}, (decltype({0}))0)", false),
+      TRIAGE_UNARY("aten::relu", is_number, "at_least({0}, (decltype(value_of({0})))0)", false),
       TRIAGE_UNARY("aten::reciprocal", is_real, "1 / {0}", true),
       TRIAGE_UNARY("aten::sqrt", is_real, "root({0})", true),
       TRIAGE_UNARY("aten::rsqrt", is_real, "1 / root({0})", true),

@@ -11,6 +11,10 @@ inline To bits_as(From from) {
   return __builtin_bit_cast(To, from);
 }
 
+/// The type of what was written as an expression: decltype of an element of an array is a reference.
+template <class T>
+T value_of(T value);
+
 inline bool is_nan(float x) { return (bits_as<uint32_t>(x) & 0x7FFFFFFFu) > 0x7F800000u; }
 inline bool is_nan(double x) { return (bits_as<uint64_t>(x) & 0x7FFFFFFFFFFFFFFFu) > 0x7FF0000000000000u; }
 inline bool is_inf(float x) { return (bits_as<uint32_t>(x) & 0x7FFFFFFFu) == 0x7F800000u; }
