@@ -36,9 +36,12 @@ void call(Compiled& compiled, const std::vector<at::Tensor>& inputs, const std::
     std::vector<at::Tensor> outputs;
     compiled.run(inputs, params, std::nullopt, outputs);
   }
+  std::vector<at::Tensor> all(inputs);
+  all.insert(all.end(), params.begin(), params.end());
+  for (size_t index = 0; index < inputs.size(); ++index) compiled.finish_compiling(all, {index});
 }
 
-/// A step of training: what is computed of inputs that require grad, and their gradients.
+/// A step of training, so that the kernels of both halves are asked for: what is computed of inputs that require grad, and their gradients.
 void call_with_gradients(Compiled& compiled, const std::vector<at::Tensor>& inputs,
                          const std::vector<at::Tensor>& params) {
   std::vector<at::Tensor> leaves;
@@ -49,7 +52,7 @@ void call_with_gradients(Compiled& compiled, const std::vector<at::Tensor>& inpu
     compiled.run(leaves, params, std::nullopt, outputs);
     at::Tensor loss;
     for (const at::Tensor& output : outputs)
-      if (output.requires_grad()) {
+      if (output.requires_grad()) {  // gradients of a sum alone would be one number in memory, expanded
         const at::Tensor own = (output * at::ones_like(output, at::MemoryFormat::Contiguous)).sum();
         loss = loss.defined() ? loss + own : own;
       }
@@ -62,7 +65,17 @@ void call_with_gradients(Compiled& compiled, const std::vector<at::Tensor>& inpu
 void capture_all(Compiled& compiled, const std::vector<Example>& examples, bool gradients) {
   for (const Example& example : examples) {
     call(compiled, example.inputs, example.params);
-    if (gradients) call_with_gradients(compiled, example.inputs, example.params);
+    if (gradients) try {
+        call_with_gradients(compiled, example.inputs, example.params);
+      } catch (const LimitError&) {
+        throw;
+      } catch (const std::exception& error) {
+        const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+        throw Error(
+            fmt::format("--gradients: with {}, the gradients of the policy cannot be computed: {}; build it without "
+                        "--gradients, or give inputs for which they can",
+                        example.from, of_torch ? of_torch->what_without_backtrace() : error.what()));
+      }
     for (const int64_t rows : {1, 0}) {
       const std::vector<at::Tensor> inputs = with_rows(example.inputs, rows);
       if (inputs.empty()) continue;
@@ -109,7 +122,6 @@ int build(const Options& options) {
     progress.show("capturing ...");
     Compiled compiled(script, compile);
     capture_all(compiled, examples, options.gradients);
-    for (const capture::Entry* entry : compiled.entries()) entry->executable->prepare_donation();
     progress.show(fmt::format("compiling {} kernels ...", builder.size()));
     bytes = builder.build(script->name(), options.cpu);
   }

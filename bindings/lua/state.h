@@ -64,6 +64,8 @@ struct Context {
     int64_t bytes = 0;
   };
   std::unordered_map<const void*, Storage> storages;
+  int64_t held_bytes =
+      0;  // what Lua let go, and a recorder still holds: taken from tensor_bytes at its end (at most 0)
   int64_t live_tensors = 0;      // userdata not yet finalized
   int64_t names_registered = 0;  // locations that the script was the first to name
   int64_t collected_at = 0;      // tensor_bytes after the last collection that tensors asked for

@@ -494,7 +494,7 @@ std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs)
 }
 
 std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,
-                                             bool donated) {
+                                             at::ArrayRef<size_t> donated) {
   std::vector<at::Tensor> all;
   std::optional<std::string> refused;
   for (const MadeUp values : {MadeUp::ones, MadeUp::zeros, MadeUp::identity}) {
@@ -529,11 +529,27 @@ std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> al
   return std::nullopt;
 }
 
-void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, bool donated) const {
+void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
   const Entry* entry = find(all);
   if (!entry) return;
-  if (donated) entry->executable->prepare_donation();
+  if (!donated.empty()) ask_for_donation(*entry, all, donated);
   entry->executable->finish_compiling();
+}
+
+void Compiled::ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
+  Tensors copies(all.begin(), all.end()), given;
+  for (const size_t index : donated) {
+    if (index >= all.size() || all[index].requires_grad()) continue;
+    copies[index] = all[index].clone();
+    given.push_back(copies[index]);
+  }
+  const Donation donation(given);
+  Donation::address(entry.executable.get());
+  std::vector<at::Tensor> outputs;
+  try {
+    entry.executable->run(with_lifted(entry, copies), outputs);
+  } catch (const std::exception&) {  // of values that were made up; a real call says what it thinks of its own
+  }
 }
 
 // None of these takes the mutex of the script: a reload asks them while a call may be inside the script for long.

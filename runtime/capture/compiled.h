@@ -173,13 +173,15 @@ class Compiled {
   /// cannot run on made-up values, because some operator takes none of several kinds of them or a function of the host would
   /// be called, says why: the first real call captures. Throws where the script is at fault.
   std::optional<std::string> prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,
-                                     bool donated = false);
+                                     at::ArrayRef<size_t> donated = {});
   /// The variables of the script have other numbers from now on: `now[old]` is the new one, or more than there are where one is
   /// gone. False where a graph reads such a one: nothing is changed then, and this object is of no use any more. Not while it runs.
   bool renumber_variables(at::ArrayRef<size_t> now);
   /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for them;
-  /// `donated`: also for one that donates some of them.
-  void finish_compiling(at::ArrayRef<at::Tensor> all, bool donated = false) const;
+  /// `donated`: also for one that donates these.
+  void finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated = {}) const;
+  /// A call of the graph for these inputs, with copies of some of them donated: it asks for the code of such calls.
+  void ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const;
 
   /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
   std::vector<const Entry*> entries() const;

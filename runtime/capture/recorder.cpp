@@ -204,12 +204,12 @@ bool FlagsTracker::made(const at::Tensor& tensor) const {
 }
 
 void FlagsTracker::add(const at::Tensor& flags) {
-  flags_.emplace(flags.unsafeGetTensorImpl(), flags);
+  flags_.emplace(flags.unsafeGetTensorImpl(), Identity(flags));
   // A tracker may live long, as at a prompt: what nobody else holds is let go, now and then.
   const size_t count = flags_.size();
   constexpr size_t many = 1024;
   if (count >= many && (count & (count - 1)) == 0)
-    std::erase_if(flags_, [](const auto& known) { return known.second.use_count() == 1; });
+    std::erase_if(flags_, [](const auto& known) { return !known.second.tensor().defined(); });
 }
 
 Recorder* Recorder::current() noexcept { return current_recorder; }
@@ -241,7 +241,7 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
   graph::Value* value = graph_.add_input(name, kind, meta_of(tensor));
   Traced& entry = traced_[traced.unsafeGetTensorImpl()];
   entry.identity.emplace(traced);
-  if (kind == graph::InputKind::tensor) entry.original = tensor;
+  if (kind == graph::InputKind::tensor) entry.original.emplace(tensor);
   entry.value = value;
   entry.is_input = true;
   entry.is_param = kind == graph::InputKind::param;
@@ -414,7 +414,7 @@ bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tens
 
 at::Tensor Recorder::original(const at::Tensor& tensor) const {
   const auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  return found != traced_.end() ? found->second.original : at::Tensor();
+  return found != traced_.end() && found->second.original ? found->second.original->tensor() : at::Tensor();
 }
 
 bool Recorder::is_captured(const at::Tensor& tensor) const {
@@ -538,14 +538,14 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       auto& list = lists[i - first];
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
-      if (const auto dim = parted_dim(op, arguments))
-        read_size(arguments[0].toTensor(), *dim);
-      else
-        all_sizes_ = true;  // how many tensors came out may depend on sizes
+      const auto dim = parted_dim(op, arguments);
+      if (!dim) all_sizes_ = true;  // how many tensors came out may depend on sizes
       if (shaped_by_values_)
         capture::graph_break(Break::dynamic_shape,
                              "how many tensors `" + base_name(op) + "` gives may depend on values",
                              "Take the parts with x:narrow or by index.");
+      else if (dim)
+        read_size(arguments[0].toTensor(), *dim);
     }
   }
   raises_ |= OnGraphBreak::raises();
@@ -566,10 +566,10 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
 void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
   // Values are told apart by the identity of their tensors. An operator that hands back an argument as it is (`to`,
   // `contiguous`) would give one identity to two values, which differ when replayed on other strides.
-  at::Tensor original;
+  std::optional<Identity> original;
   if (knows(tensor)) {
-    original = this->original(tensor);
-    if (!original.defined()) original = tensor;
+    const at::Tensor known = this->original(tensor);
+    original.emplace(known.defined() ? known : tensor);
     tensor = at::alias(tensor);
   }
   value->meta = meta_of(tensor);

@@ -169,7 +169,7 @@ class Recorder {
 
   struct Traced {
     std::optional<Identity> identity;  // always there: keeps the key's address unique
-    at::Tensor original;               // Recorder::original
+    std::optional<Identity> original;  // Recorder::original
     graph::Value* value = nullptr;
     int branch = 0;  // depth of branches it was made at
     bool is_param = false;
@@ -224,7 +224,7 @@ class FlagsTracker {
   void observe(const c10::OperatorHandle& op, bool moved, const torch::jit::Stack& results);
   void note_storages(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& results, size_t count);
   bool any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> flags_;
+  std::unordered_map<const c10::TensorImpl*, Identity> flags_;
   std::unordered_set<const c10::StorageImpl*> storages_;  // allocated since; by address: what is older keeps its own
   FlagsTracker* previous_;
 };

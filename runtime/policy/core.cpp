@@ -119,7 +119,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(std::string source) co
     std::vector<std::vector<capture::InputShape>> shapes = live.compiled.shapes_in_use();
     for (auto& shape : live.trial.kinds()) shapes.push_back(std::move(shape));
     for (const auto& shape : shapes) {
-      const auto refused = next->compiled.prepare(shape, values, donates_.load(std::memory_order_relaxed));
+      const auto refused = next->compiled.prepare(shape, values, donated());
       if (!refused) continue;
       next->trial.add(shape);
       runtime_->logger().warn(

@@ -105,6 +105,7 @@ class PolicyCore {
   };
 
   void note_donation(const RunOptions& options) noexcept;
+  std::vector<size_t> donated() const;
   static void run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                           const std::vector<at::Tensor>& params, const RunOptions& options,
                           std::vector<at::Tensor>& outputs);
@@ -133,7 +134,7 @@ class PolicyCore {
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};
-  std::atomic<bool> donates_{false};  // some call has donated inputs
+  std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
 
   std::mutex changing_;     // one reload, rollback or pin at a time; may be held for long
   uint64_t seen_hash_ = 0;  // of the source last looked at, taken over or not; under changing_

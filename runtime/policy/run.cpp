@@ -70,8 +70,16 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
 
 /// Versions to come are made ready for it, too.
 void PolicyCore::note_donation(const RunOptions& options) noexcept {
-  if (!options.donate.empty() && !donates_.load(std::memory_order_relaxed))
-    donates_.store(true, std::memory_order_relaxed);
+  for (const size_t index : options.donate)
+    if (const uint64_t bit = index < 64 ? uint64_t{1} << index : 0; bit & ~donated_.load(std::memory_order_relaxed))
+      donated_.fetch_or(bit, std::memory_order_relaxed);
+}
+
+std::vector<size_t> PolicyCore::donated() const {
+  std::vector<size_t> inputs;
+  for (size_t index = 0; index < 64; ++index)
+    if (donated_.load(std::memory_order_relaxed) >> index & 1) inputs.push_back(index);
+  return inputs;
 }
 
 void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
@@ -86,7 +94,7 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   if (live.version->trial.on()) pass_trial(live, inputs);
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
-  live.version->compiled.finish_compiling(all, !options.donate.empty());
+  live.version->compiled.finish_compiling(all, options.donate);
 }
 
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,

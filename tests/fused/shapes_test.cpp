@@ -285,4 +285,34 @@ TEST_CASE("a sum over dims that others follow does not depend on the others, the
   }
 }
 
+TEST_CASE("a result of loops may be viewed where ATen's may, however the inputs lie in memory") {
+  const Program lone = [](const Tensors& in) { return Tensors{in[0].t().sigmoid().t().view({-1})}; };
+  const Program two = [](const Tensors& in) { return Tensors{(in[0].t().exp() * 2).t().view({-1}) + 1}; };
+  for (const Program& program : {lone, two})
+    for (const auto& [n, d] : {std::pair{3L, 4L}, {40L, 200L}}) {
+      const at::Tensor x = at::randn({n, d});
+      const auto fused = compiled(program, {x});
+      for (const at::Tensor& given :
+           {x, at::randn({d, n}).t().contiguous(), at::randn({n, 2 * d}).slice(1, 0, d).contiguous()})
+        for (int call = 0; call < 2; ++call) {
+          run(*fused, {given});
+          fused->finish_compiling();
+          CHECK(same(program({given})[0], run(*fused, {given})[0]));
+        }
+    }
+  const Program images = [](const Tensors& in) {
+    return Tensors{(in[0].sigmoid() * 2).permute({0, 2, 3, 1}).view({-1, 16}) * 3};
+  };
+  const at::Tensor pixels = at::randn({2, 16, 5, 5}).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto fused = compiled(images, {pixels});
+  CHECK(same(images({pixels})[0], run(*fused, {pixels})[0]));
+}
+
+TEST_CASE("what goes by places in memory is computed where ATen's results lie") {
+  const Program program = [](const Tensors& in) { return Tensors{(in[0].t().exp() * 2).as_strided({4}, {1})}; };
+  const at::Tensor x = at::randn({2, 2});
+  const auto fused = compiled(program, {x});
+  for (int call = 0; call < 3; ++call) CHECK(same_bits(program({x})[0], run(*fused, {x})[0]));
+}
+
 }  // namespace triage::fused

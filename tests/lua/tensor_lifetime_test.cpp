@@ -66,14 +66,35 @@ TEST_CASE("a captured policy keeps nothing of its capture") {
   CHECK(memory.now() - before < 256);  // numbers that stand in the script
 }
 
-TEST_CASE("a call that is captured needs no more tensor memory than one that is not") {
-  StateOptions options = trusted_options();
-  options.limits.tensor_bytes = 512u << 20;
-  for (const std::string body : {"", "triage.graph_break()"}) {  // as one graph, and followed
+TEST_CASE("a call that is captured takes little more tensor memory than one that is not") {
+  for (const std::string body : {"x = x + 1", "x = (x * 2):relu() - x"}) {
+    CAPTURE(body);
+    StateOptions options = trusted_options();
+    options.limits.tensor_bytes = 512u << 20;
     Fixture fixture(options);
-    CHECK_EQ(fixture.error_of("local f = triage.compile(function(x) for i = 1, 1000 do x = x + i " + body +
+    test::CountedTensorMemory memory;
+    memory.begin();
+    CHECK_EQ(fixture.error_of("local f = triage.compile(function(x) for _ = 1, 500 do " + body +
                               " end return x end, {backend = 'eager'}) for i = 1, 2 do f(torch.zeros(1000000)) end"),
              "");
+    CHECK(memory.highest() < options.limits.tensor_bytes);
+  }
+}
+
+TEST_CASE("what a capture must hold counts, though the script has let it go") {
+  for (const std::string body :
+       {"x = x + 1 kept[#kept + 1] = x", "x = x + 1 triage.graph_break()", "x = (x + 1):contiguous()"}) {
+    CAPTURE(body);
+    StateOptions options = trusted_options();
+    options.limits.tensor_bytes = 256u << 20;
+    Fixture fixture(options);
+    test::CountedTensorMemory memory;
+    memory.begin();
+    const std::string error =
+        fixture.error_of("local f = triage.compile(function(x) local kept = {} for _ = 1, 500 do " + body +
+                         " end return x end, {backend = 'eager'}) f(torch.zeros(1000000))");
+    CHECK((error.empty() || error.find("budget of tensor memory") != std::string::npos));
+    CHECK(memory.highest() < 2 * options.limits.tensor_bytes);
   }
 }
 

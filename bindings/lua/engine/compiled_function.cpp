@@ -97,11 +97,15 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
 }
 
 struct Running {
-  explicit Running(CompiledFunction& function) : function(function) { function.running = true; }
-  ~Running() { function.running = false; }
+  Running(CompiledFunction& function, Context& own) : function(function), own(own) { function.running = true; }
+  ~Running() {
+    function.running = false;
+    settle_held_memory(own);
+  }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
   CompiledFunction& function;
+  Context& own;
 };
 
 /// Inside of a capture it is a part of that, except that one graph stays promised; a call of itself, a call under `disable`,
@@ -235,7 +239,7 @@ int call_compiled(lua_State* L) {
     for (auto& input : inputs) input = branch->guarded(input);
   const std::shared_ptr<CompiledFunction::Bucket> bucket = bucket_for(L, function, arguments);
   {
-    const Running running(function);
+    const Running running(function, context(L));
     bucket->script->prepare_call(L, 2);
     function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();

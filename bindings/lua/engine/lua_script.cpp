@@ -54,7 +54,7 @@ void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> i
 /// of its tensors before the call. Of many small calls each leaves little, and a collection takes longer than such a capture.
 void collect_after_capture(lua_State* L, int64_t before) {
   constexpr int64_t of_one_call = 1 << 16, in_all = 1 << 20;
-  const int64_t now = context(L).tensor_bytes;
+  const int64_t now = context(L).tensor_bytes + context(L).held_bytes;
   if (now - before > of_one_call || now > in_all) lua_gc(L, LUA_GCCOLLECT);
 }
 

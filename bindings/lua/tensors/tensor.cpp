@@ -59,12 +59,21 @@ void count_in(Context& own, TensorBox& box) {
   }
 }
 
+/// Whether a capture may hold the memory when Lua has let it go: the capture is at work, and somebody does.
+bool is_held(const at::Tensor& tensor) {
+  return (capture::Recorder::current() || capture::Follower::current()) &&
+         (tensor.use_count() > 1 || tensor.storage().use_count() > 1);
+}
+
 void count_out(Context& own, TensorBox& box) {
   --own.live_tensors;
   auto found = own.storages.find(box.storage);
   if (found == own.storages.end()) return;
   if (--found->second.tensors > 0) return;
-  own.tensor_bytes -= found->second.bytes;
+  if (is_held(box.tensor))
+    own.held_bytes -= found->second.bytes;
+  else
+    own.tensor_bytes -= found->second.bytes;
   own.collected_at = std::min<int64_t>(own.collected_at, own.tensor_bytes);
   own.storages.erase(found);
 }

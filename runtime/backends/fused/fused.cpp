@@ -85,9 +85,6 @@ class Parts {
   void finish_compiling() const {
     for (const Step& step : steps_) step.run->finish_compiling();
   }
-  void prepare_donation() const {
-    if (whole_) whole_->prepare_donation();
-  }
   size_t bytes() const {
     size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
     for (const Step& step : steps_) bytes += step.run->bytes();
@@ -251,7 +248,7 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
 /// others are cut for it.
 class FusedGraph final : public Executable {
  public:
-  FusedGraph(const Graph& graph, const std::vector<fused::Part>& parts) : name_(graph.name()) {
+  FusedGraph(const Graph& graph, const std::vector<fused::Part>& parts) {
     kinds_[0] = std::make_unique<Kind>(graph, parts);
     count_ = 1;
     if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
@@ -265,10 +262,6 @@ class FusedGraph final : public Executable {
 
   void finish_compiling() const override {
     for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) kinds_[i]->parts.finish_compiling();
-  }
-  void prepare_donation() const override {
-    const fused::KernelsFor naming(name_);
-    for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) kinds_[i]->parts.prepare_donation();
   }
   size_t bytes() const override {
     size_t bytes = sizeof(*this);
@@ -306,7 +299,6 @@ class FusedGraph final : public Executable {
     count_.store(count + 1, std::memory_order_release);
   }
 
-  std::string name_;
   std::unique_ptr<Graph> graph_;  // null where it cannot be run once more
   mutable std::array<std::unique_ptr<Kind>, most_kinds> kinds_;
   mutable std::atomic<size_t> count_;
@@ -320,9 +312,15 @@ bool any_tensor(const Graph& graph, const std::vector<at::Tensor>& examples, con
          std::any_of(constants.begin(), constants.end(), [&](const auto& constant) { return test(constant.tensor); });
 }
 
+/// By places in memory: what loops give does not lie as ATen's results do.
+bool reads_strides(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const auto& node) { return node->op.operator_name().name.rfind("aten::as_strided", 0) == 0; });
+}
+
 std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<at::Tensor>& examples) {
   const fused::KernelsFor naming(graph.name());
-  if (graph.nodes().size() > most_nodes) return compile_eager(graph, examples);
+  if (graph.nodes().size() > most_nodes || reads_strides(graph)) return compile_eager(graph, examples);
   graph::verify(graph);
   const std::vector<fused::Part> parts = fused::cut(graph);
   bool any = false;

@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <pthread.h>
 #include <triage/output_memory.h>
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_set>
 
@@ -31,20 +33,22 @@ at::Tensor tensor_on(const StoragePointer& storage, at::IntArrayRef sizes, at::S
 struct AllPools {
   std::mutex mutex;
   std::unordered_set<OutputPool*> pools;
+  std::atomic<int64_t> bytes{0};  // that they keep
 };
 
-/// Never destroyed: graphs may be, after everything else.
+/// Never destroyed: graphs may be, after everything else. A forked child must find the mutex open.
 AllPools& all_pools() {
-  static AllPools* all = new AllPools;
+  static AllPools* const all = [] {
+    static AllPools* made = new AllPools;
+    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); }, [] { made->mutex.unlock(); });
+    return made;
+  }();
   return *all;
 }
 
-size_t idle_bytes_of_all(bool free) {
-  AllPools& all = all_pools();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  size_t bytes = 0;
-  for (OutputPool* pool : all.pools) bytes += pool->idle_bytes(free);
-  return bytes;
+/// A buffer that a pool begins or ends to keep.
+void count(const c10::StorageImpl& storage, int sign) {
+  all_pools().bytes.fetch_add(sign * static_cast<int64_t>(storage.nbytes()), std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -62,32 +66,43 @@ OutputPool::~OutputPool() {
     all.pools.erase(this);
   }
   for (auto& slot : kept_)
-    if (c10::StorageImpl* storage = slot.exchange(nullptr)) StoragePointer::reclaim(storage);
+    if (c10::StorageImpl* storage = slot.exchange(nullptr)) {
+      count(*storage, -1);
+      StoragePointer::reclaim(storage);
+    }
 }
 
-size_t OutputPool::idle_bytes(bool free) {
-  size_t bytes = 0;
+/// Takes out the buffers that nobody holds.
+std::vector<c10::Storage> OutputPool::take_idle() {
+  std::vector<c10::Storage> idle;
   for (auto& slot : kept_) {
     if (!slot.load(std::memory_order_relaxed)) continue;
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
     if (!taken) continue;
     StoragePointer storage = StoragePointer::reclaim(taken);
     if (compat::is_unique(storage)) {
-      bytes += storage->nbytes();
-      if (free) continue;
+      count(*storage, -1);
+      idle.emplace_back(std::move(storage));
+      continue;
     }
-    c10::StorageImpl* expected = nullptr;
-    c10::StorageImpl* back = storage.release();
-    if (!slot.compare_exchange_strong(expected, back, std::memory_order_release)) StoragePointer::reclaim(back);
+    put_back(slot, std::move(storage));
   }
-  return bytes;
+  return idle;
+}
+
+void OutputPool::put_back(std::atomic<c10::StorageImpl*>& slot, c10::intrusive_ptr<c10::StorageImpl> storage) {
+  c10::StorageImpl* expected = nullptr;
+  c10::StorageImpl* back = storage.release();
+  if (slot.compare_exchange_strong(expected, back, std::memory_order_release)) return;
+  count(*back, -1);  // another thread has put one there
+  StoragePointer::reclaim(back);
 }
 
 at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
   size_t bytes = c10::elementSize(dtype);
   for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
   if (bytes < smallest) {
-    idle_bytes(/*free=*/true);
+    take_idle();
     return tensor_on(new_storage(bytes), sizes, dtype);
   }
   for (auto& slot : kept_) {
@@ -98,21 +113,20 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
     const bool free = unused && storage->nbytes() == bytes;  // whoever holds it may resize it meanwhile
     at::Tensor result;
     if (free) result = tensor_on(storage, sizes, dtype);
-    if (!unused || free) {
-      c10::StorageImpl* expected = nullptr;
-      c10::StorageImpl* back = storage.release();
-      if (!slot.compare_exchange_strong(expected, back, std::memory_order_release)) StoragePointer::reclaim(back);
-    }
+    if (unused && !free)
+      count(*storage, -1);
+    else
+      put_back(slot, std::move(storage));
     if (free) return result;
   }
   StoragePointer storage = new_storage(bytes);
   at::Tensor result = tensor_on(storage, sizes, dtype);
-  c10::StorageImpl* mine = storage.release();
   for (auto& slot : kept_) {
-    c10::StorageImpl* expected = nullptr;
-    if (slot.compare_exchange_strong(expected, mine, std::memory_order_release)) return result;
+    if (slot.load(std::memory_order_relaxed)) continue;
+    count(*storage, 1);
+    put_back(slot, std::move(storage));
+    break;
   }
-  StoragePointer::reclaim(mine);
   return result;
 }
 
@@ -120,7 +134,21 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
 
 namespace triage {
 
-size_t idle_output_memory() { return fused::idle_bytes_of_all(/*free=*/false); }
-size_t free_idle_output_memory() { return fused::idle_bytes_of_all(/*free=*/true); }
+size_t kept_output_memory() {
+  return static_cast<size_t>(std::max<int64_t>(0, fused::all_pools().bytes.load(std::memory_order_relaxed)));
+}
+
+size_t free_idle_output_memory() {
+  std::vector<c10::Storage> idle;  // freed when nobody waits for the list of pools any more
+  {
+    fused::AllPools& all = fused::all_pools();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    for (fused::OutputPool* pool : all.pools)
+      for (c10::Storage& storage : pool->take_idle()) idle.push_back(std::move(storage));
+  }
+  size_t bytes = 0;
+  for (const c10::Storage& storage : idle) bytes += storage.nbytes();
+  return bytes;
+}
 
 }  // namespace triage

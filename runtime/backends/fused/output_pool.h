@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <vector>
 
 namespace triage::fused {
 
@@ -22,10 +23,11 @@ class OutputPool {
   /// A contiguous CPU tensor, its values undefined.
   at::Tensor get(at::IntArrayRef sizes, at::ScalarType dtype);
 
-  /// Bytes of the buffers that nobody holds; `free`: they are freed.
-  size_t idle_bytes(bool free);
+  /// Takes out the buffers that nobody holds.
+  std::vector<c10::Storage> take_idle();
 
  private:
+  static void put_back(std::atomic<c10::StorageImpl*>& slot, c10::intrusive_ptr<c10::StorageImpl> storage);
   std::array<std::atomic<c10::StorageImpl*>, 4> kept_{};  // each owns one reference
 };
 

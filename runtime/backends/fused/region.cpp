@@ -65,7 +65,10 @@ void Region::Version::finish_compiling() const {
 }
 
 Region::Region(const Part& part)
-    : loops_(part.loops), choose_lanes_(part.loops), interpreter_(compile_eager(part.graph, {})) {
+    : loops_(part.loops),
+      choose_lanes_(part.loops),
+      alone_(part.graph.nodes().size() == 1),
+      interpreter_(compile_eager(part.graph, {})) {
   c10::SmallVector<int64_t, 4> counts;
   for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
   captured_ = choose_lanes_(counts);
@@ -83,13 +86,18 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
     return !versions_[static_cast<size_t>(captured_)].kernel->function();
   }
   const Lanes lanes = choose_lanes_(memory.extents);
+  if (alone_ && (lanes != Lanes::positions || !memory.kept.empty())) {  // of short rows, or with gaps: ATen is faster
+    interpreter_->run(inputs, outputs);
+    return true;
+  }
   Version* version = &versions_[static_cast<size_t>(lanes)];
   RowsFunction function = version->function(loops_, lanes, {});
+  Variant* const variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory);
   if (!function) {
     interpreter_->run(inputs, outputs);
     return true;
   }
-  if (Variant* variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory)) {
+  if (variant) {
     version = &variant->versions[static_cast<size_t>(lanes)];
     function = version->kernel->function();
     make_outputs(memory, outputs, variant->where.output);
@@ -117,13 +125,6 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   else
     at::parallel_for(0, memory.batch, grain, rows);
   return true;
-}
-
-void Region::prepare_donation() const {
-  for (Variant& variant : variants_)
-    for (size_t lanes = 0; lanes < versions_.size(); ++lanes)
-      if (versions_[lanes].asked.load(std::memory_order_acquire))
-        variant.versions[lanes].function(loops_, static_cast<Lanes>(lanes), variant.where);
 }
 
 void Region::finish_compiling() const {

@@ -25,9 +25,8 @@ class Region final : public Executable {
   /// One output may come in the memory of an input that is among `donated`: where that is dense, without grad, and shares
   /// memory with no other input.
   bool run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
-  /// Of the loops in place, those that a call could have used, or `prepare_donation` asked for.
+  /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
-  void prepare_donation() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
@@ -60,6 +59,7 @@ class Region final : public Executable {
   Loops loops_;
   mutable Versions versions_;
   LaneChoice choose_lanes_;
+  bool alone_;      // one operator
   Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output

@@ -22,8 +22,8 @@ using graph::Value;
 
 constexpr size_t fewest_nodes = 2;  // but for those below, a single operator gains nothing
 
-/// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours, the strides and the
-/// threads. In loops they do not, and by themselves they are no slower there.
+/// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours and the threads. In
+/// loops they do not. (Region leaves those of short rows to ATen, where one by itself would take longer.)
 bool is_worth_a_loop(const Node& node) {
   static const std::set<std::string> names = {
       "sum",     "mean",        "var",      "std",          "prod",      "norm",       "linalg_vector_norm",
@@ -375,6 +375,39 @@ class Cutter {
 
 }  // namespace
 
-std::vector<Part> cut(const Graph& graph) { return Cutter(graph).run(); }
+namespace {
+
+/// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has. Whether such a result,
+/// or a view of it, can be viewed in other sizes must not depend on that: as reshaped it has the same values, and nobody writes to
+/// it.
+void reshape_what_loops_made(std::vector<Part>& parts) {
+  static const auto reshape = c10::Dispatcher::singleton().findSchemaOrThrow("aten::reshape", "");
+  std::set<const Value*> made;  // by loops, or views of that
+  for (Part& part : parts) {
+    if (part.fused) {
+      made.insert(part.outputs.begin(), part.outputs.end());
+      continue;
+    }
+    std::set<const Value*> inside;
+    for (size_t i = 0; i < part.inputs.size(); ++i)
+      if (made.count(part.inputs[i])) inside.insert(part.graph.inputs()[i].value);
+    for (const auto& node : part.graph.nodes()) {
+      if (!graph::is_view(node->op) || node->operands.empty() || !inside.count(node->operands[0].value())) continue;
+      inside.insert(node->results.begin(), node->results.end());
+      const auto& name = node->op.operator_name();
+      if (name.name == "aten::view" && name.overload_name.empty()) node->op = reshape;
+    }
+    for (size_t i = 0; i < part.outputs.size(); ++i)
+      if (inside.count(part.graph.outputs()[i])) made.insert(part.outputs[i]);
+  }
+}
+
+}  // namespace
+
+std::vector<Part> cut(const Graph& graph) {
+  std::vector<Part> parts = Cutter(graph).run();
+  reshape_what_loops_made(parts);
+  return parts;
+}
 
 }  // namespace triage::fused

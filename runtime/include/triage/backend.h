@@ -19,9 +19,6 @@ class Executable {
   virtual void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const = 0;
   /// Waits until nothing about it gets faster any more (code compiled in the background). Callable from any thread.
   virtual void finish_compiling() const {}
-  /// Asks for what calls with donated inputs (RunOptions::donate) run, where that is other code: `finish_compiling` waits for it,
-  /// too, from then on. Callable from any thread.
-  virtual void prepare_donation() const {}
   /// True where the call that captured the graph gets its outputs from here, too, and not from the script that was recorded:
   /// where this gives better gradients than ATen's own.
   virtual bool answers_capture() const { return false; }

@@ -8,9 +8,10 @@ namespace triage {
 /// (docs/backends.md, Memory). Up to four buffers an output are kept, until a call of another size comes or the policy is
 /// gone. Both functions are for the whole process and may be called by any thread at any time, also while policies run.
 
-/// Bytes that are kept and that nobody holds: what `free_idle_output_memory` would free now.
-size_t idle_output_memory();
-/// Frees them, as a host does that will be idle for long; the next calls take fresh memory. Returns how many bytes.
+/// Bytes that are kept, whether a host holds them as outputs now or not. For metrics: costs nothing, and disturbs no call. An
+/// output whose storage a host has resized counts with one of its two sizes.
+size_t kept_output_memory();
+/// Frees what nobody holds, as a host does that will be idle for long; the next calls take fresh memory. Returns how many bytes.
 size_t free_idle_output_memory();
 
 }  // namespace triage

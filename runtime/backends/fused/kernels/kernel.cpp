@@ -38,13 +38,14 @@ struct CannotLoad : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// While alive, threads that are started here take no signal: one for the host's own threads, or one by which the system says that
-/// a file grows too long, is not to run in a thread of ours.
+/// While alive, threads that are started here take no signal but of what goes wrong in them: one for the host's own threads, or one
+/// by which the system says that a file grows too long, is not to run in a thread of ours.
 class NoSignals {
  public:
   NoSignals() {
     sigset_t all;
     sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -144,9 +145,9 @@ class Compiler {
 
   void start_thread() {
     if (thread_of_ == ::getpid()) return;
-    thread_of_ = ::getpid();
     const NoSignals in_the_thread;
     std::thread([this] { work(); }).detach();
+    thread_of_ = ::getpid();
   }
 
   void work() {
@@ -244,8 +245,7 @@ class Compiler {
     if (const auto known = files.find(text)) {
       try {
         return load(*known, key);
-      } catch (const std::runtime_error&) {
-        files.remove(text);
+      } catch (const std::runtime_error&) {  // what is compiled now replaces it, where that can be loaded from there
       }
     }
     const auto say_refused = [&] {
@@ -263,20 +263,26 @@ class Compiler {
         throw std::runtime_error(without(workshop / "", error.what()));
       }
     };
-    if (const auto workshop = files.workshop()) {
+    std::optional<std::string> not_loaded;
+    if (const auto workshop = folder_loads_nothing_ ? nullptr : files.workshop()) {
       try {
         const auto [object, function] = compile_in(*workshop);  // loaded before it is kept
         files.keep(text, object, *workshop);
         say_refused();
         return function;
       } catch (const CannotLoad& error) {
-        files.refuse_unloadable(error.what());
+        not_loaded = error.what();
       } catch (const std::runtime_error&) {
         if (ending_ || files.has_room(*workshop)) throw;
       }
     }
+    const RowsFunction function = compile_in(Workshop()).second;
+    if (not_loaded) {  // from the folder, and it is from here: the folder is to blame
+      folder_loads_nothing_ = true;
+      files.refuse_unloadable(*not_loaded);
+    }
     say_refused();
-    return compile_in(Workshop()).second;
+    return function;
   }
 
   /// The symbol tells the kernel: where a loader answers with another file, it is not taken for this one.
@@ -302,6 +308,7 @@ class Compiler {
   Job running_;  // what the thread is at
   pid_t thread_of_ = -1;
   std::atomic<bool> ending_{false};
+  bool folder_loads_nothing_ = false;  // of the thread that compiles
   std::mutex saying_;
   bool silent_ = false;  // the process ends
   static constexpr size_t most_said = 256;

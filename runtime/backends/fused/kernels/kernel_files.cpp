@@ -136,7 +136,8 @@ void KernelFiles::keep(const std::string& text, const std::string& shared_object
   ::chmod(sealed.c_str(), S_IRUSR | S_IWUSR);
   const auto put = [&] { return ::rename(sealed.c_str(), path_of(text).c_str()) == 0; };
   if (!put()) {
-    remove(text);  // a folder, say, which nothing is renamed to
+    std::error_code ignored;
+    fs::remove_all(path_of(text), ignored);  // a folder, say, which nothing is renamed to
     if (!put()) {
       refused_ = fmt::format("\"{}\" cannot be replaced: {}", path_of(text).string(), std::strerror(errno));
       return;
@@ -148,11 +149,6 @@ void KernelFiles::keep(const std::string& text, const std::string& shared_object
 void KernelFiles::refuse_unloadable(const std::string& reason) {
   refused_ = fmt::format("what is compiled in \"{}\" cannot be loaded ({}); does it allow programs to be run?",
                          folder_.string(), reason);
-}
-
-void KernelFiles::remove(const std::string& text) const {
-  std::error_code error;
-  fs::remove_all(path_of(text), error);
 }
 
 void KernelFiles::remove_least_used() const {

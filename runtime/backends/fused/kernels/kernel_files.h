@@ -20,7 +20,6 @@ class KernelFiles {
   std::unique_ptr<Workshop> workshop();
   /// Takes a shared object into the folder; in the place of whatever has the name. `workshop` is in the folder.
   void keep(const std::string& text, const std::string& shared_object, const Workshop& workshop);
-  void remove(const std::string& text) const;
   /// Whether a kernel can be written there at all: the disk is not full.
   bool has_room(const Workshop& workshop);
   /// What is written there cannot be loaded (`noexec`): nothing is kept.

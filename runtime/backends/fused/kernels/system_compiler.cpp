@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -41,9 +42,9 @@ const std::vector<std::string> flags = {"-std=c++20",
 std::chrono::duration<double> time_limit() {
   const char* chosen = std::getenv("TRIAGE_CXX_TIMEOUT");
   if (!chosen || !*chosen) return std::chrono::minutes(1);
-  char* end = nullptr;
-  const double seconds = std::strtod(chosen, &end);
-  if (*end != '\0' || !(seconds > 0))
+  double seconds = 0;  // read in the same way in every locale
+  const auto [end, error] = std::from_chars(chosen, chosen + std::strlen(chosen), seconds);
+  if (error != std::errc() || *end != '\0' || !(seconds > 0))
     throw std::runtime_error(
         fmt::format("TRIAGE_CXX_TIMEOUT is \"{}\"; it is a number of seconds above 0, 60 where it is not set", chosen));
   return std::chrono::duration<double>(std::min(seconds, 86400.0));
