@@ -53,28 +53,36 @@ TRIAGE_INLINE uint64_t nonzero_words(const Word* words) {
   return result;
 }
 
+// What is not zero among `count` values, `together` of which are 64 places: bits_from(first) tells which of those are not.
+template <class BitsFrom>
+TRIAGE_INLINE void fill_places(Places* places, int64_t count, int64_t together, const BitsFrom& bits_from) {
+  int64_t filled = 0, found = 0;
+  for (int64_t first = 0; first < count; first += together) {
+    const uint64_t bits = bits_from(first);
+    places->bits[filled] = bits;
+    places->at[filled] = static_cast<uint8_t>(first / together);
+    filled += bits != 0;
+    found += std::popcount(bits);  // one instruction in all builds but the plain one
+  }
+  places->filled = filled;
+  places->found = found;
+}
+
 // Which words of four slots are not zero.
 struct NonZeroWords {
   template <int bytes>
   TRIAGE_INLINE void run(const uint16_t* slots, int64_t count, Places* places) const {
     constexpr int64_t together = Places::TOGETHER * 4;
     uint16_t rest[together];
-    int64_t filled = 0, found = 0;
-    for (int64_t first = 0; first < count; first += together) {
+    fill_places(places, count, together, [&](int64_t first) TRIAGE_INLINE_LAMBDA {
       const uint16_t* some = slots + first;
       if (count - first < together) {
         std::memset(rest, 0, sizeof(rest));
         std::memcpy(rest, some, static_cast<size_t>(count - first) * sizeof(uint16_t));
         some = rest;
       }
-      const uint64_t bits = nonzero_words<bytes>(reinterpret_cast<const uint64_t*>(some));
-      places->bits[filled] = bits;
-      places->at[filled] = static_cast<uint8_t>(first / together);
-      filled += bits != 0;
-      found += std::popcount(bits);  // one instruction in all builds but the plain one
-    }
-    places->filled = filled;
-    places->found = found;
+      return nonzero_words<bytes>(reinterpret_cast<const uint64_t*>(some));
+    });
   }
 };
 
@@ -100,8 +108,7 @@ struct NonZeroValues {
   TRIAGE_INLINE void run(const T* values, int64_t step, int64_t count, Places* places) const {
     constexpr int64_t together = Places::TOGETHER;
     T rest[together];
-    int64_t filled = 0, found = 0;
-    for (int64_t first = 0; first < count; first += together) {
+    fill_places(places, count, together, [&](int64_t first) TRIAGE_INLINE_LAMBDA {
       const int64_t some = std::min(together, count - first);
       const T* from = values + first * step;
       if (step != 1 || some < together) {
@@ -110,14 +117,8 @@ struct NonZeroValues {
         for (int64_t i = 0; i < some && step != 1; ++i) rest[i] = from[i * step];
         from = rest;
       }
-      const uint64_t bits = nonzero<bytes>(from);
-      places->bits[filled] = bits;
-      places->at[filled] = static_cast<uint8_t>(first / together);
-      filled += bits != 0;
-      found += std::popcount(bits);  // one instruction in all builds but the plain one
-    }
-    places->filled = filled;
-    places->found = found;
+      return nonzero<bytes>(from);
+    });
   }
 
  private:

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -175,53 +176,47 @@ TEST_CASE("processes with the same id, in two containers, compile one kernel wit
   CHECK(std::distance(fs::directory_iterator(scene.folder / "kernels"), fs::directory_iterator()) == 1);
 }
 
-TEST_CASE("on a full disk kernels are compiled elsewhere, and it is said once") {
-  const Scene scene;
+/// The errors of a script that asks for two kernels, where the folder of the scene's is a file system of its own, mounted with
+/// these options, on which `first` is run; nothing where the system does not let us mount any.
+std::optional<std::string> errors_with_mounted(const Scene& scene, const std::string& options,
+                                               const std::string& first = "") {
   const std::string folder = scene.folder / "kernels";
   fs::create_directory(folder);
-  const std::string mounted = "mount -t tmpfs -o size=24k,mode=700 none " + shell_quoted(folder);
+  const std::string mounted = "mount -t tmpfs -o " + options + ",mode=700 none " + shell_quoted(folder);
   const std::string apart = unshare("--mount", mounted);
-  if (apart.empty()) return;
-  for (const char* fill : {"", "; head -c 24576 /dev/zero > kernels/full"}) {
-    CAPTURE(fill);
-    write_bytes(scene.folder / "exec.lua",
-                "local x = torch.ones({4, 4})\n"
-                "for k = 1, 2 do\n"
-                "  local f = triage.compile(function(z) return z * (k + 1) + 1 end, {backend = 'fused'})\n"
-                "  f(x)\n  f:finish_compiling()\n  f(x)\nend\n");
-    const std::string inside = mounted + " || exit 9" + fill + "; " + shell_quoted(program_path()) + " exec exec.lua";
-    CHECK(std::system(("cd " + shell_quoted(scene.folder.path().string()) + " && " + apart + " sh -c " +
-                       shell_quoted(inside) + " > out 2> err")
-                          .c_str()) == 0);
-    const std::string err = read_bytes(scene.folder / "err");
-    CAPTURE(err);
-    CHECK(count(err, "compiled kernels are not kept for the next process") == 1);
-    CHECK(count(err, "No space left on device") == 1);
-    CHECK(count(err, "no fused kernel") == 0);
-  }
-}
-
-TEST_CASE("where the folder lets no code be loaded, kernels are compiled elsewhere, and it is said once") {
-  const Scene scene;
-  const std::string folder = scene.folder / "kernels";
-  fs::create_directory(folder);
-  const std::string mounted = "mount -t tmpfs -o noexec,mode=700 none " + shell_quoted(folder);
-  const std::string apart = unshare("--mount", mounted);
-  if (apart.empty()) return;
+  if (apart.empty()) return std::nullopt;
   write_bytes(scene.folder / "exec.lua",
               "local x = torch.ones({4, 4})\n"
               "for k = 1, 2 do\n"
               "  local f = triage.compile(function(z) return z * (k + 1) + 1 end, {backend = 'fused'})\n"
               "  f(x)\n  f:finish_compiling()\n  f(x)\nend\n");
-  const std::string inside = mounted + " || exit 9; " + shell_quoted(program_path()) + " exec exec.lua";
+  const std::string inside = mounted + " || exit 9" + first + "; " + shell_quoted(program_path()) + " exec exec.lua";
   CHECK(std::system(("cd " + shell_quoted(scene.folder.path().string()) + " && " + apart + " sh -c " +
                      shell_quoted(inside) + " > out 2> err")
                         .c_str()) == 0);
-  const std::string err = read_bytes(scene.folder / "err");
-  CAPTURE(err);
-  CHECK(count(err, "compiled kernels are not kept for the next process") == 1);
-  CHECK(count(err, "cannot be loaded") == 1);
-  CHECK(count(err, "no fused kernel") == 0);
+  return read_bytes(scene.folder / "err");
+}
+
+TEST_CASE("on a full disk kernels are compiled elsewhere, and it is said once") {
+  const Scene scene;
+  for (const char* fill : {"", "; head -c 24576 /dev/zero > kernels/full"}) {
+    CAPTURE(fill);
+    const auto err = errors_with_mounted(scene, "size=24k", fill);
+    if (!err) return;
+    CAPTURE(*err);
+    CHECK(count(*err, "compiled kernels are not kept for the next process") == 1);
+    CHECK(count(*err, "No space left on device") == 1);
+    CHECK(count(*err, "no fused kernel") == 0);
+  }
+}
+
+TEST_CASE("where the folder lets no code be loaded, kernels are compiled elsewhere, and it is said once") {
+  const auto err = errors_with_mounted(Scene(), "noexec");
+  if (!err) return;
+  CAPTURE(*err);
+  CHECK(count(*err, "compiled kernels are not kept for the next process") == 1);
+  CHECK(count(*err, "cannot be loaded") == 1);
+  CHECK(count(*err, "no fused kernel") == 0);
 }
 
 TEST_CASE("a limit on the size of files does not end the host") {

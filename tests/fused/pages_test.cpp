@@ -30,6 +30,16 @@ Tensors inputs_of(int64_t n) {
   return {with_bad_rows({n, 96}), data({80, 96}), data({80}), data({64}), data({64, 80}), data({80, 72})};
 }
 
+/// What warm calls give, and how many large blocks of memory they take.
+std::pair<Tensors, int> warm_calls(const Executable& executable, const Tensors& given) {
+  Tensors got;
+  for (int call = 0; call < 3; ++call) got = run(executable, given);
+  test::CountedTensorMemory memory;
+  memory.begin();
+  for (int call = 0; call < 5; ++call) got = run(executable, given);
+  return {std::move(got), memory.large_blocks()};
+}
+
 }  // namespace
 
 TEST_CASE("warm calls of several parts take no fresh memory for what one hands to the next") {
@@ -38,13 +48,11 @@ TEST_CASE("warm calls of several parts take no fresh memory for what one hands t
   for (const Part& part : cut(graph::trace(layers, given))) pooled += part.pooled;
   CHECK(pooled == 3);
   const auto fused = compiled(layers, given);
-  Tensors got;
-  for (int call = 0; call < 3; ++call) got = run(*fused, given);
+  const auto [got, large_blocks] = warm_calls(*fused, given);
+  CHECK(large_blocks == 0);
   {
     test::CountedTensorMemory memory;
     memory.begin();
-    for (int call = 0; call < 5; ++call) got = run(*fused, given);
-    CHECK(memory.large_blocks() == 0);
     at::empty({1 << 16});
     CHECK(memory.large_blocks() == 1);
   }
@@ -61,12 +69,8 @@ TEST_CASE("results of joins, gathers and running sums between loops are pooled t
   for (const int64_t n : {256, 1, 33}) {
     const Tensors given{with_bad_rows({n, 96}), data({n, 40}), at::randint(0, 232, {n, 64})}, expected = joins(given);
     const auto fused = compiled(joins, given);
-    Tensors got;
-    for (int call = 0; call < 3; ++call) got = run(*fused, given);
-    test::CountedTensorMemory memory;
-    memory.begin();
-    for (int call = 0; call < 5; ++call) got = run(*fused, given);
-    CHECK(memory.large_blocks() == 0);
+    const auto [got, large_blocks] = warm_calls(*fused, given);
+    CHECK(large_blocks == 0);
     for (size_t i = 0; i < got.size(); ++i) CHECK(near(expected[i].nan_to_num(9), got[i].nan_to_num(9)));
   }
 }

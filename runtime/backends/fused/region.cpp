@@ -92,7 +92,7 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   }
   Version* version = &versions_[static_cast<size_t>(lanes)];
   RowsFunction function = version->function(loops_, lanes, {});
-  Variant* const variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory);
+  Variant* const variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory, lanes);
   if (!function) {
     interpreter_->run(inputs, outputs);
     return true;
@@ -194,7 +194,7 @@ bool Region::settle_sizes(Memory& memory) const {
 
 /// Null where nothing that was given can be used, or its kernel is not there yet.
 Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                                     const Memory& memory) const {
+                                     const Memory& memory, Lanes lanes) const {
   const auto can_take = [&](const InPlace& where) {
     const at::Tensor& input = inputs[loops_.inputs[where.slot].argument];
     const auto same = [&](const at::Tensor& other) { return other.is_same(input); };
@@ -203,7 +203,6 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
-  const Lanes lanes = choose_lanes_(memory.extents);
   for (Variant& variant : variants_)
     if (can_take(variant.where) && variant.versions[static_cast<size_t>(lanes)].function(loops_, lanes, variant.where))
       return &variant;

@@ -262,10 +262,7 @@ class Emitter : public LoopText {
     for (const Ref ref : reductions) {
       if (!is_element(ref)) continue;
       total(ref);
-      if (const auto kept = plan_.kept().find(ref); kept != plan_.kept().end() && !kept->second.is_output())
-        line(2, fmt::format("{}[segment] = {};", kept->second.name, name(ref)));
-      for (size_t i = 0; i < loops_.outputs.size(); ++i)
-        if (loops_.outputs[i].value == ref) line(2, fmt::format("o{}[segment] = {};", i, name(ref)));
+      for (const std::string& memory : memory_of(ref)) line(2, fmt::format("{}[segment] = {};", memory, name(ref)));
     }
   }
 
@@ -306,16 +303,13 @@ class Emitter : public LoopText {
     for (const Ref ref : reductions) {
       const std::string so_far = fmt::format("{}lanes[{}]", name(ref), lane), one = name(ref) + "one";
       const std::string both = join(ref, so_far, one);
-      line(4, fmt::format("const {} {} = {};", at(ref).join == "|" ? "bool" : at(ref).type, one, expression(ref)));
+      line(4, fmt::format("const {} {} = {};", one_type(ref), one, expression(ref)));
       line(4, so_far + " = " + (guard.empty() ? both : fmt::format("{} ? ({}) : {}", guard, both, so_far)) + ";");
     }
     const auto store = [&](const std::string& where, Ref ref) {
       line(4, fmt::format("{}{}[{}] = {};", guarded, where, index(ref, run), to_store(at(ref).dtype, name(ref))));
     };
-    for (const auto& [ref, where] : plan_.kept())
-      if (!where.is_output() && !plan_.is_segment_reduction(ref) && at(ref).extent == run.extent &&
-          plan_.is_made(ref, run.now))
-        store(where.name, ref);
+    for (const auto& [ref, memory] : plan_.kept_at(run.now, run.extent)) store(memory, ref);
     for (size_t i = 0; i < loops_.outputs.size(); ++i)
       if (plan_.stores(i, run.now, run.extent)) store(fmt::format("o{}", i), loops_.outputs[i].value);
     for (const auto& [output, input] : plan_.early())

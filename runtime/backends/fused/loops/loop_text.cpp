@@ -51,6 +51,15 @@ std::string LoopText::join(Ref ref, const std::string& so_far, const std::string
 
 std::string LoopText::join_type(Ref ref) const { return joined_by(at(ref).join).first; }
 
+std::vector<std::string> LoopText::memory_of(Ref ref) const {
+  std::vector<std::string> list;
+  if (const auto kept = plan_.kept().find(ref); kept != plan_.kept().end() && !kept->second.is_output())
+    list.push_back(kept->second.name);
+  for (size_t i = 0; i < loops_.outputs.size(); ++i)
+    if (loops_.outputs[i].value == ref) list.push_back(fmt::format("o{}", i));
+  return list;
+}
+
 std::string LoopText::row_type(Ref ref) const {
   return is_record(at(ref)) ? "void" : stored_type(at(ref).dtype, at(ref).type);
 }
@@ -120,15 +129,13 @@ std::vector<ScratchSize> LoopText::scratch_sizes() const {
 
 namespace {
 
-struct Tile {
+struct TileMemory {
   std::string name, type;
 };
 
-}  // namespace
-
 /// The tiles that loops with a row or a segment a lane go through: of inputs and of outputs.
-static std::vector<Tile> tiles_of(const LoopText& text) {
-  std::vector<Tile> tiles;
+std::vector<TileMemory> tiles_of(const LoopText& text) {
+  std::vector<TileMemory> tiles;
   const bool rows = text.lanes_ == Lanes::rows;
   const auto add = [&](Ref ref, const char* of_row, const char* of_segments, size_t index) {
     if (rows ? !text.is_column(ref) : text.is_in_lanes(text.at(ref).extent) && !text.plan_.is_segment_reduction(ref))
@@ -142,6 +149,8 @@ static std::vector<Tile> tiles_of(const LoopText& text) {
     if (const Ref ref = text.loops_.outputs[i].value; text.is_element(ref)) add(ref, "o", "tile_of_o", i);
   return tiles;
 }
+
+}  // namespace
 
 int64_t LoopText::scratch_rows() const { return plan_.scratch_rows() + static_cast<int64_t>(tiles_of(*this).size()); }
 
@@ -178,7 +187,7 @@ void LoopText::scratch() {
       line(1, fmt::format("auto* const __restrict {0} = ({1}*)(call->scratch + {2} * 8 * longest);", where.name,
                           kept_type(ref), where.name.substr(1)));
   int64_t next = plan_.scratch_rows();
-  for (const Tile& tile : tiles_of(*this))
+  for (const TileMemory& tile : tiles_of(*this))
     line(1, fmt::format("auto* const __restrict {} = ({}*)(call->scratch + {} * 8 * longest);", tile.name, tile.type,
                         next++));
 }

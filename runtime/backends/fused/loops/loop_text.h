@@ -81,6 +81,10 @@ class LoopText {
   /// How one more value joins what there is, by reduction `ref`.
   std::string join(Ref ref, const std::string& so_far, const std::string& one) const;
   std::string join_type(Ref ref) const;  // in support/lanes.h
+  /// Of one more value, before it joins.
+  std::string one_type(Ref ref) const { return at(ref).join == "|" ? "bool" : at(ref).type; }
+  /// The memory that a reduction over segments goes to: where it is kept, and outputs.
+  std::vector<std::string> memory_of(Ref segment_reduction) const;
   std::vector<ScratchSize> scratch_sizes() const;
   int64_t scratch_rows() const;
 

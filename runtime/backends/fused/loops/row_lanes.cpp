@@ -163,13 +163,8 @@ void RowLanes::element_loop(const Run& run) {
 void RowLanes::store_segments(const std::vector<Ref>& reductions) {
   for (const Ref ref : reductions) {
     if (!is_element(ref)) continue;
-    const auto store = [&](const std::string& memory) {
+    for (const std::string& memory : memory_of(ref))
       lane_loop(2, [&] { line(3, fmt::format("{}[segment * tile_lanes + lane] = {};", memory, name(ref))); });
-    };
-    if (const auto kept = plan_.kept().find(ref); kept != plan_.kept().end() && !kept->second.is_output())
-      store(kept->second.name);
-    for (size_t i = 0; i < loops_.outputs.size(); ++i)
-      if (loops_.outputs[i].value == ref) store(fmt::format("o{}", i));
   }
 }
 
@@ -182,13 +177,10 @@ void RowLanes::positions(const Run& run, const std::vector<Ref>& reductions) {
     body(plan_.needed_in(run.now, run.extent), run);
     for (const Ref ref : reductions) {
       const std::string so_far = of_lane(ref), one = bare_name(ref) + "one";
-      line(4, fmt::format("const {} {} = {};", at(ref).join == "|" ? "bool" : at(ref).type, one, expression(ref)));
+      line(4, fmt::format("const {} {} = {};", one_type(ref), one, expression(ref)));
       line(4, fmt::format("{} = {};", so_far, join(ref, so_far, one)));
     }
-    for (const auto& [ref, where] : plan_.kept())
-      if (!where.is_output() && !plan_.is_segment_reduction(ref) && at(ref).extent == run.extent &&
-          plan_.is_made(ref, run.now))
-        put(where.name, ref);
+    for (const auto& [ref, memory] : plan_.kept_at(run.now, run.extent)) put(memory, ref);
     for (size_t i = 0; i < loops_.outputs.size(); ++i)
       if (plan_.stores(i, run.now, run.extent)) put(fmt::format("o{}", i), loops_.outputs[i].value);
   });

@@ -62,9 +62,15 @@ std::vector<Ref> Schedule::roots(Time now, int32_t loop) const {
     if (stores(i, now, loop)) list.push_back(loops_.outputs[i].value);
   for (const auto& [output, input] : early_)
     if (now == Time{} && at(input).extent == loop) list.push_back(input);
+  for (const auto& [ref, memory] : kept_at(now, loop)) list.push_back(ref);
+  return list;
+}
+
+std::vector<std::pair<Ref, std::string>> Schedule::kept_at(Time now, int32_t loop) const {
+  std::vector<std::pair<Ref, std::string>> list;
   for (const auto& [ref, where] : kept_)
-    if (!where.is_output() && !is_segment_reduction(ref) && at(ref).extent == loop && time(ref, loop) == now)
-      list.push_back(ref);
+    if (!where.is_output() && !is_segment_reduction(ref) && at(ref).extent == loop && is_made(ref, now))
+      list.emplace_back(ref, where.name);
   return list;
 }
 

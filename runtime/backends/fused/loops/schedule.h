@@ -64,6 +64,8 @@ class Schedule {
   /// Whether loop `loop` leaves the result of this reduction over segments in a variable.
   bool is_local(Ref ref, int pass, int32_t loop) const;
   const std::map<Ref, Kept>& kept() const { return kept_; }
+  /// The elements that the loop over `loop` keeps in scratch memory at a time, each with its memory.
+  std::vector<std::pair<Ref, std::string>> kept_at(Time now, int32_t loop) const;
   int64_t scratch_rows() const { return scratch_rows_; }
 
   /// Whether a loop writes output `i` at a time.

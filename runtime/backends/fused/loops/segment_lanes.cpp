@@ -157,14 +157,9 @@ void SegmentLanes::finish_segments(const std::vector<Ref>& reductions) {
     text_.lane_array(ref);
     text_.arrays_.insert(ref);
     text_.lane_loop(2, [&] { text_.line(3, fmt::format("{0}[lane] = ({1}){0}totals[lane];", name, type)); });
-    const auto store = [&](const std::string& memory) {
+    for (const std::string& memory : text_.memory_of(ref))
       text_.lane_loop(
           2, [&] { text_.line(3, fmt::format("{}[segment + lane] = {}[lane];", memory, name)); }, "used");
-    };
-    if (const auto kept = plan_.kept().find(ref); kept != plan_.kept().end() && !kept->second.is_output())
-      store(kept->second.name);
-    for (size_t i = 0; i < text_.loops_.outputs.size(); ++i)
-      if (text_.loops_.outputs[i].value == ref) store(fmt::format("o{}", i));
   }
 }
 
@@ -180,14 +175,10 @@ void SegmentLanes::positions(const Run& run, const std::vector<Ref>& reductions)
                                   text_.is_read(ref, run) ? read(ref, run) : text_.expression(ref)));
     for (const Ref ref : reductions) {
       const std::string name = text_.bare_name(ref), so_far = name + "lanes[lane]";
-      text_.line(4, fmt::format("const {} {}one = {};", at(ref).join == "|" ? "bool" : at(ref).type, name,
-                                text_.expression(ref)));
+      text_.line(4, fmt::format("const {} {}one = {};", text_.one_type(ref), name, text_.expression(ref)));
       text_.line(4, fmt::format("{} = {};", so_far, text_.join(ref, so_far, name + "one")));
     }
-    for (const auto& [ref, where] : plan_.kept())
-      if (!where.is_output() && !plan_.is_segment_reduction(ref) && at(ref).extent == run.extent &&
-          plan_.is_made(ref, run.now))
-        put(place_kept(ref), ref);
+    for (const auto& [ref, memory] : plan_.kept_at(run.now, run.extent)) put(place_kept(ref), ref);
     for (size_t i = 0; i < text_.loops_.outputs.size(); ++i)
       if (plan_.stores(i, run.now, run.extent))
         put(fmt::format("y{}[i * pitch + lane]", i), text_.loops_.outputs[i].value);
