@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
     targets.erase(std::remove_if(targets.begin(), targets.end(),
                                  [&](const Target& target) {
                                    return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
-                                     return target.name == name || target.name.substr(0, target.name.rfind('.')) == name;
+                                     return target.name == name || target.op.schema().name() == name;
                                    });
                                  }),
                   targets.end());
