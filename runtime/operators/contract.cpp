@@ -1,0 +1,125 @@
+#include "runtime/operators/contract.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "runtime/operators/rules.h"
+#include "runtime/operators/table/costs.h"
+#include "runtime/operators/table/relations.h"
+#include "runtime/operators/table/row.h"
+#include "runtime/operators/table_faults.h"
+
+namespace triage::operators {
+
+struct Contract {
+  const Row* row;
+  std::vector<Rule> rules;
+};
+
+namespace {
+
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> all;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) all.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return all;
+}
+
+using Name = std::pair<std::string, std::string>;
+
+/// All rows, against the schemas of this LibTorch.
+class Table {
+ public:
+  Table() {
+    for (const Rows rows : {elementwise_rows(), reduction_rows(), shape_rows(), indexing_rows(), creation_rows(),
+                            linear_rows(), network_rows(), flags_rows()})
+      for (const Row& row : rows) add(row);
+    for (const auto& [name, contract] : contracts) names.push_back(name);
+  }
+
+  std::map<Name, Contract, std::less<>> contracts;
+  std::vector<Name> names;
+  std::vector<std::string> faults;
+
+ private:
+  void add(const Row& row) {
+    std::vector<std::string> overloads = words(row.overloads);
+    const bool in_place = std::erase(overloads, "_") != 0;
+    for (const std::string& base : words(row.names)) {
+      const std::string name = std::string(row.space) + "::" + base;
+      for (const std::string& overload : overloads) {
+        add(row, name, overload == "." ? "" : overload);
+        if (in_place) add(row, name + "_", overload == "." ? "" : overload);
+      }
+    }
+  }
+
+  void add(const Row& row, const std::string& name, const std::string& overload) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (!op) return;  // of another LibTorch
+    std::vector<std::string> own_faults;
+    Contract contract{&row, read_rules(op->schema(), row.rules, own_faults)};
+    faults.insert(faults.end(), own_faults.begin(), own_faults.end());
+    if (!own_faults.empty()) return;
+    if (!contracts.emplace(Name(name, overload), std::move(contract)).second)
+      faults.push_back(name + "." + overload + ": it has two rows");
+  }
+};
+
+const Table& table() {
+  static const Table* const all = new Table;  // lives as long as the dispatcher's own singleton
+  return *all;
+}
+
+int64_t saturated(double value) {
+  constexpr double most = 9.2e18;
+  return value < most ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::max();
+}
+
+double work(const Call& call) {
+  return std::max(cost::given_elements(call), cost::broadcast_elements(call));
+}
+
+}  // namespace
+
+const Contract* find_contract(std::string_view qualified, std::string_view overload) {
+  const auto found = table().contracts.find(Name(qualified, overload));
+  return found == table().contracts.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> violation(const Contract& contract, const c10::FunctionSchema& schema,
+                                     c10::ArrayRef<c10::IValue> arguments, bool mends_division) {
+  const Call call{schema, arguments};
+  if (auto wrong = broken_rule(contract.rules, call, nullptr)) return wrong;
+  const Relation relation = contract.row->relation;
+  return relation && !(mends_division && relation == relation::divides) ? relation(call) : std::nullopt;
+}
+
+std::optional<std::string> violation_of_constants(const Contract& contract, const c10::FunctionSchema& schema,
+                                                  c10::ArrayRef<c10::IValue> arguments,
+                                                  const std::vector<bool>& known) {
+  return broken_rule(contract.rules, Call{schema, arguments}, &known);
+}
+
+int64_t allocation_bound(const Contract& contract, const c10::FunctionSchema& schema,
+                         c10::ArrayRef<c10::IValue> arguments) {
+  return saturated(contract.row->cost.bytes(Call{schema, arguments}));
+}
+
+int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  const Cost& cost = contract.row->cost;
+  const Call call{schema, arguments};
+  return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : work(call)));
+}
+
+const std::vector<std::pair<std::string, std::string>>& all_contracts() { return table().names; }
+
+const std::vector<std::string>& table_faults() { return table().faults; }
+
+}  // namespace triage::operators

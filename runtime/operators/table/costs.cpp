@@ -1,0 +1,151 @@
+#include "runtime/operators/table/costs.h"
+
+#include <c10/core/DefaultDtype.h>
+
+#include <algorithm>
+
+namespace triage::operators::cost {
+
+double elements(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
+
+double given_elements(const Call& call) {
+  double sum = 0;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { sum += elements(tensor); });
+  return sum;
+}
+
+double broadcast_elements(const Call& call) {
+  std::vector<int64_t> sizes;  // from the last dimension on
+  bool any = false;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    any = true;
+    const auto own = tensor.sizes();
+    if (own.size() > sizes.size()) sizes.resize(own.size(), 1);
+    for (size_t i = 0; i < own.size(); ++i) sizes[i] = std::max(sizes[i], own[own.size() - 1 - i]);
+  });
+  return any ? product(sizes) : 0;
+}
+
+double product(c10::ArrayRef<int64_t> sizes) {
+  double all = 1;
+  for (const int64_t size : sizes) all *= static_cast<double>(std::max<int64_t>(size, 0));
+  return all;
+}
+
+double width(const Call& call, double least) {
+  double widest = least;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    widest = std::max(widest, static_cast<double>(tensor.element_size()));
+  });
+  const c10::IValue& dtype = call.value("dtype");
+  if (dtype.isInt()) widest = std::max(widest, static_cast<double>(c10::elementSize(dtype.toScalarType())));
+  return widest;
+}
+
+double nothing(const Call&) { return 0; }
+
+double broadcast(const Call& call) {
+  double tensors = 0;
+  bool mixed = false;
+  std::optional<at::ScalarType> dtype;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    ++tensors;
+    mixed |= dtype && *dtype != tensor.scalar_type();
+    dtype = tensor.scalar_type();
+    mixed |= tensor.scalar_type() == at::kHalf;  // widened first where there is no kernel
+  });
+  const double results = std::max<double>(1, static_cast<double>(call.schema.returns().size()));
+  return broadcast_elements(call) * width(call, 4) * (results + (mixed ? tensors + 1 : 0));
+}
+
+double given(const Call& call) { return given_elements(call) * width(call); }
+double twice_given(const Call& call) { return (given_elements(call) + 1) * width(call, 8) * 2; }
+double eightfold(const Call& call) { return (given_elements(call) + 1) * width(call, 8) * 8; }
+double broadcast_eightfold(const Call& call) { return (broadcast_elements(call) + 1) * width(call, 8) * 8; }
+
+double conversion(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  return (self ? elements(*self) + 1 : 1) * width(call, 4) * 2;
+}
+
+/// How many places an index names, and how many elements lie at each.
+double indexed_work(const Call& call) {
+  const at::Tensor* self = call.tensor(call.tensor("weight") ? "weight" : "self");
+  double places = 1, rest = 1, masks = 0;
+  if (const c10::IValue& indices = call.value("indices"); indices.isList()) {
+    std::vector<int64_t> sizes;
+    int64_t dim = 0;
+    const auto note = [&](c10::ArrayRef<int64_t> own) {
+      if (own.size() > sizes.size()) sizes.resize(own.size(), 1);
+      for (size_t i = 0; i < own.size(); ++i) sizes[i] = std::max(sizes[i], own[own.size() - 1 - i]);
+    };
+    for (const c10::IValue& item : indices.toListRef()) {
+      if (!item.isTensor() || !item.toTensor().defined()) {
+        if (dim < self->dim()) rest *= static_cast<double>(self->size(dim));
+        ++dim;
+        continue;
+      }
+      const at::Tensor& index = item.toTensor();
+      const bool mask = index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+      if (mask) {
+        note({index.numel()});
+        masks += elements(index) * static_cast<double>(index.dim() + 1);
+        dim += index.dim();
+      } else {
+        note(index.sizes());
+        ++dim;
+      }
+    }
+    for (; dim < self->dim(); ++dim) rest *= static_cast<double>(self->size(dim));
+    places = product(sizes);
+  } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? "indices" : "index")) {
+    places = elements(*index);
+    const std::string& name = call.schema.name();
+    if (name == "aten::embedding") rest = static_cast<double>(self->size(1));
+    if (name == "aten::index_select" && self->dim() > 0) {
+      const int64_t dim = call.integer("dim", 0);
+      for (int64_t i = 0; i < self->dim(); ++i)
+        if (i != (dim < 0 ? dim + self->dim() : dim)) rest *= static_cast<double>(self->size(i));
+    }
+  }
+  return places * rest + 2 * masks + given_elements(call);
+}
+double indexed(const Call& call) {
+  const bool copies = call.schema.name().find("index_put") != std::string::npos;
+  return (indexed_work(call) + 8) * width(call, 8) * (copies ? 4 : 2);
+}
+
+double positions(const Call& call) {
+  double rank = 1;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rank = static_cast<double>(tensor.dim()) + 1; });
+  return (given_elements(call) + 8) * rank * 8 * 3;
+}
+
+double creation_elements(const Call& call) {
+  const std::string& name = call.schema.name();
+  if (name == "aten::scalar_tensor") return 1;
+  if (name == "aten::eye") {
+    const double n = static_cast<double>(call.integer("n", 0));
+    return n * static_cast<double>(call.integer("m", call.integer("n", 0)));
+  }
+  if (name == "aten::arange") {
+    const double start = call.number("start", 0), end = call.number("end", 0), step = call.number("step", 1);
+    return step == 0 ? 0 : std::max(0.0, (end - start) / step) + 1;
+  }
+  if (name == "aten::linspace" || name == "aten::logspace") return static_cast<double>(call.integer("steps", 0));
+  if (name == "aten::randperm") return static_cast<double>(call.integer("n", 0));
+  return product(call.integers("size"));
+}
+
+double creation(const Call& call) {
+  const std::string& name = call.schema.name();
+  const c10::IValue& dtype = call.value("dtype");
+  const bool whole = name == "aten::full" || name == "aten::arange" || name == "aten::new_full";
+  double bytes = dtype.isInt()                                          ? static_cast<double>(c10::elementSize(dtype.toScalarType()))
+                 : whole || call.tensor("self") || name == "aten::randperm" ? 8
+                                                                        : static_cast<double>(at::get_default_dtype().itemsize());
+  if (name == "aten::randperm") bytes *= 2;
+  return (creation_elements(call) + 1) * bytes;
+}
+
+}  // namespace triage::operators::cost

@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/operators/table/costs.h"
+#include "runtime/operators/table/shapes_of.h"
+
+/// Bounds for operators whose results are not as large as what they are given.
+namespace triage::operators::cost {
+namespace {
+
+double sum_of(c10::ArrayRef<int64_t> sizes) {
+  double sum = 0;
+  for (const int64_t size : sizes) sum += std::abs(static_cast<double>(size));
+  return sum;
+}
+
+double size_of(const at::Tensor& tensor, int64_t dim) {
+  if (tensor.dim() == 0) return 1;
+  return static_cast<double>(tensor.size(dim < 0 ? dim + tensor.dim() : dim));
+}
+
+/// The two tensors of a product of matrices; a vector `self` of addmm is none of them.
+std::pair<const at::Tensor*, const at::Tensor*> factors(const Call& call) {
+  static constexpr std::pair<const char*, const char*> names[] = {
+      {"mat1", "mat2"}, {"batch1", "batch2"}, {"mat", "vec"},   {"self", "mat2"},   {"self", "vec"},
+      {"self", "vec2"}, {"self", "tensor"},   {"self", "other"}, {"input", "weight"}};
+  for (const auto& [first, second] : names)
+    if (call.tensor(first) && call.tensor(second)) return {call.tensor(first), call.tensor(second)};
+  return {nullptr, nullptr};
+}
+
+/// Sizes of a product of matrices: batch, rows, inner, columns.
+struct Product {
+  double batch = 1, rows = 1, inner = 1, columns = 1;
+};
+
+Product product_of(const Call& call) {
+  const auto [a, b] = factors(call);
+  Product sizes;
+  if (!a || !b) return sizes;
+  const std::string& name = call.schema.name();
+  const bool outer = name == "aten::outer" || name == "aten::ger", inner = name == "aten::inner";
+  if (outer || inner || name == "aten::linear") {  // all but the last dimension of each
+    sizes.inner = outer ? 1 : std::max(1.0, size_of(*a, -1));
+    sizes.rows = outer ? elements(*a) : elements(*a) / sizes.inner;
+    sizes.columns = outer ? elements(*b) : elements(*b) / sizes.inner;
+    return sizes;
+  }
+  sizes.inner = size_of(*a, -1);
+  if (a->dim() > 1) sizes.rows = size_of(*a, -2);
+  if (b->dim() > 1) sizes.columns = size_of(*b, -1);
+  const int64_t most = std::max(a->dim(), b->dim());
+  for (int64_t i = 3; i <= most; ++i)
+    sizes.batch *= std::max(i <= a->dim() ? size_of(*a, -i) : 1.0, i <= b->dim() ? size_of(*b, -i) : 1.0);
+  return sizes;
+}
+
+/// Of x1 and x2, each a batch of rows: how many pairs of rows.
+double pairs(const Call& call) {
+  const at::Tensor *a = call.tensor("x1"), *b = call.tensor("x2");
+  double batch = 1;
+  for (int64_t i = 3; i <= std::max(a->dim(), b->dim()); ++i)
+    batch *= std::max(i <= a->dim() ? size_of(*a, -i) : 1.0, i <= b->dim() ? size_of(*b, -i) : 1.0);
+  return batch * size_of(*a, -2) * size_of(*b, -2);
+}
+
+double of_spatial(const at::Tensor& tensor, size_t spatial) {
+  return product(tensor.sizes().slice(0, static_cast<size_t>(tensor.dim()) - spatial));
+}
+
+}  // namespace
+
+double matrix_product(const Call& call) {
+  const Product p = product_of(call);
+  const double operands = p.batch * (p.rows * p.inner + p.inner * p.columns);
+  return (2 * p.batch * p.rows * p.columns + 2 * operands + 2 * given_elements(call)) * width(call, 4);
+}
+
+double matrix_product_work(const Call& call) {
+  const Product p = product_of(call);
+  return p.batch * p.rows * p.columns * (p.inner + 1) + given_elements(call);
+}
+
+double einsum(const Call& call) {
+  const auto read = read_einsum(call);
+  if (!read) return 0;
+  const bool pair = call.tensors("tensors").size() < 3;
+  return (4 * given_elements(call) + 4 * (pair ? read->result : read->all)) * width(call, 8);
+}
+
+double einsum_work(const Call& call) {
+  const auto read = read_einsum(call);
+  return read ? read->all + given_elements(call) : 0;
+}
+
+double distances(const Call& call) { return (4 * pairs(call) + 6 * given_elements(call)) * width(call) + 4096; }
+double distance_work(const Call& call) {
+  return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + given_elements(call);
+}
+
+double cubic_work(const Call& call) {
+  double most = 0;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    most = std::max(most, elements(tensor) * std::max(size_of(tensor, -1), tensor.dim() > 1 ? size_of(tensor, -2) : 1));
+  });
+  return 4 * most + 1000;
+}
+
+double convolution(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
+  const auto sizes = convolved(call);
+  const double places = product(sizes), kernel = elements(*weight) / std::max(1.0, size_of(*weight, 0));
+  const double batch = of_spatial(*input, sizes.size() + 1);
+  const double columns = places * kernel * static_cast<double>(call.integer("groups", 1));
+  const double result = batch * places * size_of(*weight, 0);
+  return (4 * result + 4 * given_elements(call) + (batch + 1) * columns * 2 + 1e5) * width(call, 8);
+}
+
+double convolution_work(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
+  const auto sizes = convolved(call);
+  return of_spatial(*input, sizes.size() + 1) * product(sizes) * elements(*weight) + given_elements(call);
+}
+
+double pooling(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = pooled(call);
+  return (of_spatial(*self, sizes.size()) * product(sizes) * 4 + given_elements(call) * 4 + 1) * 8;
+}
+
+double pooling_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = pooled(call);
+  double window = 1;
+  const auto kernel = filled_up(call, "kernel_size", 1), padding = filled_up(call, "padding", 0);
+  for (size_t i = 0; i < kernel.size(); ++i)
+    window *= std::min(static_cast<double>(kernel[i]),
+                       size_of(*self, self->dim() - static_cast<int64_t>(kernel.size() - i)) +
+                           2 * static_cast<double>(padding[i]));
+  return of_spatial(*self, sizes.size()) * product(sizes) * window + given_elements(call);
+}
+
+double adaptive_pooling(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = filled_up(call, "output_size", 1);
+  return (of_spatial(*self, sizes.size()) * product(sizes) * 2 + given_elements(call) * 2 + 1) * width(call, 8);
+}
+
+double adaptive_pooling_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = filled_up(call, "output_size", 1);
+  double window = 1;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    window *= size_of(*self, self->dim() - static_cast<int64_t>(sizes.size() - i)) /
+                  static_cast<double>(std::max<int64_t>(1, sizes[i])) +
+              2;
+  return of_spatial(*self, sizes.size()) * product(sizes) * window;
+}
+
+double padding_work(const Call& call) { return product(padded(call)) + given_elements(call); }
+double padding(const Call& call) { return (3 * padding_work(call) + 1) * width(call); }
+
+double quantile_work(const Call& call) {
+  const at::Tensor *self = call.tensor("self"), *q = call.tensor("q");
+  const double count = q ? elements(*q) : 1;
+  const bool all = call.value("dim").isNone();
+  const double rows = all ? 1 : elements(*self) / std::max(1.0, size_of(*self, call.integer("dim", 0)));
+  return elements(*self) + 8 * count * rows;
+}
+double quantiles(const Call& call) { return (quantile_work(call) + 8) * 8 * 8; }
+
+double flags(const Call& call) {
+  double rows = 1;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rows = std::max(rows, size_of(tensor, 0)); });
+  const double slots = static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
+  return rows * slots * 16 + (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
+}
+
+double one_hot_work(const Call& call) {
+  return elements(*call.tensor("self")) * static_cast<double>(call.integer("num_classes", 1));
+}
+double one_hot(const Call& call) { return (one_hot_work(call) + 2 * given_elements(call) + 8) * 8 * 2; }
+
+double multinomial_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const double columns = std::max(1.0, size_of(*self, -1)), rows = elements(*self) / columns;
+  return elements(*self) + rows * static_cast<double>(call.integer("num_samples", 1));
+}
+double multinomial(const Call& call) { return (multinomial_work(call) + 8) * 8 * 8; }
+
+double diagonal_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const double offset =
+      std::abs(static_cast<double>(call.integer("diagonal", 0))) + std::abs(static_cast<double>(call.integer("offset", 0)));
+  const bool embed = call.schema.name() == "aten::diag_embed", flat = call.schema.name() == "aten::diagflat";
+  if (!embed && !flat && self->dim() != 1) return elements(*self);
+  const double last = embed ? size_of(*self, -1) : elements(*self);
+  return (last > 0 ? elements(*self) / last : product(self->sizes().slice(0, static_cast<size_t>(self->dim() - 1)))) *
+         (last + offset) * (last + offset);
+}
+double diagonal_matrix(const Call& call) { return (2 * diagonal_work(call) + given_elements(call) + 8) * width(call); }
+
+double loss_of_pairs(const Call& call) { return (broadcast_elements(call) + given_elements(call) + 64) * 8 * 32; }
+
+double repeated_difference(const Call& call) {
+  return (given_elements(call) + 8) * width(call) * (8 + 2 * static_cast<double>(call.integer("n", 1)));
+}
+
+double repetition_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  double times = 1;
+  for (const char* name : {"repeats", "dims"})
+    for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 0));
+  return elements(*self) * times + sum_of(self->sizes());
+}
+double repetition(const Call& call) {
+  const bool interleave = call.schema.name() == "aten::repeat_interleave";
+  return (repetition_work(call) + given_elements(call) + 8) * (interleave ? 4 : 2) *
+         (interleave ? width(call, 8) : width(call));
+}
+
+}  // namespace triage::operators::cost

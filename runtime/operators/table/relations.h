@@ -1,0 +1,25 @@
+#pragma once
+#include "runtime/operators/table/row.h"
+
+/// What rows say of several arguments together.
+namespace triage::operators::relation {
+
+using Wrong = std::optional<std::string>;
+
+Wrong pieces(const Call& call);            // into how many tensors one is cut
+Wrong broadcasts(const Call& call);        // what all tensors broadcast to is a number of elements
+Wrong meshes(const Call& call);            // the same of a grid
+Wrong indexes(const Call& call);           // `indices` are of dtypes that index, and not more than there are dimensions
+Wrong vector_norm(const Call& call);       // no norm of matrices that needs their singular values
+Wrong same_sizes(const Call& call);        // `self`, `target` and `weight`
+Wrong batch_norm(const Call& call);        // statistics are not written to
+Wrong convolution(const Call& call);
+Wrong pooling(const Call& call);
+Wrong constant_padding(const Call& call);
+Wrong padding(const Call& call);
+Wrong einsum(const Call& call);
+
+/// No quotient of integers that its dtype does not hold: the processor stops a program that asks for it.
+Wrong divides(const Call& call);
+
+}  // namespace triage::operators::relation

@@ -1,0 +1,43 @@
+#pragma once
+#include <c10/util/ArrayRef.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/operators/call.h"
+
+/// The rows of the table of contracts.
+namespace triage::operators {
+
+/// What a call costs at most, from its arguments.
+struct Cost {
+  double (*bytes)(const Call& call);  // allocated: results and workspace
+  double nanoseconds;                 // for each unit of work, on one slow core
+  double (*work)(const Call& call) = nullptr;  // units; null: the larger of what the tensors hold and broadcast to
+};
+
+/// What holds between arguments: how the sentence "..." ends where it does not hold.
+using Relation = std::optional<std::string> (*)(const Call& call);
+
+/// One contract for several operators that are alike.
+struct Row {
+  std::string_view names;      // base names: "add sub"
+  std::string_view overloads;  // "Tensor Scalar"; "." is the one without a name, "_" says that "add_" is meant as well
+  std::string_view rules;      // what rules.h reads, beyond what holds of arguments by their type and name
+  Cost cost;
+  Relation relation = nullptr;
+  std::string_view space = "aten";
+};
+
+using Rows = c10::ArrayRef<Row>;
+Rows elementwise_rows();
+Rows reduction_rows();
+Rows shape_rows();
+Rows indexing_rows();
+Rows creation_rows();
+Rows linear_rows();
+Rows network_rows();
+Rows flags_rows();
+
+}  // namespace triage::operators

@@ -1,0 +1,25 @@
+#pragma once
+#include "runtime/operators/call.h"
+
+#include <optional>
+#include <vector>
+
+/// Sizes that layers give, for relations and costs.
+namespace triage::operators {
+
+/// An argument with one number for each spatial dimension; `otherwise` where it is empty or not there.
+std::vector<int64_t> filled_up(const Call& call, std::string_view name, int64_t otherwise);
+/// Spatial sizes of the result: of a convolution, of a pooling.
+std::vector<int64_t> convolved(const Call& call);
+std::vector<int64_t> pooled(const Call& call);
+/// Sizes of `self` with `pad`.
+std::vector<int64_t> padded(const Call& call);
+
+/// Of an equation that fits its tensors: how many elements the result has, and the product of all sizes there are.
+struct Einsum {
+  double result = 1;
+  double all = 1;
+};
+std::optional<Einsum> read_einsum(const Call& call);
+
+}  // namespace triage::operators
