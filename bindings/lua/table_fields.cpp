@@ -1,3 +1,4 @@
+#include "bindings/lua/stack.h"
 #include "bindings/lua/table_fields.h"
 
 #include <map>
@@ -31,7 +32,7 @@ std::string value_text(lua_State* L, int index) {
 std::string fields_text(lua_State* L, int index) {
   index = lua_absindex(L, index);
   std::map<std::string, std::string> first;  // in order; never more than are shown, and one that tells of the rest
-  luaL_checkstack(L, 4, "fields of a table");
+  reserve(L, 0, "fields of a table");
   lua_pushnil(L);
   while (lua_next(L, index)) {
     if (lua_type(L, -2) == LUA_TSTRING) {

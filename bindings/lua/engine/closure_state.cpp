@@ -6,6 +6,7 @@
 #include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/libraries.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/userdata.h"
@@ -38,7 +39,7 @@ class Reader {
  public:
   Reader(lua_State* L, int anchors, Variables& variables, StateParts& parts)
       : L_(L), anchors_(anchors), variables_(variables), parts_(parts) {
-    luaL_checkstack(L, 4 * max_depth + 20, "closure state");
+    reserve(L, 4 * max_depth, "closure state");
   }
 
   void value(int index, int depth) {

@@ -9,6 +9,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/scopes.h"
+#include "bindings/lua/stack.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/follower.h"
@@ -117,7 +118,7 @@ int call_as_script(lua_State* L, const CompiledFunction& function) {
     push_scope_of<capture::OnGraphBreak>(L, capture::OnGraphBreak::Then::raise_for_good);
     return call_in_scope(L, 1);
   }
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 1);
   return lua_gettop(L);
 }
 
@@ -194,7 +195,7 @@ const CompiledFunction* test_compiled(lua_State* L, int index) {
 
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) {
   const int base = lua_gettop(L);
-  luaL_checkstack(L, 4, "parameters");
+  reserve(L, 0, "parameters");
   push_wrapped(L, index);
   int skipped = 0;
   if (!lua_isfunction(L, -1)) {
@@ -255,11 +256,11 @@ int call_compiled(lua_State* L) {
     lua_getfield(L, -1, "n");
     int count = static_cast<int>(lua_tointeger(L, -1)), list = lua_gettop(L) - 1;
     lua_pop(L, 1);
-    luaL_checkstack(L, count, "too many results");
+    reserve(L, static_cast<size_t>(count), "too many results");
     for (int i = 1; i <= count; ++i) lua_rawgeti(L, list, i);
     return count;
   }
-  luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  reserve(L, outputs.size(), "too many results");
   if (auto* tracker = capture::FlagsTracker::current()) {
     const std::vector<bool> is_flags = bucket->compiled->flags_outputs();
     for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)

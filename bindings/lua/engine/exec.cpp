@@ -3,6 +3,7 @@
 #include "bindings/lua/engine/library_check.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/stack.h"
 
 #include <cstdio>
 #include <fstream>
@@ -30,6 +31,7 @@ int exec_script(const std::string& path, const std::vector<std::string>& argumen
     auto state = make_script_state(std::move(options));
     in_protected_call(state->lua(), [&](lua_State* L) {
       push_chunk(*state, read_source(path), "@" + path);
+      reserve(L, arguments.size(), "too many arguments");
       for (const auto& argument : arguments) lua_pushlstring(L, argument.data(), argument.size());
       lua_call(L, static_cast<int>(arguments.size()), 0);
     });

@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/worlds.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/libraries.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/trace_tree.h"
@@ -233,6 +234,7 @@ int explain(lua_State* L) {
   CompiledFunction& function = push_compiled(L);
   function.options.warn = nullptr;  // the explanation says it
   lua_insert(L, 3);
+  reserve(L, static_cast<size_t>(count), "too many arguments");
   lua_pushcfunction(L, guarded<call_compiled>);
   lua_pushvalue(L, 3);
   for (int i = 0; i < count; ++i) lua_pushvalue(L, 4 + i);

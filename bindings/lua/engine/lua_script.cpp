@@ -8,6 +8,7 @@
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/strict.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
@@ -148,11 +149,11 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   const int64_t bytes_before = context(L).tensor_bytes;
   if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
   in_protected_call(L, [&](lua_State* L) {
-    luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+    reserve(L, inputs.size(), "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
     push_tensors(L, inputs);
     push_params(L, policy_.signature.params, params);
-    lua_call(L, static_cast<int>(inputs.size()) + 1, LUA_MULTRET);
+    call_for_all(L, static_cast<int>(inputs.size()) + 1);
     results = read_results(L, 1, policy_);
     check_finished_chains(L);
   });
@@ -201,7 +202,7 @@ std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "args");
     int first = lua_gettop(L);
-    lua_call(L, 0, LUA_MULTRET);
+    call_for_all(L, 0);
     size_t given = static_cast<size_t>(lua_gettop(L) - first + 1), wanted = policy_.signature.inputs.size();
     if (given != wanted)
       throw PolicyError("`args` returned " + std::to_string(given) + " values, the policy takes " +
@@ -242,9 +243,9 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "check");
     int first = lua_gettop(L);
-    luaL_checkstack(L, static_cast<int>(outputs.size()) + 8, "too many outputs");
+    reserve(L, outputs.size(), "too many outputs");
     for (const auto& output : outputs) push_tensor(L, output);
-    lua_call(L, static_cast<int>(outputs.size()), LUA_MULTRET);
+    call_for_all(L, static_cast<int>(outputs.size()));
     if (lua_gettop(L) >= first) failure = verdict(L, first);  // without a result it passed: it may use assert
     if (failure == check_is_false) failure += shown(L, policy_.signature, outputs, flags_outputs_);
   });

@@ -6,6 +6,7 @@
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/torch_files.h"
 #include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/stack.h"
 #include "runtime/capture/recorder.h"
 
 namespace triage::lua {
@@ -34,7 +35,7 @@ int call_host(lua_State* L) {
     throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");
   }
   std::vector<at::Tensor> results = call_function(function, arguments);
-  luaL_checkstack(L, static_cast<int>(results.size()), "too many results");
+  reserve(L, results.size(), "too many results");
   for (auto& result : results) push_tensor(L, std::move(result));
   return static_cast<int>(results.size());
 }

@@ -10,6 +10,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
@@ -62,7 +63,7 @@ int program_call(lua_State* L) {
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
   std::vector<at::Tensor> outputs = program.run(inputs);
-  luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  reserve(L, outputs.size(), "too many results");
   const auto& values = program.graph().outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (auto* tracker = capture::FlagsTracker::current(); tracker && values[i]->is_flags) tracker->add(outputs[i]);
@@ -125,12 +126,12 @@ std::string default_name(lua_State* L, int index) {
 
 std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::Tensor> inputs) {
   const int base = lua_gettop(L);
-  luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+  reserve(L, inputs.size(), "too many inputs");
   forget_chains(L);
   lua_pushvalue(L, index);
   push_tensors(L, inputs);
   const capture::ScriptScope script(user_code(L));
-  lua_call(L, static_cast<int>(inputs.size()), LUA_MULTRET);
+  call_for_all(L, static_cast<int>(inputs.size()));
   check_finished_chains(L);
   std::vector<at::Tensor> results;
   for (int i = base + 1; i <= lua_gettop(L); ++i) {

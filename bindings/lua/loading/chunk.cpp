@@ -7,6 +7,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/userdata.h"
 
 namespace triage::lua {
@@ -83,7 +84,7 @@ int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name
 
 int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, const ChunkOptions& options) {
   const int env = options.env ? lua_absindex(L, options.env) : 0;
-  luaL_checkstack(L, 24, "too many chunks loading");
+  reserve(L, 24, "too many chunks loading");
   constexpr size_t bytes_per_byte = 8;  // syntax tree, rewritten text and bytecode, roughly
   charge_bytes(L, bytes_per_byte * source.size());
   rewriter::Facts facts;

@@ -7,6 +7,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/natural.h"
 #include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/stack.h"
 
 namespace triage::lua {
 namespace {
@@ -362,7 +363,7 @@ const lua_CFunction kIntrinsics[] = {compare_order<kLess>,
 
 int push_intrinsics(lua_State* L, int64_t first_function_id) {
   int count = 0;
-  luaL_checkstack(L, static_cast<int>(std::size(kIntrinsics)), "intrinsics");
+  reserve(L, std::size(kIntrinsics), "intrinsics");
   for (const lua_CFunction intrinsic : kIntrinsics) {
     const bool makes_ids = intrinsic == function;
     if (makes_ids) lua_pushinteger(L, first_function_id);

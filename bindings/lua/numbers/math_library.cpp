@@ -9,6 +9,7 @@
 
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/numbers/operand.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/call.h"
 #include "runtime/capture/recorder.h"
@@ -123,7 +124,7 @@ bool push_math(lua_State* L, const char* name) {
     symbolic |= test_number(L, i) != nullptr;
   }
   if (!symbolic) return false;
-  luaL_checkstack(L, count + 2, "too many numbers");
+  reserve(L, static_cast<size_t>(count), "too many numbers");
   lua_pushcfunction(L, guarded<compute>);
   lua_pushstring(L, name);
   for (int i = 1; i <= count; ++i) lua_pushvalue(L, i);

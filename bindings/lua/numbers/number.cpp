@@ -1,6 +1,7 @@
 #include "bindings/lua/numbers/number.h"
 
 #include "bindings/lua/numbers/operand.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/convert.h"
@@ -34,7 +35,7 @@ NumberBox* test_box(lua_State* L, int index) {
 }
 
 void push_box(lua_State* L, at::Tensor tensor) {
-  luaL_checkstack(L, 4, "too many numbers");
+  reserve(L, 0, "too many numbers");
   new (lua_newuserdatauv(L, sizeof(NumberBox), 0)) NumberBox{std::move(tensor)};
   lua_rawgetp(L, LUA_REGISTRYINDEX, &number_metatable);
   lua_setmetatable(L, -2);

@@ -1,4 +1,5 @@
 #include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/recorder.h"
@@ -124,11 +125,15 @@ void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper) {
 
 int call_wrapped(lua_State* L) {
   const lua_CFunction function = lua_tocfunction(L, lua_upvalueindex(1));
-  if (function && !lua_getupvalue(L, lua_upvalueindex(1), 1)) return function(L);
+  if (function && !lua_getupvalue(L, lua_upvalueindex(1), 1)) {
+    const int results = function(L);
+    reserve(L, 0, "too many results");
+    return results;
+  }
   if (function) lua_pop(L, 1);  // a closure needs its own frame, for its upvalues
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 1);
   return lua_gettop(L);
 }
 

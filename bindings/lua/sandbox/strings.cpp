@@ -1,5 +1,6 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/sandbox/pattern.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 
 #include <cstring>
@@ -57,7 +58,7 @@ void push_capture(lua_State* L, const PatternMatcher& matcher, std::string_view 
 int push_captures(lua_State* L, const PatternMatcher& matcher, std::string_view subject, bool whole, size_t begin,
                   size_t end) {
   const int count = matcher.captures() == 0 && whole ? 1 : matcher.captures();
-  luaL_checkstack(L, count, "too many captures");
+  reserve(L, static_cast<size_t>(count), "too many captures");
   for (int i = 0; i < count; ++i) push_capture(L, matcher, subject, i, begin, end);
   return count;
 }

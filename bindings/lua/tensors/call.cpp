@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/call.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/half.h"
@@ -125,7 +126,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
     for (const c10::IValue& value : stack)
       if (value.isTensor()) value.toTensor().requires_grad_(true);
   }
-  luaL_checkstack(L, static_cast<int>(stack.size()) + 8, "too many results");
+  reserve(L, stack.size(), "too many results");
   for (const c10::IValue& value : stack) push_result(L, overload, binding, value);
   return static_cast<int>(stack.size());
 }
