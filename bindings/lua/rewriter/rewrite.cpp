@@ -25,10 +25,10 @@ bool tests_left(const Expression& e, bool tested) {
 
 class Rewriter {
  public:
-  explicit Rewriter(std::string_view source) : source_(source) {}
+  Rewriter(std::string_view source, const Options& options) : source_(source), work_(options.charge) {}
 
   std::string rewrite(const Chunk& chunk, std::string_view chunk_name) {
-    if (is_natural(chunk, source_)) natural_.emplace(chunk, display_name(chunk_name), edits_);
+    if (is_natural(chunk, source_)) natural_.emplace(chunk, display_name(chunk_name), edits_, work_);
     function_body(*chunk.main);
     std::string text = "local ";
     for (const std::string& name : intrinsics()) text += name + ",";
@@ -36,6 +36,7 @@ class Rewriter {
     // _ENV stays the main function's first upvalue, where debug.setupvalue is used to look for it.
     text += "...;return function(...)if _ENV then end ";
     text.reserve(text.size() + 2 * source_.size());
+    work_.settle();
     edits_.apply(source_, chunk.start, text);
     // On a line of its own: the last line may be a comment.
     return text + "\nend";
@@ -57,6 +58,7 @@ class Rewriter {
   }
 
   void statement(const Statement& s) {
+    work_.step();
     switch (s.kind) {
       case StatementKind::Assign:
         assignment(s);
@@ -218,6 +220,7 @@ class Rewriter {
   void expression(const Expression& whole, bool tested, size_t test_end = 0) {
     std::vector<Operand> spine;  // leans to the left without limit: no recursion
     for (Operand next{&whole, tested, test_end}; next.expression; next = left_operand(next)) spine.push_back(next);
+    work_.step(spine.size());
     for (auto operand = spine.rbegin(); operand != spine.rend(); ++operand) {
       const bool whole_of_chain =
           operand + 1 == spine.rend() || !is_chain((operand + 1)->expression, operand->expression);
@@ -348,6 +351,7 @@ class Rewriter {
   }
 
   std::string_view source_;
+  Work work_;
   Edits edits_;
   std::optional<NaturalEdits> natural_;  // where the chunk is natural Lua
 };
@@ -366,7 +370,7 @@ const std::vector<std::string>& intrinsics() {
 std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options, Facts* facts) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   if (facts) *facts = {is_natural(*chunk, source), global_names(*chunk)};
-  return Rewriter(source).rewrite(*chunk, chunk_name);
+  return Rewriter(source, options).rewrite(*chunk, chunk_name);
 }
 
 }  // namespace triage::lua::rewriter
