@@ -11,6 +11,7 @@
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/variables.h"
+#include "runtime/random/sequence.h"
 
 #include <ATen/ops/eye.h>
 #include <ATen/ops/ones.h>
@@ -189,10 +190,15 @@ Compiled::Tensors Compiled::with_lifted(const Entry& entry, at::ArrayRef<at::Ten
   return tensors;
 }
 
+/// Null: those of whoever calls.
+random::Sequence* Compiled::numbers() const { return random::or_aside(options_.random.get()); }
+
 void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                        std::vector<at::Tensor>& outputs) {
   std::optional<triage::Deadline> scope;
   if (deadline) scope.emplace(*deadline);
+  std::optional<random::DrawFrom> draws;
+  if (entry.draws && options_.random) draws.emplace(numbers());
   Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());
   const size_t before = outputs.size();
   const auto run = [&] {
@@ -323,6 +329,8 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
                           std::vector<at::Tensor>& outputs, bool follow) {
   auto inputs = without_params(all, num_params);
   const NotCaptured anew(false);  // whatever calls this, through the host
+  std::optional<random::DrawFrom> draws;
+  if (options_.random) draws.emplace(numbers());
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
@@ -343,6 +351,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   std::vector<std::string> names = input_names();
   const uint64_t epoch = config_epoch();
   Guards guards = Guards::of(all, num_params);
+  std::optional<random::DrawFrom> draws;  // behind the guards, which look at the state of the thread
+  if (options_.random) draws.emplace(numbers());
   const OutsideBranches outside;
   const NotCaptured anew(false);
   Recorder recorder(script_->name(), options_.fullgraph);
@@ -422,6 +432,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     outputs = std::move(answer);
   }
   entry->script_handles_errors = recorder.has_protected_calls();
+  entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),
+                             [](const auto& node) { return graph::is_random(node->op); });
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   for (const auto& same : captured.same_sizes)
     guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
@@ -514,6 +526,7 @@ std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> al
   if (find(all) || gave_up() || limit_reached()) return std::nullopt;
   const c10::InferenceMode outside(false);
   const MadeUpInputs made_up;
+  const random::DrawAside draws_aside;
   try {
     std::vector<at::Tensor> outputs;
     capture(all, num_params, std::nullopt, outputs);
@@ -545,6 +558,7 @@ void Compiled::ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all
   }
   const Donation donation(given);
   Donation::address(entry.executable.get());
+  const random::Replay unseen(entry.draws);
   std::vector<at::Tensor> outputs;
   try {
     entry.executable->run(with_lifted(entry, copies), outputs);

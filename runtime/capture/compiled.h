@@ -24,7 +24,10 @@
 
 namespace triage {
 struct ErrorConfig;
+namespace random {
+class Sequence;
 }
+}  // namespace triage
 
 namespace triage::capture {
 
@@ -120,7 +123,8 @@ struct Entry {
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
   bool fell_back =
       false;          // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
-  size_t number = 0;  // 1 for the first that its Compiled made
+  bool draws = false;  // random numbers
+  size_t number = 0;   // 1 for the first that its Compiled made
   const Entry* next = nullptr;  // the one before it
   size_t chain = 1;             // how many there are from here on
   /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
@@ -157,6 +161,8 @@ class Compiled {
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
+    /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
+    std::shared_ptr<random::Sequence> random;
   };
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
@@ -203,6 +209,7 @@ class Compiled {
  private:
   std::optional<std::string> capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params);
   const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept;
+  random::Sequence* numbers() const;
   const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
   /// Why no further graph may be made, where none may.
   std::optional<std::string> limit_reached() const;

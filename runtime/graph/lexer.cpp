@@ -22,7 +22,13 @@ class Lexer {
   explicit Lexer(std::string_view text) : text_(text) {}
 
   std::vector<Token> run() {
-    while (skip_blanks()) tokens_.push_back(next());
+    if (text_.size() > kLargestText)
+      throw GraphError(fmt::format("the graph text has {} bytes; more than {} are not read", text_.size(), kLargestText));
+    while (skip_blanks()) {
+      if (tokens_.size() >= kMostTokens)
+        fail_at(line_, 1, fmt::format("the graph text has more than {} words and signs", kMostTokens));
+      tokens_.push_back(next());
+    }
     begin_token();
     tokens_.push_back(token_);
     return std::move(tokens_);

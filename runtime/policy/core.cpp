@@ -13,7 +13,10 @@ namespace triage::policy {
 using Clock = std::chrono::system_clock;
 
 PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file)
-    : runtime_(std::move(runtime)), path_(std::move(path)), file_(std::move(file)) {}
+    : runtime_(std::move(runtime)),
+      path_(std::move(path)),
+      file_(std::move(file)),
+      random_(std::make_shared<random::Sequence>(runtime_->options().seed)) {}
 
 PolicyCore::~PolicyCore() { delete live_.load(std::memory_order_seq_cst); }
 
@@ -24,11 +27,11 @@ void PolicyCore::load_first(std::optional<std::string> source) {
   try {
     if (!source) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
     seen_hash_ = files::checksum(*source);
-    version = runtime_->load_version(*source, path_, /*run_tests=*/false);
+    version = runtime_->load_version(*source, path_, /*run_tests=*/false, random_);
   } catch (const Error& error) {
     std::optional<std::string> kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
     if (!kept) throw;
-    version = runtime_->load_version(std::move(*kept), path_, /*run_tests=*/false);
+    version = runtime_->load_version(std::move(*kept), path_, /*run_tests=*/false, random_);
     failure = error;
     deleted_ = !source;
     refused_ = source.has_value();
@@ -106,7 +109,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
 
 /// Loads, checks and warms up what is to follow the live version; throws when it may not.
 std::shared_ptr<PolicyVersion> PolicyCore::make_successor(std::string source) const {
-  std::shared_ptr<PolicyVersion> next = runtime_->load_version(std::move(source), path_, /*run_tests=*/true);
+  std::shared_ptr<PolicyVersion> next = runtime_->load_version(std::move(source), path_, /*run_tests=*/true, random_);
   Params params;
   {
     std::lock_guard lock(mutex_);

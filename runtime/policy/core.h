@@ -3,6 +3,7 @@
 #include "runtime/policy/janitor.h"
 #include "runtime/policy/source_file.h"
 #include "runtime/policy/version.h"
+#include "runtime/random/sequence.h"
 
 #include <spdlog/logger.h>
 #include <triage/runtime.h>
@@ -32,7 +33,8 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   void define(HostFunction function);
   /// Loads `source` under budget and makes a version of it; it is not live yet. Throws LoadError, LimitError,
   /// InputError.
-  std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path, bool run_tests) const;
+  std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path, bool run_tests,
+                                              std::shared_ptr<random::Sequence> random) const;
   ScriptOptions script_options(const std::string& path) const;
 
   /// Makes the handle's shared pointer: when the last handle goes, the janitor destroys the policy.
@@ -66,6 +68,7 @@ class PolicyCore {
   /// Runs the live version once and throws what it throws, whatever `on_error` says.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   void set_param(const std::string& name, c10::Scalar value);
+  void manual_seed(uint64_t seed) { random_->reseed(seed); }
 
   enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };
   /// Takes up the file as it is now. `retry`: also a source that was refused before.
@@ -130,7 +133,8 @@ class PolicyCore {
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::string path_;
   const std::filesystem::path file_;
-  std::string name_;  // fixed by load_first
+  const std::shared_ptr<random::Sequence> random_;  // of all versions: a reload goes on with it
+  std::string name_;                                // fixed by load_first
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};

@@ -89,6 +89,7 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   note_donation(options);
   RunOptions keeping = options;
   keeping.donate.clear();
+  const random::DrawAside draws_aside;
   std::vector<at::Tensor> outputs;
   run_version(*live.version, inputs, live.params, keeping, outputs);
   if (live.version->trial.on()) pass_trial(live, inputs);

@@ -1,6 +1,7 @@
 #include <triage/runtime.h>
 
 #include "runtime/capture/logs.h"
+#include "runtime/messages/log.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/watch.h"
 
@@ -16,7 +17,7 @@ namespace policy {
 namespace {
 
 RuntimeOptions completed(RuntimeOptions options) {
-  if (!options.logger) options.logger = spdlog::default_logger();
+  options.logger = messages::line_by_line(options.logger ? options.logger : spdlog::default_logger());
   find_backend(options.backend);  // a wrong name is told here, not at the first call
   for (const auto& file : options.kernels) {
     try {
@@ -66,8 +67,10 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   return script;
 }
 
-std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path,
-                                                         bool run_tests) const {
+std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path, bool run_tests,
+                                                         std::shared_ptr<random::Sequence> random) const {
+  random::Sequence of_this_load(options_.seed);  // so that each load of a source gives the same
+  const random::DrawFrom draws(&of_this_load);
   std::shared_ptr<Script> script = find_front_end(path)(source, script_options(path));
   if (run_tests) check_tests(*script);
   capture::Compiled::Options compile;
@@ -77,6 +80,7 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   compile.inform = [logger = options_.logger](const std::string& text) {
     if (capture::get_logs().recompiles) logger->info("{}", text);
   };
+  compile.random = std::move(random);
   return std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
 }
 

@@ -164,6 +164,11 @@ const bool registered = [] {
 
 }  // namespace
 
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 void write(const std::filesystem::path& path, std::string_view text) { std::ofstream(path, std::ios::trunc) << text; }
 
 void rename_save(const std::filesystem::path& path, std::string_view text) {

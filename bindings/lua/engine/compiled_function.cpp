@@ -15,6 +15,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/messages/printable.h"
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>
@@ -76,7 +77,7 @@ void say(const Context& context, const std::string& text) {
   if (context.print)
     context.print(line);
   else
-    fmt::print(stderr, "{}\n", line);
+    fmt::print(stderr, "{}\n", messages::printable(line));
 }
 
 /// A graph break of the call: with an argument such as a table the function runs as it is, which is said once.

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/messages/printable.h"
+
 namespace triage::lua {
 namespace {
 
@@ -17,6 +19,8 @@ std::string read_source(const std::string& path) {
   if (!in) throw FileError("cannot open the script '" + path + "'");
   return {std::istreambuf_iterator<char>(in), {}};
 }
+
+void say(const char* what) { std::fprintf(stderr, "triage exec: %s\n", messages::printable(what).c_str()); }
 
 }  // namespace
 
@@ -37,10 +41,10 @@ int exec_script(const std::string& path, const std::vector<std::string>& argumen
     });
     return 0;
   } catch (const Error& error) {
-    std::fprintf(stderr, "triage exec: %s\n", error.what());
-    if (!error.traceback().empty()) std::fprintf(stderr, "%s\n", error.traceback().c_str());
+    say(error.what());
+    if (!error.traceback().empty()) std::fprintf(stderr, "%s\n", messages::printable(error.traceback()).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "triage exec: %s\n", error.what());
+    say(error.what());
   }
   return 1;
 }

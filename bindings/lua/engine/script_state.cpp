@@ -8,11 +8,13 @@
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/stack.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::lua {
 namespace {
 
 std::vector<at::Tensor> call_function(const HostFunction& function, const std::vector<at::Tensor>& arguments) {
+  const random::DrawFrom of_host(nullptr);
   try {
     return function.fn(arguments);
   } catch (const std::exception&) {

@@ -15,6 +15,7 @@
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/messages/printable.h"
 
 #include <triage/error.h>
 
@@ -43,6 +44,7 @@ int print(lua_State* L) {
   }
   break_graph(L, capture::Break::output, "`print` writes to the outside",
               "Print before or after the compiled code, or look at what it returns.");
+  if (context(L).sandboxed) line = messages::printable(line);
   if (context(L).print) {
     context(L).print(line);
   } else {

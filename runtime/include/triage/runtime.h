@@ -57,7 +57,8 @@ enum class OnError : uint8_t {
 
 struct RuntimeOptions {
   OnError on_error = OnError::raise;
-  /// Where events of loading and failing go. Default: spdlog's default logger.
+  /// Where events of loading and failing go. Default: spdlog's default logger. Each message is one line: line ends and control
+  /// characters in it (a script chooses the text of its errors) are written \n, \x1b, ...
   std::shared_ptr<spdlog::logger> logger = {};
   /// Where the last good bytes of each policy file are kept, so that a restart with a broken file still finds a policy.
   /// Empty: nothing is written.
@@ -74,6 +75,10 @@ struct RuntimeOptions {
   /// Runtime is made: name none that others may write. One that cannot be used is told to the logger, and the cache, the
   /// compiler or the interpreter serves.
   std::vector<std::filesystem::path> kernels = {};
+  /// Of the random numbers that policies draw (`torch.randn`, dropout, ...). Each policy has generators of its own, one a device,
+  /// that begin with it, and never draws from LibTorch's default ones, which are the host's. (The default is that of
+  /// torch.Generator.)
+  uint64_t seed = 67280421310721;
   /// Where `print` of the scripts goes. Default: standard output.
   std::function<void(const std::string&)> print = {};
 };
@@ -181,6 +186,10 @@ class Policy {
 
   /// Changes a param for all calls from now on, over reloads too. RunOptions::params goes before it.
   void set_param(const std::string& name, c10::Scalar value) const;
+
+  /// Starts the policy's random numbers anew. A script, its graphs and every backend draw the same ones in the same order; reloads
+  /// go on with them. Calls at one time on several threads draw from one sequence, in the order in which they come to it.
+  void manual_seed(uint64_t seed) const;
 
   const std::string& name() const;
   /// Of the live version. `outputs` is named `out0`, `out1`, ... where the script gives no names, and empty until a run

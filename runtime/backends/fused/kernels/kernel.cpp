@@ -21,6 +21,7 @@
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/sealed.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
+#include "runtime/messages/log.h"
 
 namespace triage::fused {
 namespace {
@@ -201,9 +202,9 @@ class Compiler {
   void say_once(const std::string& key, const std::string& what) {
     std::lock_guard lock(saying_);
     if (silent_ || said_.size() > most_said || !said_.insert(key).second) return;
-    spdlog::default_logger()->warn("{}", what);
+    messages::warn(what);
     if (said_.size() > most_said)
-      spdlog::default_logger()->warn("what else there is to say of kernels is not said: it was {} lines", most_said);
+      messages::warn(fmt::format("what else there is to say of kernels is not said: it was {} lines", most_said));
   }
 
   /// The process ends, and its loggers with it. What is being compiled is given up, so that neither the system's compiler nor
