@@ -8,14 +8,12 @@
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
+#include "runtime/capture/made_up.h"
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/variables.h"
 #include "runtime/random/sequence.h"
 
-#include <ATen/ops/eye.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
@@ -27,8 +25,6 @@
 #include <utility>
 
 namespace triage::capture {
-namespace {
-
 std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   std::vector<InputShape> shape;
   for (const auto& input : inputs)
@@ -36,22 +32,7 @@ std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   return shape;
 }
 
-enum class MadeUp : uint8_t { ones, zeros, identity };
-
-/// Values that nobody sent. Identity, in the last two dimensions: what asks for an invertible or positive definite matrix.
-at::Tensor made_up(const InputShape& shape, MadeUp values) {
-  const auto options = at::TensorOptions(shape.dtype).device(shape.device);
-  const auto rank = shape.sizes.size();
-  at::Tensor tensor;
-  if (values == MadeUp::identity && rank >= 2 && shape.dtype != at::kBool)
-    tensor = at::eye(shape.sizes[rank - 2], shape.sizes[rank - 1], shape.device)
-                 .to(shape.dtype)
-                 .expand(shape.sizes)
-                 .contiguous();
-  else
-    tensor = values == MadeUp::zeros ? at::zeros(shape.sizes, options) : at::ones(shape.sizes, options);
-  return tensor.set_requires_grad(shape.requires_grad);
-}
+namespace {
 
 /// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told.
 std::optional<size_t> find_without_strides(at::ArrayRef<at::Tensor> inputs) {
@@ -64,6 +45,10 @@ std::string layout_name(const at::Tensor& tensor) {
   std::ostringstream text;
   text << tensor.layout();
   return text.str();
+}
+
+bool same_but_batch(at::IntArrayRef a, at::IntArrayRef b) {
+  return a.size() == b.size() && (a.empty() || a.slice(1) == b.slice(1));
 }
 
 at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
@@ -341,6 +326,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
+  note_answer(inputs, outputs);
   separate_from_inputs(inputs, outputs);
 }
 
@@ -403,7 +389,10 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     for (size_t i = 0; i < num_inputs; ++i)
       if (output.is_same(traced[i])) output = all[i];  // returned untouched: the host's own tensor
   separate_from_inputs(without_params(all, num_params), outputs);
-  if (recorder.broken()) return true;
+  if (recorder.broken()) {
+    note_answer(without_params(all, num_params), outputs);
+    return true;
+  }
   retire.dismiss();
 
   auto entry = std::make_unique<Entry>();
@@ -536,10 +525,18 @@ std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> al
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    if (!made_up.stopped() && !made_up.values_refused()) throw;
+    if (!made_up.doubtful()) throw;
     return error.what();
   }
   return std::nullopt;
+}
+
+bool Compiled::run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const {
+  const Entry* entry = find(all);
+  if (!entry || entry->script_handles_errors || !entry->handed_out.empty()) return false;
+  Donation::address(nullptr);
+  entry->executable->run(with_lifted(*entry, all), outputs);
+  return true;
 }
 
 void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
@@ -589,6 +586,25 @@ std::vector<bool> Compiled::flags_outputs() const {
 void Compiled::note_flags_outputs() {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   eager_flags_outputs_ = script_->flags_outputs();
+}
+
+void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
+  constexpr size_t most = 16;
+  const auto same_one = [](const InputShape& shape, const at::Tensor& input) {
+    return shape.dtype == input.scalar_type() && shape.requires_grad == input.requires_grad() &&
+           shape.device == input.device() && same_but_batch(shape.sizes, input.sizes());
+  };
+  const auto is_same = [&](const Answered& one) {
+    return std::equal(one.inputs.begin(), one.inputs.end(), inputs.begin(), inputs.end(), same_one);
+  };
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  if (answered_.size() < most && std::none_of(answered_.begin(), answered_.end(), is_same))
+    answered_.push_back({shape_of(inputs), shape_of(outputs), eager_flags_outputs_});
+}
+
+std::vector<Compiled::Answered> Compiled::answered_by_script() const {
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  return answered_;
 }
 
 std::vector<std::string> Compiled::input_names() const {

@@ -106,7 +106,10 @@ struct InputShape {
   at::ScalarType dtype;
   c10::Device device;
   bool requires_grad;
+  friend bool operator==(const InputShape&, const InputShape&) = default;
 };
+
+std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs);
 
 /// One captured graph of a function.
 struct Entry {
@@ -186,6 +189,8 @@ class Compiled {
   /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for them;
   /// `donated`: also for one that donates these.
   void finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated = {}) const;
+  /// Runs the graph for such inputs (params included); false where there is none, or the script would have to run.
+  bool run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const;
   /// A call of the graph for these inputs, with copies of some of them donated: it asks for the code of such calls.
   void ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const;
 
@@ -198,7 +203,14 @@ class Compiled {
   /// From now on calls are followed, without an attempt to hold them in one graph.
   void follow_always() noexcept;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
+  /// The kinds of inputs that calls came with: those of graphs, and up to 16 that the script answered.
   std::vector<std::vector<InputShape>> shapes_in_use() const;
+  /// One call of a kind that the script answered.
+  struct Answered {
+    std::vector<InputShape> inputs, outputs;
+    std::vector<bool> flags_outputs;
+  };
+  std::vector<Answered> answered_by_script() const;
   /// Of entries. Segments are not counted: several caches may share them.
   CacheStatistics statistics() const;
   CompileTimes compile_times() const;
@@ -233,6 +245,7 @@ class Compiled {
                                       bool raises) const;
   void add_entry(std::unique_ptr<Entry> entry);
   void note_flags_outputs();
+  void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
   void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
   void note_break(const GraphBreak& graph_break);
   void warn_of(const GraphBreak& graph_break) const;
@@ -263,6 +276,7 @@ class Compiled {
   std::vector<GraphBreak> breaks_;
   std::vector<std::shared_ptr<const graph::Graph>> segments_;
   std::vector<bool> eager_flags_outputs_;
+  std::vector<Answered> answered_;  // one of each kind; batch sizes do not count
 };
 
 /// Adds graphs between breaks.

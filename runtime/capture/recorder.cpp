@@ -117,9 +117,13 @@ template <typename Run>
 void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Run& run) {
   MadeUpInputs* made_up = MadeUpInputs::current();
   if (!made_up) return run();
-  const bool judges = judges_values(op, arguments_of(op, stack));
+  const std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  const bool judges = judges_values(op, arguments);
   try {
     run();
+    if (gives_dynamic_shape(op, arguments)) made_up->note_reading();
+    for (const c10::IValue& result : stack)
+      if (!result.isTensor() && !result.isTensorList()) made_up->note_reading();
   } catch (const triage::Error&) {
     throw;
   } catch (const c10::LinAlgError&) {

@@ -67,12 +67,27 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   return script;
 }
 
-std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path, bool run_tests,
+std::unique_ptr<Script> RuntimeCore::load_to_try(const std::string& source, const std::string& path) const {
+  ScriptOptions silent = script_options(path);
+  silent.print = [](const std::string&) {};
+  return find_front_end(path)(source, silent);
+}
+
+void RuntimeCore::wake_watches() const {
+  std::vector<std::shared_ptr<WatchCore>> watches;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& weak : watches_)
+      if (auto watch = weak.lock()) watches.push_back(std::move(watch));
+  }
+  for (const auto& watch : watches) watch->look_again();
+}
+
+std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path,
                                                          std::shared_ptr<random::Sequence> random) const {
   random::Sequence of_this_load(options_.seed);  // so that each load of a source gives the same
   const random::DrawFrom draws(&of_this_load);
   std::shared_ptr<Script> script = find_front_end(path)(source, script_options(path));
-  if (run_tests) check_tests(*script);
   capture::Compiled::Options compile;
   compile.backend = options_.backend;
   compile.fullgraph = options_.fullgraph || script->fullgraph();

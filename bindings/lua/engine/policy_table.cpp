@@ -120,32 +120,50 @@ std::vector<triage::Param> read_params(lua_State* L, int table) {
   return params;
 }
 
-/// signature = { z = Tensor(float32_t, {"N", 512}) }: types of inputs, by name.
-std::vector<std::optional<TensorSpec>> read_signature(lua_State* L, int table, const std::vector<std::string>& inputs) {
-  if (!get_field(L, table, "signature", LUA_TTABLE, "a table of inputs and their types")) return {};
+/// The type at the top, which belongs to the input or output `name`.
+const TensorSpec& check_type(lua_State* L, const std::string& name) {
+  const TensorSpec* spec = test_spec(L, -1);
+  if (!spec)
+    throw LoadError("policy: field 'signature': '" + name + "': expected a type such as Tensor(float32_t, {\"N\", " +
+                    "512}), got a " + luaL_typename(L, -1));
+  for (const Dim& dim : spec->dims)
+    if (dim.kind == Dim::Kind::attribute)
+      throw LoadError("policy: field 'signature': '" + name + "': " + dim.text() +
+                      " is an attribute of `self`, and a policy has none; write the size, or a name for any size");
+  return *spec;
+}
+
+/// Where `names` has `name`, its type there becomes `spec`.
+void set_type(std::vector<std::optional<TensorSpec>>& types, const std::vector<std::string>& names,
+              const std::string& name, const TensorSpec& spec) {
+  const auto place = std::find(names.begin(), names.end(), name);
+  if (place == names.end()) return;
+  types.resize(names.size());
+  types[static_cast<size_t>(place - names.begin())] = spec;
+}
+
+/// signature = { z = Tensor(float32_t, {"N", 512}), f = Tensor(error_t) }: types of inputs and outputs, by name. What is both an
+/// input and an output has the type in both places.
+void read_signature(lua_State* L, int table, Signature& signature) {
+  if (!get_field(L, table, "signature", LUA_TTABLE, "a table of inputs and their types")) return;
   const int list = lua_gettop(L);
-  std::vector<std::optional<TensorSpec>> types(inputs.size());
+  signature.input_types.resize(signature.inputs.size());
   lua_pushnil(L);
   while (lua_next(L, list)) {
     const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-    const auto input = std::find(inputs.begin(), inputs.end(), name);
-    if (input == inputs.end())
+    const auto is_in = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    if (!is_in(signature.inputs) && !is_in(signature.outputs))
       throw LoadError("policy: field 'signature': " +
-                      (name.empty() ? "an entry has no name" : "'" + name + "' is no input of the policy") +
-                      "; types belong to inputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
-    const TensorSpec* spec = test_spec(L, -1);
-    if (!spec)
-      throw LoadError("policy: field 'signature': '" + name + "': expected a type such as Tensor(float32_t, {\"N\", " +
-                      "512}), got a " + luaL_typename(L, -1));
-    for (const Dim& dim : spec->dims)
-      if (dim.kind == Dim::Kind::attribute)
-        throw LoadError("policy: field 'signature': '" + name + "': " + dim.text() +
-                        " is an attribute of `self`, and a policy has none; write the size, or a name for any size");
-    types[static_cast<size_t>(input - inputs.begin())] = *spec;
+                      (name.empty() ? "an entry has no name" : "'" + name + "' is no input of the policy, nor one of its `outputs`") +
+                      "; types belong to inputs and outputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
+    const TensorSpec& spec = check_type(L, name);
+    set_type(signature.input_types, signature.inputs, name, spec);
+    set_type(signature.output_types, signature.outputs, name, spec);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
-  return types;
 }
 
 /// Names of the parameters of the function at the top of the stack, or of the one that it checks. Throws `complaint` where
@@ -303,7 +321,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
         policy.signature.inputs.end())
       throw LoadError("policy: '" + param.name + "' is both an input and a param");
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
-  policy.signature.input_types = read_signature(L, table, policy.signature.inputs);
+  read_signature(L, table, policy.signature);
   if (get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) policy.tests = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pop(L, 1);
   return policy;

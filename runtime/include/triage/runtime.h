@@ -71,6 +71,13 @@ struct RuntimeOptions {
   bool fullgraph = false;
   /// How many versions of a policy stay ready for rollback, the live one included.
   size_t keep_versions = 8;
+  /// How many calls a version that a reload brought is on trial for. Until then, a call that it fails, that it does not answer in its
+  /// share of the deadline, or that it gives another number, type or shape of outputs than the version before would, is answered by
+  /// the version before, which is live again. The trial also waits for a call of each kind of inputs that the new source could not be
+  /// tried on before it went live, at most for 100 times as many calls. 0: no trial.
+  size_t trial_calls = 100;
+  /// After its trial: so many failures in a row, and the version before answers the last of these calls and is live again. 0: never.
+  size_t failures_to_revert = 3;
   /// Files that `triage build` made (triage/kernels.h), for the whole process and its `fused` graphs. Their code runs when the
   /// Runtime is made: name none that others may write. One that cannot be used is told to the logger, and the cache, the
   /// compiler or the interpreter serves.
@@ -110,7 +117,10 @@ struct VersionInfo {
   std::string path;                             // as given to load; the name given to load_source
   bool live = false;
   bool pinned = false;
-  /// Set in Policy::version(): why the newest file is not this version (broken, deleted, ...). Empty while all is well.
+  bool on_trial = false;    // RuntimeOptions::trial_calls
+  bool taken_back = false;  // it went live, failed, and the version before took its place
+  uint64_t failures = 0;    // calls that it failed, answered by another version or not
+  /// Set in Policy::version(): why the newest file is not this version (broken, deleted, taken back, ...). Empty while all is well.
   std::optional<LoadFailure> last_error;
 };
 
@@ -241,6 +251,7 @@ struct WatchEvent {
   enum class Kind : uint8_t {
     reloaded,  ///< a policy has a new live version
     refused,   ///< the new file was not taken over; the old version stays live
+    reverted,  ///< the live version failed on trial, or too often in a row; `version`, which was live before it, is live again
     deleted,   ///< a policy's file is gone; its last version stays live
     restored,  ///< after `deleted` or `refused`: the file is again what it was
     added,     ///< a file that a front end could load, and that no policy was loaded from: load it if you want it
@@ -251,7 +262,7 @@ struct WatchEvent {
   std::string path;  // the file, or the directory
   int version = 0;   // the live version of the policy; 0 where there is none
   std::string message;
-  Source source;  // of a refusal: file and line
+  Source source;  // of a refusal, or of the failure that led back: file and line
 };
 const char* to_string(WatchEvent::Kind kind) noexcept;
 
