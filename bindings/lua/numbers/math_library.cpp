@@ -28,7 +28,7 @@ Result scaled(Operand x, double by) {
 }
 
 Result absolute(const Operand& x) {
-  if (x.whole && range_of(x.tensor).min >= 0) return x.tensor;
+  if (x.whole && capture::range_of(x.tensor).min >= 0) return x.tensor;
   return run_for_tensor("aten::abs", "", {x.tensor});
 }
 
@@ -36,7 +36,7 @@ Result absolute(const Operand& x) {
 Result rounded(const char* name, const Operand& x) {
   if (x.whole) return x.tensor;
   constexpr symbols::Number beyond = 9223372036854775808.0L;
-  const symbols::Range range = range_of(x.tensor);
+  const symbols::Range range = capture::range_of(x.tensor);
   if (range.min < -beyond || range.max >= beyond) return std::nullopt;
   return record_math(name, x);
 }
