@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/backends/output_aliases.h"
 #include "runtime/export/state.h"
 #include "runtime/files/disk.h"
 #include "runtime/graph/describe.h"
@@ -141,7 +142,7 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
   names = exporting::names_of(graph);
   shapes = exporting::shapes_of(graph, options);
   name_assertions(graph, names, shapes.table);
-  executable = find_backend("eager")(graph, {});
+  executable = compile_outputs(graph, {}, find_backend("eager"), {/*inputs=*/true, /*variables=*/false});
 }
 
 ExportedProgram::ExportedProgram(graph::Graph graph, ExportOptions options, std::vector<c10::IValue> params,
