@@ -4,6 +4,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
+#include "runtime/backends/output_aliases.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/following/follower.h"
@@ -53,29 +54,6 @@ bool same_but_batch(at::IntArrayRef a, at::IntArrayRef b) {
 
 at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
   return all.slice(0, all.size() - num_params);
-}
-
-/// An output that is not an input itself must not share memory with one.
-void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) {
-  for (auto& output : outputs) {
-    if (!output.defined() || !output.has_storage()) continue;
-    bool is_input = false, shares = false;
-    for (const auto& input : inputs) {
-      is_input |= output.is_same(input);
-      shares |= input.has_storage() && output.is_alias_of(input);
-    }
-    if (shares && !is_input) output = output.clone();
-  }
-}
-
-/// Nor with what the graph holds: the host may write to what it is given.
-void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
-  for (auto& output : outputs)
-    for (const auto& constant : graph.constants())
-      if (output.defined() && output.has_storage() && output.is_alias_of(constant.tensor)) {
-        output = output.clone();
-        break;
-      }
 }
 
 /// Sizes that are marked static are held fast; the ranges of the dynamic ones are guards.
@@ -185,14 +163,11 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(numbers());
   Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());
-  const size_t before = outputs.size();
   const auto run = [&] {
     if (entry.lifted.empty())
       entry.executable->run(all, outputs);
     else
       entry.executable->run(with_lifted(entry, all), outputs);
-    for (const HandedOut& each : entry.handed_out)
-      outputs[before + each.output] = each.tensor.defined() ? each.tensor : script_->variables()[each.variable];
   };
   if (!entry.script_handles_errors) return run();
   try {
@@ -327,7 +302,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
   note_answer(inputs, outputs);
-  separate_from_inputs(inputs, outputs);
+  if (options_.protect_inputs) separate_from_inputs(inputs, outputs);
 }
 
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
@@ -385,10 +360,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   }
 
   outputs = results;
-  for (auto& output : outputs)
-    for (size_t i = 0; i < num_inputs; ++i)
-      if (output.is_same(traced[i])) output = all[i];  // returned untouched: the host's own tensor
-  separate_from_inputs(without_params(all, num_params), outputs);
+  for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
+    if (const at::Tensor original = recorder.original(output); original.defined()) output = original;
+  if (options_.protect_inputs) separate_from_inputs(without_params(all, num_params), outputs);
   if (recorder.broken()) {
     note_answer(without_params(all, num_params), outputs);
     return true;
@@ -397,14 +371,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 
   auto entry = std::make_unique<Entry>();
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
-  if (options_.protect_inputs)
-    separate_from_constants(captured.graph, outputs);
-  else
-    separate_from_variables(captured.graph, outputs);
   check_marks(without_params(all, num_params), captured, names);
   graph::clean(captured.graph);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
-  if (!options_.protect_inputs) entry->handed_out = variables_among(captured.graph, results, script_->variables());
   guards.add_variables(captured.graph, script_->variables());
   entry->lifted = lift_variables(captured.graph, *script_);
   const Tensors taken = with_lifted(*entry, all);
@@ -412,7 +381,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = compile(*entry->graph, examples, captured.raises);
   if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
-    entry->executable = find_backend("eager")(*entry->graph, examples);
+    entry->executable = compile_outputs(*entry->graph, examples, find_backend("eager"), lent_memory());
     entry->fell_back = !OnGraphBreak::raises();
   }
   if (entry->executable->answers_capture()) {
@@ -456,11 +425,14 @@ std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
   return segments_;
 }
 
+/// The inputs of a policy are the host's, and so is what it gets.
+LentMemory Compiled::lent_memory() const { return {!options_.protect_inputs, !options_.protect_inputs}; }
+
 std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                               bool raises) const {
   try {
     const Strict strict(options_.fail_on_backend_error);
-    return backend_(graph, examples);
+    return compile_outputs(graph, examples, backend_, lent_memory());
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {

@@ -24,6 +24,7 @@
 
 namespace triage {
 struct ErrorConfig;
+struct LentMemory;
 namespace random {
 class Sequence;
 }
@@ -117,9 +118,6 @@ struct Entry {
   std::shared_ptr<const graph::Graph> graph;
   std::unique_ptr<Executable> executable;
   std::vector<bool> flags_outputs;
-  /// Results (by their number) that are tensors from before the capture, which the script hands out as they are. Backends give
-  /// copies; the inputs of a policy are the host's, and so is what it gets.
-  std::vector<HandedOut> handed_out;
   /// The script's variables that the graph takes behind the inputs of the call, by their numbers (Script::variables).
   std::vector<size_t> lifted;
   std::vector<InputShape> shape;
@@ -243,6 +241,7 @@ class Compiled {
   /// Null where the backend cannot, and that is no error (`raises`).
   std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                       bool raises) const;
+  LentMemory lent_memory() const;
   void add_entry(std::unique_ptr<Entry> entry);
   void note_flags_outputs();
   void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);

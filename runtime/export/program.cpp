@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/backends/output_aliases.h"
 #include "runtime/export/state.h"
 #include "runtime/files/disk.h"
 #include "runtime/graph/describe.h"
@@ -123,7 +124,7 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
   const auto dims = exporting::input_dims(graph, options);
   for (size_t i = 0; i < dims.size(); ++i) input_dims[graph.inputs()[i].value] = dims[i];
   if (origin == Origin::capture) name_assertions();
-  executable = find_backend("eager")(graph, {});
+  executable = compile_outputs(graph, {}, find_backend("eager"), {/*inputs=*/true, /*variables=*/false});
 }
 
 const exporting::Shapes& ExportedProgram::State::shapes() const {

@@ -3,9 +3,11 @@
 #include <c10/core/InferenceMode.h>
 #include <triage/graph.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
 
@@ -27,7 +29,7 @@ double growth(const c10::IValue& value) {
 
 class Folder {
  public:
-  explicit Folder(Graph& graph) : graph_(graph) {}
+  explicit Folder(Graph& graph) : graph_(graph), seen_(seen_through_outputs(graph)) {}
 
   void run() {
     for (auto& node : graph_.nodes()) {
@@ -79,7 +81,7 @@ class Folder {
     }
     for (const at::Tensor& result : results)
       if (!result.defined() || !result.has_storage() || static_cast<double>(result.numel()) > kMaxElements ||
-          shares_with_output(result))
+          is_seen_view(node, result))
         return;
     for (size_t i = 0; i < results.size(); ++i) {
       Value* constant = graph_.add_constant(results[i]);
@@ -96,16 +98,20 @@ class Folder {
     return evaluate(node, [&](const Value* value) { return *graph_.constant_of(value); });
   }
 
-  /// A view of a constant that is an output: as two constants they would still be one memory.
-  bool shares_with_output(const at::Tensor& result) const {
-    for (const Value* output : graph_.outputs())
-      if (const at::Tensor* tensor = graph_.constant_of(output);
-          tensor && tensor->has_storage() && tensor->is_alias_of(result))
-        return true;
-    return false;
+  /// As two constants, a constant and a view of it would be two memories to whoever is given them.
+  bool is_seen_view(Node& node, const at::Tensor& result) const {
+    if (std::none_of(node.results.begin(), node.results.end(), [&](const Value* value) { return seen_.count(value); }))
+      return false;
+    bool shares = false;
+    for_each_use(node, [&](Value*& value) {
+      const at::Tensor* tensor = graph_.constant_of(value);
+      shares |= tensor && tensor->has_storage() && tensor->is_alias_of(result);
+    });
+    return shares;
   }
 
   Graph& graph_;
+  std::unordered_set<const Value*> seen_;
   Replacements replacements_;
   std::unordered_set<const Node*> folded_;
 };

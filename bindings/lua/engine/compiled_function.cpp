@@ -213,16 +213,24 @@ std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) 
   return names;
 }
 
-/// An argument that comes back is the caller's own value. Arguments end at `last`.
-int push_results(lua_State* L, int last, std::vector<at::Tensor>& results) {
-  for (at::Tensor& result : results) {
+/// An argument that comes back is the caller's own value, and what is returned twice is one value. Arguments end at `last`.
+int push_results(lua_State* L, int last, const std::vector<at::Tensor>& results) {
+  const int first_pushed = lua_gettop(L) + 1;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto is_this = [&](const at::Tensor& other) { return other.is_same(results[i]); };
     int same = 2;
-    const auto is_same = [&](int i) {
-      const at::Tensor* given = test_tensor(L, i);
-      return given && given->is_same(result);
+    const auto is_same = [&](int argument) {
+      const at::Tensor* given = test_tensor(L, argument);
+      return given && is_this(*given);
     };
     while (same <= last && !is_same(same)) ++same;
-    same <= last ? lua_pushvalue(L, same) : push_tensor(L, std::move(result));
+    const auto first = static_cast<size_t>(std::find_if(results.begin(), results.end(), is_this) - results.begin());
+    if (same <= last)
+      lua_pushvalue(L, same);
+    else if (first < i)
+      lua_pushvalue(L, first_pushed + static_cast<int>(first));
+    else
+      push_tensor(L, results[i]);
   }
   return static_cast<int>(results.size());
 }

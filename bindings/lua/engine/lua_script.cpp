@@ -44,10 +44,14 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
 /// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
 void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> inputs,
                          std::vector<at::Tensor>& results) {
-  for (auto& result : results) {
-    bool is_input = tracker.made(result) || !result.has_storage();
-    for (const auto& input : inputs) is_input |= input.has_storage() && result.is_alias_of(input);
-    if (!is_input) result = result.clone();
+  const std::vector<at::Tensor> given(results);
+  for (size_t i = 0; i < results.size(); ++i) {
+    bool is_input = tracker.made(given[i]) || !given[i].has_storage();
+    for (const auto& input : inputs) is_input |= input.has_storage() && given[i].is_alias_of(input);
+    if (is_input) continue;
+    size_t first = 0;  // what is one tensor stays one
+    while (!given[first].is_same(given[i])) ++first;
+    results[i] = first < i ? results[first] : given[i].clone();
   }
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/pooled_call.h"
 #include "runtime/backends/fused/region.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 
 namespace triage {
@@ -320,7 +321,8 @@ bool reads_strides(const Graph& graph) {
 
 std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<at::Tensor>& examples) {
   const fused::KernelsFor naming(graph.name());
-  if (graph.nodes().size() > most_nodes || reads_strides(graph)) return compile_eager(graph, examples);
+  if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
+    return compile_eager(graph, examples);
   graph::verify(graph);
   const std::vector<fused::Part> parts = fused::cut(graph);
   bool any = false;

@@ -61,8 +61,6 @@ bool Compiled::renumber_variables(at::ArrayRef<size_t> now) {
   std::vector<size_t*> numbers;
   for (const auto& entry : entries_) {
     for (size_t& number : entry->lifted) numbers.push_back(&number);
-    for (HandedOut& each : entry->handed_out)
-      if (!each.tensor.defined()) numbers.push_back(&each.variable);
     for (Guards::Variable& variable : entry->guards.variables)
       if (!variable.tensor.defined()) numbers.push_back(&variable.number);
   }
