@@ -246,6 +246,10 @@ class RuleReader {
       }
     if (word.substr(0, 5) == "rank:") return read_range(word.substr(5), rule.low, rule.high);
     if (word.substr(0, 4) == "len:") return read_range(word.substr(4), rule.least_length, rule.most_length);
+    if (word == "absent") {
+      rule.kind = Kind::absent;
+      return true;
+    }
     if (word == "filled") return rule.filled = true;
     if (word == "contiguous") return rule.contiguous = true;
     if (word == "apart") return rule.apart = true;

@@ -43,6 +43,11 @@ Wrong meshes(const Call& call) {
   return too_many_elements("each result", elements);
 }
 
+Wrong adds_to_self(const Call& call) {
+  if (call.number("beta", 1) != 0) return std::nullopt;
+  return "argument 'beta' is 0; expected another number (torch.bmm multiplies and adds nothing)";
+}
+
 Wrong indexes(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   int64_t taken = 0;

@@ -18,6 +18,7 @@ Wrong pooling(const Call& call);
 Wrong constant_padding(const Call& call);
 Wrong padding(const Call& call);
 Wrong einsum(const Call& call);
+Wrong adds_to_self(const Call& call);      // `beta` is not 0: memory that nobody wrote would be multiplied by it
 
 /// No quotient of integers that its dtype does not hold: the processor stops a program that asks for it.
 Wrong divides(const Call& call);

@@ -43,7 +43,7 @@ uint64_t digest_of(uint64_t digest, const at::Tensor& tensor) {
   for (const int64_t size : tensor.sizes()) digest = mixed(digest, size);
   if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || tensor.numel() > most_compared) return digest;
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
-  return mixed(digest, plain.data_ptr(), plain.nbytes());
+  return plain.data_ptr() ? mixed(digest, plain.data_ptr(), plain.nbytes()) : digest;  // a gradient of zeros has no memory
 }
 
 uint64_t digest_of(uint64_t digest, const c10::IValue& value) {

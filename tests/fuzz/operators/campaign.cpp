@@ -11,7 +11,8 @@
 namespace triage::fuzz {
 namespace {
 
-constexpr unsigned char fills[] = {0x3f, 0xbf};
+/// Of floats: 0.7 and NaN, 0.7 and -1.5, 3e38 and next to nothing.
+constexpr unsigned char fills[][2] = {{0x3f, 0xff}, {0x3f, 0xbf}, {0x7f, 0x01}};
 constexpr int64_t chunk = 4096;  // calls between two looks
 
 class Campaign {
@@ -28,8 +29,9 @@ class Campaign {
     const int64_t end = options_.first + options_.calls;
     for (int64_t first = options_.first; first < end; first += chunk) {
       const auto count = static_cast<size_t>(std::min(chunk, end - first));
-      const Record* one = workers_[0].run(first, count, fills[0], skipped_);
-      const Record* other = options_.compare_fills ? workers_[1].run(first, count, fills[1], skipped_) : one;
+      const auto& fill = fills[first / chunk % 3];
+      const Record* one = workers_[0].run(first, count, fill[0], skipped_);
+      const Record* other = options_.compare_fills ? workers_[1].run(first, count, fill[1], skipped_) : one;
       for (size_t i = 0; i < count; ++i) look_at(first + static_cast<int64_t>(i), one[i], other[i]);
       if (options_.progress) *options_.progress << fmt::format("{} calls, {} succeeded, {} faults\n", report_.calls, report_.succeeded, report_.faults) << std::flush;
     }

@@ -31,8 +31,11 @@ unsigned char* map_slots(size_t pages, size_t count) {
 }  // namespace
 
 FencedAllocator& FencedAllocator::install() {
-  static auto* allocator = new FencedAllocator;  // tensors outlive whoever asks
-  c10::SetCPUAllocator(allocator, 100);
+  static FencedAllocator* const allocator = [] {
+    auto* made = new FencedAllocator;  // tensors outlive whoever asks
+    c10::SetCPUAllocator(made, 100);
+    return made;
+  }();
   return *allocator;
 }
 
@@ -48,8 +51,8 @@ unsigned char* FencedAllocator::slot_of(size_t kind) {
   return slot;
 }
 
-c10::DataPtr FencedAllocator::take(size_t bytes) {
-  if (bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
+void* FencedAllocator::take(size_t bytes) {
+  if (bytes == 0) return nullptr;
   std::lock_guard lock(mutex_);
   highest_ = std::max(highest_, live_ + bytes < bytes ? UINT64_MAX : live_ + bytes);
   // The words of LibTorch's own allocator.
@@ -59,25 +62,28 @@ c10::DataPtr FencedAllocator::take(size_t bytes) {
   size_t kind = 0;
   while (kind < kinds_.size() && kinds_[kind].pages < pages) ++kind;
   if (kind == kinds_.size()) kind = large;
-  auto* block = new Block{this, nullptr, nullptr, bytes, kind == large ? pages : kinds_[kind].pages, kind};
-  block->slot = kind == large ? map_slots(pages, 1) : slot_of(kind);
-  block->data = block->slot;
-  if (fence_behind) block->data += block->pages * page - (bytes + 15) / 16 * 16;
-  surround(*block, false);
-  std::memset(block->data, fill, bytes);
+  Block block{nullptr, nullptr, bytes, kind == large ? pages : kinds_[kind].pages, kind};
+  block.slot = block.data = kind == large ? map_slots(pages, 1) : slot_of(kind);
+  if (fence_behind) block.data += block.pages * page - (bytes + 15) / 16 * 16;
+  surround(block, false);
+  std::memset(block.data, fill, bytes);
   live_ += bytes;
-  recent_[next_recent_++ % remembered] = *block;
-  return {block->data, block, &FencedAllocator::release, c10::Device(c10::kCPU)};
+  recent_[next_recent_++ % remembered] = block;
+  blocks_.emplace(block.data, block);
+  return block.data;
 }
 
-void FencedAllocator::release(void* context) {
-  auto* block = static_cast<Block*>(context);
-  block->owner->release(*block);
-  delete block;
+void FencedAllocator::release(void* data) {
+  if (!data) return;
+  FencedAllocator& self = install();
+  std::lock_guard lock(self.mutex_);
+  auto found = self.blocks_.find(data);
+  TORCH_CHECK(found != self.blocks_.end(), "memory is freed that was not allocated");
+  self.release(found->second);
+  self.blocks_.erase(found);
 }
 
-void FencedAllocator::release(Block& block) {
-  std::lock_guard lock(mutex_);
+void FencedAllocator::release(const Block& block) {
   surround(block, true);
   live_ -= block.bytes;
   if (block.kind == large) {

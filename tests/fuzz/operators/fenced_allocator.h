@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 namespace triage::fuzz {
@@ -20,11 +21,12 @@ class FencedAllocator final : public c10::Allocator {
   bool fence_behind = true;  // else in front
 
 #if TORCH_VERSION_MAJOR >= 2
-  c10::DataPtr allocate(size_t bytes) override { return take(bytes); }
+  c10::DataPtr allocate(size_t bytes) override { return as_pointer(take(bytes)); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 #else
-  c10::DataPtr allocate(size_t bytes) const override { return const_cast<FencedAllocator*>(this)->take(bytes); }
+  c10::DataPtr allocate(size_t bytes) const override { return as_pointer(const_cast<FencedAllocator*>(this)->take(bytes)); }
 #endif
+  c10::DeleterFnPtr raw_deleter() const override { return &FencedAllocator::release; }
 
   /// Starts to measure a call.
   void begin();
@@ -38,7 +40,6 @@ class FencedAllocator final : public c10::Allocator {
 
  private:
   struct Block {
-    FencedAllocator* owner;
     unsigned char* slot;
     unsigned char* data;
     size_t bytes;
@@ -50,14 +51,16 @@ class FencedAllocator final : public c10::Allocator {
     std::vector<unsigned char*> free;
   };
 
-  c10::DataPtr take(size_t bytes);
-  static void release(void* context);
-  void release(Block& block);
+  static c10::DataPtr as_pointer(void* data) { return {data, data, &FencedAllocator::release, c10::Device(c10::kCPU)}; }
+  void* take(size_t bytes);
+  static void release(void* data);
+  void release(const Block& block);
   unsigned char* slot_of(size_t kind);
   void surround(const Block& block, bool check);
 
   std::mutex mutex_;
   std::vector<Kind> kinds_{{1, {}}, {4, {}}, {16, {}}, {64, {}}};
+  std::unordered_map<void*, Block> blocks_;  // alive, by their data
   uint64_t live_ = 0, at_begin_ = 0, highest_ = 0;
   bool damaged_ = false;
   static constexpr size_t remembered = 4096;

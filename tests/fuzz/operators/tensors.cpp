@@ -192,6 +192,7 @@ at::ScalarType any_dtype(Random& random) {
 }
 
 int64_t any_size(Random& random) {
+  if (random.percent(2)) return random.pick<int64_t>({64, 100, 257, 1025});
   return random.percent(5) ? 0 : random.pick<int64_t>({1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 16, 17, 32, 33});
 }
 

@@ -127,9 +127,9 @@ void Worker::work(int64_t first, int64_t from, int64_t end, unsigned char fill, 
   ::dup2(words_, 2);
   FencedAllocator& memory = FencedAllocator::install();
   memory.fill = fill;
-  memory.fence_behind = (first / 64) % 3 != 0;  // the same in both of two workers
+  memory.fence_behind = first / 4096 % 4 != 3;  // the same in both of two workers
   if (!sanitized) {
-    ::mallopt(M_PERTURB, static_cast<unsigned char>(~fill));
+    ::mallopt(M_PERTURB, fill == 0xff ? 1 : static_cast<unsigned char>(~fill));  // 0 would be none
     catch_signals();
   }
   limit_memory(options_.extra_bytes);
@@ -178,7 +178,7 @@ std::string Worker::watch(pid_t process, int pipe) {
 
 /// What stands at the end of what the process said: warnings of LibTorch may stand before it.
 std::string Worker::last_words() const {
-  constexpr off_t most = sanitized ? 6000 : 1500;
+  constexpr off_t most = sanitized ? 6000 : 4000;
   const off_t end = ::lseek(words_, 0, SEEK_END), begin = std::max<off_t>(0, end - most);
   std::string text(static_cast<size_t>(end - begin), '\0');
   const ssize_t size = ::pread(words_, text.data(), text.size(), begin);

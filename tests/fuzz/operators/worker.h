@@ -13,7 +13,7 @@ struct Record {
   Outcome outcome;
   uint64_t digest;
   uint64_t nanoseconds;
-  char text[320];   // of the error, or how the process died
+  char text[1600];  // of the error, or how the process died
   char fault[320];  // empty: none
 };
 
