@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
@@ -83,10 +84,8 @@ void merge_constants(Graph& graph) {
 }
 
 /// Two outputs that were made apart must not come to share their memory.
-bool is_output(const Graph& graph, const Node& node) {
-  return std::any_of(graph.outputs().begin(), graph.outputs().end(), [&](const Value* output) {
-    return std::find(node.results.begin(), node.results.end(), output) != node.results.end();
-  });
+bool is_output(const std::unordered_set<const Value*>& outputs, const Node& node) {
+  return std::any_of(node.results.begin(), node.results.end(), [&](const Value* result) { return outputs.count(result) != 0; });
 }
 
 }  // namespace
@@ -94,6 +93,7 @@ bool is_output(const Graph& graph, const Node& node) {
 void eliminate_common(Graph& graph) {
   merge_constants(graph);
   Replacements replacements;
+  const std::unordered_set<const Value*> outputs(graph.outputs().begin(), graph.outputs().end());
   std::unordered_map<std::string, const Node*> seen;
   for (auto& node : graph.nodes()) {
     for_each_use(*node, [&](Value*& value) {
@@ -102,7 +102,7 @@ void eliminate_common(Graph& graph) {
     if (is_random(node->op) || is_effect(node->op) || writes(node->op) || is_uninitialized(node->op)) continue;
     auto [first, fresh] = seen.emplace(key_of(*node), node.get());
     if (fresh || first->second->results.size() != node->results.size()) continue;
-    if (is_output(graph, *node) && is_output(graph, *first->second)) continue;
+    if (is_output(outputs, *node) && is_output(outputs, *first->second)) continue;
     for (size_t i = 0; i < node->results.size(); ++i) replacements[node->results[i]] = first->second->results[i];
   }
   replace_uses(graph, replacements);

@@ -4,6 +4,7 @@
 #include <triage/graph.h>
 
 #include <cmath>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "runtime/graph/evaluate.h"
@@ -27,7 +28,13 @@ double growth(const c10::IValue& value) {
 
 class Folder {
  public:
-  explicit Folder(Graph& graph) : graph_(graph) {}
+  explicit Folder(Graph& graph) : graph_(graph) {
+    for (const auto& constant : graph.constants())
+      if (!constant.variable) constants_.emplace(constant.value, constant.tensor);
+    for (const Value* output : graph.outputs())
+      if (const auto found = constants_.find(output); found != constants_.end() && found->second.has_storage())
+        output_storages_.insert(found->second.storage().unsafeGetStorageImpl());
+  }
 
   void run() {
     for (auto& node : graph_.nodes()) {
@@ -48,10 +55,10 @@ class Folder {
     bool constant = true;
     double elements = 1;
     for_each_use(node, [&](Value*& value) {
-      const at::Tensor* tensor = graph_.constant_of(value);
+      const auto found = constants_.find(value);
       // A result computed here would cut the gradient's way to a parameter.
-      constant = constant && tensor && !tensor->requires_grad() && !graph_.is_variable(value);
-      if (constant) elements = std::max(elements, static_cast<double>(tensor->numel()));
+      constant = constant && found != constants_.end() && !found->second.requires_grad();
+      if (constant) elements = std::max(elements, static_cast<double>(found->second.numel()));
     });
     return constant && elements * growth(node) <= kMaxElements;
   }
@@ -84,6 +91,7 @@ class Folder {
     for (size_t i = 0; i < results.size(); ++i) {
       Value* constant = graph_.add_constant(results[i]);
       constant->is_flags = node.results[i]->is_flags;
+      constants_.emplace(constant, results[i]);
       replacements_[node.results[i]] = constant;
     }
     folded_.insert(&node);
@@ -93,19 +101,17 @@ class Folder {
     // Ordinary tensors, whatever the mode of the thread that captures: they outlive it.
     c10::InferenceMode no_inference(false);
     at::NoGradGuard no_grad;
-    return evaluate(node, [&](const Value* value) { return *graph_.constant_of(value); });
+    return evaluate(node, [&](const Value* value) { return constants_.at(value); });
   }
 
   /// A view of a constant that is an output: as two constants they would still be one memory.
   bool shares_with_output(const at::Tensor& result) const {
-    for (const Value* output : graph_.outputs())
-      if (const at::Tensor* tensor = graph_.constant_of(output);
-          tensor && tensor->has_storage() && tensor->is_alias_of(result))
-        return true;
-    return false;
+    return output_storages_.count(result.storage().unsafeGetStorageImpl()) != 0;
   }
 
   Graph& graph_;
+  std::unordered_map<const Value*, at::Tensor> constants_;  // but variables
+  std::unordered_set<const void*> output_storages_;         // of those among them that are outputs
   Replacements replacements_;
   std::unordered_set<const Node*> folded_;
 };

@@ -131,6 +131,8 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
   if (sizes.empty()) return push(L, *data);
   int64_t inner = 1;
   for (int64_t size : sizes.slice(1)) inner *= size;
+  constexpr size_t bytes_of_a_table = 64, bytes_of_a_value = 16;
+  charge(L, bytes_of_a_table + static_cast<size_t>(sizes[0]) * bytes_of_a_value);
   lua_createtable(L, static_cast<int>(sizes[0]), 0);
   for (int64_t i = 0; i < sizes[0]; ++i) {
     push_nested<T>(L, data + i * inner, sizes.slice(1), push);
@@ -141,7 +143,8 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
 int totable(lua_State* L) {
   at::Tensor tensor = self(L);
   break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it behind the compiled code.");
-  charge(L, static_cast<size_t>(tensor.numel()) * 16);
+  charge(L, static_cast<size_t>(tensor.numel()) * 16, static_cast<size_t>(tensor.numel()) * sizeof(double),
+         static_cast<uint64_t>(tensor.numel()));
   at::Tensor values = tensor.detach().cpu();
   if (values.scalar_type() == at::kBool) {
     values = values.contiguous();
