@@ -475,8 +475,29 @@ void Recorder::call_with_originals(const c10::OperatorHandle& op, torch::jit::St
   op.callBoxed(&stack);
 }
 
+namespace {
+
+/// What a graph holds at most, of operations and of constants each; so long may a list of tensors be, too. Passes and backends
+/// work on a graph when the script's own budgets are not looked at.
+constexpr size_t most_in_graph = 10'000;
+
+bool has_long_list(const std::vector<c10::IValue>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
+    return argument.isTensorList() && argument.toTensorList().size() > most_in_graph;
+  });
+}
+
+}  // namespace
+
 bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  if (graph_.nodes().size() >= most_in_graph || graph_.constants().size() >= most_in_graph || has_long_list(arguments)) {
+    capture::graph_break(Break::unsupported,
+                         "a graph holds at most " + std::to_string(most_in_graph) +
+                             " operations and as many constants, and lists of as many tensors",
+                         "Work on whole tensors in place of loops over their elements.");
+    return false;
+  }
   if (auto refused = refusal(op, arguments, dynamic_shapes_)) {
     capture::graph_break(refused->kind, refused->what, refused->hint);
     return false;

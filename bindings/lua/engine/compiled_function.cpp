@@ -123,8 +123,35 @@ int call_as_script(lua_State* L, const CompiledFunction& function) {
   return lua_gettop(L);
 }
 
+const char graph_count = 0;  // its address is a registry key
+
+/// Graphs are kept, and kernels compiled for them, when the script that made them has long gone on.
+void count_graphs(lua_State* L, int64_t more) {
+  constexpr lua_Integer most = 1000;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &graph_count);
+  const lua_Integer count = lua_tointeger(L, -1) + more;
+  lua_pop(L, 1);
+  lua_pushinteger(L, count);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &graph_count);
+  if (count > most)
+    throw LimitError("a policy used up its budget of compiled functions and graphs (" + std::to_string(most) +
+                     "); compile functions once, outside of loops and of what runs on every call");
+}
+
+/// What a call has captured is charged to a policy: memory of C++ that Lua does not see.
+void charge_graphs(lua_State* L, CompiledFunction& function) {
+  const int64_t made = function.options.graphs_made->load(std::memory_order_relaxed);
+  if (made == function.graphs_charged || !is_policy(L)) return;
+  const int64_t more = made - std::exchange(function.graphs_charged, made);
+  const size_t bytes = statistics_of(function).bytes;
+  context(L).script_bytes += bytes - std::exchange(function.bytes_charged, bytes);
+  charge(L, 0);
+  if (more > 0) count_graphs(L, more);
+}
+
 int compiled_gc(lua_State* L) {
   auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, 1, compiled_type));
+  if (*holder) context(L).script_bytes -= (*holder)->bytes_charged;
   if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->function);
   if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->anchors);
   delete std::exchange(*holder, nullptr);
@@ -257,6 +284,7 @@ int call_compiled(lua_State* L) {
     bucket->compiled->run(inputs, {}, std::nullopt, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
+    charge_graphs(L, function);
   }
   int other = bucket->script->take_results();
   if (other != LUA_NOREF) {
@@ -280,6 +308,7 @@ int call_compiled(lua_State* L) {
 
 CompiledFunction& push_compiled(lua_State* L) {
   check_callable(L, 1, "triage.compile");
+  if (is_policy(L)) count_graphs(L, 1);
   auto function = std::make_unique<CompiledFunction>();
   function->name = function_name(L, 1);
   function->made_at = current_line(L);

@@ -147,7 +147,10 @@ std::string text_of(const Explanation& all) {
   return text;
 }
 
-void push_item(lua_State* L, const std::string& item) { lua_pushlstring(L, item.data(), item.size()); }
+void push_item(lua_State* L, const std::string& item) {
+  charge_text(L, item.size());
+  lua_pushlstring(L, item.data(), item.size());
+}
 
 template <typename Item>
 void push_item(lua_State* L, const std::vector<Item>& items) {
@@ -206,8 +209,7 @@ void push_explanation(lua_State* L, const Explanation& all) {
   lua_setfield(L, -2, "compile_times");
   push_statistics(L, all.cache);
   lua_setfield(L, -2, "cache");
-  const std::string text = text_of(all);
-  lua_pushlstring(L, text.data(), text.size());
+  push_item(L, text_of(all));
   lua_setfield(L, -2, "text");
   luaL_setmetatable(L, explanation_type);
 }

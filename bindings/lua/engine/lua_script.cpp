@@ -73,6 +73,13 @@ int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, 
   return type;
 }
 
+/// Now and the seconds that the limits allow; none where they allow all.
+Deadline deadline_of(const Limits& limits) {
+  if (limits.seconds <= 0) return std::nullopt;
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limits.seconds));
+}
+
 constexpr const char* check_is_false = "check returned false";
 
 /// How what `check` returned at `index` fails the test; empty: it passes.
@@ -202,7 +209,7 @@ int LuaScript::test_line(size_t index) {
 
 std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
   std::vector<at::Tensor> arguments;
-  Budget budget(*state_);
+  Budget budget(*state_, tests_end_);
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "args");
     int first = lua_gettop(L);
@@ -243,7 +250,7 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
 
 std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs) {
   std::string failure;
-  Budget budget(*state_);
+  Budget budget(*state_, tests_end_);
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "check");
     int first = lua_gettop(L);
@@ -257,16 +264,24 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
 }
 
 std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
+  // Together they have the time of one load.
+  const Deadline end = deadline_of(state_->context().limits);
+  tests_end_ = end;
   std::vector<std::pair<std::string, std::string>> report;
   for (size_t i = 0; i < test_count_; ++i) {
     std::string failure;
     try {
-      failure = check_test(i, call(test_arguments(i), test_params(i), std::nullopt));
+      failure = check_test(i, call(test_arguments(i), test_params(i), end));
     } catch (const std::exception& error) {
       failure = error.what();
     }
     report.emplace_back(test_name(i), std::move(failure));
+    if (!end || std::chrono::steady_clock::now() < *end) continue;
+    report.emplace_back("tests", "they used up the time of a load (" + std::to_string(state_->context().limits.seconds) +
+                                     " s) together; make them smaller, or raise triage::Limits");
+    break;
   }
+  tests_end_.reset();
   return report;
 }
 

@@ -15,6 +15,7 @@
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/graph/memory.h"
 
 #include <triage/export.h>
 
@@ -31,26 +32,38 @@ using capture::Recorder;
 
 const char* const program_type = "triage.exported_program";
 
+struct ProgramBox {
+  ExportedProgram* program = nullptr;
+  size_t bytes = 0;  // of its graph, charged to the script
+};
+
 void push_program(lua_State* L, ExportedProgram program) {
-  auto** holder = static_cast<ExportedProgram**>(lua_newuserdatauv(L, sizeof(ExportedProgram*), 0));
-  *holder = nullptr;
+  auto& box = *new (lua_newuserdatauv(L, sizeof(ProgramBox), 0)) ProgramBox;
   luaL_setmetatable(L, program_type);
-  *holder = new ExportedProgram(std::move(program));
+  const size_t bytes = graph::bytes(program.graph());
+  charge(L, bytes);
+  box.program = new ExportedProgram(std::move(program));
+  box.bytes = bytes;
+  context(L).script_bytes += bytes;
 }
 
 const ExportedProgram& check_program(lua_State* L, int index) {
-  auto* holder = static_cast<ExportedProgram**>(luaL_checkudata(L, index, program_type));
-  if (!*holder) luaL_error(L, "this exported program was closed");
-  return **holder;
+  const auto& box = *static_cast<ProgramBox*>(luaL_checkudata(L, index, program_type));
+  if (!box.program) luaL_error(L, "this exported program was closed");
+  return *box.program;
 }
 
 int program_gc(lua_State* L) {
-  delete std::exchange(*static_cast<ExportedProgram**>(luaL_checkudata(L, 1, program_type)), nullptr);
+  auto& box = *static_cast<ProgramBox*>(luaL_checkudata(L, 1, program_type));
+  delete std::exchange(box.program, nullptr);
+  context(L).script_bytes -= std::exchange(box.bytes, 0);
   return 0;
 }
 
 int program_tostring(lua_State* L) {
+  charge(L, 0);
   const std::string text = check_program(L, 1).text();
+  charge_text(L, text.size());
   lua_pushlstring(L, text.data(), text.size());
   return 1;
 }

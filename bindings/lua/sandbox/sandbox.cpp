@@ -23,7 +23,9 @@
 namespace triage::lua {
 namespace {
 
-constexpr int hook_interval = 1000;  // instructions between two looks at the budgets
+// Instructions between two looks at the budgets. One instruction may compare two strings of a megabyte, or copy thousands of
+// values; that hooks are there at all costs far more than that they run often.
+constexpr int hook_interval = 100;
 
 void* allocate(void* user, void* block, size_t old_size, size_t new_size) {
   auto& context = *static_cast<Context*>(user);
@@ -161,6 +163,7 @@ void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
   const Limits& limits = context_.limits;
   settle_held_memory(context_);
   context_.expired = false;
+  context_.printed_bytes = 0;
   context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();
   context_.deadline = deadline;
   if (limits.seconds > 0) {

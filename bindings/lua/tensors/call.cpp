@@ -156,6 +156,7 @@ std::string shown_name(const Operator& op, bool method) {
 }  // namespace
 
 int call_operator(lua_State* L, const Operator& op, int first, int count, bool method) {
+  charge(L, 0);  // reading long lists of arguments takes time in which no hook runs
   std::string name = shown_name(op, method);
   Arguments arguments = Arguments::parse(L, first, count, method, name);
   Binding binding;

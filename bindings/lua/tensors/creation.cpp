@@ -102,6 +102,8 @@ class NestedReader {
     any_integer_ |= scalar.isIntegral(false);
     if (!scalar.isFloatingPoint()) integers_.push_back(scalar.toLong());
     floats_.push_back(scalar.toDouble());
+    constexpr size_t interval = 1000, bytes_each = 32;
+    if (floats_.size() % interval == 0) charge(L_, bytes_each * floats_.size(), 0, interval);
   }
 
   lua_State* L_;

@@ -132,6 +132,8 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
   if (sizes.empty()) return push(L, *data);
   int64_t inner = 1;
   for (int64_t size : sizes.slice(1)) inner *= size;
+  constexpr size_t bytes_of_a_table = 64, bytes_of_a_value = 16;
+  charge(L, bytes_of_a_table + static_cast<size_t>(sizes[0]) * bytes_of_a_value);
   lua_createtable(L, static_cast<int>(sizes[0]), 0);
   for (int64_t i = 0; i < sizes[0]; ++i) {
     push_nested<T>(L, data + i * inner, sizes.slice(1), push);
@@ -139,7 +141,7 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
   }
 }
 
-/// Charges the nested tables of a tensor: an empty one of sizes {1000000, 0} has a million.
+/// Charges the nested tables of a tensor, its values as Lua has them, and the work: an empty one of sizes {1000000, 0} has a million.
 void charge_table(lua_State* L, const at::Tensor& tensor) {
   constexpr size_t bytes_of_table = 56, bytes_of_value = 16, most = size_t{1} << 60;
   size_t tables = 1, bytes = bytes_of_table;
@@ -150,7 +152,8 @@ void charge_table(lua_State* L, const at::Tensor& tensor) {
     }
     bytes += tables * (bytes_of_table + bytes_of_value);
   }
-  charge(L, std::min(bytes, most));
+  const auto elements = static_cast<uint64_t>(tensor.numel());
+  charge(L, std::min(bytes, most), elements * sizeof(double), elements);
 }
 
 int totable(lua_State* L) {
