@@ -139,7 +139,10 @@ class Lexer {
 }  // namespace
 
 void fail_at(int line, int column, const std::string& what) {
-  throw GraphError(fmt::format("graph text, line {}, column {}: {}", line, column, what));
+  constexpr size_t longest = 1000;  // names are quoted, whatever their length
+  const std::string_view told = std::string_view(what).substr(0, longest);
+  throw GraphError(
+      fmt::format("graph text, line {}, column {}: {}{}", line, column, told, what.size() > longest ? "..." : ""));
 }
 
 std::vector<Token> tokens_of(std::string_view text) { return Lexer(text).run(); }

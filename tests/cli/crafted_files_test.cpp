@@ -341,7 +341,7 @@ TEST_CASE("the header of a .safetensors file has bounds") {
   std::string values = "{\"a\":[";
   for (int i = 0; i < 4'000'001; ++i) values += "0,";
   refused(values + "0]}", {"more than 4000000 values"});
-  refused("{\"" + std::string(100'000, 'n') + "\":1}", {"no good"});
+  refused("{\"" + std::string(100'000, 'n') + "\":1}", {"nnn..."});
 }
 
 TEST_CASE("damaged files never crash: changes of every format") {
