@@ -23,7 +23,8 @@ class Lexer {
 
   std::vector<Token> run() {
     if (text_.size() > kLargestText)
-      throw GraphError(fmt::format("the graph text has {} bytes; more than {} are not read", text_.size(), kLargestText));
+      throw GraphError(
+          fmt::format("the graph text has {} bytes; more than {} are not read", text_.size(), kLargestText));
     while (skip_blanks()) {
       if (tokens_.size() >= kMostTokens)
         fail_at(line_, 1, fmt::format("the graph text has more than {} words and signs", kMostTokens));

@@ -1,6 +1,6 @@
 // Graph texts from outside: whatever they hold, they become a graph that verifies, or a GraphError, within bounds.
-#include <doctest/doctest.h>
 #include <ATen/ATen.h>
+#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <triage/backend.h>
 
@@ -145,7 +145,8 @@ TEST_CASE("whatever the types of a graph say, fused computes what the interprete
       if (!value->meta) continue;
       if (below(3) == 0) value->meta->dtype = dtypes[below(dtypes.size())];
       if (below(3) == 0) value->meta->sizes.resize(below(4), 1);
-      if (!value->meta->sizes.empty()) value->meta->sizes[below(value->meta->sizes.size())] = sizes[below(sizes.size())];
+      if (!value->meta->sizes.empty())
+        value->meta->sizes[below(value->meta->sizes.size())] = sizes[below(sizes.size())];
       if (below(8) == 0) value->is_flags = !value->is_flags;
     }
     at::manual_seed(round);
@@ -165,7 +166,7 @@ TEST_CASE("whatever the types of a graph say, fused computes what the interprete
     for (size_t i = 0; i < got.size(); ++i) {
       CAPTURE(print(graph));
       REQUIRE(got[i].sizes() == wanted[i].sizes());
-      REQUIRE(got[i].scalar_type() == wanted[i].scalar_type());
+      REQUIRE((got[i].scalar_type() == wanted[i].scalar_type()));
       CHECK(at::allclose(got[i].to(at::kDouble), wanted[i].to(at::kDouble), 1e-5, 1e-6, /*equal_nan=*/true));
     }
     ++agreed;
