@@ -61,7 +61,7 @@ class Mutator {
 
   /// The first decimal number from `at` on.
   void change_number(std::string& bytes, size_t at) {
-    static const std::vector<std::string> odd = {"0",          "-1",    "1",   "9223372036854775807", "4294967296",
+    static const std::vector<std::string> odd = {"0",          "-1",    "1",   "9223372036854775807",  "4294967296",
                                                  "2147483648", "1e308", "nan", "18446744073709551616", "99999"};
     const size_t begin = bytes.find_first_of("0123456789", at);
     if (begin == std::string::npos) return;

@@ -142,10 +142,10 @@ int build(const Options& options) {
   }
   const size_t count = manifest.kernels.size();
   say("{}\n  kernels    {}, from {}\n  for        {} with {}\n  by         triage {}, {}\n  written to {}\n",
-             paint(Paint::heading, script->name()), count,
-             examples.size() == 1 ? examples[0].from : fmt::format("{} tests", examples.size()), manifest.architecture,
-             manifest.features.empty() ? "nothing more" : fmt::format("{}", fmt::join(manifest.features, " ")),
-             manifest.version, manifest.compiler, options.output);
+      paint(Paint::heading, script->name()), count,
+      examples.size() == 1 ? examples[0].from : fmt::format("{} tests", examples.size()), manifest.architecture,
+      manifest.features.empty() ? "nothing more" : fmt::format("{}", fmt::join(manifest.features, " ")),
+      manifest.version, manifest.compiler, options.output);
   return 0;
 }
 

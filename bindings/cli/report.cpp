@@ -115,9 +115,9 @@ void print_report(const Report& report, const Call& call) {
     print_summary(output.tensor);
   }
   say("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
-             report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
+      report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
   say("  {:<8} {:.1f} us a call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
-             report.repeat, report.first_us / 1000);
+      report.repeat, report.first_us / 1000);
   print_breaks(report.graph_breaks);
 }
 

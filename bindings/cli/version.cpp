@@ -72,8 +72,7 @@ int print_version(bool json) {
   say("  LibTorch  {}  {}\n", text("libtorch"), paint(Paint::faint, text("libtorch_library")));
   if (text("libtorch") != text("libtorch_headers")) say("            built for {}\n", text("libtorch_headers"));
   say("  Lua       {}  {}\n", text("lua"), paint(Paint::faint, text("lua_library")));
-  say("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"),
-             facts["threads"].get<int>());
+  say("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"), facts["threads"].get<int>());
   return 0;
 }
 

@@ -102,7 +102,7 @@ void print_line(const Line& line, bool json) {
   std::string message = line.message.empty() ? "" : "  " + line.message;
   if (line.event == "loaded") message = paint(Paint::faint, "  (its tests were not run)");
   say("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)),
-             paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
+      paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
   std::fflush(stdout);
 }
 

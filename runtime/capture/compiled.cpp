@@ -5,6 +5,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
 #include "runtime/backends/output_aliases.h"
+#include "runtime/backends/seen_types.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/following/follower.h"
@@ -432,6 +433,7 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
                                               bool raises) const {
   try {
     const Strict strict(options_.fail_on_backend_error);
+    const SeenTypes seen;
     return compile_outputs(graph, examples, backend_, lent_memory());
   } catch (const LimitError&) {
     throw;

@@ -123,7 +123,7 @@ struct Entry {
   std::vector<InputShape> shape;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
   bool fell_back =
-      false;          // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
+      false;           // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
   bool draws = false;  // random numbers
   size_t number = 0;   // 1 for the first that its Compiled made
   const Entry* next = nullptr;  // the one before it

@@ -177,8 +177,8 @@ ExportOptions options_of(const Parsed& json) {
   if (json.at("dynamic_dims").size() > kMostSymbolicDims || json.at("bounds").size() > kMostSymbolicDims)
     throw GraphError(fmt::format("it names more than {} sizes", kMostSymbolicDims));
   for (const Parsed& dim : json.at("dynamic_dims"))
-    options.dynamic_dims.push_back({static_cast<size_t>(count_of(dim.at("input"))), count_of(dim.at("dim")),
-                                    dim.at("symbol").get<std::string>()});
+    options.dynamic_dims.push_back(
+        {static_cast<size_t>(count_of(dim.at("input"))), count_of(dim.at("dim")), dim.at("symbol").get<std::string>()});
   for (const auto& [symbol, range] : json.at("bounds").items())
     options.bounds[symbol] = {count_of(range.at(0)), count_of(range.at(1))};
   for (const Parsed& same : json.at("same_inputs")) options.same_inputs.push_back(static_cast<size_t>(count_of(same)));

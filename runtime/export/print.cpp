@@ -8,6 +8,7 @@
 #include "runtime/graph/describe.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/graph/uses.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::exporting {
 namespace {
@@ -23,7 +24,7 @@ class Printer {
 
   std::string run() {
     std::string text = "ExportedProgram:\n" + header();
-    for (const std::string& note : program_.notes) text += "        # " + note + "\n";
+    for (const std::string& note : program_.notes) text += "        # " + messages::one_line(note) + "\n";
     for (const auto& node : program_.graph.nodes()) text += "        " + line(*node) + "\n";
     text += "        return (" + outputs() + ")\n\n" + signature() + ranges();
     return text;
@@ -140,6 +141,6 @@ class Printer {
 
 }  // namespace
 
-std::string print(const ExportedProgram::State& program) { return Printer(program).run(); }
+std::string print(const ExportedProgram::State& program) { return messages::printable(Printer(program).run()); }
 
 }  // namespace triage::exporting

@@ -128,9 +128,8 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
 }
 
 const exporting::Shapes& ExportedProgram::State::shapes() const {
-  std::call_once(asked_, [this] {
-    shapes_ = std::make_unique<const exporting::Shapes>(exporting::shapes_of(graph, options));
-  });
+  std::call_once(asked_,
+                 [this] { shapes_ = std::make_unique<const exporting::Shapes>(exporting::shapes_of(graph, options)); });
   return *shapes_;
 }
 

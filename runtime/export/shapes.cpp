@@ -242,7 +242,8 @@ std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
 std::vector<std::vector<std::string>> input_dims(const Graph& graph, const ExportOptions& options) {
   std::vector<std::vector<std::string>> dims;
   for (const auto& input : graph.inputs()) dims.push_back(fixed_dims(*input.value));
-  for (auto dynamic = options.dynamic_dims.rbegin(); dynamic != options.dynamic_dims.rend(); ++dynamic)  // the first counts
+  for (auto dynamic = options.dynamic_dims.rbegin(); dynamic != options.dynamic_dims.rend();
+       ++dynamic)  // the first counts
     dims[dynamic->input][static_cast<size_t>(dynamic->dim)] = dynamic->symbol;
   return dims;
 }

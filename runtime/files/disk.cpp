@@ -75,8 +75,8 @@ std::string InputFile::head(size_t count) const {
 std::string read_text(const std::string& path, uint64_t largest) {
   const InputFile file(path);
   if (file.size() > largest)
-    throw FileError(fmt::format("cannot read \"{}\": it has {} bytes; more than {} are not read", path, file.size(),
-                                largest));
+    throw FileError(
+        fmt::format("cannot read \"{}\": it has {} bytes; more than {} are not read", path, file.size(), largest));
   std::string bytes(file.size(), '\0');
   try {
     file.read(0, bytes.data(), bytes.size());

@@ -207,7 +207,8 @@ class Parser {
     push(std::move(object));
   }
   void push_global(std::string_view module, std::string_view name) {
-    if (module.size() + name.size() > longest_name) throw Malformed("the pickle names a class by a text that is too long");
+    if (module.size() + name.size() > longest_name)
+      throw Malformed("the pickle names a class by a text that is too long");
     push_text(Kind::global, fmt::format("{}.{}", module, name));
   }
   void push_items(Kind kind, std::vector<PickleRef> items) {

@@ -167,8 +167,7 @@ class Reader {
   /// The pickle says which elements the tensor covers, the archive how many bytes there are: the two need not agree.
   static void check_bounds(const Storage& from, int64_t offset, const std::vector<int64_t>& sizes,
                            const std::vector<int64_t>& strides) {
-    if (sizes.size() != strides.size())
-      throw Malformed("a tensor in it has strides that do not go with its shape");
+    if (sizes.size() != strides.size()) throw Malformed("a tensor in it has strides that do not go with its shape");
     uint64_t bytes = checked_bytes(sizes, 1);
     if (offset < 0) throw Malformed("a tensor in it starts before its storage");
     unsigned __int128 last = static_cast<uint64_t>(offset);

@@ -23,7 +23,8 @@ class Lexer {
 
   std::vector<Token> run() {
     if (text_.size() > kLargestText)
-      throw GraphError(fmt::format("the graph text has {} bytes; more than {} are not read", text_.size(), kLargestText));
+      throw GraphError(
+          fmt::format("the graph text has {} bytes; more than {} are not read", text_.size(), kLargestText));
     while (skip_blanks()) {
       if (tokens_.size() >= kMostTokens)
         fail_at(line_, 1, fmt::format("the graph text has more than {} words and signs", kMostTokens));
@@ -139,7 +140,10 @@ class Lexer {
 }  // namespace
 
 void fail_at(int line, int column, const std::string& what) {
-  throw GraphError(fmt::format("graph text, line {}, column {}: {}", line, column, what));
+  constexpr size_t longest = 1000;  // names are quoted, whatever their length
+  const std::string_view told = std::string_view(what).substr(0, longest);
+  throw GraphError(
+      fmt::format("graph text, line {}, column {}: {}{}", line, column, told, what.size() > longest ? "..." : ""));
 }
 
 std::vector<Token> tokens_of(std::string_view text) { return Lexer(text).run(); }

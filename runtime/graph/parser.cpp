@@ -101,7 +101,8 @@ class Parser {
   static std::string key_of(const Token& token) { return (token.named ? "name " : "number ") + token.text; }
 
   void remember(const Token& token, Value* value) {
-    if (!token.named) graph_.set_id(value, number_of(token));
+    if (!token.named)
+      graph_.set_id(value, number_of(token));
     else if (graph_.inputs().size() + graph_.constants().size() > kMostNamed)
       fail(token, fmt::format("the graph has more than {} inputs and constants", kMostNamed));
     if (!values_.emplace(key_of(token), value).second) fail(token, fmt::format("`%{}` is defined twice", token.text));

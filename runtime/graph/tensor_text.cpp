@@ -163,8 +163,8 @@ void check_size(const Layout& layout, std::string_view text) {
     count *= factor;
   }
   if (layout.sizes.size() > most_dimensions)
-    throw GraphError(fmt::format("type \"{}\": {} dimensions; {} are possible", text, layout.sizes.size(),
-                                 most_dimensions));
+    throw GraphError(
+        fmt::format("type \"{}\": {} dimensions; {} are possible", text, layout.sizes.size(), most_dimensions));
 }
 
 c10::Device device_of(std::string_view text, std::string_view whole) {

@@ -95,8 +95,8 @@ at::Generator Sequence::generator(c10::Device device) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [known, generator] : generators_)
     if (known == device) return generator;
-  at::Generator made = device.is_cpu() ? at::detail::createCPUGenerator(seed_)
-                                       : copied(at::globalContext().defaultGenerator(device));
+  at::Generator made =
+      device.is_cpu() ? at::detail::createCPUGenerator(seed_) : copied(at::globalContext().defaultGenerator(device));
   if (!device.is_cpu()) made.set_current_seed(seed_);
   generators_.emplace_back(device, made);
   return made;

@@ -274,9 +274,11 @@ TEST_CASE("a pickle whose few bytes ask for much is refused") {
     expect_error<FileError>([&] { load_file(path); }, parts);
   };
   // A list whose third item is the list itself, as the arguments of what takes arguments.
-  refused("]q\1(ctorch._tensor\n_rebuild_from_type_v2\nK\1h\1}e0ctorch._tensor\n_rebuild_from_type_v2\nh\1R.", {"nested"});
+  refused("]q\1(ctorch._tensor\n_rebuild_from_type_v2\nK\1h\1}e0ctorch._tensor\n_rebuild_from_type_v2\nh\1R.",
+          {"nested"});
   std::string text = "(";
-  for (int i = 0; i < 1000; ++i) text += i == 0 ? "X" + std::string("\0\0\2\0", 4) + std::string(1 << 17, 'a') + "q\1" : "h\1";
+  for (int i = 0; i < 1000; ++i)
+    text += i == 0 ? "X" + std::string("\0\0\2\0", 4) + std::string(1 << 17, 'a') + "q\1" : "h\1";
   refused(text + "l.", {"strings have more than"});
   refused(pickle_string(std::string(200, 'm')) + "q\1" + "X" + std::string("\0\0\1\0", 4) + std::string(1 << 16, 'n') +
               "\x93.",
@@ -285,8 +287,8 @@ TEST_CASE("a pickle whose few bytes ask for much is refused") {
   refused(std::string(2'000'001, 'N'), {"more than 2000000"});
   const std::string many = pickle_tuple({}).substr(0, 1) + std::string(200, 'N') + "t";
   refused("ctorch._utils\n_rebuild_tensor_v2\n((" + pickle_string("storage") + "ctorch\nFloatStorage\n" +
-              pickle_string("0") + pickle_string("cpu") + pickle_int(8) + "tQ" + pickle_int(0) + many + many +
-              "\x89" + "ccollections\nOrderedDict\n)RtR.",
+              pickle_string("0") + pickle_string("cpu") + pickle_int(8) + "tQ" + pickle_int(0) + many + many + "\x89" +
+              "ccollections\nOrderedDict\n)RtR.",
           {"200 dimensions"});
 }
 
@@ -341,7 +343,7 @@ TEST_CASE("the header of a .safetensors file has bounds") {
   std::string values = "{\"a\":[";
   for (int i = 0; i < 4'000'001; ++i) values += "0,";
   refused(values + "0]}", {"more than 4000000 values"});
-  refused("{\"" + std::string(100'000, 'n') + "\":1}", {"no good"});
+  refused("{\"" + std::string(100'000, 'n') + "\":1}", {"nnn..."});
 }
 
 TEST_CASE("damaged files never crash: changes of every format") {

@@ -42,16 +42,22 @@ TEST_CASE("files that are no policies are refused by every command") {
   fs::create_symlink("/dev/zero", scene.folder / "zero.lua");
   scene.file("sparse.lua", "return");
   fs::resize_file(scene.folder / "sparse.lua", uint64_t{10} << 30);
-  scene.file("binary.lua", std::string("\x7f" "ELF\0\1\2\x1b[2J\xff\r\n\0return", 20));
+  scene.file("binary.lua", std::string("\x7f"
+                                       "ELF\0\1\2\x1b[2J\xff\r\n\0return",
+                                       20));
   scene.file("empty.lua", "");
   scene.file("compiled.lua", "\x1bLua\x54");
-  for (const std::string name : {"folder.lua", "fifo.lua", "loop.lua", "zero.lua", "sparse.lua", "binary.lua", "empty.lua",
-                                 "compiled.lua", "missing.lua"}) {
+  for (const std::string name : {"folder.lua", "fifo.lua", "loop.lua", "zero.lua", "sparse.lua", "binary.lua",
+                                 "empty.lua", "compiled.lua", "missing.lua"}) {
     CAPTURE(name);
-    for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-             {"run", name, "--input", "z=randn:2x2"}, {"check", name}, {"test", name},
-             {"bench", name, "--input", "z=randn:2x2"}, {"explain", name, "--input", "z=randn:2x2"},
-             {"export", name, "--input", "z=randn:2x2"}, {"build", name, "-i", "z=randn:2x2", "-o", "x.so"}}) {
+    for (const std::vector<std::string>& command :
+         std::vector<std::vector<std::string>>{{"run", name, "--input", "z=randn:2x2"},
+                                               {"check", name},
+                                               {"test", name},
+                                               {"bench", name, "--input", "z=randn:2x2"},
+                                               {"explain", name, "--input", "z=randn:2x2"},
+                                               {"export", name, "--input", "z=randn:2x2"},
+                                               {"build", name, "-i", "z=randn:2x2", "-o", "x.so"}}) {
       if (name == "folder.lua" && (command[0] == "check" || command[0] == "test")) continue;  // all policies in it
       CAPTURE(command[0]);
       const Ran ran = scene(command);
@@ -74,8 +80,9 @@ TEST_CASE("inputs, params and kernels that are no such are refused") {
   scene.file("sparse.so", "x");
   fs::resize_file(scene.folder / "sparse.so", uint64_t{10} << 30);
   for (const std::string input :
-       {"fifo.npy", "sparse.npy", "missing.npy", "randn:9223372036854775807x2", "randn:0x9223372036854775807x9223372036854775807",
-        "randn:2x", "randn:-1", "arange:4294967296x4294967296", "randn:2x2,seed=1e9", "randn:2,nan=99999999999999999999",
+       {"fifo.npy", "sparse.npy", "missing.npy", "randn:9223372036854775807x2",
+        "randn:0x9223372036854775807x9223372036854775807", "randn:2x", "randn:-1", "arange:4294967296x4294967296",
+        "randn:2x2,seed=1e9", "randn:2,nan=99999999999999999999",
         "randn:2,nan=9223372036854775807,inf=9223372036854775807", "zeros:2,dtype=\x1b[2J"}) {
     CAPTURE(input);
     const Ran ran = scene({"run", "p.lua", "--input", "z=" + input});

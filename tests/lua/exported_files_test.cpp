@@ -25,12 +25,14 @@ std::string file(const std::string& json, const std::string& graph) {
   return sealed("triage exported program, format 2\n" + json + "\n---\n" + graph);
 }
 
-std::string json(const std::string& constants = "[]", const std::string& dims = "[]", const std::string& bounds = "{}") {
+std::string json(const std::string& constants = "[]", const std::string& dims = "[]",
+                 const std::string& bounds = "{}") {
   return "{\"dynamic_dims\": " + dims + ", \"bounds\": " + bounds +
          ", \"same_inputs\": [], \"params\": [], \"notes\": [], \"constants\": " + constants + "}";
 }
 
-const std::string twice = "graph twice(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::add.Tensor(%z, %z)\n  return %0\n";
+const std::string twice =
+    "graph twice(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::add.Tensor(%z, %z)\n  return %0\n";
 
 struct Scene {
   TemporaryFolder folder;
@@ -68,15 +70,16 @@ TEST_CASE("a program of 40,000 nodes is loaded and printed") {
   std::string graph = "graph long(%z: \"f32[s, 3]\"):\n";
   graph = "graph long(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::neg(%z)\n";
   for (int i = 1; i < 40'000; ++i) graph += fmt::format("  %{}: \"f32[2, 3]\" = aten::neg(%{})\n", i, i - 1);
-  const ExportedProgram program = scene.load(
-      file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])"), graph + "  return %39999\n"));
+  const ExportedProgram program =
+      scene.load(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])"), graph + "  return %39999\n"));
   CHECK(program.run({at::ones({5, 3})})[0].size(0) == 5);
   CHECK(program.text().find("neg_39999: \"f32[s, 3]\"") != std::string::npos);
 }
 
 TEST_CASE("numbers that are made of themselves again and again have short texts") {
   std::string graph = "graph doubled(%n: \"i64[]\"):\n  %0: \"i64[]\" = triage::item(%n)\n";
-  for (int i = 1; i < 200; ++i) graph += fmt::format("  %{}: \"i64[]\" = aten::mul.Tensor(%{}, %{})\n", i, i - 1, i - 1);
+  for (int i = 1; i < 200; ++i)
+    graph += fmt::format("  %{}: \"i64[]\" = aten::mul.Tensor(%{}, %{})\n", i, i - 1, i - 1);
   CHECK(Scene().load(file(json(), graph + "  return %199\n")).text().size() < 2'000'000);
 }
 
@@ -84,9 +87,9 @@ TEST_CASE("loading runs nothing of a program: no random number of the host is dr
   at::manual_seed(3);
   const at::Tensor expected = at::rand({4});
   at::manual_seed(3);
-  const ExportedProgram program = Scene().load(
-      file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])"),
-           "graph g(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::rand_like(%z)\n  return %0\n"));
+  const ExportedProgram program =
+      Scene().load(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])"),
+                        "graph g(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::rand_like(%z)\n  return %0\n"));
   CHECK(program.text().find("f32[s, 3]") != std::string::npos);  // found out by running it, apart
   CHECK(at::rand({4}).equal(expected));
 }
@@ -114,8 +117,9 @@ TEST_CASE("programs that say what does not fit are refused") {
   for (int i = 0; i < 5000; ++i) many += fmt::format("{}{{\"input\": 0, \"dim\": 0, \"symbol\": \"s\"}}", i ? "," : "");
   scene.refused(file(json("[]", many + "]"), twice), "more than 4096 sizes");
   const auto constant = [](const std::string& name, const std::string& type, const std::string& data) {
-    return fmt::format(R"({{"name": "{}", "type": "{}", "device": "cpu", "variable": false, "requires_grad": false, "data": "{}"}})",
-                       name, type, data);
+    return fmt::format(
+        R"({{"name": "{}", "type": "{}", "device": "cpu", "variable": false, "requires_grad": false, "data": "{}"}})",
+        name, type, data);
   };
   const std::string z = constant("z", "f32[2, 3]", std::string(32, 'A'));
   CHECK(scene.load(file(json("[" + z + "]"), twice)).run({})[0].equal(at::zeros({2, 3})));
@@ -142,7 +146,8 @@ TEST_CASE("a large file that is no program is not read") {
 TEST_CASE("changed programs are whole or refused") {
   const Scene scene;
   const std::string rows = saved(scene);
-  test::Mutator mutator({rows, file(json(), twice), rows.substr(0, rows.find("\"data\"") + 40) + rows.substr(rows.size() - 900)});
+  test::Mutator mutator(
+      {rows, file(json(), twice), rows.substr(0, rows.find("\"data\"") + 40) + rows.substr(rows.size() - 900)});
   const int count = test::mutations(1500);
   int read = 0;
   for (int round = 0; round < count; ++round) {

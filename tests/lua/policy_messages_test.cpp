@@ -28,7 +28,7 @@ struct Log {
     for (std::string line; std::getline(lines, line);) {
       CAPTURE(line);
       CHECK(line.rfind("[", 0) == 0);
-      CHECK(line.find("policy '") != std::string::npos);
+      CHECK(line.find("'repair") != std::string::npos);
       for (const char c : line) CHECK((static_cast<unsigned char>(c) >= 0x20 && c != 0x7F));
     }
     return !text.str().empty();
@@ -43,9 +43,12 @@ TEST_CASE("text with control characters, marks of direction and bytes that are n
   CHECK(one_line("a\nb\tc\r") == "a\\nb\\tc\\r");
   CHECK(printable("\x1b[2J\x07\x7f\r") == "\\x1b[2J\\x07\\x7f\\r");
   CHECK(printable(std::string("a\0b", 3)) == "a\\x00b");
-  CHECK(printable("\xC2\x9B""31m") == "\\u{9b}31m");                     // an escape sequence of one character
-  CHECK(printable("\xE2\x80\xAE" "fdp.lua") == "\\u{202e}fdp.lua");      // written from right to left
-  CHECK(one_line("a\xE2\x80\xA8" "b") == "a\\u{2028}b");                 // a line end
+  CHECK(printable("\xC2\x9B"
+                  "31m") == "\\u{9b}31m");  // an escape sequence of one character
+  CHECK(printable("\xE2\x80\xAE"
+                  "fdp.lua") == "\\u{202e}fdp.lua");  // written from right to left
+  CHECK(one_line("a\xE2\x80\xA8"
+                 "b") == "a\\u{2028}b");  // a line end
   for (const char* bad : {"\xff", "\xC0\xAF", "\xE2\x82", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80"})
     CHECK(printable(bad).rfind("\\x", 0) == 0);
 }

@@ -86,7 +86,8 @@ TEST_CASE("gradients of what a policy dropped are those of the same call") {
     CHECK(leaves_host_alone([&] {
       triage::RuntimeOptions options;
       options.backend = backend;
-      const Policy policy = Runtime(options).load_source("return function(z) return torch.dropout(z, 0.5, true) * 3 end");
+      const Policy policy =
+          Runtime(options).load_source("return function(z) return torch.dropout(z, 0.5, true) * 3 end");
       for (int i = 0; i < 4; ++i) {
         const at::Tensor z = batch().set_requires_grad(true);
         const at::Tensor out = policy.run({z})[0];
@@ -99,9 +100,11 @@ TEST_CASE("gradients of what a policy dropped are those of the same call") {
 
 TEST_CASE("loading, the policy's own tests and a reload draw apart from its calls") {
   const auto text = [](int version) {
-    return "local w = torch.randn({8})\nreturn policy { inputs = {'z'}, run = function(z) return torch.rand_like(z) + w * 0 + " +
+    return "local w = torch.randn({8})\nreturn policy { inputs = {'z'}, run = function(z) return torch.rand_like(z) + "
+           "w * 0 + " +
            std::to_string(version) +
-           " end,\n tests = {{ name = 'draws', args = function() return torch.randn({4, 8}) end, check = function() return "
+           " end,\n tests = {{ name = 'draws', args = function() return torch.randn({4, 8}) end, check = function() "
+           "return "
            "true end }} }";
   };
   CHECK(leaves_host_alone([&] {
@@ -109,8 +112,8 @@ TEST_CASE("loading, the policy's own tests and a reload draw apart from its call
     const Policy policy = Runtime().load_source(text(0));
     for (int i = 0; i < 6; ++i) {
       if (i == 2) CHECK(policy.replace(text(1)) == triage::Reload::swapped);
-      if (i == 4) CHECK(policy.replace("return function(z) return torch.rand_like(z):nonsense() end") !=
-                        triage::Reload::swapped);
+      if (i == 4)
+        CHECK(policy.replace("return function(z) return torch.rand_like(z):nonsense() end") != triage::Reload::swapped);
       const at::Tensor result = policy.run({batch()})[0];
       CHECK(at::allclose(result - (i >= 2 ? 1 : 0), wanted[static_cast<size_t>(i)], 0, 1e-6));
     }
@@ -119,9 +122,8 @@ TEST_CASE("loading, the policy's own tests and a reload draw apart from its call
 
 TEST_CASE("a function of the host draws from the host's generator, also when a policy calls it") {
   Runtime runtime;
-  runtime.define("noise", [](const std::vector<at::Tensor>& inputs) {
-    return std::vector<at::Tensor>{at::rand_like(inputs[0])};
-  });
+  runtime.define(
+      "noise", [](const std::vector<at::Tensor>& inputs) { return std::vector<at::Tensor>{at::rand_like(inputs[0])}; });
   const Policy policy = runtime.load_source("return function(z) return noise(z) + torch.rand_like(z) * 0 end");
   at::manual_seed(11);
   const at::Tensor expected = at::rand_like(batch());
@@ -133,7 +135,8 @@ TEST_CASE("a function of the host draws from the host's generator, also when a p
 
 TEST_CASE("policies on several threads draw each number once, and leave threads of the host alone") {
   Runtime runtime;
-  const Policy policy = runtime.load_source("return function(z) return torch.randint_like(z, 0, 1000000000) + z * 0 end");
+  const Policy policy =
+      runtime.load_source("return function(z) return torch.randint_like(z, 0, 1000000000) + z * 0 end");
   const at::Tensor z = at::zeros({64}, at::kDouble);
   std::vector<at::Tensor> wanted;
   for (int i = 0; i < 40; ++i) wanted.push_back(policy.run({z})[0]);

@@ -65,12 +65,12 @@ void print_graph(const CapturedGraph& captured, size_t index, const Options& opt
   if (options.decomposed) {
     graph::Graph decomposed = graph::decompose(*captured.graph);
     say("\n{}\n{}\n",
-               paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
-               graph::print(decomposed));
+        paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
+        graph::print(decomposed));
   }
   if (options.loops)
     say("\n{}\n{}\n", paint(Paint::heading, fmt::format("what fused makes of graph {}", index)),
-               fused_parts_text(*captured.graph));
+        fused_parts_text(*captured.graph));
   if (options.guards && !captured.guards.empty()) {
     say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);
@@ -80,8 +80,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const Options& opt
 void print_operators(const std::vector<CapturedGraph>& graphs) {
   if (graphs.empty()) return;
   say("\n{}\n", paint(Paint::heading, "ops per graph"));
-  for (size_t i = 0; i < graphs.size(); ++i)
-    say("  {}: {}\n", i + 1, fmt::join(operators_of(*graphs[i].graph), ", "));
+  for (size_t i = 0; i < graphs.size(); ++i) say("  {}: {}\n", i + 1, fmt::join(operators_of(*graphs[i].graph), ", "));
 }
 
 /// Each input with its declared type, `any` where it has none.
@@ -135,8 +134,7 @@ int explain(const Options& options) {
                   {"bytes", cache.bytes}}}});
     return 0;
   }
-  say(
-      "{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
+  say("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
       "  compile time  capture {:.3f} ms, backend {:.3f} ms\n",
       paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache),
       times.capture * 1e3, times.backend * 1e3);

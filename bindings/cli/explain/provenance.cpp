@@ -65,13 +65,12 @@ void print_provenance(const std::string& name, const Provenance& found, bool lef
     const std::string rows = producer.rows.empty() ? "all rows" : rows_text(producer.rows);
     const std::string from =
         producer.from_inf.empty() ? "" : fmt::format("  from INF of {}", fmt::join(producer.from_inf, ", "));
-    say("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer), what_width,
-               where_text(producer), where_width, rows, from);
+    say("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer), what_width, where_text(producer),
+        where_width, rows, from);
   }
   say("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operation{}", found.passed_on,
-                                                     found.passed_on == 1 ? "" : "s")));
-  for (const Provenance::Output& output : found.outputs)
-    say("{} is bad in {}\n", output.name, rows_text(output.rows));
+                                              found.passed_on == 1 ? "" : "s")));
+  for (const Provenance::Output& output : found.outputs) say("{} is bad in {}\n", output.name, rows_text(output.rows));
   if (found.outputs.empty()) say("none of it is in the outputs\n");
 }
 

@@ -38,8 +38,7 @@ class StopOnInterrupt {
 };
 
 void greet() {
-  say(
-      "triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
+  say("triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
       paint(Paint::faint, "Tab completes, Ctrl-C stops what runs, Ctrl-D ends. Local variables last until the end."));
 }
 
@@ -87,7 +86,7 @@ int repl() {
   if (terminal) say("\n");
   if (!chunk.empty() && !terminal) {
     say(stderr, "triage repl: the input ended inside of a chunk that begins with \"{}\"\n",
-               chunk.substr(0, chunk.find('\n')));
+        chunk.substr(0, chunk.find('\n')));
     return 1;
   }
   return terminal || all_well ? 0 : 1;

@@ -122,27 +122,24 @@ void print_tested(const TestedFile& file, bool full_coverage) {
     if (test.failure.empty())
       say("  {}      {}\n", paint(Paint::good, "ok"), test.name);
     else
-      say("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), test.name,
-                 indented(placed_failure(file, test)));
+      say("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), test.name, indented(placed_failure(file, test)));
   }
   if (file.tested.tests.empty())
     say("  {}\n", paint(full_coverage ? Paint::error : Paint::warning,
-                               "it brings no tests (the field `tests` of its policy {...} table)"));
+                        "it brings no tests (the field `tests` of its policy {...} table)"));
   print_rules(file);
   // Where a policy fails before its first rule, its rules are not what is missing.
   const bool got_there = full_coverage || file.ok() || file.rules_taken() > 0;
   for (const auto& taken : file.tested.rules)
     if (taken.samples.empty() && got_there)
       say("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
-                 paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"),
-                 taken.rule.name);
+          paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"), taken.rule.name);
   if (!file.tested.coverage_error.empty())
-    say("  {} {}\n",
-               paint(Paint::warning, "rules counted too little, the policy failed while they were watched:"),
-               indented(file.tested.coverage_error));
+    say("  {} {}\n", paint(Paint::warning, "rules counted too little, the policy failed while they were watched:"),
+        indented(file.tested.coverage_error));
   for (const std::string& reason : file.tested.graph_breaks)
     say("  {} {}\n", paint(Paint::warning, "several graphs, and its script runs between them on every call:"),
-               indented(reason));
+        indented(reason));
 }
 
 void print_summary(const TestRun& run) {

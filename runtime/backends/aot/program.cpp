@@ -241,8 +241,7 @@ void Program::fail(const std::string& reason) const {
 
 void Program::hand_over(const std::string& reason) const {
   if (said_.exchange(true)) return;
-  messages::warn(
-      fmt::format("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_, reason));
+  messages::warn(fmt::format("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_, reason));
 }
 
 }  // namespace triage::aot
