@@ -414,7 +414,8 @@ bool Lowering::fits(size_t argument, const Lowered& number, at::ScalarType dtype
 Ref Lowering::converted(Ref from_value, at::ScalarType from, at::ScalarType to) {
   if (from == to) return from_value;
   const bool comes_back = at::isFloatingType(to) && value(from_value).cut;
-  return map(to, fmt::format(comes_back ? "whole_as_real<{}>({{0}})" : "({}){{0}}", computed_type(to)), {from_value});
+  const std::string type = computed_type(to);
+  return map(to, comes_back ? "whole_as_real<" + type + ">({0})" : "(" + type + "){0}", {from_value});
 }
 
 std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType to) {
