@@ -15,8 +15,8 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/pooled_call.h"
 #include "runtime/backends/fused/region.h"
-#include "runtime/graph/aliases.h"
 #include "runtime/backends/seen_types.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/random/sequence.h"
 
