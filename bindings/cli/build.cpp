@@ -27,7 +27,7 @@ struct Options {
 ScriptOptions script_options(const Options& options) {
   ScriptOptions script;
   script.path = options.call.policy;
-  script.print = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   return script;
 }
 
@@ -141,11 +141,11 @@ int build(const Options& options) {
     return 0;
   }
   const size_t count = manifest.kernels.size();
-  fmt::print("{}\n  kernels    {}, from {}\n  for        {} with {}\n  by         triage {}, {}\n  written to {}\n",
-             paint(Paint::heading, script->name()), count,
-             examples.size() == 1 ? examples[0].from : fmt::format("{} tests", examples.size()), manifest.architecture,
-             manifest.features.empty() ? "nothing more" : fmt::format("{}", fmt::join(manifest.features, " ")),
-             manifest.version, manifest.compiler, options.output);
+  say("{}\n  kernels    {}, from {}\n  for        {} with {}\n  by         triage {}, {}\n  written to {}\n",
+      paint(Paint::heading, script->name()), count,
+      examples.size() == 1 ? examples[0].from : fmt::format("{} tests", examples.size()), manifest.architecture,
+      manifest.features.empty() ? "nothing more" : fmt::format("{}", fmt::join(manifest.features, " ")),
+      manifest.version, manifest.compiler, options.output);
   return 0;
 }
 

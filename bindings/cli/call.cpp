@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
-#include <spdlog/spdlog.h>
 #include <triage/backend.h>
 #include <triage/files.h>
 #include <triage/kernels.h>
@@ -17,6 +16,7 @@
 #include "bindings/cli/command.h"
 #include "bindings/cli/generator.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/messages/log.h"
 
 namespace triage::cli {
 namespace {
@@ -163,7 +163,7 @@ void load_kernel_files(const CallOptions& options) {
     try {
       load_kernels(file);
     } catch (const FileError& error) {
-      spdlog::warn("{}; the cache, the compiler or the interpreter serves", error.what());
+      messages::warn(fmt::format("{}; the cache, the compiler or the interpreter serves", error.what()));
     }
   }
 }
@@ -180,7 +180,7 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, co
 RuntimeOptions quiet_runtime(bool json) {
   RuntimeOptions options;
   options.logger = std::make_shared<spdlog::logger>("triage", std::make_shared<spdlog::sinks::null_sink_mt>());
-  if (json) options.print = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  if (json) options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   return options;
 }
 
@@ -205,7 +205,7 @@ Call prepare_call(const CallOptions& options, bool json) {
 
 void print_breaks(const std::vector<BreakReport>& breaks) {
   for (size_t i = 0; i < breaks.size(); ++i)
-    fmt::print("\n{} {}\n", paint(Paint::warning, fmt::format("break {}:", i + 1)), breaks[i].text);
+    say("\n{} {}\n", paint(Paint::warning, fmt::format("break {}:", i + 1)), breaks[i].text);
 }
 
 std::vector<CapturedGraph> graphs_of(const Policy& policy) {

@@ -80,7 +80,7 @@ void print_finding(const std::string& path, const Finding& finding, Paint colour
   std::string place = path;
   if (finding.line > 0) place += fmt::format(":{}", finding.line);
   if (finding.column > 0) place += fmt::format(":{}", finding.column);
-  fmt::print("{}: {}: {}\n", place, paint(colour, kind), finding.message);
+  say("{}: {}: {}\n", place, paint(colour, kind), finding.message);
 }
 
 Json findings_json(const std::vector<Finding>& findings) {
@@ -119,7 +119,7 @@ int check(const Options& options) {
     }
     for (const Finding& finding : checked.errors) print_finding(path, finding, Paint::error, "error");
     for (const Finding& finding : checked.warnings) print_finding(path, finding, Paint::warning, "warning");
-    if (checked.errors.empty() && checked.warnings.empty()) fmt::print("{}: {}\n", path, paint(Paint::good, "ok"));
+    if (checked.errors.empty() && checked.warnings.empty()) say("{}: {}\n", path, paint(Paint::good, "ok"));
   }
   if (options.json) print_json({{"ok", broken == 0}, {"files", files}});
   if (!unreadable.empty()) throw FileError(unreadable);

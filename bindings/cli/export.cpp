@@ -50,7 +50,7 @@ int run_export(const Options& options) {
   const c10::Device device = parse_device(options.device);
   ScriptOptions script_options;
   script_options.path = options.policy;
-  script_options.print = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  script_options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   const std::unique_ptr<Script> script = find_front_end(options.policy)(read_source(options.policy), script_options);
   const Signature signature = script->signature();
   const std::vector<at::Tensor> params =
@@ -70,9 +70,9 @@ int run_export(const Options& options) {
     print_json(json);
     return 0;
   }
-  fmt::print("{}", program.text());
-  if (!options.output.empty()) fmt::print("{} {}\n", paint(Paint::faint, "saved to"), options.output);
-  if (!options.torchscript.empty()) fmt::print("{} {}\n", paint(Paint::faint, "TorchScript in"), options.torchscript);
+  say("{}", program.text());
+  if (!options.output.empty()) say("{} {}\n", paint(Paint::faint, "saved to"), options.output);
+  if (!options.torchscript.empty()) say("{} {}\n", paint(Paint::faint, "TorchScript in"), options.torchscript);
   return 0;
 }
 

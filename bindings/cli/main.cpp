@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "bindings/cli/command.h"
+#include "bindings/cli/terminal.h"
 
 namespace {
 
@@ -22,7 +23,7 @@ std::string chosen_command(const CLI::App& app) {
 }
 
 int complain(const std::string& command, const std::string& message, int status) {
-  fmt::print(stderr, "{}: {}\n", command, message);
+  say(stderr, "{}: {}\n", command, message);
   return status;
 }
 
@@ -113,7 +114,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     if (argc == 1) {
-      fmt::print(stderr, "{}", app.help());
+      say(stderr, "{}", app.help());
       return wrong_use;
     }
     return complain(chosen_command(app), parse_message(app, error, argc, argv), wrong_use);

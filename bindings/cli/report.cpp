@@ -49,7 +49,7 @@ void print_summary(const at::Tensor& flags) {
   }
   std::string heading = fmt::format("           {:<{}}", "location", widest);
   for (const std::string& code : codes) heading += fmt::format("  {:>6}", code);
-  fmt::print("{}\n", paint(Paint::faint, heading));
+  say("{}\n", paint(Paint::faint, heading));
   for (const auto& [location, counts] : summary) {
     std::string row = fmt::format("           {:<{}}", location, widest);
     for (const std::string& code : codes) {
@@ -57,13 +57,13 @@ void print_summary(const at::Tensor& flags) {
       row += fmt::format("  {:>{}}", found == counts.end() ? "-" : std::to_string(found->second),
                          std::max<size_t>(6, code.size()));
     }
-    fmt::print("{}\n", row);
+    say("{}\n", row);
   }
 }
 
 void print_tensor(const char* label, const std::string& name, const at::Tensor& tensor, const std::string& note) {
   std::string line = fmt::format("  {:<8} {:<8} {:<18} {}", label, name, describe(tensor), note);
-  fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  say("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
 }
 
 std::string output_note(const Result& output, const Call& call, const std::vector<std::string>& inputs) {
@@ -101,7 +101,7 @@ std::string describe(const at::Tensor& tensor) {
 
 void print_report(const Report& report, const Call& call) {
   std::vector<std::string> names = call.policy.signature().inputs;
-  fmt::print("{}\n", paint(Paint::heading, report.policy));
+  say("{}\n", paint(Paint::heading, report.policy));
   for (size_t i = 0; i < call.inputs.size(); ++i)
     print_tensor(i == 0 ? "inputs" : "", names[i], call.inputs[i], call.sources[i]);
   for (size_t i = 0; i < report.outputs.size(); ++i) {
@@ -111,13 +111,13 @@ void print_report(const Report& report, const Call& call) {
   for (const Result& output : report.outputs) {
     if (!output.is_flags) continue;
     bool clean = flags::summary(output.tensor).empty();
-    fmt::print("  {:<8} {}\n", "flags", paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor)));
+    say("  {:<8} {}\n", "flags", paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor)));
     print_summary(output.tensor);
   }
-  fmt::print("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
-             report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
-  fmt::print("  {:<8} {:.1f} us a call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
-             report.repeat, report.first_us / 1000);
+  say("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
+      report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
+  say("  {:<8} {:.1f} us a call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
+      report.repeat, report.first_us / 1000);
   print_breaks(report.graph_breaks);
 }
 

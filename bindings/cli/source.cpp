@@ -2,10 +2,9 @@
 #include <triage/error.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "bindings/cli/command.h"
+#include "runtime/files/disk.h"
 
 namespace triage::cli {
 
@@ -17,11 +16,7 @@ std::string read_source(const std::string& path) {
   if (kind != std::filesystem::file_type::regular)
     throw FileError(fmt::format("cannot read \"{}\": expected a file with a policy, but this is {}", path,
                                 kind == std::filesystem::file_type::directory ? "a folder" : "no regular file"));
-  std::ifstream file(path, std::ios::binary);
-  std::string source{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || !file.is_open())
-    throw FileError(fmt::format("cannot read \"{}\": no permission, or a fault of the disk", path));
-  return source;
+  return files::read_text(path);
 }
 
 }  // namespace triage::cli

@@ -3,44 +3,79 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
+
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 
-std::string paint(Paint paint, std::string_view text) {
+namespace {
+
+constexpr std::string_view kPlain = "\x1b[0m";
+
+std::string_view start_of(Paint paint) {
+  switch (paint) {
+    case Paint::heading:
+      return "\x1b[1m";
+    case Paint::good:
+      return "\x1b[32m";
+    case Paint::warning:
+      return "\x1b[33m";
+    case Paint::error:
+      return "\x1b[31m";
+    case Paint::faint:
+      return "\x1b[2m";
+  }
+  return kPlain;
+}
+
+bool has_colours() {
   static const bool colours = [] {
     const char* no_color = std::getenv("NO_COLOR");
     const char* term = std::getenv("TERM");
     bool dumb = term && std::string_view(term) == "dumb";
     return ::isatty(STDOUT_FILENO) && !(no_color && *no_color) && !dumb;
   }();
-  if (!colours) return std::string(text);
-  switch (paint) {
-    case Paint::heading:
-      return fmt::format("\x1b[1m{}\x1b[0m", text);
-    case Paint::good:
-      return fmt::format("\x1b[32m{}\x1b[0m", text);
-    case Paint::warning:
-      return fmt::format("\x1b[33m{}\x1b[0m", text);
-    case Paint::error:
-      return fmt::format("\x1b[31m{}\x1b[0m", text);
-    case Paint::faint:
-      return fmt::format("\x1b[2m{}\x1b[0m", text);
+  return colours;
+}
+
+/// Bytes of the colour that `text` begins with; 0 where it begins with none.
+size_t colour_size(std::string_view text) {
+  if (!has_colours()) return 0;
+  for (const Paint paint : {Paint::heading, Paint::good, Paint::warning, Paint::error, Paint::faint})
+    if (text.substr(0, start_of(paint).size()) == start_of(paint)) return start_of(paint).size();
+  return text.substr(0, kPlain.size()) == kPlain ? kPlain.size() : 0;
+}
+
+}  // namespace
+
+std::string paint(Paint paint, std::string_view text) {
+  return has_colours() ? fmt::format("{}{}{}", start_of(paint), text, kPlain) : std::string(text);
+}
+
+void write(std::FILE* to, std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t colour = colour_size(text);
+    const size_t end = colour > 0 ? colour : std::min(text.find('\x1b', 1), text.size());
+    shown += colour > 0 ? std::string(text.substr(0, colour)) : messages::printable(text.substr(0, end));
+    text.remove_prefix(end);
   }
-  return std::string(text);
+  std::fwrite(shown.data(), 1, shown.size(), to);
 }
 
 void print_json(const nlohmann::ordered_json& json, bool on_one_line) {
-  fmt::print("{}\n", json.dump(on_one_line ? -1 : 2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  say("{}\n", json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
   std::fflush(stdout);
 }
 
 void Progress::show(const std::string& text) {
   static const bool terminal = ::isatty(STDERR_FILENO);
   if (!terminal) return;
-  fmt::print(stderr, "\r{}{}", text, std::string(shown_ > text.size() ? shown_ - text.size() : 0, ' '));
-  shown_ = text.size();
+  const std::string line = messages::one_line(text);
+  fmt::print(stderr, "\r{}{}", line, std::string(shown_ > line.size() ? shown_ - line.size() : 0, ' '));
+  shown_ = line.size();
 }
 
 Progress::~Progress() {

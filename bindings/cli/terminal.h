@@ -1,7 +1,11 @@
 #pragma once
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace triage::cli {
 
@@ -10,7 +14,20 @@ enum class Paint { heading, good, warning, error, faint };
 /// `text` in colour where standard output is a terminal and NO_COLOR is not set (https://no-color.org).
 std::string paint(Paint paint, std::string_view text);
 
-/// One JSON value to standard output, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.
+/// Writes `text` as `messages::printable` makes it, but for the colours of `paint`.
+void write(std::FILE* to, std::string_view text);
+
+/// All that the program says goes through these: names, paths and messages of scripts may hold anything.
+template <typename... T>
+void say(std::FILE* to, fmt::format_string<T...> format, T&&... values) {
+  write(to, fmt::format(format, std::forward<T>(values)...));
+}
+template <typename... T>
+void say(fmt::format_string<T...> format, T&&... values) {
+  write(stdout, fmt::format(format, std::forward<T>(values)...));
+}
+
+/// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.
 void print_json(const nlohmann::ordered_json& json, bool on_one_line = false);
 
 /// To standard error, for a person who waits; overwritten by the next one. Nothing where that is no terminal.

@@ -68,12 +68,11 @@ int print_version(bool json) {
     return 0;
   }
   auto text = [&](const char* key) { return facts[key].get<std::string>(); };
-  fmt::print("triage {}\n", text("triage"));
-  fmt::print("  LibTorch  {}  {}\n", text("libtorch"), paint(Paint::faint, text("libtorch_library")));
-  if (text("libtorch") != text("libtorch_headers")) fmt::print("            built for {}\n", text("libtorch_headers"));
-  fmt::print("  Lua       {}  {}\n", text("lua"), paint(Paint::faint, text("lua_library")));
-  fmt::print("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"),
-             facts["threads"].get<int>());
+  say("triage {}\n", text("triage"));
+  say("  LibTorch  {}  {}\n", text("libtorch"), paint(Paint::faint, text("libtorch_library")));
+  if (text("libtorch") != text("libtorch_headers")) say("            built for {}\n", text("libtorch_headers"));
+  say("  Lua       {}  {}\n", text("lua"), paint(Paint::faint, text("lua_library")));
+  say("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"), facts["threads"].get<int>());
   return 0;
 }
 

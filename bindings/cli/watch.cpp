@@ -10,8 +10,6 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +17,7 @@
 #include "bindings/cli/call.h"
 #include "bindings/cli/command.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/files/disk.h"
 
 namespace triage::cli {
 namespace {
@@ -102,14 +101,18 @@ void print_line(const Line& line, bool json) {
   std::string hash = line.hash.empty() ? "" : "  " + line.hash;
   std::string message = line.message.empty() ? "" : "  " + line.message;
   if (line.event == "loaded") message = paint(Paint::faint, "  (its tests were not run)");
-  fmt::print("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)),
-             paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
+  say("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)),
+      paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
   std::fflush(stdout);
 }
 
+/// Why it cannot be read, where that is so: to tell whether anything has changed.
 std::string read_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  try {
+    return files::read_text(path);
+  } catch (const FileError& error) {
+    return error.what();
+  }
 }
 
 /// The policies of a folder, and what is printed about them. A Watch follows files that a policy was loaded from; those
@@ -190,7 +193,7 @@ int watch(const Options& options) {
   watch_options.on_event = [&](const WatchEvent& event) { events.push(event); };
   Watch watch = runtime.watch(options.folder, watch_options);
   if (!options.json) {
-    fmt::print("{}\n", paint(Paint::faint, fmt::format("watching {}; Ctrl-C ends it", options.folder)));
+    say("{}\n", paint(Paint::faint, fmt::format("watching {}; Ctrl-C ends it", options.folder)));
     std::fflush(stdout);
   }
   pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};

@@ -1,5 +1,6 @@
 #include "bindings/lua/scopes.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/compat/autocast.h"
@@ -86,7 +87,7 @@ int call_in_scope(lua_State* L, int function) {
   lua_insert(L, function);
   lua_toclose(L, function);
   scope.around = std::exchange(innermost_call, &scope);
-  lua_call(L, lua_gettop(L) - function - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - function - 1);
   lua_closeslot(L, function);
   return lua_gettop(L) - function;
 }

@@ -13,6 +13,10 @@
 namespace triage::lua {
 namespace {
 
+constexpr size_t bytes_of_a_tensor = 512;          // of C++ objects behind a userdata, roughly
+constexpr lua_Integer largest_key = 1 << 26;       // so many numbers cannot come to few places of a table
+constexpr size_t most_unusual_keys = 4'000;        // of one state: their square is a moment's work
+
 /// An error that must reach the host with its type. Lives in a userdata, so that scripts can pass it on but not forge
 /// it.
 struct ErrorBox {
@@ -97,6 +101,8 @@ bool raise_typed(lua_State* L, const std::exception& error, const Source& here) 
 }  // namespace
 
 int raise(lua_State* L, const std::exception& error) {
+  // What failed may have left no room. Where Lua gives none, its values go: nothing reads them any more.
+  if (!lua_checkstack(L, LUA_MINSTACK)) lua_settop(L, std::max(0, lua_gettop(L) - LUA_MINSTACK));
   Source where = current_line(L);
   if (raise_typed<GraphBreakError>(L, error, where) || raise_typed<LimitError>(L, error, where)) return 1;
   if (dynamic_cast<const capture::BranchLeft*>(&error)) forget_closers(L);
@@ -174,9 +180,10 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
     own.expired = true;
     exceeded("time", fmt::format("{:g}", limits.seconds) + " s, or the deadline of the call");
   }
-  if (over(own.script_bytes, script_bytes, limits.script_bytes)) {
+  const auto used = [&] { return own.script_bytes + static_cast<size_t>(own.live_tensors) * bytes_of_a_tensor; };
+  if (over(used(), script_bytes, limits.script_bytes)) {
     lua_gc(L, LUA_GCCOLLECT);
-    if (over(own.script_bytes, script_bytes, limits.script_bytes))
+    if (over(used(), script_bytes, limits.script_bytes))
       exceeded("interpreter memory", std::to_string(limits.script_bytes >> 10) + " KiB");
   }
   auto alive = [&] { return static_cast<uint64_t>(std::max<int64_t>(own.tensor_bytes, 0)); };
@@ -185,6 +192,37 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
     if (over(alive(), tensor_bytes, limits.tensor_bytes))
       exceeded("tensor memory", std::to_string(limits.tensor_bytes >> 20) + " MiB");
   }
+}
+
+void charge_text(lua_State* L, size_t bytes, size_t added) {
+  if (bytes > longest_text && context(L).sandboxed)
+    throw LimitError("a string of " + std::to_string(bytes) + " bytes: the budget of a policy allows " +
+                     std::to_string(longest_text) + " for one string; keep its parts in a table");
+  constexpr size_t bytes_per_instruction = 16;
+  charge(L, bytes, 0, 1 + added / bytes_per_instruction);
+}
+
+void note_key(lua_State* L, int index) {
+  Context& own = context(L);
+  if (!own.sandboxed) return;
+  switch (lua_type(L, index)) {
+    case LUA_TSTRING:
+      if (std::string_view(lua_tostring(L, index), lua_rawlen(L, index)) == "__mode")
+        throw PolicyError("a policy may not assign to '__mode'; give it in the table of setmetatable(t, {__mode = \"v\"})");
+      return;
+    case LUA_TNUMBER: {
+      int is_integer = 0;
+      const lua_Integer key = lua_tointegerx(L, index, &is_integer);
+      if (is_integer && key > -largest_key && key < largest_key) return;
+      break;
+    }
+    default:
+      return;
+  }
+  if (++own.unusual_keys > most_unusual_keys)
+    throw LimitError("the script used up its budget of table keys that are fractions, or integers beyond " +
+                     std::to_string(largest_key) + " (" + std::to_string(most_unusual_keys) +
+                     "); make strings of them: t[tostring(id)]");
 }
 
 Source current_line(lua_State* L) {

@@ -57,7 +57,7 @@ struct Context {
   uint64_t epoch = 0;    // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
   std::string chunk;                                  // path of the script
-  std::function<bool(const std::string&)> op_filter;  // operators the script may call ("aten::add"); empty: all
+  bool calls_everything = false;                      // every operator with any arguments; else those with a contract
   // Storages that userdata of this state hold: how many tensors share each, and its size. Kept by push_tensor and __gc.
   struct Storage {
     int64_t tensors = 0;
@@ -69,6 +69,8 @@ struct Context {
   int64_t live_tensors = 0;      // userdata not yet finalized
   int64_t names_registered = 0;  // locations that the script was the first to name
   int64_t collected_at = 0;      // tensor_bytes after the last collection that tensors asked for
+  size_t printed_bytes = 0;      // since the budgets were armed
+  size_t unusual_keys = 0;       // written to tables (note_key)
 };
 /// Ties a state to its context; before anything else of ours runs in it.
 void attach(lua_State* L, Context& context);
@@ -77,6 +79,17 @@ Context& context(lua_State* L);
 /// Throws LimitError (which `guarded` turns into a Lua error) when a budget is used up. Called by the hook, and by
 /// every function of ours that allocates or loops, with what it is about to charge.
 void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes = 0, uint64_t instructions = 0);
+
+/// The same for a string that grows to so many bytes by `added`. The strings of a policy have a bound of their own: instructions of Lua's that compare
+/// or convert them cannot be interrupted.
+void charge_text(lua_State* L, size_t bytes, size_t added);
+inline void charge_text(lua_State* L, size_t bytes) { charge_text(L, bytes, bytes); }
+constexpr size_t longest_text = 1 << 20;
+
+/// The value at `index` becomes a key of a table. Of a policy: refuses the keys that Lua's own work on tables has no bound for.
+/// Weak keys ("__mode") make its collector take time that grows with their square; so does a table that grows when many of its
+/// keys come to the same place, for which they must be large numbers, or fractions.
+void note_key(lua_State* L, int index);
 
 /// Tensors as userdata. `test_tensor` gives null when the value at `index` is none (a forged table included).
 void push_tensor(lua_State* L, at::Tensor tensor);

@@ -1,3 +1,4 @@
+#include "bindings/lua/stack.h"
 #include "bindings/lua/table_fields.h"
 
 #include <map>
@@ -6,6 +7,7 @@ namespace triage::lua {
 namespace {
 
 constexpr size_t fields_shown = 6, text_shown = 40;
+constexpr int fields_looked_at = 1000;  // an error message is not worth more
 
 std::string value_text(lua_State* L, int index) {
   switch (lua_type(L, index)) {
@@ -31,9 +33,13 @@ std::string value_text(lua_State* L, int index) {
 std::string fields_text(lua_State* L, int index) {
   index = lua_absindex(L, index);
   std::map<std::string, std::string> first;  // in order; never more than are shown, and one that tells of the rest
-  luaL_checkstack(L, 4, "fields of a table");
+  reserve(L, 0, "fields of a table");
   lua_pushnil(L);
-  while (lua_next(L, index)) {
+  for (int looked_at = 0; lua_next(L, index); ++looked_at) {
+    if (looked_at == fields_looked_at) {
+      lua_pop(L, 2);
+      break;
+    }
     if (lua_type(L, -2) == LUA_TSTRING) {
       first.emplace(lua_tostring(L, -2), value_text(L, -1));
       if (first.size() > fields_shown + 1) first.erase(std::prev(first.end()));

@@ -60,7 +60,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 class EagerExecutable final : public Executable {
  public:
-  explicit EagerExecutable(Plan plan) : plan_(std::move(plan)) {}
+  EagerExecutable(Plan plan, bool separates) : plan_(std::move(plan)), separates_(separates) {}
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
     if (inputs.size() != plan_.num_inputs)
@@ -116,11 +116,7 @@ class EagerExecutable final : public Executable {
   /// What is not trusted calls no operator out of its contract, whatever came in.
   static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
     const auto& schema = step.op.schema();
-    if (const auto wrong = operators::violation(*step.contract, schema, stack)) throw InputError(*wrong);
-    const int64_t bytes = operators::allocation_bound(*step.contract, schema, stack);
-    if (terms.bytes_a_call > 0 && bytes > terms.bytes_a_call)
-      throw InputError(fmt::format("it may take {} MiB of memory; a call of what is not trusted may take {} MiB", bytes >> 20,
-                                   terms.bytes_a_call >> 20));
+    if (const auto wrong = operators::refusal(*step.contract, schema, stack, terms)) throw InputError(*wrong);
     const std::optional<Deadline::Moment>& deadline = Deadline::current();
     if (!deadline) return;
     const std::chrono::nanoseconds takes(operators::time_bound(*step.contract, schema, stack));
@@ -203,13 +199,15 @@ class EagerExecutable final : public Executable {
   }
 
   at::Tensor passed_through(const Output& output, at::ArrayRef<at::Tensor> inputs) const {
-    return output.from == Output::From::input ? inputs[output.index] : plan_.constants[output.index].toTensor().clone();
+    if (output.from == Output::From::input) return inputs[output.index];
+    const at::Tensor& constant = plan_.constants[output.index].toTensor();
+    return separates_ ? constant.clone() : constant;
   }
 
   at::Tensor result(const Output& output, at::ArrayRef<at::Tensor> inputs, std::vector<c10::IValue>& registers) const {
     c10::IValue& from = registers[output.index - plan_.num_inputs];
     at::Tensor tensor = output.last ? std::move(from).toTensor() : from.toTensor();
-    return shares_memory(tensor, inputs) ? tensor.clone() : tensor;
+    return separates_ && shares_memory(tensor, inputs) ? tensor.clone() : tensor;
   }
 
   /// Schemas do not tell all aliases (`type_as`, `reshape`, `dropout` without training), so storages are compared.
@@ -233,13 +231,19 @@ class EagerExecutable final : public Executable {
   }
 
   Plan plan_;
+  bool separates_;  // outputs from inputs and constants
 };
 
 }  // namespace
 
 std::unique_ptr<Executable> compile_eager(const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
   graph::verify(graph);  // kernels trust their arguments: a wrong constant would be undefined behaviour
-  return std::make_unique<EagerExecutable>(eager::plan_of(graph));
+  return std::make_unique<EagerExecutable>(eager::plan_of(graph), true);
+}
+
+std::unique_ptr<Executable> compile_eager_as_it_is(const graph::Graph& graph) {
+  graph::verify(graph);
+  return std::make_unique<EagerExecutable>(eager::plan_of(graph), false);
 }
 
 }  // namespace triage

@@ -81,17 +81,15 @@ class Planner {
 
   /// How often `user` still has to read `value` (an operand may stand twice in one call).
   int& remaining(const Value* value, const Node& user) {
-    auto [entry, fresh] = remaining_.try_emplace(value, 0);
-    if (fresh)
-      for (const auto& operand : user.operands) entry->second += count(operand, value);
-    return entry->second;
+    if (remaining_.empty())
+      for (const auto& operand : user.operands) count(operand);
+    return remaining_.at(value);
   }
 
-  static int count(const Operand& operand, const Value* value) {
-    int sum = operand.value() == value;
+  void count(const Operand& operand) {
+    if (const Value* value = operand.value()) ++remaining_[value];
     if (const auto* items = operand.list())
-      for (const auto& item : *items) sum += count(item, value);
-    return sum;
+      for (const auto& item : *items) count(item);
   }
 
   Slot constant_slot(c10::IValue value) {
@@ -183,7 +181,7 @@ class Planner {
   std::unordered_map<const Value*, uint32_t> constants_;
   std::unordered_map<const Value*, const void*> last_use_;
   std::unordered_map<const Value*, int> uses_;
-  std::unordered_map<const Value*, int> remaining_;
+  std::unordered_map<const Value*, int> remaining_;  // of the node that is added
 };
 
 }  // namespace

@@ -4,17 +4,18 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
+#include "runtime/backends/output_aliases.h"
+#include "runtime/backends/seen_types.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
+#include "runtime/capture/made_up.h"
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/variables.h"
+#include "runtime/random/sequence.h"
 
-#include <ATen/ops/eye.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
@@ -26,8 +27,6 @@
 #include <utility>
 
 namespace triage::capture {
-namespace {
-
 std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   std::vector<InputShape> shape;
   for (const auto& input : inputs)
@@ -35,22 +34,7 @@ std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   return shape;
 }
 
-enum class MadeUp : uint8_t { ones, zeros, identity };
-
-/// Values that nobody sent. Identity, in the last two dimensions: what asks for an invertible or positive definite matrix.
-at::Tensor made_up(const InputShape& shape, MadeUp values) {
-  const auto options = at::TensorOptions(shape.dtype).device(shape.device);
-  const auto rank = shape.sizes.size();
-  at::Tensor tensor;
-  if (values == MadeUp::identity && rank >= 2 && shape.dtype != at::kBool)
-    tensor = at::eye(shape.sizes[rank - 2], shape.sizes[rank - 1], shape.device)
-                 .to(shape.dtype)
-                 .expand(shape.sizes)
-                 .contiguous();
-  else
-    tensor = values == MadeUp::zeros ? at::zeros(shape.sizes, options) : at::ones(shape.sizes, options);
-  return tensor.set_requires_grad(shape.requires_grad);
-}
+namespace {
 
 /// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told.
 std::optional<size_t> find_without_strides(at::ArrayRef<at::Tensor> inputs) {
@@ -65,31 +49,12 @@ std::string layout_name(const at::Tensor& tensor) {
   return text.str();
 }
 
+bool same_but_batch(at::IntArrayRef a, at::IntArrayRef b) {
+  return a.size() == b.size() && (a.empty() || a.slice(1) == b.slice(1));
+}
+
 at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
   return all.slice(0, all.size() - num_params);
-}
-
-/// An output that is not an input itself must not share memory with one.
-void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) {
-  for (auto& output : outputs) {
-    if (!output.defined() || !output.has_storage()) continue;
-    bool is_input = false, shares = false;
-    for (const auto& input : inputs) {
-      is_input |= output.is_same(input);
-      shares |= input.has_storage() && output.is_alias_of(input);
-    }
-    if (shares && !is_input) output = output.clone();
-  }
-}
-
-/// Nor with what the graph holds: the host may write to what it is given.
-void separate_from_constants(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
-  for (auto& output : outputs)
-    for (const auto& constant : graph.constants())
-      if (output.defined() && output.has_storage() && output.is_alias_of(constant.tensor)) {
-        output = output.clone();
-        break;
-      }
 }
 
 /// Sizes that are marked static are held fast; the ranges of the dynamic ones are guards.
@@ -189,19 +154,21 @@ Compiled::Tensors Compiled::with_lifted(const Entry& entry, at::ArrayRef<at::Ten
   return tensors;
 }
 
+/// Null: those of whoever calls.
+random::Sequence* Compiled::numbers() const { return random::or_aside(options_.random.get()); }
+
 void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                        std::vector<at::Tensor>& outputs) {
   std::optional<triage::Deadline> scope;
   if (deadline) scope.emplace(*deadline);
+  std::optional<random::DrawFrom> draws;
+  if (entry.draws && options_.random) draws.emplace(numbers());
   Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());
-  const size_t before = outputs.size();
   const auto run = [&] {
     if (entry.lifted.empty())
       entry.executable->run(all, outputs);
     else
       entry.executable->run(with_lifted(entry, all), outputs);
-    for (const HandedOut& each : entry.handed_out)
-      outputs[before + each.output] = each.tensor.defined() ? each.tensor : script_->variables()[each.variable];
   };
   if (!entry.script_handles_errors) return run();
   try {
@@ -323,6 +290,8 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
                           std::vector<at::Tensor>& outputs, bool follow) {
   auto inputs = without_params(all, num_params);
   const NotCaptured anew(false);  // whatever calls this, through the host
+  std::optional<random::DrawFrom> draws;
+  if (options_.random) draws.emplace(numbers());
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(inputs);
@@ -333,7 +302,8 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
-  separate_from_inputs(inputs, outputs);
+  note_answer(inputs, outputs);
+  if (options_.protect_inputs) separate_from_inputs(inputs, outputs);
 }
 
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
@@ -343,6 +313,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   std::vector<std::string> names = input_names();
   const uint64_t epoch = config_epoch();
   Guards guards = Guards::of(all, num_params);
+  std::optional<random::DrawFrom> draws;  // behind the guards, which look at the state of the thread
+  if (options_.random) draws.emplace(numbers());
   const OutsideBranches outside;
   const NotCaptured anew(false);
   Recorder recorder(script_->name(), options_.fullgraph);
@@ -389,23 +361,20 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   }
 
   outputs = results;
-  for (auto& output : outputs)
-    for (size_t i = 0; i < num_inputs; ++i)
-      if (output.is_same(traced[i])) output = all[i];  // returned untouched: the host's own tensor
-  separate_from_inputs(without_params(all, num_params), outputs);
-  if (recorder.broken()) return true;
+  for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
+    if (const at::Tensor original = recorder.original(output); original.defined()) output = original;
+  if (options_.protect_inputs) separate_from_inputs(without_params(all, num_params), outputs);
+  if (recorder.broken()) {
+    note_answer(without_params(all, num_params), outputs);
+    return true;
+  }
   retire.dismiss();
 
   auto entry = std::make_unique<Entry>();
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
-  if (options_.protect_inputs)
-    separate_from_constants(captured.graph, outputs);
-  else
-    separate_from_variables(captured.graph, outputs);
   check_marks(without_params(all, num_params), captured, names);
   graph::clean(captured.graph);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
-  if (!options_.protect_inputs) entry->handed_out = variables_among(captured.graph, results, script_->variables());
   guards.add_variables(captured.graph, script_->variables());
   entry->lifted = lift_variables(captured.graph, *script_);
   const Tensors taken = with_lifted(*entry, all);
@@ -413,7 +382,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = compile(*entry->graph, examples, captured.raises);
   if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
-    entry->executable = find_backend("eager")(*entry->graph, examples);
+    entry->executable = compile_outputs(*entry->graph, examples, find_backend("eager"), lent_memory());
     entry->fell_back = !OnGraphBreak::raises();
   }
   if (entry->executable->answers_capture()) {
@@ -422,6 +391,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     outputs = std::move(answer);
   }
   entry->script_handles_errors = recorder.has_protected_calls();
+  entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),
+                             [](const auto& node) { return graph::is_random(node->op); });
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
   for (const auto& same : captured.same_sizes)
     guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
@@ -455,11 +426,15 @@ std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
   return segments_;
 }
 
+/// The inputs of a policy are the host's, and so is what it gets.
+LentMemory Compiled::lent_memory() const { return {!options_.protect_inputs, !options_.protect_inputs}; }
+
 std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                               bool raises) const {
   try {
     const Strict strict(options_.fail_on_backend_error);
-    return backend_(graph, examples);
+    const SeenTypes seen;
+    return compile_outputs(graph, examples, backend_, lent_memory());
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
@@ -514,6 +489,7 @@ std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> al
   if (find(all) || gave_up() || limit_reached()) return std::nullopt;
   const c10::InferenceMode outside(false);
   const MadeUpInputs made_up;
+  const random::DrawAside draws_aside;
   try {
     std::vector<at::Tensor> outputs;
     capture(all, num_params, std::nullopt, outputs);
@@ -523,10 +499,18 @@ std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> al
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    if (!made_up.stopped() && !made_up.values_refused()) throw;
+    if (!made_up.doubtful()) throw;
     return error.what();
   }
   return std::nullopt;
+}
+
+bool Compiled::run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const {
+  const Entry* entry = find(all);
+  if (!entry || entry->script_handles_errors) return false;
+  Donation::address(nullptr);
+  entry->executable->run(with_lifted(*entry, all), outputs);
+  return true;
 }
 
 void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
@@ -545,6 +529,7 @@ void Compiled::ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all
   }
   const Donation donation(given);
   Donation::address(entry.executable.get());
+  const random::Replay unseen(entry.draws);
   std::vector<at::Tensor> outputs;
   try {
     entry.executable->run(with_lifted(entry, copies), outputs);
@@ -575,6 +560,25 @@ std::vector<bool> Compiled::flags_outputs() const {
 void Compiled::note_flags_outputs() {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   eager_flags_outputs_ = script_->flags_outputs();
+}
+
+void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
+  constexpr size_t most = 16;
+  const auto same_one = [](const InputShape& shape, const at::Tensor& input) {
+    return shape.dtype == input.scalar_type() && shape.requires_grad == input.requires_grad() &&
+           shape.device == input.device() && same_but_batch(shape.sizes, input.sizes());
+  };
+  const auto is_same = [&](const Answered& one) {
+    return std::equal(one.inputs.begin(), one.inputs.end(), inputs.begin(), inputs.end(), same_one);
+  };
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  if (answered_.size() < most && std::none_of(answered_.begin(), answered_.end(), is_same))
+    answered_.push_back({shape_of(inputs), shape_of(outputs), eager_flags_outputs_});
+}
+
+std::vector<Compiled::Answered> Compiled::answered_by_script() const {
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  return answered_;
 }
 
 std::vector<std::string> Compiled::input_names() const {

@@ -24,7 +24,11 @@
 
 namespace triage {
 struct ErrorConfig;
+struct LentMemory;
+namespace random {
+class Sequence;
 }
+}  // namespace triage
 
 namespace triage::capture {
 
@@ -103,7 +107,10 @@ struct InputShape {
   at::ScalarType dtype;
   c10::Device device;
   bool requires_grad;
+  friend bool operator==(const InputShape&, const InputShape&) = default;
 };
+
+std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs);
 
 /// One captured graph of a function.
 struct Entry {
@@ -111,16 +118,14 @@ struct Entry {
   std::shared_ptr<const graph::Graph> graph;
   std::unique_ptr<Executable> executable;
   std::vector<bool> flags_outputs;
-  /// Results (by their number) that are tensors from before the capture, which the script hands out as they are. Backends give
-  /// copies; the inputs of a policy are the host's, and so is what it gets.
-  std::vector<HandedOut> handed_out;
   /// The script's variables that the graph takes behind the inputs of the call, by their numbers (Script::variables).
   std::vector<size_t> lifted;
   std::vector<InputShape> shape;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
   bool fell_back =
-      false;          // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
-  size_t number = 0;  // 1 for the first that its Compiled made
+      false;           // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
+  bool draws = false;  // random numbers
+  size_t number = 0;   // 1 for the first that its Compiled made
   const Entry* next = nullptr;  // the one before it
   size_t chain = 1;             // how many there are from here on
   /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
@@ -157,6 +162,8 @@ class Compiled {
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
     std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
+    /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
+    std::shared_ptr<random::Sequence> random;
   };
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
@@ -180,6 +187,8 @@ class Compiled {
   /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for them;
   /// `donated`: also for one that donates these.
   void finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated = {}) const;
+  /// Runs the graph for such inputs (params included); false where there is none, or the script would have to run.
+  bool run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const;
   /// A call of the graph for these inputs, with copies of some of them donated: it asks for the code of such calls.
   void ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const;
 
@@ -192,7 +201,14 @@ class Compiled {
   /// From now on calls are followed, without an attempt to hold them in one graph.
   void follow_always() noexcept;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
+  /// The kinds of inputs that calls came with: those of graphs, and up to 16 that the script answered.
   std::vector<std::vector<InputShape>> shapes_in_use() const;
+  /// One call of a kind that the script answered.
+  struct Answered {
+    std::vector<InputShape> inputs, outputs;
+    std::vector<bool> flags_outputs;
+  };
+  std::vector<Answered> answered_by_script() const;
   /// Of entries. Segments are not counted: several caches may share them.
   CacheStatistics statistics() const;
   CompileTimes compile_times() const;
@@ -203,6 +219,7 @@ class Compiled {
  private:
   std::optional<std::string> capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params);
   const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept;
+  random::Sequence* numbers() const;
   const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
   /// Why no further graph may be made, where none may.
   std::optional<std::string> limit_reached() const;
@@ -224,8 +241,10 @@ class Compiled {
   /// Null where the backend cannot, and that is no error (`raises`).
   std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                       bool raises) const;
+  LentMemory lent_memory() const;
   void add_entry(std::unique_ptr<Entry> entry);
   void note_flags_outputs();
+  void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
   void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
   void note_break(const GraphBreak& graph_break);
   void warn_of(const GraphBreak& graph_break) const;
@@ -256,6 +275,7 @@ class Compiled {
   std::vector<GraphBreak> breaks_;
   std::vector<std::shared_ptr<const graph::Graph>> segments_;
   std::vector<bool> eager_flags_outputs_;
+  std::vector<Answered> answered_;  // one of each kind; batch sizes do not count
 };
 
 /// Adds graphs between breaks.

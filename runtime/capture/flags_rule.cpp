@@ -163,9 +163,10 @@ const Names kAsks = {"eq",
                      "record_stream",
                      "_assert_async"};
 /// Arguments that say which words are moved.
-const Names kChoosers = {"flags", "index", "indices", "condition", "mask", "repeats"};
-
-bool is_aten(const c10::OperatorHandle& op) { return op.operator_name().name.rfind("aten::", 0) == 0; }
+const Names kChoosers = {"flags", "index", "indices", "condition", "cond", "mask", "repeats"};
+/// Of these operators the first argument gives the form alone, all its words are written over; of those, the second.
+const Names kFormOfFirst = {"fill", "zero", "copy"};
+const Names kFormOfSecond = {"expand_as", "reshape_as", "type_as", "view_as"};
 
 std::string functional_name(const c10::OperatorHandle& op) {
   std::string name = base_name(op);
@@ -179,9 +180,22 @@ void add_values(const graph::Operand& operand, std::vector<const graph::Value*>&
     for (const graph::Operand& item : *items) add_values(item, values);
 }
 
-bool chooses_words(const c10::Argument& argument) { return kChoosers.count(argument.name()) != 0; }
+bool is_mask(const graph::Value& value) { return value.meta && value.meta->dtype == at::kBool; }
 
 }  // namespace
+
+bool gives_words(const c10::OperatorHandle& op, size_t argument) {
+  if (kChoosers.count(op.schema().arguments()[argument].name())) return false;
+  if (argument > 1 || !is_aten(op)) return true;
+  return !(argument == 0 ? kFormOfFirst : kFormOfSecond).count(functional_name(op));
+}
+
+std::vector<const graph::Value*> words_given_to(const graph::Node& node) {
+  std::vector<const graph::Value*> values;
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    if (gives_words(node.op, i)) add_values(node.operands[i], values);
+  return values;
+}
 
 bool moves_words(const c10::OperatorHandle& op) {
   return moves_data(op) || (is_aten(op) && kMoves.count(functional_name(op)));
@@ -195,8 +209,14 @@ namespace {
 
 using Values = std::unordered_set<const graph::Value*>;
 
+/// Whether the words of a value are those of flags, or were told to be flags: it was looked at then where they come from.
+bool is_origin_of_flags(const graph::Value& value) {
+  if (!value.is_flags) return false;
+  return !value.producer || !moves_words(value.producer->op);
+}
+
 /// Visits the value and what its words were moved out of, until `visit` says that it is found: returns that. Where nothing is
-/// found, all of them are `without`.
+/// found, all of them are `without`. A mask holds no words.
 template <typename Visit>
 const graph::Value* find_source(const graph::Value& value, Values& without, const Visit& visit) {
   std::vector<const graph::Value*> left = {&value};
@@ -204,21 +224,18 @@ const graph::Value* find_source(const graph::Value& value, Values& without, cons
   while (!left.empty()) {
     const graph::Value* next = left.back();
     left.pop_back();
-    if (without.count(next)) continue;
+    if (without.count(next) || is_mask(*next)) continue;
     if (visit(*next)) return next;
-    if (!seen.insert(next).second || !next->producer || !moves_words(next->producer->op)) continue;
-    if (next->meta && next->meta->dtype == at::kBool) continue;  // a mask holds none
-    const auto& arguments = next->producer->op.schema().arguments();
-    for (size_t i = 0; i < arguments.size(); ++i)
-      if (!chooses_words(arguments[i])) add_values(next->producer->operands[i], left);
+    if (!seen.insert(next).second || is_origin_of_flags(*next)) continue;
+    if (!next->producer || !moves_words(next->producer->op)) continue;
+    for (const graph::Value* source : words_given_to(*next->producer)) left.push_back(source);
   }
   without.merge(seen);
   return nullptr;
 }
 
 bool converts(const graph::Node& node, const graph::Value& result) {
-  std::vector<const graph::Value*> values;
-  for (const graph::Operand& operand : node.operands) add_values(operand, values);
+  const auto values = words_given_to(node);
   return values.size() == 1 && values[0]->meta && result.meta && values[0]->meta->dtype != result.meta->dtype;
 }
 

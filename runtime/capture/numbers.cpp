@@ -14,7 +14,19 @@ torch::jit::Stack run(std::string_view op, torch::jit::Stack arguments) {
   return arguments;
 }
 
-Recorder& recorder() { return *Recorder::current(); }
+/// Null where nothing is recorded: any operator that numbers are made by may have been a graph break.
+const graph::Value* find(const at::Tensor& number) {
+  const Recorder* recorder = Recorder::current();
+  return recorder ? recorder->find(number) : nullptr;
+}
+
+/// Of a value that was found.
+Numbers& numbers() { return Recorder::current()->numbers(); }
+
+const symbols::Expression* expression_of(const at::Tensor& number) {
+  const graph::Value* value = find(number);
+  return value ? numbers().table.find(value) : nullptr;
+}
 
 /// "u0 lies in VR[0, int_oo]", for each symbol of the expression.
 std::string what_is_known(const symbols::SymbolTable& table, const symbols::Expression& expression) {
@@ -60,33 +72,41 @@ std::optional<std::vector<Numbers::Size>> Numbers::sizes_behind(const graph::Val
 at::Tensor record_item(const at::Tensor& tensor) { return run(graph::kItem, {tensor}).at(0).toTensor(); }
 
 std::optional<at::Tensor> record_size(const at::Tensor& tensor, int64_t dim) {
-  if (recorder().has_fixed_size(tensor, dim)) return std::nullopt;
+  if (Recorder::current()->has_fixed_size(tensor, dim)) return std::nullopt;
   at::Tensor size = run(graph::kSize, {tensor, dim}).at(0).toTensor();
-  if (const graph::Value* value = recorder().find(size)) recorder().numbers().add_size(value, tensor, dim);
+  if (const graph::Value* value = find(size)) numbers().add_size(value, tensor, dim);
   return size;
 }
 
-bool is_captured_number(const at::Tensor& number) { return Recorder::current() && recorder().find(number); }
+bool is_captured_number(const at::Tensor& number) { return find(number) != nullptr; }
 
 std::optional<bool> known_truth(const at::Tensor& condition) {
-  const graph::Value* value = recorder().find(condition);
-  return value ? recorder().numbers().table.decide(value) : std::nullopt;
+  const graph::Value* value = find(condition);
+  return value ? numbers().table.decide(value) : std::nullopt;
 }
 
 std::string number_text(const at::Tensor& number) {
-  const graph::Value* value = recorder().find(number);
-  const symbols::Expression* expression = value ? recorder().numbers().table.find(value) : nullptr;
+  const symbols::Expression* expression = expression_of(number);
   return expression ? expression->text : "";
 }
 
 std::string what_is_known(const at::Tensor& number) {
-  const graph::Value* value = recorder().find(number);
-  const symbols::Expression* expression = value ? recorder().numbers().table.find(value) : nullptr;
-  return expression ? what_is_known(recorder().numbers().table, *expression) : "";
+  const symbols::Expression* expression = expression_of(number);
+  return expression ? what_is_known(numbers().table, *expression) : "";
+}
+
+symbols::Range range_of(const at::Tensor& number) {
+  const symbols::Expression* expression = expression_of(number);
+  return expression ? numbers().table.range(*expression) : symbols::Range{};
+}
+
+bool follows_from_sizes(const at::Tensor& number) {
+  const graph::Value* value = find(number);
+  return value && numbers().sizes_behind(value);
 }
 
 void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message) {
-  const graph::Value* value = recorder().find(condition);
+  const graph::Value* value = find(condition);
   std::string text = "Runtime assertion failed";
   if (!expression.empty()) text += " for expression " + expression;
   text += fmt::format(" on node '{}'", value ? value->id : 0);

@@ -41,11 +41,12 @@ class Numbers {
   std::function<bool(const graph::Value*)> is_literal_;
 };
 
-/// What follows asks the recorder of this thread, which is capturing.
+/// What follows records with the recorder of this thread, and asks it. An operator may be a graph break, behind which nothing is
+/// captured: numbers are then plain tensors, of which nothing is known.
 
 /// The element of `tensor`, which has one.
 at::Tensor record_item(const at::Tensor& tensor);
-/// The size of a dimension; nothing where it is the same in every replay.
+/// The size of a dimension; nothing where it is the same in every replay. A recorder is there.
 std::optional<at::Tensor> record_size(const at::Tensor& tensor, int64_t dim);
 /// Whether this is such a number of the capture that runs now.
 bool is_captured_number(const at::Tensor& number);
@@ -60,5 +61,8 @@ void settle(const at::Tensor& number);
 std::string number_text(const at::Tensor& number);
 /// "u0 lies in VR[0, 5]", for each symbol of such a number; empty where it has none.
 std::string what_is_known(const at::Tensor& number);
+symbols::Range range_of(const at::Tensor& number);
+/// Whether it is computed of sizes alone.
+bool follows_from_sizes(const at::Tensor& number);
 
 }  // namespace triage::capture

@@ -64,13 +64,13 @@ bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return any;
 }
 
-/// Whether an operator that moves data moves flags. An argument named `flags` only says which rows (take_ok_p).
+/// Whether an operator that moves data moves flags.
 template <typename IsFlags>
 bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const IsFlags& is_flags) {
   if (!moves_data(op)) return false;
   bool moves = false;
   for (size_t i = 0; i < arguments.size(); ++i)
-    if (op.schema().arguments()[i].name() != "flags")
+    if (gives_words(op, i))
       for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { moves |= is_flags(tensor); });
   return moves;
 }
@@ -86,16 +86,10 @@ Extent input_extent(const SizeCondition::Size& size) { return {Extent::From::inp
 
 /// Words that move into another dtype are other words.
 void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, const Source& where) {
-  if (node.op.operator_name().name.rfind("aten::", 0) != 0 || !moves_words(node.op)) return;
+  if (!is_aten(node.op) || !moves_words(node.op)) return;
   std::optional<at::ScalarType> words;
-  const auto note = [&](const graph::Value* value) {
-    if (value && value->meta && words_of.holds_flags(*value)) words = value->meta->dtype;
-  };
-  for (const graph::Operand& operand : node.operands) {
-    note(operand.value());
-    if (const auto* items = operand.list())
-      for (const graph::Operand& item : *items) note(item.value());
-  }
+  for (const graph::Value* value : words_given_to(node))
+    if (value->meta && words_of.holds_flags(*value)) words = value->meta->dtype;
   for (const graph::Value* result : node.results)
     if (words && result->meta && result->meta->dtype != *words && words_of.holds_flags(*result))
       throw_flags_arithmetic(node.op, where);
@@ -117,9 +111,13 @@ template <typename Run>
 void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Run& run) {
   MadeUpInputs* made_up = MadeUpInputs::current();
   if (!made_up) return run();
-  const bool judges = judges_values(op, arguments_of(op, stack));
+  const std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  const bool judges = judges_values(op, arguments);
   try {
     run();
+    if (gives_dynamic_shape(op, arguments)) made_up->note_reading();
+    for (const c10::IValue& result : stack)
+      if (!result.isTensor() && !result.isTensorList()) made_up->note_reading();
   } catch (const triage::Error&) {
     throw;
   } catch (const c10::LinAlgError&) {
@@ -477,8 +475,29 @@ void Recorder::call_with_originals(const c10::OperatorHandle& op, torch::jit::St
   op.callBoxed(&stack);
 }
 
+namespace {
+
+/// What a graph holds at most, of operations and of constants each; so long may a list of tensors be, too. Passes and backends
+/// work on a graph when the script's own budgets are not looked at.
+constexpr size_t most_in_graph = 10'000;
+
+bool has_long_list(const std::vector<c10::IValue>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
+    return argument.isTensorList() && argument.toTensorList().size() > most_in_graph;
+  });
+}
+
+}  // namespace
+
 bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  if (graph_.nodes().size() >= most_in_graph || graph_.constants().size() >= most_in_graph || has_long_list(arguments)) {
+    capture::graph_break(Break::unsupported,
+                         "a graph holds at most " + std::to_string(most_in_graph) +
+                             " operations and as many constants, and lists of as many tensors",
+                         "Work on whole tensors in place of loops over their elements.");
+    return false;
+  }
   if (auto refused = refusal(op, arguments, dynamic_shapes_)) {
     capture::graph_break(refused->kind, refused->what, refused->hint);
     return false;
@@ -489,7 +508,7 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
                          "Draw before the IF, and use the tensor inside.");
     return false;
   }
-  if (c10::GradMode::is_enabled() != grad_mode_) {
+  if (c10::GradMode::is_enabled() != grad_mode_ && !never_differentiable(op)) {
     bool matters = false;
     for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= tensor.requires_grad(); });
     if (matters) {

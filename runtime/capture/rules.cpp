@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "runtime/graph/dynamic_shape.h"
+#include "runtime/graph/number_ops.h"
 
 namespace triage::capture {
 namespace {
@@ -56,6 +57,8 @@ Form form_of(const c10::FunctionSchema& schema) {
 }
 
 }  // namespace
+
+bool is_aten(const c10::OperatorHandle& op) { return op.operator_name().name.rfind("aten::", 0) == 0; }
 
 std::string base_name(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
@@ -109,6 +112,16 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
     return !argument.isTensor() || !argument.toTensor().defined() ||
            at::isIntegralType(argument.toTensor().scalar_type(), /*includeBool=*/true);
   });
+}
+
+bool never_differentiable(const c10::OperatorHandle& op) {
+  static const Names names = {"eq",          "ne",         "lt",          "le",          "gt",          "ge",
+                              "not_equal",   "less",       "less_equal",  "greater",     "greater_equal", "isnan",
+                              "isinf",       "isfinite",   "isposinf",    "isneginf",    "isclose",     "signbit",
+                              "logical_and", "logical_or", "logical_xor", "logical_not", "any",         "all",
+                              "argmax",      "argmin",     "argsort",     "count_nonzero", "zeros_like", "ones_like",
+                              "full_like",   "empty_like"};
+  return graph::is_number_op(op) || (is_aten(op) && names.count(base_name(op)));
 }
 
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,

@@ -22,12 +22,17 @@ struct Refusal {
 /// The operator's name without its namespace, for messages and look-ups: "add_" of "aten::add_".
 std::string base_name(const c10::OperatorHandle& op);
 
+bool is_aten(const c10::OperatorHandle& op);
+
 /// The values of its arguments decide the shape of what this call of `op` gives.
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 /// Whether `op` may raise because of the values it is given, where others of their shapes and dtypes are fine: an index out
 /// of range, an integer divided by zero. (Linear algebra tells by LinAlgError.)
 bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+
+/// No result of `op` is ever part of a differentiable computation, whatever it is given: the grad mode makes no difference.
+bool never_differentiable(const c10::OperatorHandle& op);
 
 /// Why a call of `op` cannot be captured; nothing where it can. `dynamic_shapes`: such results are fine.
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,

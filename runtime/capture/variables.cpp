@@ -8,33 +8,6 @@
 
 namespace triage::capture {
 
-void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs) {
-  for (auto& output : outputs) {
-    bool is_variable = false, shares = false;
-    for (const auto& constant : graph.constants()) {
-      if (!constant.variable || !output.defined() || !output.has_storage() || !constant.tensor.has_storage()) continue;
-      is_variable |= output.is_same(constant.tensor);
-      shares |= output.is_alias_of(constant.tensor);
-    }
-    if (shares && !is_variable) output = output.clone();
-  }
-}
-
-std::vector<HandedOut> variables_among(const graph::Graph& graph, at::ArrayRef<at::Tensor> outputs,
-                                       at::ArrayRef<at::Tensor> script_variables) {
-  std::vector<HandedOut> found;
-  for (size_t i = 0; i < outputs.size(); ++i)
-    for (const auto& constant : graph.constants()) {
-      if (!constant.variable || !outputs[i].is_same(constant.tensor)) continue;
-      const size_t number = number_among(script_variables, constant.tensor);
-      if (number < script_variables.size())
-        found.push_back({i, {}, number});
-      else
-        found.push_back({i, outputs[i]});
-    }
-  return found;
-}
-
 namespace {
 
 /// One that the graph has not yet, and which its text can be read with.

@@ -18,18 +18,6 @@ inline size_t number_among(at::ArrayRef<at::Tensor> tensors, const at::Tensor& w
   return number;
 }
 
-/// An output that shares memory with a variable, and is not that itself, becomes a copy: backends give copies of views.
-void separate_from_variables(const graph::Graph& graph, std::vector<at::Tensor>& outputs);
-
-/// An output (by its number) that is a variable, which is handed out itself.
-struct HandedOut {
-  size_t output;
-  at::Tensor tensor;    // undefined where it is one of the script's variables
-  size_t variable = 0;  // its number among those
-};
-std::vector<HandedOut> variables_among(const graph::Graph& graph, at::ArrayRef<at::Tensor> outputs,
-                                       at::ArrayRef<at::Tensor> script_variables);
-
 /// Makes inputs of those variables of the graph that are the script's. Returns the number of each, in the order of the new inputs.
 std::vector<size_t> lift_variables(graph::Graph& graph, const Script& script);
 

@@ -8,13 +8,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <unordered_map>
 
-#include "runtime/graph/contracts.h"
 #include "runtime/export/base64.h"
 #include "runtime/export/state.h"
 #include "runtime/files/checksum.h"
+#include "runtime/files/formats.h"
+#include "runtime/files/json.h"
+#include "runtime/graph/contracts.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 #include "runtime/graph/uses.h"
@@ -22,7 +23,8 @@
 namespace triage::exporting {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // to write: the fields in a reader's order
+using Parsed = nlohmann::json;
 using graph::Graph;
 using graph::Operand;
 using graph::Value;
@@ -102,15 +104,20 @@ Json tensor_json(const graph::Constant& constant) {
           {"data", base64({static_cast<const char*>(data.data_ptr()), data.nbytes()})}};
 }
 
-at::Tensor tensor_of(const Json& json) {
-  const graph::Layout layout = graph::layout_of(json.at("type").get<std::string>());
-  const std::string bytes = from_base64(json.at("data").get<std::string>());
-  int64_t count = static_cast<int64_t>(c10::elementSize(layout.dtype));
-  for (const int64_t size : layout.sizes)
-    if (__builtin_mul_overflow(count, size, &count)) count = -1;
-  if (count < 0 || static_cast<size_t>(count) != bytes.size())
+/// A whole number of at least 0. (The library would make one of anything that is a number.)
+int64_t count_of(const Parsed& json) {
+  if (!json.is_number_unsigned() || json.get<uint64_t>() > INT64_MAX)
+    throw GraphError("it holds something other than a size where one is expected");
+  return json.get<int64_t>();
+}
+
+at::Tensor tensor_of(const Parsed& json) {
+  const graph::Layout layout = graph::layout_of(json.at("type").get_ref<const std::string&>());
+  std::string bytes = from_base64(json.at("data").get_ref<const std::string&>());
+  if (files::checked_bytes(layout.sizes, c10::elementSize(layout.dtype)) != bytes.size())
     throw GraphError(fmt::format("constant `{}` holds {} bytes, and its type says otherwise",
                                  json.at("name").get<std::string>(), bytes.size()));
+  if (layout.dtype == at::kBool) files::normalize_bools(bytes.data(), bytes.size());
   at::Tensor tensor = at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype));
   if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   tensor = tensor.to(c10::Device(json.at("device").get<std::string>()));
@@ -124,8 +131,9 @@ Json number_json(const c10::IValue& value) {
   return Json{{"float", graph::float_text(value.toDouble())}};  // NaN and Inf are no JSON
 }
 
-c10::IValue number_of(const Json& json) {
+c10::IValue number_of(const Parsed& json) {
   if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_unsigned()) return count_of(json);
   if (json.is_number_integer()) return json.get<int64_t>();
   double value = 0;
   const std::string text = json.at("float").get<std::string>();
@@ -165,32 +173,63 @@ bool is_as_saved(std::string_view text) {
 constexpr const char* kChanged =
     "it is not as it was saved, its checksum does not fit; take an intact copy, or export it anew";
 
+ExportOptions options_of(const Parsed& json) {
+  ExportOptions options;
+  if (json.at("dynamic_dims").size() > kMostSymbolicDims || json.at("bounds").size() > kMostSymbolicDims)
+    throw GraphError(fmt::format("it names more than {} sizes", kMostSymbolicDims));
+  for (const Parsed& dim : json.at("dynamic_dims"))
+    options.dynamic_dims.push_back(
+        {static_cast<size_t>(count_of(dim.at("input"))), count_of(dim.at("dim")), dim.at("symbol").get<std::string>()});
+  for (const auto& [symbol, range] : json.at("bounds").items())
+    options.bounds[symbol] = {count_of(range.at(0)), count_of(range.at(1))};
+  for (const Parsed& same : json.at("same_inputs")) options.same_inputs.push_back(static_cast<size_t>(count_of(same)));
+  return options;
+}
+
+std::unordered_map<std::string, Copier::Held> constants_of(const Parsed& json) {
+  std::unordered_map<std::string, Copier::Held> held;
+  for (const Parsed& constant : json) {
+    const std::string name = constant.at("name").get<std::string>();
+    if (!held.try_emplace(name, Copier::Held{tensor_of(constant), constant.at("variable").get<bool>()}).second)
+      throw GraphError(fmt::format("it holds constant `{}` twice", name));
+  }
+  return held;
+}
+
+/// What the file holds values for stands in its graph as an input of that type.
+void check_held(const Graph& lifted, const std::unordered_map<std::string, Copier::Held>& held) {
+  size_t found = 0;
+  for (const auto& input : lifted.inputs()) {
+    const auto known = held.find(input.value->name);
+    if (known == held.end()) continue;
+    ++found;
+    const auto& meta = input.value->meta;
+    const at::Tensor& tensor = known->second.tensor;
+    if (input.kind != graph::InputKind::tensor || !meta || meta->dtype != tensor.scalar_type() ||
+        tensor.sizes() != at::IntArrayRef(meta->sizes))
+      throw GraphError(fmt::format("its values for `{}` are of another type than its graph says", known->first));
+  }
+  if (found != held.size()) throw GraphError("it holds values for a constant that its graph lacks");
+}
+
 /// Nothing where the content reads well, but is not what was saved: a flipped bit is a graph as well, of something else.
-std::optional<ExportedProgram> read(std::string_view content, bool as_saved, bool trusted) {
+std::shared_ptr<ExportedProgram::State> read(std::string_view content, bool as_saved, bool trusted) {
   const size_t rule = content.find(kRule);
   if (rule == std::string::npos) throw GraphError("it ends before its graph begins");
-  const Json json = Json::parse(content.substr(0, rule));
-  ExportOptions options;
-  for (const Json& dim : json.at("dynamic_dims"))
-    options.dynamic_dims.push_back(
-        {dim.at("input").get<size_t>(), dim.at("dim").get<int64_t>(), dim.at("symbol").get<std::string>()});
-  for (const auto& [symbol, range] : json.at("bounds").items())
-    options.bounds[symbol] = {range.at(0).get<int64_t>(), range.at(1).get<int64_t>()};
-  options.same_inputs = json.at("same_inputs").get<std::vector<size_t>>();
+  const Parsed json = files::parse_json(content.substr(0, rule), "what stands before its graph");
+  ExportOptions options = options_of(json);
   std::vector<c10::IValue> params;
-  for (const Json& value : json.at("params")) params.push_back(number_of(value));
-  std::unordered_map<std::string, Copier::Held> held;
-  for (const Json& constant : json.at("constants"))
-    held[constant.at("name").get<std::string>()] = {tensor_of(constant), constant.at("variable").get<bool>()};
+  for (const Parsed& value : json.at("params")) params.push_back(number_of(value));
+  std::unordered_map<std::string, Copier::Held> held = constants_of(json.at("constants"));
   const Graph lifted = graph::parse(std::string(without_checksum(content.substr(rule + kRule.size()))));
-  for (const auto& [name, tensor] : held)
-    if (!lifted.has_name(name)) throw GraphError("it holds values for `" + name + "`, which its graph lacks");
-  if (!as_saved) return std::nullopt;
+  check_held(lifted, held);
+  if (!as_saved) return nullptr;
   Graph graph = Copier(lifted, false, std::move(held)).run();
   if (!trusted) graph::check_contracts(graph);
   options.by_contract = !trusted;
-  return ExportedProgram(std::move(graph), std::move(options), std::move(params),
-                         json.at("notes").get<std::vector<std::string>>());
+  return std::make_shared<ExportedProgram::State>(std::move(graph), std::move(options), std::move(params),
+                                                  json.at("notes").get<std::vector<std::string>>(),
+                                                  ExportedProgram::State::Origin::file);
 }
 
 }  // namespace
@@ -212,10 +251,12 @@ std::string to_text(const Graph& graph, const ExportOptions& options, const std:
   return text + checksum_line(text);
 }
 
-ExportedProgram from_text(const std::string& text, bool trusted) {
+void check_kind(std::string_view beginning) { without_magic(beginning); }
+
+std::shared_ptr<ExportedProgram::State> from_text(const std::string& text, bool trusted) {
   const std::string_view content = without_magic(text);
   const bool as_saved = is_as_saved(text);
-  std::optional<ExportedProgram> program;
+  std::shared_ptr<ExportedProgram::State> program;
   try {
     program = read(content, as_saved, trusted);
   } catch (const std::exception& error) {
@@ -223,7 +264,7 @@ ExportedProgram from_text(const std::string& text, bool trusted) {
     throw GraphError(fmt::format("{} ({})", error.what(), kChanged));
   }
   if (!program) throw GraphError(kChanged);
-  return std::move(*program);
+  return program;
 }
 
 }  // namespace triage::exporting

@@ -20,7 +20,7 @@ class Namer {
  public:
   void add(const graph::Value* value, const std::string& base) {
     std::string name = base;
-    for (int i = 1; !taken_.insert(name).second; ++i) name = fmt::format("{}_{}", base, i);
+    for (size_t& next = next_[base]; !taken_.insert(name).second;) name = fmt::format("{}_{}", base, ++next);
     names_[value] = name;
   }
 
@@ -42,6 +42,7 @@ class Namer {
 
  private:
   std::unordered_set<std::string> taken_{"self"};
+  std::unordered_map<std::string, size_t> next_;  // up to which number the names of a base are taken
   Names names_;
 };
 

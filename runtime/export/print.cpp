@@ -8,6 +8,7 @@
 #include "runtime/graph/describe.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/graph/uses.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::exporting {
 namespace {
@@ -17,11 +18,13 @@ using graph::Value;
 
 class Printer {
  public:
-  explicit Printer(const ExportedProgram::State& program) : program_(program) { find_last_uses(); }
+  explicit Printer(const ExportedProgram::State& program) : program_(program), shapes_(program.shapes()) {
+    find_last_uses();
+  }
 
   std::string run() {
     std::string text = "ExportedProgram:\n" + header();
-    for (const std::string& note : program_.notes) text += "        # " + note + "\n";
+    for (const std::string& note : program_.notes) text += "        # " + messages::one_line(note) + "\n";
     for (const auto& node : program_.graph.nodes()) text += "        " + line(*node) + "\n";
     text += "        return (" + outputs() + ")\n\n" + signature() + ranges();
     return text;
@@ -31,11 +34,11 @@ class Printer {
   const std::string& name(const Value& value) const { return program_.names.at(&value); }
 
   std::string type(const Value& value) const {
-    if (const symbols::Expression* number = program_.shapes.table.find(&value)) return "Sym(" + number->text + ")";
+    if (const symbols::Expression* number = shapes_.table.find(&value)) return "Sym(" + number->text + ")";
     if (!value.meta) return "?";
-    const auto found = program_.shapes.dims.find(&value);
+    const auto found = shapes_.dims.find(&value);
     std::string text = graph::short_dtype(value.meta->dtype) + "[";
-    text += found == program_.shapes.dims.end() ? "?" : fmt::format("{}", fmt::join(found->second, ", "));
+    text += found == shapes_.dims.end() ? "?" : fmt::format("{}", fmt::join(found->second, ", "));
     text += "]";
     return value.meta->device.is_cpu() ? text : text + value.meta->device.str();
   }
@@ -43,11 +46,11 @@ class Printer {
   std::string declared(const Value& value) const { return fmt::format("{}: \"{}\"", name(value), type(value)); }
 
   void find_last_uses() {
-    std::unordered_set<const Value*> done(program_.graph.outputs().begin(), program_.graph.outputs().end());
+    used_ = {program_.graph.outputs().begin(), program_.graph.outputs().end()};
     const auto& nodes = program_.graph.nodes();
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       graph::for_each_use(**node, [&](Value*& value) {
-        if (done.insert(value).second) last_uses_[node->get()].push_back(value);
+        if (used_.insert(value).second) last_uses_[node->get()].push_back(value);
       });
     }
   }
@@ -75,14 +78,7 @@ class Printer {
     return freed.empty() ? text : text + ";  " + freed + "None";
   }
 
-  bool is_used(const Value* value) const {
-    for (const Value* output : program_.graph.outputs())
-      if (output == value) return true;
-    for (const auto& [node, values] : last_uses_)
-      for (const Value* used : values)
-        if (used == value) return true;
-    return false;
-  }
+  bool is_used(const Value* value) const { return used_.count(value) != 0; }
 
   std::string outputs() const {
     std::string text;
@@ -132,17 +128,19 @@ class Printer {
 
   std::string ranges() const {
     std::vector<std::string> all;
-    for (const symbols::Symbol& symbol : program_.shapes.table.symbols())
+    for (const symbols::Symbol& symbol : shapes_.table.symbols())
       if (!symbol.hidden) all.push_back(symbol.name + ": " + symbols::text(symbol.range, symbol.whole));
     return fmt::format("Range constraints: {{{}}}\n", fmt::join(all, ", "));
   }
 
   const ExportedProgram::State& program_;
+  const Shapes& shapes_;
   std::unordered_map<const Node*, std::vector<const Value*>> last_uses_;
+  std::unordered_set<const Value*> used_;
 };
 
 }  // namespace
 
-std::string print(const ExportedProgram::State& program) { return Printer(program).run(); }
+std::string print(const ExportedProgram::State& program) { return messages::printable(Printer(program).run()); }
 
 }  // namespace triage::exporting

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/backends/output_aliases.h"
 #include "runtime/export/state.h"
 #include "runtime/files/disk.h"
 #include "runtime/graph/describe.h"
@@ -16,25 +17,6 @@ namespace {
 
 using graph::Input;
 using graph::InputKind;
-
-/// Messages of assertions name node and expression as the program is printed.
-void name_assertions(graph::Graph& graph, const exporting::Names& names, const symbols::SymbolTable& numbers) {
-  static const std::string start = "Runtime assertion failed", before = " on node '";
-  for (auto& node : graph.nodes()) {
-    if (!graph::is_assertion(*node) || node->operands.size() < 2) continue;
-    const graph::Value* condition = node->operands[0].value();
-    const c10::IValue* message = node->operands[1].constant();
-    if (!condition || !message || !message->isString()) continue;
-    std::string text = message->toStringRef();
-    const size_t from = text.find(before);
-    const size_t to = from == std::string::npos ? from : text.find('\'', from + before.size());
-    if (to == std::string::npos) continue;
-    const symbols::Expression* truth = numbers.find(condition);
-    const std::string told = from > start.size() ? text.substr(start.size(), from - start.size()) : "";
-    node->operands[1] = c10::IValue(start + (truth ? " for expression " + truth->text : told) + before +
-                                    names.at(condition) + text.substr(to));
-  }
-}
 
 void require_types(const graph::Graph& graph) {
   for (const Input& input : graph.inputs())
@@ -60,7 +42,7 @@ class InputCheck {
 
   void check(const graph::Value& input, const at::Tensor& tensor) {
     const std::string wanted = graph::short_dtype(input.meta->dtype) + "[" +
-                               fmt::format("{}", fmt::join(program_.shapes.dims.at(&input), ", ")) + "]";
+                               fmt::format("{}", fmt::join(program_.input_dims.at(&input), ", ")) + "]";
     if (!tensor.defined()) throw InputError(start(input) + fmt::format("expected {}, got an undefined tensor", wanted));
     if (tensor.layout() != at::kStrided)
       throw InputError(start(input) + fmt::format("expected {}, a dense tensor, got a {} one; pass x:to_dense()",
@@ -83,7 +65,7 @@ class InputCheck {
 
   void check_size(const graph::Value& input, size_t dim, const at::Tensor& tensor, const std::string& wanted) {
     const int64_t size = tensor.size(static_cast<int64_t>(dim));
-    const std::string& symbol = program_.shapes.dims.at(&input)[dim];
+    const std::string& symbol = program_.input_dims.at(&input)[dim];
     if (!graph::is_identifier(symbol)) {
       if (size == input.meta->sizes[dim]) return;
       throw InputError(start(input) +
@@ -129,7 +111,7 @@ void check_sameness(const ExportedProgram::State& program, at::ArrayRef<at::Tens
 }  // namespace
 
 ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::vector<c10::IValue> params_,
-                              std::vector<std::string> notes_)
+                              std::vector<std::string> notes_, Origin origin)
     : graph(std::move(graph_)), options(std::move(options_)), params(std::move(params_)), notes(std::move(notes_)) {
   graph::verify(graph);
   require_types(graph);
@@ -140,14 +122,52 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
         fmt::format("export: graph `{}` has {} params, and {} defaults are given", graph.name(), count, params.size()));
   exporting::check_options(graph, options);
   names = exporting::names_of(graph);
-  shapes = exporting::shapes_of(graph, options);
-  name_assertions(graph, names, shapes.table);
-  executable = find_backend("eager")(graph, {});
+  const auto dims = exporting::input_dims(graph, options);
+  for (size_t i = 0; i < dims.size(); ++i) input_dims[graph.inputs()[i].value] = dims[i];
+  if (origin == Origin::capture) name_assertions();
+  executable = compile_outputs(graph, {}, find_backend("eager"), {/*inputs=*/true, /*variables=*/false});
+}
+
+namespace {
+
+/// Of a program that is not trusted: nothing has called its operators with such arguments before.
+constexpr operators::Untrusted::Terms all_calls{.captured = false};
+
+}  // namespace
+
+const exporting::Shapes& ExportedProgram::State::shapes() const {
+  std::call_once(asked_, [this] {
+    std::optional<operators::Untrusted> terms;
+    if (options.by_contract) terms.emplace(&all_calls);
+    shapes_ = std::make_unique<const exporting::Shapes>(exporting::shapes_of(graph, options));
+  });
+  return *shapes_;
+}
+
+void ExportedProgram::State::name_assertions() {
+  static const std::string start = "Runtime assertion failed", before = " on node '";
+  for (auto& node : graph.nodes()) {
+    if (!graph::is_assertion(*node) || node->operands.size() < 2) continue;
+    const graph::Value* condition = node->operands[0].value();
+    const c10::IValue* message = node->operands[1].constant();
+    if (!condition || !message || !message->isString()) continue;
+    std::string text = message->toStringRef();
+    const size_t from = text.find(before);
+    const size_t to = from == std::string::npos ? from : text.find('\'', from + before.size());
+    if (to == std::string::npos) continue;
+    const symbols::Expression* truth = shapes().table.find(condition);
+    const std::string told = from > start.size() ? text.substr(start.size(), from - start.size()) : "";
+    node->operands[1] = c10::IValue(start + (truth ? " for expression " + truth->text : told) + before +
+                                    names.at(condition) + text.substr(to));
+  }
 }
 
 ExportedProgram::ExportedProgram(graph::Graph graph, ExportOptions options, std::vector<c10::IValue> params,
                                  std::vector<std::string> notes)
-    : state_(std::make_shared<State>(std::move(graph), std::move(options), std::move(params), std::move(notes))) {}
+    : state_(std::make_shared<State>(std::move(graph), std::move(options), std::move(params), std::move(notes),
+                                     State::Origin::capture)) {}
+
+ExportedProgram::ExportedProgram(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
 std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) const {
   const auto& declared = state_->graph.inputs();
@@ -162,7 +182,6 @@ std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) co
   for (size_t i = 0; i < declared.size(); ++i) check.check(*declared[i].value, all[i]);
   check_sameness(*state_, all);
   std::vector<at::Tensor> outputs;
-  static constexpr operators::Untrusted::Terms all_calls{.captured = false};
   std::optional<operators::Untrusted> terms;
   if (state_->options.by_contract) terms.emplace(&all_calls);
   state_->executable->run(all, outputs);
@@ -190,15 +209,25 @@ void ExportedProgram::save(const std::string& path) const {
 }
 
 ExportedProgram ExportedProgram::load(const std::string& path, bool trusted) {
+  const auto fail = [&](const std::string& why) -> ExportedProgram {
+    throw FileError(fmt::format("cannot load \"{}\" as an exported program: {}", path, why));
+  };
   const files::InputFile file(path);
-  std::string text(file.size(), '\0');
   try {
+    exporting::check_kind(file.head(64));
+    if (file.size() > exporting::kLargestFile)
+      return fail(fmt::format("it has {} bytes; more than {} are not read", file.size(), exporting::kLargestFile));
+    std::string text(file.size(), '\0');
     file.read(0, text.data(), text.size());
-    return exporting::from_text(text, trusted);
+    return ExportedProgram(exporting::from_text(text, trusted));
   } catch (const FileError&) {
     throw;
+  } catch (const c10::Error& error) {
+    return fail(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return fail("there is not enough memory for it");
   } catch (const std::exception& error) {
-    throw FileError(fmt::format("cannot load \"{}\" as an exported program: {}", path, error.what()));
+    return fail(error.what());
   }
 }
 

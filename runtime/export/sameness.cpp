@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <triage/error.h>
 
-#include <mutex>
 #include <numeric>
 
 #include "runtime/capture/variables.h"
 #include "runtime/export/shapes.h"
 #include "runtime/graph/uses.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::exporting {
 namespace {
@@ -80,24 +80,6 @@ std::string computation(const Graph& recorded, const Sameness& same) {
   return graph::print(graph);
 }
 
-class SameRandomNumbers {
- public:
-  SameRandomNumbers() : generator_(at::globalContext().defaultGenerator(c10::kCPU)) {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    state_ = generator_.get_state().clone();
-  }
-  ~SameRandomNumbers() {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    generator_.set_state(state_);
-  }
-  SameRandomNumbers(const SameRandomNumbers&) = delete;
-  SameRandomNumbers& operator=(const SameRandomNumbers&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor state_;
-};
-
 /// Whether the graph that was recorded with all inputs apart computes what the function does when they are not.
 bool holds_for(const Graph& apart, const Sameness& same, const std::function<Graph(const Sameness&)>& graph_of) {
   try {
@@ -127,7 +109,7 @@ Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const Export
     own.held_to = given;
     return own;
   }
-  const SameRandomNumbers restored;
+  const random::Replay unseen(true);
   Sameness all_apart(inputs.size());
   std::iota(all_apart.begin(), all_apart.end(), size_t{0});
   const auto graph_of = [&](const Sameness& same) {

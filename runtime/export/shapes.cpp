@@ -13,6 +13,7 @@
 #include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::exporting {
 namespace {
@@ -41,6 +42,10 @@ Probes probes_of(size_t index, int64_t min, int64_t max) {
   return probes;
 }
 
+// Inputs together, in a run on made-up values; and the symbols whose laws are tried.
+constexpr int64_t kMostElements = int64_t{1} << 26;
+constexpr size_t kMostSymbols = 64;
+
 int64_t whole_end(symbols::Number number) {
   constexpr symbols::Number largest = 1e15L;
   return static_cast<int64_t>(std::clamp(number, -largest, largest));
@@ -68,6 +73,12 @@ class Probe {
 
   void run() {
     const at::NoGradGuard no_grad;
+    random::Sequence aside;  // what is drawn here, nobody sees
+    const random::DrawFrom draws(&aside);
+    int64_t elements = 0;
+    for (size_t i = 0; i < graph_.inputs().size(); ++i)
+      elements = std::min(elements + c10::multiply_integers(sizes_of_(i)), kMostElements + 1);
+    if (elements > kMostElements) return;
     for (size_t i = 0; i < graph_.inputs().size(); ++i) {
       const Value* value = graph_.inputs()[i].value;
       // Zeros are indices into anything, ones divide.
@@ -144,7 +155,8 @@ std::string linear_law(const Sizes& sizes, const Named& symbol) {
 }
 
 /// The law that a size follows over the probes, of which the first three are known.
-std::string law_of(const Sizes& sizes, const std::vector<Named>& symbols) {
+std::string law_of(const Sizes& sizes, at::ArrayRef<Named> symbols) {
+  symbols = symbols.slice(0, std::min(symbols.size(), kMostSymbols));
   if (follows(sizes, [&](size_t) { return *sizes[0]; })) return std::to_string(*sizes[0]);
   for (const Named& symbol : symbols)
     if (follows(sizes, [&](size_t i) { return symbol.values[i]; })) return symbol.name;
@@ -213,6 +225,12 @@ symbols::SymbolTable numbers_of(const Graph& graph, const ExportOptions& options
   return table;
 }
 
+std::vector<std::string> fixed_dims(const Value& value) {
+  std::vector<std::string> dims;
+  for (const int64_t size : value.meta->sizes) dims.push_back(std::to_string(size));
+  return dims;
+}
+
 }  // namespace
 
 std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
@@ -221,15 +239,26 @@ std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim) {
   return "";
 }
 
+std::vector<std::vector<std::string>> input_dims(const Graph& graph, const ExportOptions& options) {
+  std::vector<std::vector<std::string>> dims;
+  for (const auto& input : graph.inputs()) dims.push_back(fixed_dims(*input.value));
+  for (auto dynamic = options.dynamic_dims.rbegin(); dynamic != options.dynamic_dims.rend();
+       ++dynamic)  // the first counts
+    dims[dynamic->input][static_cast<size_t>(dynamic->dim)] = dynamic->symbol;
+  return dims;
+}
+
 Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
   std::unordered_map<const Value*, std::vector<std::string>> dims;
-  const std::vector<Named> named = probed_symbols(options, numbers_of(graph, options, dims));
-  const auto values_at = [&](const std::string& name, size_t probe) -> std::optional<int64_t> {
-    for (const Named& symbol : named)
-      if (symbol.name == name) return symbol.values[probe];
-    return std::nullopt;
-  };
   const symbols::SymbolTable first = numbers_of(graph, options, dims);
+  const std::vector<Named> named = probed_symbols(options, first);
+  std::unordered_map<std::string, const Probes*> values;
+  for (const Named& symbol : named) values.emplace(symbol.name, &symbol.values);
+  const auto values_at = [&](const std::string& name, size_t probe) -> std::optional<int64_t> {
+    const auto known = values.find(name);
+    return known == values.end() ? std::nullopt : std::optional((*known->second)[probe]);
+  };
+  const std::vector<std::vector<std::string>> inputs = input_dims(graph, options);
   std::array<std::unique_ptr<Probe>, kProbes> probes;
   for (size_t i = 0; i < kProbes; ++i) {
     probes[i] = std::make_unique<Probe>(
@@ -237,7 +266,7 @@ Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
         [&, i](size_t input) {
           std::vector<int64_t> sizes = graph.inputs()[input].value->meta->sizes;
           for (size_t dim = 0; dim < sizes.size(); ++dim)
-            if (auto value = values_at(symbol_of(options, input, static_cast<int64_t>(dim)), i)) sizes[dim] = *value;
+            if (auto value = values_at(inputs[input][dim], i)) sizes[dim] = *value;
           return sizes;
         },
         [&, i](const Value* value) -> std::optional<int64_t> {
@@ -245,27 +274,17 @@ Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
           return number && number->whole ? values_at(number->text, i) : std::nullopt;
         });
   }
-  const auto fixed = [&](const Value* value) {
-    std::vector<std::string> text;
-    for (const int64_t size : value->meta->sizes) text.push_back(std::to_string(size));
-    return text;
-  };
   const bool varies = !named.empty() || std::any_of(graph.nodes().begin(), graph.nodes().end(),
                                                     [](const auto& node) { return follows_values(*node); });
   if (varies)
     for (auto& probe : probes) probe->run();
-  for (const auto& constant : graph.constants()) dims[constant.value] = fixed(constant.value);
-  for (const auto& input : graph.inputs())
-    dims[input.value] = varies ? dims_text(probes, input.value, named) : fixed(input.value);
+  for (const auto& constant : graph.constants()) dims[constant.value] = fixed_dims(*constant.value);
+  for (size_t i = 0; i < inputs.size(); ++i) dims[graph.inputs()[i].value] = inputs[i];
   for (const auto& node : graph.nodes())
     for (const Value* result : node->results)
-      if (result->meta) dims[result] = varies ? dims_text(probes, result, named) : fixed(result);
-  for (size_t i = 0; i < graph.inputs().size(); ++i)  // a range of one size would be taken for a number
-    for (size_t dim = 0; dim < dims[graph.inputs()[i].value].size(); ++dim)
-      if (auto name = symbol_of(options, i, static_cast<int64_t>(dim)); !name.empty())
-        dims[graph.inputs()[i].value][dim] = name;
-  Shapes shapes{numbers_of(graph, options, dims), std::move(dims)};
-  return shapes;
+      if (result->meta) dims[result] = varies ? dims_text(probes, result, named) : fixed_dims(*result);
+  symbols::SymbolTable table = numbers_of(graph, options, dims);
+  return {std::move(table), std::move(dims)};
 }
 
 namespace {

@@ -18,8 +18,12 @@ struct Shapes {
 };
 
 /// Symbols of inputs and numbers are known; sizes of results are found by running the graph, on made-up values, with the symbols
-/// at several values each, 0 and 1 among them, and comparing. A size that follows no simple law is printed as `?`.
+/// at several values each, 0 and 1 among them, and comparing. A size that follows no simple law is printed as `?`, and so are all
+/// where the inputs are too large to be made up.
 Shapes shapes_of(const graph::Graph& graph, const ExportOptions& options);
+
+/// Of each input, its sizes: symbols and numbers. Nothing is run for that.
+std::vector<std::vector<std::string>> input_dims(const graph::Graph& graph, const ExportOptions& options);
 
 /// The symbol of a dimension of an input; empty where its size is fixed.
 std::string symbol_of(const ExportOptions& options, size_t input, int64_t dim);

@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <sstream>
@@ -212,8 +213,7 @@ class Emitter {
   void add_math(const Node& node, const graph::MathFunction& function) {
     const auto number = [&](const Operand& operand) {
       const Value* value = operand.value();
-      return value ? as_number(map_.at(value), Kind::real)
-                   : out_->insertConstant(operand.constant()->toScalar().toDouble());
+      return value ? as_number(map_.at(value), Kind::real) : constant(operand.constant()->toScalar().toDouble());
     };
     std::vector<jit::NamedValue> numbers{number(node.operands[0])};
     if (function.binary) numbers.emplace_back(number(node.operands[2]));
@@ -292,7 +292,17 @@ class Emitter {
       return out_->insertConstant(at::scalar_tensor(constant.toScalar(), promoted(node)));
     if (constant.isNone() && type.kind == Kind::tensor && !type.optional && !type.optional_items)
       fail(node, "TorchScript has no undefined tensors");
-    return out_->insertConstant(constant);
+    return this->constant(constant);
+  }
+
+  /// The text of an archive writes whole reals of many digits as integers (1e10 as 10000000000), and has no -0: those are
+  /// computed there.
+  jit::Value* constant(const c10::IValue& value) {
+    constexpr double many = 1e10, most = 0x1p63;
+    const double real = value.isDouble() ? value.toDouble() : 1.0;
+    if (real == 0.0 && std::signbit(real)) return out_->insert(c10::aten::neg, {out_->insertConstant(0.0)});
+    if (std::abs(real) < many || std::abs(real) >= most || std::trunc(real) != real) return out_->insertConstant(value);
+    return out_->insert(c10::aten::Float, {out_->insertConstant(static_cast<int64_t>(real))});
   }
 
   /// A size or an item is a tensor of its own dtype, a param a wrapped number.
@@ -339,8 +349,12 @@ class Emitter {
 /// The ATen operators of a module's forward, sorted: a text may have them in another order than the graph it was made of.
 std::vector<std::string> operators_of(const jit::Module& module) {
   std::vector<std::string> names;
+  const auto is_constant = [](const jit::Node* node) {  // what `constant` computes is one once it is loaded
+    const bool computes = node->kind() == c10::aten::Float || node->kind() == c10::aten::neg;
+    return computes && node->input(0)->node()->kind() == jit::prim::Constant;
+  };
   for (const jit::Node* node : module.get_method("forward").graph()->nodes())
-    if (node->kind().is_aten())
+    if (node->kind().is_aten() && !is_constant(node))
       if (const c10::FunctionSchema* schema = node->maybeSchema())
         names.push_back(c10::toString(schema->operator_name()));
   std::sort(names.begin(), names.end());

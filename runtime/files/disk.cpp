@@ -72,6 +72,26 @@ std::string InputFile::head(size_t count) const {
   return bytes;
 }
 
+std::string read_text(const std::string& path, uint64_t largest) {
+  const InputFile file(path);
+  if (file.size() > largest)
+    throw FileError(
+        fmt::format("cannot read \"{}\": it has {} bytes; more than {} are not read", path, file.size(), largest));
+  std::string bytes(file.size(), '\0');
+  try {
+    file.read(0, bytes.data(), bytes.size());
+  } catch (const Malformed& error) {  // it became shorter
+    throw FileError(fmt::format("cannot read \"{}\": {}", path, error.what()));
+  }
+  return bytes;
+}
+
+bool is_ours(const std::string& path, uint32_t kind) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid() &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && (status.st_mode & S_IFMT) == kind;
+}
+
 OutputFile::OutputFile(const std::string& path) : path_(path) {
   fs::path target = follow_links(path);
   target_ = target.string();

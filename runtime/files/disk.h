@@ -32,6 +32,16 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
+/// No script is larger, and no file of text that is read whole.
+inline constexpr uint64_t largest_text = uint64_t{16} << 20;
+
+/// All bytes of a regular file. Throws FileError: where there is none, where it cannot be read, or is larger than `largest`.
+std::string read_text(const std::string& path, uint64_t largest = largest_text);
+
+/// Of a file or folder that the runtime made: a regular file or folder itself (no link), of this user, to which nobody else may
+/// write. Then what is in it is what this user put there. `kind` is S_IFREG or S_IFDIR.
+bool is_ours(const std::string& path, uint32_t kind);
+
 /// A file in the making: bytes go to a temporary file beside `path`; `commit` flushes it and renames it over `path`.
 /// Destroyed without commit, it leaves nothing behind. A symbolic link stays one: what it points to is replaced. The
 /// permissions of a replaced file are kept.

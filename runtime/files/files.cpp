@@ -51,8 +51,10 @@ std::string reason(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Text from a file may hold anything; a message is one line and moves no cursor.
+/// Text from a file may hold anything, and be long; a message is one line and moves no cursor.
 std::string one_line(std::string text) {
+  constexpr size_t longest = 2000;
+  if (text.size() > longest) text = text.substr(0, longest) + "...";
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
   }
@@ -81,7 +83,7 @@ c10::IValue read(const std::string& path, const std::string& key) {
     if (file.size() == 0) throw Malformed("it is empty");
     switch (format) {
       case Format::pt:
-        return files::read_pt(path, file);
+        return files::read_pt(file);
       case Format::npy:
         return files::read_npy(file);
       case Format::safetensors:

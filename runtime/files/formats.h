@@ -10,9 +10,7 @@
 /// One reader and one writer a format. They throw Malformed (or what LibTorch throws) with a clause that names no path.
 namespace triage::files {
 
-c10::IValue read_pt(const std::string& path, const InputFile& file);
-/// Throws Malformed where a record of the zip archive is compressed: a few bytes could then ask for any amount of memory.
-void check_not_compressed(const InputFile& file);
+c10::IValue read_pt(const InputFile& file);
 void write_pt(OutputFile& file, const c10::IValue& value);
 
 at::Tensor read_npy(const InputFile& file);

@@ -13,6 +13,9 @@ namespace {
 
 using Kind = PickleObject::Kind;
 
+constexpr size_t most_objects = 2'000'000;  // of some 140 bytes each
+constexpr size_t longest_name = 1000;       // of a class: it is put together of strings that may stand in many places
+
 class Parser {
  public:
   explicit Parser(std::string_view bytes) : bytes_(bytes) {}
@@ -36,7 +39,7 @@ class Parser {
       case 0x80: byte(); return true;                                  // PROTO
       case 0x95: take(8); return true;                                 // FRAME
       case '.': return false;                                          // STOP
-      case '(': marks_.push_back(stack_.size()); return true;          // MARK
+      case '(': push_mark(); return true;                              // MARK
       case '0': pop(); return true;                                    // POP
       case '1': pop_mark(); return true;                               // POP_MARK
       case '2': push_ref(top()); return true;                          // DUP
@@ -81,9 +84,9 @@ class Parser {
 
   bool memo(uint8_t opcode) {
     switch (opcode) {
-      case 'q': memo_[number(1)] = top(); return true;                 // BINPUT
-      case 'r': memo_[number(4)] = top(); return true;                 // LONG_BINPUT
-      case 0x94: memo_[memo_.size()] = top(); return true;             // MEMOIZE
+      case 'q': remember(number(1)); return true;                      // BINPUT
+      case 'r': remember(number(4)); return true;                      // LONG_BINPUT
+      case 0x94: remember(memo_.size()); return true;                  // MEMOIZE
       case 'h': recall(number(1)); return true;                        // BINGET
       case 'j': recall(number(4)); return true;                        // LONG_BINGET
       default: return false;
@@ -93,13 +96,13 @@ class Parser {
   bool object(uint8_t opcode) {
     switch (opcode) {
       case 'c': {                                                      // GLOBAL
-        std::string module(line());
-        push_text(Kind::global, module + "." + std::string(line()));
+        std::string_view module = line();
+        push_global(module, line());
         return true;
       }
       case 0x93: {                                                     // STACK_GLOBAL
         auto names = pop(2);
-        push_text(Kind::global, text_of(names[0]) + "." + text_of(names[1]));
+        push_global(text_of(names[0]), text_of(names[1]));
         return true;
       }
       case 'R':                                                        // REDUCE
@@ -170,9 +173,20 @@ class Parser {
     return items;
   }
 
-  void push_ref(PickleRef ref) { stack_.push_back(ref); }
+  static void check_room(size_t count) {
+    if (count >= most_objects) throw Malformed(fmt::format("the pickle makes more than {} objects", most_objects));
+  }
+  void push_mark() {
+    check_room(marks_.size());
+    marks_.push_back(stack_.size());
+  }
+  void push_ref(PickleRef ref) {
+    check_room(stack_.size());
+    stack_.push_back(ref);
+  }
   void push(PickleObject object) {
-    stack_.push_back(static_cast<PickleRef>(pickle_.objects.size()));
+    check_room(pickle_.objects.size());
+    push_ref(static_cast<PickleRef>(pickle_.objects.size()));
     pickle_.objects.push_back(std::move(object));
   }
   void push_integer(Kind kind, int64_t value) {
@@ -192,6 +206,11 @@ class Parser {
     object.text = text;
     push(std::move(object));
   }
+  void push_global(std::string_view module, std::string_view name) {
+    if (module.size() + name.size() > longest_name)
+      throw Malformed("the pickle names a class by a text that is too long");
+    push_text(Kind::global, fmt::format("{}.{}", module, name));
+  }
   void push_items(Kind kind, std::vector<PickleRef> items) {
     PickleObject object{kind};
     object.items = std::move(items);
@@ -209,6 +228,10 @@ class Parser {
       throw Malformed("the pickle sets a key of something other than a dict");
     if (pairs.size() % 2 != 0) throw Malformed("the pickle sets a key without a value");
     dict.pairs.insert(dict.pairs.end(), pairs.begin(), pairs.end());
+  }
+  void remember(uint64_t slot) {
+    check_room(memo_.size());
+    memo_[slot] = top();
   }
   void recall(uint64_t slot) {
     auto found = memo_.find(slot);

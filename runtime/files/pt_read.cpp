@@ -1,6 +1,5 @@
 // Reads what torch.save writes: a zip archive with `data.pkl` (the structure) and `data/KEY` (one record a storage).
 #include <ATen/ATen.h>
-#include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +9,7 @@
 #include "runtime/files/dtype.h"
 #include "runtime/files/formats.h"
 #include "runtime/files/pickle.h"
+#include "runtime/files/zip.h"
 
 namespace triage::files {
 namespace {
@@ -19,6 +19,8 @@ using Kind = PickleObject::Kind;
 constexpr int deepest_nesting = 64;
 constexpr size_t most_values = 1'000'000;  // a few bytes of pickle can share their way to 2^n values
 constexpr size_t largest_structure = size_t{64} << 20;
+constexpr size_t most_text = size_t{64} << 20;  // the same string may stand in many places
+constexpr size_t most_dimensions = 64;
 
 struct Storage {
   c10::Storage storage;
@@ -28,14 +30,18 @@ struct Storage {
 
 class Reader {
  public:
-  Reader(caffe2::serialize::PyTorchStreamReader& archive, const Pickle& pickle) : archive_(archive), pickle_(pickle) {}
+  Reader(const ZipArchive& archive, const Pickle& pickle) : archive_(archive), pickle_(pickle) {}
 
   c10::IValue read() { return value(pickle_.root, 0); }
 
  private:
-  c10::IValue value(PickleRef ref, int depth) {
+  static void check_depth(int depth) {
     if (depth > deepest_nesting)
       throw Malformed(fmt::format("its values are nested more than {} deep", deepest_nesting));
+  }
+
+  c10::IValue value(PickleRef ref, int depth) {
+    check_depth(depth);
     if (++values_ > most_values) throw Malformed(fmt::format("it holds more than {} values", most_values));
     const PickleObject& object = pickle_.at(ref);
     switch (object.kind) {
@@ -48,6 +54,8 @@ class Reader {
       case Kind::real:
         return object.real;
       case Kind::string:
+        text_ += object.text.size();
+        if (text_ > most_text) throw Malformed(fmt::format("its strings have more than {} bytes", most_text));
         return object.text;
       case Kind::tuple:
         return tuple(object.items, depth);
@@ -105,6 +113,7 @@ class Reader {
   }
 
   std::optional<at::Tensor> tensor(const std::string& function, const std::vector<PickleRef>& arguments, int depth) {
+    check_depth(depth);
     if (function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor")
       return strided(arguments);
     if (function == "torch._utils._rebuild_parameter" && arguments.size() >= 2) {
@@ -133,7 +142,7 @@ class Reader {
     std::vector<int64_t> strides = integers(arguments[3]);
     check_bounds(from, offset, sizes, strides);
     at::Tensor result = at::empty({0}, at::TensorOptions(from.dtype)).set_(from.storage, offset, sizes, strides);
-    if (arguments.size() >= 7) set_bits(result, pickle_.at(arguments[6]));
+    if (arguments.size() >= 7) set_bits(result, pickle_.at(arguments[6]), from.elements);
     if (arguments.size() >= 5 && integer(arguments[4]) != 0) {
       if (!result.is_floating_point() && !result.is_complex()) throw Malformed("an integer tensor in it requires grad");
       result.set_requires_grad(true);
@@ -141,10 +150,15 @@ class Reader {
     return result;
   }
 
-  void set_bits(at::Tensor& tensor, const PickleObject& metadata) {
+  /// Conjugated or negated, the values are other ones, in memory of their own.
+  void set_bits(at::Tensor& tensor, const PickleObject& metadata, size_t elements) {
+    constexpr size_t most_bits = 16;
+    if (metadata.pairs.size() > most_bits) throw Malformed("a tensor in it has attributes that no tensor has");
     for (size_t i = 0; i + 1 < metadata.pairs.size(); i += 2) {
       const PickleObject& name = pickle_.at(metadata.pairs[i]);
       if (pickle_.at(metadata.pairs[i + 1]).integer == 0) continue;
+      if (static_cast<size_t>(tensor.numel()) > elements)
+        throw Malformed("a tensor in it is expanded and conjugated or negated; save x.resolve_conj().resolve_neg()");
       if (name.text == "conj" && tensor.is_complex()) tensor = tensor.conj().resolve_conj();
       if (name.text == "neg") tensor = tensor.neg();
     }
@@ -153,8 +167,7 @@ class Reader {
   /// The pickle says which elements the tensor covers, the archive how many bytes there are: the two need not agree.
   static void check_bounds(const Storage& from, int64_t offset, const std::vector<int64_t>& sizes,
                            const std::vector<int64_t>& strides) {
-    if (sizes.size() != strides.size() || sizes.size() > 64)
-      throw Malformed("a tensor in it has strides that do not go with its shape");
+    if (sizes.size() != strides.size()) throw Malformed("a tensor in it has strides that do not go with its shape");
     uint64_t bytes = checked_bytes(sizes, 1);
     if (offset < 0) throw Malformed("a tensor in it starts before its storage");
     unsigned __int128 last = static_cast<uint64_t>(offset);
@@ -187,6 +200,7 @@ class Reader {
           class_name));
     }
     const std::string& key = pickle_.at(id[2]).text;
+    if (key.size() > 1000) throw Malformed("the id of a storage in it is damaged");
     auto found = storages_.find(key);
     if (found == storages_.end()) found = storages_.emplace(key, read_storage(key, *dtype)).first;
     if (found->second.dtype != *dtype) throw Malformed("one storage in it is declared with two dtypes");
@@ -195,13 +209,12 @@ class Reader {
 
   Storage read_storage(const std::string& key, at::ScalarType dtype) {
     std::string name = "data/" + key;
-    if (!archive_.hasRecord(name))
-      throw Malformed(fmt::format("the record \"{}\" that a tensor needs is missing", name));
-    auto [data, size] = archive_.getRecord(name);
-    if (dtype == at::kBool) normalize_bools(data.get(), size);
-    size_t elements = size / c10::elementSize(dtype);
-    return {c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data), nullptr, /*resizable=*/false), dtype,
-            elements};
+    const ZipArchive::Member* record = archive_.find(name);
+    if (!record) throw Malformed(fmt::format("the record \"{}\" that a tensor needs is missing", name));
+    at::Tensor bytes = at::empty({static_cast<int64_t>(record->size)}, at::TensorOptions(at::kByte));
+    archive_.read(*record, bytes.data_ptr());
+    if (dtype == at::kBool) normalize_bools(bytes.data_ptr(), record->size);
+    return {bytes.storage(), dtype, record->size / c10::elementSize(dtype)};
   }
 
   const std::string& global(PickleRef ref) const {
@@ -221,13 +234,20 @@ class Reader {
       throw Malformed("a tensor in it is described by something other than numbers");
     return object.integer;
   }
+  static PickleRef only(const std::vector<PickleRef>& items) {
+    if (items.size() != 1) throw Malformed("the shape of a tensor in it is damaged");
+    return items[0];
+  }
   std::vector<int64_t> integers(PickleRef ref) const {
     const PickleObject& object = pickle_.at(ref);
     PickleRef from = ref;
     if (object.kind == Kind::call && global(object.items[0]) == "torch.Size")
-      from = items(object.items[1], "sizes").at(0);
+      from = only(items(object.items[1], "sizes"));
+    const std::vector<PickleRef>& sizes = items(from, "sizes");
+    if (sizes.size() > most_dimensions)
+      throw Malformed(fmt::format("a tensor in it has {} dimensions; {} are possible", sizes.size(), most_dimensions));
     std::vector<int64_t> result;
-    for (PickleRef item : items(from, "sizes")) result.push_back(integer(item));
+    for (PickleRef item : sizes) result.push_back(integer(item));
     return result;
   }
 
@@ -249,11 +269,11 @@ class Reader {
   static constexpr const char* what_is_read =
       "; tensors, numbers, strings, and lists, tuples and dicts of them are read. Of a module, save its state_dict()";
 
-  caffe2::serialize::PyTorchStreamReader& archive_;
+  const ZipArchive& archive_;
   const Pickle& pickle_;
   std::unordered_map<std::string, Storage> storages_;
   std::unordered_map<PickleRef, at::Tensor> tensors_;
-  size_t values_ = 0;
+  size_t values_ = 0, text_ = 0;
 };
 
 void check_kind(const InputFile& file) {
@@ -271,30 +291,28 @@ void check_kind(const InputFile& file) {
   throw Malformed(fmt::format("expected what torch.save writes (a zip archive), but this is {}", content));
 }
 
-void check_byte_order(caffe2::serialize::PyTorchStreamReader& archive) {
-  if (!archive.hasRecord("byteorder")) return;
-  auto [data, size] = archive.getRecord("byteorder");
-  std::string_view order(static_cast<const char*>(data.get()), size);
-  if (order != "little")
+void check_byte_order(const ZipArchive& archive) {
+  const ZipArchive::Member* record = archive.find("byteorder");
+  if (!record) return;
+  if (record->size > 16 || archive.read(*record) != "little")
     throw Malformed("it was written on a big-endian machine; save it again on a little-endian one");
 }
 
 }  // namespace
 
-c10::IValue read_pt(const std::string& path, const InputFile& file) {
+c10::IValue read_pt(const InputFile& file) {
   check_kind(file);
-  check_not_compressed(file);
-  caffe2::serialize::PyTorchStreamReader archive(path);
-  if (!archive.hasRecord("data.pkl")) {
-    throw Malformed("it is a zip archive without data.pkl, so torch.save did not write it");
-  }
-  if (archive.hasRecord("constants.pkl"))
+  const ZipArchive archive(file);
+  const ZipArchive::Member* structure = archive.find("data.pkl");
+  if (!structure) throw Malformed("it is a zip archive without data.pkl, so torch.save did not write it");
+  if (archive.find("constants.pkl"))
     throw Malformed("it is a TorchScript module, not tensors; load it with nn.load in a script");
   check_byte_order(archive);
-  auto [structure, size] = archive.getRecord("data.pkl");
-  if (size > largest_structure)
-    throw Malformed(fmt::format("its data.pkl has {} bytes; more than {} are not read", size, largest_structure));
-  Pickle pickle = parse_pickle({static_cast<const char*>(structure.get()), size});
+  if (structure->size > largest_structure)
+    throw Malformed(
+        fmt::format("its data.pkl has {} bytes; more than {} are not read", structure->size, largest_structure));
+  const std::string bytes = archive.read(*structure);
+  const Pickle pickle = parse_pickle(bytes);
   return Reader(archive, pickle).read();
 }
 

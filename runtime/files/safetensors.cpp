@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include <triage/files.h>
 #include "runtime/files/dtype.h"
 #include "runtime/files/formats.h"
+#include "runtime/files/json.h"
 
 namespace triage::files {
 namespace {
@@ -26,24 +26,6 @@ struct Entry {
   std::vector<int64_t> shape;
   uint64_t begin, end;  // within the data
 };
-
-/// The JSON header; a name given twice is refused, because readers differ in which of the two they take.
-Json parse_header(const std::string& text) {
-  std::vector<std::set<std::string>> names;
-  auto on_event = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) names.emplace_back();
-    if (event == Json::parse_event_t::object_end) names.pop_back();
-    if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) {
-      throw Malformed(fmt::format("its header has the name \"{}\" twice", parsed.get<std::string>()));
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, on_event);
-  } catch (const Json::exception& error) {
-    throw Malformed(fmt::format("its header is not JSON ({})", error.what()));
-  }
-}
 
 uint64_t unsigned_integer(const Json& value, const std::string& name, const char* field) {
   if (!value.is_number_unsigned())
@@ -65,13 +47,13 @@ Entry parse_entry(const std::string& name, const Json& json) {
     throw Malformed(fmt::format("\"{}\" has dtype {}, which this LibTorch does not have; convert it before saving",
                                 name, dtype_name));
   Entry entry{name, *dtype, {}, 0, 0};
-  for (const Json& size : field(json, name, "shape", Json::value_t::array)) {
+  const Json& shape = field(json, name, "shape", Json::value_t::array);
+  if (shape.size() > 64) throw Malformed(fmt::format("\"{}\" has {} dimensions; 64 are possible", name, shape.size()));
+  for (const Json& size : shape) {
     uint64_t value = unsigned_integer(size, name, "shape");
     if (value > INT64_MAX) throw Malformed(fmt::format("\"{}\" is too large for any memory", name));
     entry.shape.push_back(static_cast<int64_t>(value));
   }
-  if (entry.shape.size() > 64)
-    throw Malformed(fmt::format("\"{}\" has {} dimensions; 64 are possible", name, entry.shape.size()));
   const Json& offsets = field(json, name, "data_offsets", Json::value_t::array);
   if (offsets.size() != 2)
     throw Malformed(fmt::format("\"{}\" has {} data_offsets; 2 are expected", name, offsets.size()));
@@ -117,7 +99,7 @@ std::vector<Entry> read_entries(const InputFile& file, uint64_t& data_offset) {
   file.read(8, text.data(), length);
   if (text.empty() || text[0] != '{')
     throw Malformed(fmt::format("expected a .safetensors file, but this is {}", describe_content(file)));
-  Json header = parse_header(text);
+  const Json header = parse_json(text, "its header");
   std::vector<Entry> entries;
   for (const auto& [name, json] : header.items()) {
     if (name != "__metadata__") entries.push_back(parse_entry(name, json));

@@ -4,7 +4,9 @@
 
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 #include "runtime/graph/uses.h"
@@ -72,28 +74,48 @@ std::string key_of(const Constant& constant) {
   return layout_text(tensor) + (impl->is_wrapped_number() ? " number " : " ") + values_text(tensor);
 }
 
-void merge_constants(Graph& graph) {
+using Seen = std::unordered_set<const Value*>;
+
+void merge_constants(Graph& graph, const Seen& seen_outside) {
   Replacements replacements;
   std::unordered_map<std::string, Value*> seen;
   for (const auto& constant : graph.constants()) {
+    if (!constant.variable && seen_outside.count(constant.value)) continue;
     auto [first, fresh] = seen.emplace(key_of(constant) + (constant.value->is_flags ? "flags" : ""), constant.value);
     if (!fresh) replacements[constant.value] = first->second;
   }
   replace_uses(graph, replacements);
 }
 
-/// Two outputs that were made apart must not come to share their memory.
-bool is_output(const Graph& graph, const Node& node) {
-  return std::any_of(graph.outputs().begin(), graph.outputs().end(), [&](const Value* output) {
-    return std::find(node.results.begin(), node.results.end(), output) != node.results.end();
-  });
+using Outputs = std::unordered_set<const Value*>;
+
+bool is_output(const Outputs& outputs, const Node& node) {
+  return std::any_of(node.results.begin(), node.results.end(), [&](const Value* result) { return outputs.count(result) != 0; });
+}
+
+/// What a caller sees as two memories, or as two tensors, must stay two. Two views of one memory are that as one, too.
+bool would_show(const Outputs& outputs, const Node& a, const Node& b, const Seen& seen) {
+  const auto is_seen = [&](const Value* value) { return seen.count(value) != 0; };
+  switch (sharing(a.op)) {
+    case Sharing::always:
+      return is_output(outputs, a) && is_output(outputs, b);
+    case Sharing::maybe:
+      return std::any_of(a.results.begin(), a.results.end(), is_seen) &&
+             std::any_of(b.results.begin(), b.results.end(), is_seen);
+    default:
+      for (size_t i = 0; i < a.results.size(); ++i)
+        if (is_seen(a.results[i]) && is_seen(b.results[i])) return true;
+      return false;
+  }
 }
 
 }  // namespace
 
 void eliminate_common(Graph& graph) {
-  merge_constants(graph);
+  Seen seen_outside = seen_through_outputs(graph);
+  merge_constants(graph, seen_outside);
   Replacements replacements;
+  const Outputs outputs(graph.outputs().begin(), graph.outputs().end());
   std::unordered_map<std::string, const Node*> seen;
   for (auto& node : graph.nodes()) {
     for_each_use(*node, [&](Value*& value) {
@@ -102,8 +124,11 @@ void eliminate_common(Graph& graph) {
     if (is_random(node->op) || is_effect(node->op) || writes(node->op) || is_uninitialized(node->op)) continue;
     auto [first, fresh] = seen.emplace(key_of(*node), node.get());
     if (fresh || first->second->results.size() != node->results.size()) continue;
-    if (is_output(graph, *node) && is_output(graph, *first->second)) continue;
-    for (size_t i = 0; i < node->results.size(); ++i) replacements[node->results[i]] = first->second->results[i];
+    if (would_show(outputs, *node, *first->second, seen_outside)) continue;
+    for (size_t i = 0; i < node->results.size(); ++i) {
+      replacements[node->results[i]] = first->second->results[i];
+      if (seen_outside.count(node->results[i])) seen_outside.insert(first->second->results[i]);
+    }
   }
   replace_uses(graph, replacements);
   graph.drop_unused_constants();

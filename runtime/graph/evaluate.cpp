@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "runtime/graph/describe.h"
+#include "runtime/operators/untrusted.h"
+
 namespace triage::graph {
 namespace {
 
@@ -83,6 +86,12 @@ std::vector<at::Tensor> flattened(const std::vector<c10::IValue>& results) {
 
 std::vector<at::Tensor> evaluate(const Node& node, const Lookup& lookup) {
   std::vector<c10::IValue> stack = boxed_arguments(node, lookup);
+  if (const auto* terms = operators::Untrusted::current(); terms && !terms->captured) {  // nothing has run it before
+    const auto& name = node.op.operator_name();
+    const operators::Contract* contract = operators::find_contract(name.name, name.overload_name);
+    const auto wrong = contract ? operators::refusal(*contract, node.op.schema(), stack, *terms) : std::nullopt;
+    if (wrong) throw GraphError(fmt::format("{}: {}", describe(node), *wrong), node.source);
+  }
   node.op.callBoxed(&stack);
   return flattened(stack);
 }

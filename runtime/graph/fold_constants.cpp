@@ -3,9 +3,12 @@
 #include <c10/core/InferenceMode.h>
 #include <triage/graph.h>
 
+#include <algorithm>
 #include <cmath>
+#include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
 
@@ -27,7 +30,10 @@ double growth(const c10::IValue& value) {
 
 class Folder {
  public:
-  explicit Folder(Graph& graph) : graph_(graph) {}
+  explicit Folder(Graph& graph) : graph_(graph), seen_(seen_through_outputs(graph)) {
+    for (const auto& constant : graph.constants())
+      if (!constant.variable) constants_.emplace(constant.value, constant.tensor);
+  }
 
   void run() {
     for (auto& node : graph_.nodes()) {
@@ -48,10 +54,10 @@ class Folder {
     bool constant = true;
     double elements = 1;
     for_each_use(node, [&](Value*& value) {
-      const at::Tensor* tensor = graph_.constant_of(value);
+      const auto found = constants_.find(value);
       // A result computed here would cut the gradient's way to a parameter.
-      constant = constant && tensor && !tensor->requires_grad() && !graph_.is_variable(value);
-      if (constant) elements = std::max(elements, static_cast<double>(tensor->numel()));
+      constant = constant && found != constants_.end() && !found->second.requires_grad();
+      if (constant) elements = std::max(elements, static_cast<double>(found->second.numel()));
     });
     return constant && elements * growth(node) <= kMaxElements;
   }
@@ -79,11 +85,12 @@ class Folder {
     }
     for (const at::Tensor& result : results)
       if (!result.defined() || !result.has_storage() || static_cast<double>(result.numel()) > kMaxElements ||
-          shares_with_output(result))
+          is_seen_view(node, result))
         return;
     for (size_t i = 0; i < results.size(); ++i) {
       Value* constant = graph_.add_constant(results[i]);
       constant->is_flags = node.results[i]->is_flags;
+      constants_.emplace(constant, results[i]);
       replacements_[node.results[i]] = constant;
     }
     folded_.insert(&node);
@@ -93,19 +100,24 @@ class Folder {
     // Ordinary tensors, whatever the mode of the thread that captures: they outlive it.
     c10::InferenceMode no_inference(false);
     at::NoGradGuard no_grad;
-    return evaluate(node, [&](const Value* value) { return *graph_.constant_of(value); });
+    return evaluate(node, [&](const Value* value) { return constants_.at(value); });
   }
 
-  /// A view of a constant that is an output: as two constants they would still be one memory.
-  bool shares_with_output(const at::Tensor& result) const {
-    for (const Value* output : graph_.outputs())
-      if (const at::Tensor* tensor = graph_.constant_of(output);
-          tensor && tensor->has_storage() && tensor->is_alias_of(result))
-        return true;
-    return false;
+  /// As two constants, a constant and a view of it would be two memories to whoever is given them.
+  bool is_seen_view(Node& node, const at::Tensor& result) const {
+    if (std::none_of(node.results.begin(), node.results.end(), [&](const Value* value) { return seen_.count(value); }))
+      return false;
+    bool shares = false;
+    for_each_use(node, [&](Value*& value) {
+      const auto found = constants_.find(value);
+      shares |= found != constants_.end() && found->second.has_storage() && found->second.is_alias_of(result);
+    });
+    return shares;
   }
 
   Graph& graph_;
+  std::unordered_set<const Value*> seen_;
+  std::unordered_map<const Value*, at::Tensor> constants_;  // but variables
   Replacements replacements_;
   std::unordered_set<const Node*> folded_;
 };

@@ -1,5 +1,6 @@
 #include <triage/graph.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -23,6 +24,21 @@ void collect(const Operand& operand, std::unordered_set<const Value*>& used) {
   if (const Value* value = operand.value()) used.insert(value);
   if (const auto* list = operand.list())
     for (const auto& item : *list) collect(item, used);
+}
+
+/// Larger than every number behind `stem` among the names.
+size_t next_number(const std::string& stem, const Graph& graph) {
+  size_t next = 0;
+  const auto look_at = [&](const std::string& name) {
+    constexpr size_t most_digits = 9;
+    if (name.size() > stem.size() + most_digits || name.compare(0, stem.size(), stem) != 0) return;
+    const std::string digits = name.substr(stem.size());
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) return;
+    next = std::max<size_t>(next, std::stoul(digits) + 1);
+  };
+  for (const auto& input : graph.inputs()) look_at(input.value->name);
+  for (const auto& constant : graph.constants()) look_at(constant.value->name);
+  return next;
 }
 
 }  // namespace
@@ -60,9 +76,10 @@ bool Graph::has_name(const std::string& name) const {
 }
 
 Value* Graph::add_constant(at::Tensor tensor, std::string name) {
-  size_t number = constants_.size();
-  std::string unique = name.empty() ? "c" + std::to_string(number) : name;
-  while (has_name(unique)) unique = (name.empty() ? "c" : name + "_") + std::to_string(++number);
+  const size_t number = constants_.size();
+  const std::string stem = name.empty() ? "c" : name + "_";
+  std::string unique = name.empty() ? stem + std::to_string(number) : name;
+  if (has_name(unique)) unique = stem + std::to_string(std::max(number + 1, next_number(stem, *this)));
   Value* value = new_value();
   value->name = std::move(unique);
   if (tensor.defined()) value->meta = TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};

@@ -22,7 +22,14 @@ class Lexer {
   explicit Lexer(std::string_view text) : text_(text) {}
 
   std::vector<Token> run() {
-    while (skip_blanks()) tokens_.push_back(next());
+    if (text_.size() > kLargestText)
+      throw GraphError(
+          fmt::format("the graph text has {} bytes; more than {} are not read", text_.size(), kLargestText));
+    while (skip_blanks()) {
+      if (tokens_.size() >= kMostTokens)
+        fail_at(line_, 1, fmt::format("the graph text has more than {} words and signs", kMostTokens));
+      tokens_.push_back(next());
+    }
     begin_token();
     tokens_.push_back(token_);
     return std::move(tokens_);
@@ -133,7 +140,10 @@ class Lexer {
 }  // namespace
 
 void fail_at(int line, int column, const std::string& what) {
-  throw GraphError(fmt::format("graph text, line {}, column {}: {}", line, column, what));
+  constexpr size_t longest = 1000;  // names are quoted, whatever their length
+  const std::string_view told = std::string_view(what).substr(0, longest);
+  throw GraphError(
+      fmt::format("graph text, line {}, column {}: {}{}", line, column, told, what.size() > longest ? "..." : ""));
 }
 
 std::vector<Token> tokens_of(std::string_view text) { return Lexer(text).run(); }

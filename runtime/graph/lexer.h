@@ -19,6 +19,9 @@ struct Token {
 /// Throws GraphError at a place in the text.
 [[noreturn]] void fail_at(int line, int column, const std::string& what);
 
+/// A text may have this much; one that comes from outside shall not ask for more memory than its size explains.
+inline constexpr size_t kLargestText = size_t{64} << 20, kMostTokens = 2'000'000;
+
 /// All tokens of a graph's text, closed by one of type `end`. Words are names, dtypes and operators (`aten::add.Tensor`).
 std::vector<Token> tokens_of(std::string_view text);
 

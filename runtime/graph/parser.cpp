@@ -14,6 +14,10 @@
 namespace triage::graph {
 namespace {
 
+// Inputs and constants are looked up one by one in many places.
+constexpr size_t kMostNamed = 10'000;
+constexpr int64_t kMostSpan = 64'000'000;  // elements of memory behind all constants with strides, mostly unused
+
 template <typename T>
 bool read_all(std::string_view text, T& value) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -97,7 +101,10 @@ class Parser {
   static std::string key_of(const Token& token) { return (token.named ? "name " : "number ") + token.text; }
 
   void remember(const Token& token, Value* value) {
-    if (!token.named) graph_.set_id(value, number_of(token));
+    if (!token.named)
+      graph_.set_id(value, number_of(token));
+    else if (graph_.inputs().size() + graph_.constants().size() > kMostNamed)
+      fail(token, fmt::format("the graph has more than {} inputs and constants", kMostNamed));
     if (!values_.emplace(key_of(token), value).second) fail(token, fmt::format("`%{}` is defined twice", token.text));
   }
 
@@ -388,11 +395,12 @@ class Parser {
       expect(")", "after the properties of the constant");
     }
     at::Tensor tensor = parse_values(token, *results[0].layout);
+    if (tensor.is_meta()) fail(token, fmt::format("constant `%{}` has no values on the device meta", token.text));
     if (requires_grad) tensor.requires_grad_();
     if (wrapped && tensor.dim() > 0)
       fail(token, fmt::format("`%{}` has dimensions; a wrapped number has none", token.text));
     if (wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-    if (graph_.has_name(token.text)) fail(token, fmt::format("`%{}` is defined twice", token.text));
+    if (values_.count(key_of(token))) fail(token, fmt::format("`%{}` is defined twice", token.text));
     Value* value = variable ? graph_.add_variable(std::move(tensor), token.text)
                             : graph_.add_constant(std::move(tensor), token.text);
     value->is_flags = results[0].flags;
@@ -424,14 +432,14 @@ class Parser {
   }
 
   /// The same values laid out in memory with other strides, those of an expanded tensor (0) among them.
-  static at::Tensor with_strides(const Token& token, const at::Tensor& values, const std::vector<int64_t>& strides) {
-    constexpr int64_t kMaxSpan = 10'000'000;
+  at::Tensor with_strides(const Token& token, const at::Tensor& values, const std::vector<int64_t>& strides) {
     int64_t span = values.numel() ? 1 : 0;
     for (int64_t dim = 0; dim < values.dim() && span; ++dim) {
       int64_t stride = strides[static_cast<size_t>(dim)];
-      if (stride > kMaxSpan || (span += (values.size(dim) - 1) * stride) > kMaxSpan)
+      if (stride > span_left_ || (span += (values.size(dim) - 1) * stride) > span_left_)
         fail(token, fmt::format("the strides of `%{}` are too large", token.text));
     }
+    span_left_ -= span;
     at::Tensor storage = at::zeros({span}, values.options());
     at::Tensor result = storage.as_strided(values.sizes(), strides);
     size_t item = static_cast<size_t>(values.element_size());
@@ -487,6 +495,7 @@ class Parser {
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
+  int64_t span_left_ = kMostSpan;
   Graph graph_;
   std::unordered_map<std::string, Value*> values_;
 };
@@ -494,9 +503,13 @@ class Parser {
 }  // namespace
 
 Graph parse(const std::string& text) {
-  Graph graph = Parser(text).run();
-  verify(graph);
-  return graph;
+  try {
+    Graph graph = Parser(text).run();
+    verify(graph);
+    return graph;
+  } catch (const c10::Error& error) {  // of a constant: on a device that is not here, say
+    throw GraphError(error.what_without_backtrace());
+  }
 }
 
 }  // namespace triage::graph

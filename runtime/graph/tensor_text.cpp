@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <triage/error.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -151,6 +152,21 @@ std::vector<int64_t> read_sizes(std::string_view text, std::string_view whole) {
   return sizes;
 }
 
+/// LibTorch multiplies sizes without a look, so they must not overflow even where another one of them is 0.
+void check_size(const Layout& layout, std::string_view text) {
+  constexpr size_t most_dimensions = 64;
+  constexpr int64_t largest = int64_t{1} << 56;  // elements
+  int64_t count = 1;
+  for (const int64_t size : layout.sizes) {
+    const int64_t factor = std::max<int64_t>(size, 1);
+    if (count > largest / factor) throw GraphError(fmt::format("type \"{}\": it is too large for any memory", text));
+    count *= factor;
+  }
+  if (layout.sizes.size() > most_dimensions)
+    throw GraphError(
+        fmt::format("type \"{}\": {} dimensions; {} are possible", text, layout.sizes.size(), most_dimensions));
+}
+
 c10::Device device_of(std::string_view text, std::string_view whole) {
   try {
     return c10::Device(std::string(text));
@@ -188,13 +204,14 @@ Layout layout_of(std::string_view text) {
   if (open == std::string_view::npos || close == std::string_view::npos || close < open)
     throw GraphError(fmt::format("type \"{}\": expected a dtype and sizes, such as f32[32, 512]", text));
   auto dtype = dtype_of_short(text.substr(0, open));
-  if (!dtype)
+  if (!dtype || *dtype == at::ScalarType::Undefined)
     throw GraphError(
         fmt::format("type \"{}\": LibTorch has no dtype `{}`; expected f32, f64, f16, bf16, i64, i32, i16, i8, "
                     "u8, b8, c64 or c128",
                     text, text.substr(0, open)));
   layout.dtype = *dtype;
   layout.sizes = read_sizes(text.substr(open + 1, close - open - 1), text);
+  check_size(layout, text);
   std::string_view rest = text.substr(close + 1);
   if (!rest.empty() && rest[0] == '[') {
     size_t end = rest.find(']');

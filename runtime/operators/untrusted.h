@@ -1,5 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/operators/contract.h"
 
 namespace triage::operators {
 
@@ -23,5 +27,9 @@ class Untrusted {
   inline static thread_local const Terms* current_ = nullptr;
   const Terms* outer_;
 };
+
+/// Why a call may not be made under these terms, as the end of a sentence; nothing where it may.
+std::optional<std::string> refusal(const Contract& contract, const c10::FunctionSchema& schema,
+                                   c10::ArrayRef<c10::IValue> arguments, const Untrusted::Terms& terms);
 
 }  // namespace triage::operators

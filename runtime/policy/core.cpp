@@ -2,6 +2,7 @@
 #include "runtime/policy/core.h"
 
 #include "runtime/files/checksum.h"
+#include "runtime/policy/rehearsal.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +14,10 @@ namespace triage::policy {
 using Clock = std::chrono::system_clock;
 
 PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file)
-    : runtime_(std::move(runtime)), path_(std::move(path)), file_(std::move(file)) {}
+    : runtime_(std::move(runtime)),
+      path_(std::move(path)),
+      file_(std::move(file)),
+      random_(std::make_shared<random::Sequence>(runtime_->options().seed)) {}
 
 PolicyCore::~PolicyCore() { delete live_.load(std::memory_order_seq_cst); }
 
@@ -21,20 +25,32 @@ void PolicyCore::load_first(std::optional<std::string> source) {
   std::lock_guard changing(changing_);
   std::shared_ptr<PolicyVersion> version;
   std::optional<Error> failure;
+  random::Sequence of_trials(runtime_->options().seed);
+  const random::DrawFrom draws(&of_trials);
+  const auto load = [&](const std::string& text) {
+    auto loaded = runtime_->load_version(text, path_, random_);
+    if (declares_outputs(loaded->signature)) check_declared_outputs(*runtime_->load_to_try(text, path_));
+    return loaded;
+  };
   try {
     if (!source) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
     seen_hash_ = files::checksum(*source);
-    version = runtime_->load_version(*source, path_, /*run_tests=*/false);
+    version = load(*source);
   } catch (const Error& error) {
     std::optional<std::string> kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
     if (!kept) throw;
-    version = runtime_->load_version(std::move(*kept), path_, /*run_tests=*/false);
+    version = load(*kept);
     failure = error;
     deleted_ = !source;
     refused_ = source.has_value();
     runtime_->logger().error("policy '{}': {}; running its last good source instead", path_, error.what());
   }
   name_ = version->name;
+  for (const Param& param : version->signature.params) {
+    lasting_params_.insert(param.name);
+    former_params_.insert(param.name);
+  }
+  note_known(version->hash, /*proven=*/true);
   go_live(version);
   if (failure) note_failure(failure->what(), failure->source());
   runtime_->logger().debug("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash);
@@ -89,7 +105,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
     return clear_failure() ? FileChange::restored : FileChange::unchanged;
   }
   try {
-    go_live(make_successor(std::move(source)));
+    go_live(make_successor(source));
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
     const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
@@ -99,54 +115,96 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
                              version().number, error.what());
     return FileChange::refused;
   }
-  const VersionInfo now = version();
-  runtime_->logger().info("policy '{}': version {} is live (source {})", name_, now.number, now.hash);
   return FileChange::swapped;
 }
 
-/// Loads, checks and warms up what is to follow the live version; throws when it may not.
-std::shared_ptr<PolicyVersion> PolicyCore::make_successor(std::string source) const {
-  std::shared_ptr<PolicyVersion> next = runtime_->load_version(std::move(source), path_, /*run_tests=*/true);
+/// Loads, tries and warms up what is to follow the live version; throws when it may not. A source that was live before is a way
+/// back, and stays open whatever came after it.
+std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source) {
+  random::Sequence of_trials(runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
+  const random::DrawFrom draws(&of_trials);
+  const random::DrawAside draws_aside;
+  std::shared_ptr<PolicyVersion> next = runtime_->load_version(source, path_, random_);
   Params params;
+  bool was_live = false, proven = false;
   {
     std::lock_guard lock(mutex_);
     params = params_;
+    const auto known = known_sources_.find(next->hash);
+    was_live = known != known_sources_.end();
+    proven = was_live && known->second;
   }
+  Trial::Known known;
   with_live([&](const PolicyVersion& live) {
-    // Names first: made-up inputs for the wrong number of inputs would only give a worse message.
-    check_contract(live, *next);
-    const std::vector<at::Tensor> values = param_tensors(next->signature, params);
-    std::vector<std::vector<capture::InputShape>> shapes = live.compiled.shapes_in_use();
-    for (auto& shape : live.trial.kinds()) shapes.push_back(std::move(shape));
-    for (const auto& shape : shapes) {
-      const auto refused = next->compiled.prepare(shape, values, donated());
-      if (!refused) continue;
-      next->trial.add(shape);
-      runtime_->logger().warn(
-          "policy '{}': the new source is not captured ahead, for it cannot run on made-up inputs: {}. Its first call "
-          "captures it; should that fail, version {} answers and stays live",
-          name_, *refused, live.number);
-    }
-    check_contract(live, *next);
+    next->kinds = live.kinds_in_use();
+    if (was_live) return;
+    check_contract(live, *next, lasting_params_);
+    const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
+    check_tests(*tried);
+    check_declared_outputs(*tried);
+    if (next->kinds.empty()) return;
+    known = rehearse(*runtime_->load_to_try(live.source, path_), *runtime_->load_to_try(source, path_), live, next->kinds,
+                     params);
   });
+  try {
+    capture_ahead(next, params, known);
+    if (!was_live) with_live([&](const PolicyVersion& live) { check_contract(live, *next, lasting_params_); });
+  } catch (const std::exception&) {
+    if (!was_live) throw;
+  }
+  for (const std::string& name : former_params_)
+    if (std::none_of(next->signature.params.begin(), next->signature.params.end(),
+                     [&](const Param& param) { return param.name == name; }))
+      next->former_params.insert(name);
+  if (!proven) next->trial.begin(std::move(known), runtime_->options().trial_calls);
   return next;
+}
+
+/// Where the script breaks its graph and remembers something, running it has changed that: what goes live is loaded anew then.
+void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params,
+                               const Trial::Known& known) const {
+  const std::vector<at::Tensor> values = param_tensors(next->signature, params);
+  const uint64_t writes = next->compiled.script().writes();
+  for (const Kind& kind : next->kinds)
+    if (std::find(known.untried.begin(), known.untried.end(), kind) == known.untried.end())
+      next->compiled.prepare(kind, values, donated());
+  if (!next->compiled.has_breaks() || next->compiled.script().writes() == writes) return;
+  std::vector<Kind> kinds = std::move(next->kinds);
+  next = runtime_->load_version(next->source, path_, random_);
+  next->kinds = std::move(kinds);
 }
 
 void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   std::shared_ptr<Retired> dropped = std::make_shared<Retired>();
+  std::set<std::string> lasting;
+  for (const Param& param : version->signature.params) {
+    if (lasting_params_.count(param.name)) lasting.insert(param.name);
+    former_params_.insert(param.name);
+  }
+  lasting_params_ = std::move(lasting);
   {
     std::lock_guard lock(mutex_);
     version->number = next_number_++;
+    note_known(version->hash, /*proven=*/!version->trial.on());
     versions_.push_back(version);
     last_error_.reset();
-    publish(version);
     while (versions_.size() > std::max<size_t>(1, runtime_->options().keep_versions)) {
       dropped->versions.push_back(std::move(versions_.front()));
       versions_.pop_front();
     }
+    publish(version);
+    tell_live(*version);
   }
   if (!dropped->versions.empty()) runtime_->janitor().retire(epochs_, dropped);
-  if (!version->trial.on()) keep_source(*version);  // else it is not known yet to be good
+  if (version->trial.tried()) keep_source(*version);  // else it is not known yet to be good
+}
+
+void PolicyCore::tell_live(const PolicyVersion& version) const {
+  if (version.number == 1) return;
+  std::string trial;
+  if (version.trial.on()) trial = ", on trial for its first calls";
+  if (!version.trial.tried()) trial += "; it was not captured ahead, for made-up inputs do not suit it: " + version.trial.reason();
+  runtime_->logger().info("policy '{}': version {} is live (source {}){}", name_, version.number, version.hash, trial);
 }
 
 /// For a restart that finds the file broken.
@@ -167,11 +225,8 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version) {
       next->last_good = previous->last_good;
     if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params_);
   }
-  if (version->trial.on() && previous) {
-    const bool stays = previous->version == version || previous->version->trial.on();
-    next->before = stays ? previous->before : previous->version;
-    if (next->before) next->before_params = param_tensors(next->before->signature, params_);
-  }
+  next->before = find_stand_in(*version, previous);
+  if (next->before) next->before_params = param_tensors(next->before->signature, params_);
   if (!previous || previous->version != version) version->since = Clock::now();
   auto retired = std::make_shared<Retired>();
   retired->live.reset(live_.exchange(next.release(), std::memory_order_seq_cst));
@@ -180,7 +235,25 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version) {
 
 std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& before) const {
   for (auto version = versions_.rbegin(); version != versions_.rend(); ++version)
-    if ((*version)->number < before.number && (*version)->has_run.load(std::memory_order_relaxed)) return *version;
+    if ((*version)->number < before.number && (*version)->has_run.load(std::memory_order_relaxed) &&
+        !(*version)->taken_back)
+      return *version;
+  return nullptr;
+}
+
+/// What answers where `version` fails, with mutex_ held. After its trial only what is kept anyway.
+std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& version, const Live* previous) const {
+  const bool on_trial = version.trial.on();
+  if (!on_trial && runtime_->options().failures_to_revert == 0) return nullptr;
+  const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
+    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->number < version.number);
+  };
+  const auto is_kept = [&](const auto& other) { return std::find(versions_.begin(), versions_.end(), other) != versions_.end(); };
+  if (previous)
+    for (const auto& other : {previous->version, previous->before})
+      if (fits(other) && (on_trial || is_kept(other))) return other;
+  for (auto other = versions_.rbegin(); other != versions_.rend(); ++other)
+    if ((*other)->number < version.number && fits(*other)) return *other;
   return nullptr;
 }
 
@@ -198,7 +271,9 @@ void PolicyCore::rollback(int number, bool pin) {
   std::lock_guard changing(changing_);
   {
     std::lock_guard lock(mutex_);
-    publish(find_kept(number));
+    const std::shared_ptr<PolicyVersion> version = find_kept(number);
+    if (version->taken_back.exchange(false)) version->trial.begin({}, runtime_->options().trial_calls);
+    publish(version);
     pinned_ = pin;
   }
   runtime_->logger().info("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : "");
@@ -222,6 +297,16 @@ void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
     same->second = value;
   }
   publish(live.version);
+}
+
+int PolicyCore::newest_number() const {
+  std::lock_guard lock(mutex_);
+  return next_number_ - 1;
+}
+
+std::optional<PolicyCore::Reversal> PolicyCore::take_reversal() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(reversal_, std::nullopt);
 }
 
 bool PolicyCore::pinned() const {
@@ -248,6 +333,13 @@ std::vector<VersionInfo> PolicyCore::versions() const {
     infos.back().pinned = infos.back().live && pinned_;
   }
   return infos;
+}
+
+void PolicyCore::note_known(const std::string& hash, bool proven) {
+  constexpr size_t most = 1000;
+  if (known_sources_.size() >= most && !known_sources_.count(hash)) known_sources_.erase(known_sources_.begin());
+  bool& is_proven = known_sources_[hash];
+  is_proven = is_proven || proven;
 }
 
 /// True when this is news: not what was noted last.

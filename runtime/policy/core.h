@@ -3,6 +3,7 @@
 #include "runtime/policy/janitor.h"
 #include "runtime/policy/source_file.h"
 #include "runtime/policy/version.h"
+#include "runtime/random/sequence.h"
 
 #include <spdlog/logger.h>
 #include <triage/runtime.h>
@@ -10,9 +11,11 @@
 #include <atomic>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,7 +35,12 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   void define(HostFunction function);
   /// Loads `source` under budget and makes a version of it; it is not live yet. Throws LoadError, LimitError,
   /// InputError.
-  std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path, bool run_tests) const;
+  std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path,
+                                              std::shared_ptr<random::Sequence> random) const;
+  /// In an interpreter of its own that prints nothing, to try it.
+  std::unique_ptr<Script> load_to_try(const std::string& source, const std::string& path) const;
+  /// Tells every Watch to look at what its policies have to say.
+  void wake_watches() const;
   ScriptOptions script_options(const std::string& path) const;
 
   /// Makes the handle's shared pointer: when the last handle goes, the janitor destroys the policy.
@@ -66,10 +74,17 @@ class PolicyCore {
   /// Runs the live version once and throws what it throws, whatever `on_error` says.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   void set_param(const std::string& name, c10::Scalar value);
+  void manual_seed(uint64_t seed) { random_->reseed(seed); }
 
   enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };
   /// Takes up the file as it is now. `retry`: also a source that was refused before.
   FileChange follow_file(bool retry);
+  /// What happened in a call, once: the version that was live failed, and another is.
+  struct Reversal {
+    int version;  // that is live again
+    LoadFailure failure;
+  };
+  std::optional<Reversal> take_reversal();
   Reload replace(std::string source);
   void rollback(int number, bool pin);
   void unpin();
@@ -80,6 +95,7 @@ class PolicyCore {
   RuntimeCore& runtime() const noexcept { return *runtime_; }
   VersionInfo version() const;
   std::vector<VersionInfo> versions() const;
+  int newest_number() const;  // live or not
 
   /// Calls `look(const PolicyVersion&)` with the live version, which is not freed meanwhile.
   template <class Look>
@@ -96,7 +112,7 @@ class PolicyCore {
     std::shared_ptr<PolicyVersion>
         last_good;  // where on_error asks for it: the latest earlier one that has run; may be null
     std::vector<at::Tensor> last_good_params;
-    std::shared_ptr<PolicyVersion> before;  // while `version` is on trial: what answers where it fails; may be null
+    std::shared_ptr<PolicyVersion> before;  // what answers where `version` fails (trial, failures_to_revert); may be null
     std::vector<at::Tensor> before_params;
   };
   struct Retired {
@@ -111,18 +127,28 @@ class PolicyCore {
                           std::vector<at::Tensor>& outputs);
   void recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                std::vector<at::Tensor>& outputs);
-  void pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) const;
-  bool take_back(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                 std::vector<at::Tensor>& outputs, const std::exception& error);
+  std::vector<at::Tensor> run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+  std::vector<at::Tensor> answer_failure(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                         const std::exception& error);
+  void check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                  at::ArrayRef<at::Tensor> outputs) const;
+  void pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs);
+  bool answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                          std::vector<at::Tensor>& outputs, const std::exception& error);
+  void go_back(const Live& live, const std::exception& error);
   void report_failure(PolicyVersion& version, const std::exception& error) const;
 
   FileChange take_up(std::string source, bool retry);
-  std::shared_ptr<PolicyVersion> make_successor(std::string source) const;
+  std::shared_ptr<PolicyVersion> make_successor(const std::string& source);
+  void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
+  void tell_live(const PolicyVersion& version) const;
   void publish(const std::shared_ptr<PolicyVersion>& version);  // with mutex_ held
   void keep_source(const PolicyVersion& version) const;
   std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& before) const;
+  std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Live* previous) const;
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
+  void note_known(const std::string& hash, bool proven);  // with mutex_ held
   bool note_failure(const std::string& message, const Source& source);
   bool clear_failure();
   bool pinned() const;
@@ -130,7 +156,8 @@ class PolicyCore {
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::string path_;
   const std::filesystem::path file_;
-  std::string name_;  // fixed by load_first
+  const std::shared_ptr<random::Sequence> random_;  // of all versions: a reload goes on with it
+  std::string name_;                                // fixed by load_first
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};
@@ -140,11 +167,17 @@ class PolicyCore {
   uint64_t seen_hash_ = 0;  // of the source last looked at, taken over or not; under changing_
   bool refused_ = false;    // ... and was refused; under changing_
   bool deleted_ = false;    // the file was gone when last looked at; under changing_
+  std::set<std::string> lasting_params_;  // those that every version so far has had; under changing_
+  std::set<std::string> former_params_;   // those that any version has had; under changing_
 
   mutable std::mutex mutex_;                             // short: what follows, and replacing live_
   std::deque<std::shared_ptr<PolicyVersion>> versions_;  // kept for rollback, oldest first; the live one is among them
   Params params_;                                        // set by the host for all calls
   std::optional<LoadFailure> last_error_;
+  std::optional<Reversal> reversal_;
+  /// Sources (by their hash) that went live and were not taken back: true once the trial was over. A file may be put back to one of
+  /// them whatever came after it.
+  std::map<std::string, bool> known_sources_;
   bool pinned_ = false;
   int next_number_ = 1;
 };

@@ -81,6 +81,8 @@ void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options)
 
 void Policy::set_param(const std::string& name, c10::Scalar value) const { core().set_param(name, value); }
 
+void Policy::manual_seed(uint64_t seed) const { core().manual_seed(seed); }
+
 const std::string& Policy::name() const { return core().name(); }
 
 Signature Policy::signature() const {

@@ -37,6 +37,15 @@ void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                                    version.name, index, inputs.size()));
 }
 
+void check_types(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
+  const auto failure = output_failure(version.signature, inputs, outputs);
+  if (!failure) return;
+  const Source& where = version.defined_at;
+  const std::string place = where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
+  throw PolicyError(fmt::format("{}policy '{}' (version {}): {}", place, version.name, version.number, *failure),
+                    where.file.empty() ? Source{version.path, 0} : where);
+}
+
 /// The values for params that `version` has: an earlier version may lack some of them.
 Params those_of(const PolicyVersion& version, const Params& values) {
   Params known;
@@ -54,14 +63,16 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   const Live& live = *live_.load(std::memory_order_seq_cst);
   check_inputs(*live.version, inputs, options);
   note_donation(options);
+  if (live.version->trial.on()) return run_on_trial(live, inputs, options);
   std::vector<at::Tensor> outputs;
   try {
     run_version(*live.version, inputs, live.params, options, outputs);
-    if (live.version->trial.on()) pass_trial(live, inputs);
   } catch (const InputError&) {
     throw;
   } catch (const std::exception& error) {
-    if (live.version->trial.on() && take_back(live, inputs, options, outputs, error)) return outputs;
+    const size_t limit = runtime_->options().failures_to_revert;
+    const bool too_often = ++live.version->failures_in_row >= limit && limit > 0;
+    if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, outputs, error)) return outputs;
     report_failure(*live.version, error);
     if (runtime_->options().on_error == OnError::raise) throw;
     recover(live, inputs, options, outputs);
@@ -90,9 +101,12 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   note_donation(options);
   RunOptions keeping = options;
   keeping.donate.clear();
+  const random::DrawAside draws_aside;
   std::vector<at::Tensor> outputs;
-  run_version(*live.version, inputs, live.params, keeping, outputs);
-  if (live.version->trial.on()) pass_trial(live, inputs);
+  if (live.version->trial.on())
+    run_on_trial(live, inputs, keeping);
+  else
+    run_version(*live.version, inputs, live.params, keeping, outputs);
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
   live.version->compiled.finish_compiling(all, options.donate);
@@ -102,8 +116,7 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
                              const std::vector<at::Tensor>& params, const RunOptions& options,
                              std::vector<at::Tensor>& outputs) {
   c10::SmallVector<at::Tensor, 4> given;
-  if (!version.trial.on())  // a version on trial may fail, and another answer in its place
-    for (const size_t index : options.donate) given.push_back(inputs[index]);
+  for (const size_t index : options.donate) given.push_back(inputs[index]);
   const Donation donation(given);
   const operators::Untrusted graphs(version.terms ? &*version.terms : nullptr);
   try {
@@ -122,41 +135,10 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
                                   known ? known->what_without_backtrace() : error.what()),
                       {version.path, 0});
   }
+  if (!version.output_types.empty() && !version.output_types.fit(inputs, outputs)) check_types(version, inputs, outputs);
   if (!version.has_run.load(std::memory_order_relaxed)) version.has_run.store(true, std::memory_order_relaxed);
-}
-
-/// A version on trial has answered. Only now is it known what it gives: throws LoadError where that breaks the contract.
-void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) const {
-  if (!live.version->trial.covers(inputs)) return;
-  if (live.before) check_contract(*live.before, *live.version);
-  if (live.version->trial.pass(inputs)) keep_source(*live.version);
-}
-
-/// A version on trial has failed. Where the one before it can answer, it does, and is live again; else the inputs are at
-/// fault, and false is returned.
-bool PolicyCore::take_back(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                           std::vector<at::Tensor>& outputs, const std::exception& error) {
-  if (!live.before || !live.version->trial.covers(inputs)) return false;
-  outputs.clear();
-  RunOptions earlier = options;
-  earlier.params = those_of(*live.before, options.params);
-  try {
-    run_version(*live.before, inputs, live.before_params, earlier, outputs);
-  } catch (const std::exception&) {
-    outputs.clear();
-    return false;
-  }
-  report_failure(*live.version, error);
-  {
-    const std::lock_guard lock(mutex_);
-    if (live_.load(std::memory_order_relaxed)->version != live.version || pinned_) return true;
-    publish(live.before);
-  }
-  const auto* known = dynamic_cast<const Error*>(&error);
-  note_failure(error.what(), known && !known->source().file.empty() ? known->source() : Source{path_, 0});
-  runtime_->logger().error("policy '{}': version {} failed its first call, version {} is live again: {}", name_,
-                           live.version->number, live.before->number, error.what());
-  return true;
+  if (version.failures_in_row.load(std::memory_order_relaxed) != 0)
+    version.failures_in_row.store(0, std::memory_order_relaxed);
 }
 
 /// Called while the policy's error is being handled; throws that error again where the chosen way does not lead on.

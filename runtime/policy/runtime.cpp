@@ -1,6 +1,7 @@
 #include <triage/runtime.h>
 
 #include "runtime/capture/logs.h"
+#include "runtime/messages/log.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/watch.h"
 
@@ -16,7 +17,7 @@ namespace policy {
 namespace {
 
 RuntimeOptions completed(RuntimeOptions options) {
-  if (!options.logger) options.logger = spdlog::default_logger();
+  options.logger = messages::line_by_line(options.logger ? options.logger : spdlog::default_logger());
   find_backend(options.backend);  // a wrong name is told here, not at the first call
   for (const auto& file : options.kernels) {
     try {
@@ -60,16 +61,34 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   ScriptOptions script;
   script.path = path;
   script.limits = options_.limits;
+  script.trusted = options_.trusted;
   script.print = options_.print;
   std::lock_guard lock(mutex_);
   script.host_functions = host_functions_;
   return script;
 }
 
+std::unique_ptr<Script> RuntimeCore::load_to_try(const std::string& source, const std::string& path) const {
+  ScriptOptions silent = script_options(path);
+  silent.print = [](const std::string&) {};
+  return find_front_end(path)(source, silent);
+}
+
+void RuntimeCore::wake_watches() const {
+  std::vector<std::shared_ptr<WatchCore>> watches;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& weak : watches_)
+      if (auto watch = weak.lock()) watches.push_back(std::move(watch));
+  }
+  for (const auto& watch : watches) watch->look_again();
+}
+
 std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path,
-                                                         bool run_tests) const {
+                                                         std::shared_ptr<random::Sequence> random) const {
+  random::Sequence of_this_load(options_.seed);  // so that each load of a source gives the same
+  const random::DrawFrom draws(&of_this_load);
   std::shared_ptr<Script> script = find_front_end(path)(source, script_options(path));
-  if (run_tests) check_tests(*script);
   capture::Compiled::Options compile;
   compile.backend = options_.backend;
   compile.fullgraph = options_.fullgraph || script->fullgraph();
@@ -77,8 +96,10 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   compile.inform = [logger = options_.logger](const std::string& text) {
     if (capture::get_logs().recompiles) logger->info("{}", text);
   };
+  compile.random = std::move(random);
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
-  version->terms = operators::Untrusted::Terms{.bytes_a_call = static_cast<int64_t>(options_.limits.tensor_bytes)};
+  if (!options_.trusted)
+    version->terms = operators::Untrusted::Terms{.bytes_a_call = static_cast<int64_t>(options_.limits.tensor_bytes)};
   return version;
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "runtime/files/checksum.h"
+#include "runtime/files/disk.h"
 
 namespace triage::policy {
 namespace {
@@ -26,8 +27,16 @@ struct Descriptor {
   ~Descriptor() { ::close(fd); }
 };
 
+constexpr std::string_view last_line_start = "\n-- triage: last good source, checksum ";
+
+/// Stands behind a source that is kept: it is whole, and that of this file.
+std::string last_line(const std::filesystem::path& path, std::string_view bytes) {
+  const std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  return fmt::format("{}{}\n", last_line_start, hash_text(files::checksum(fmt::format("{}\n{}", absolute, bytes))));
+}
+
 std::string write_whole(const std::filesystem::path& path, std::string_view bytes) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0) return fmt::format("{}: {}", path.string(), std::strerror(errno));
   Descriptor file{fd};
   while (!bytes.empty()) {
@@ -76,12 +85,14 @@ std::filesystem::path LastGood::place_of(const std::filesystem::path& path) cons
 std::string LastGood::keep(const std::filesystem::path& path, std::string_view bytes) const {
   if (dir_.empty()) return {};
   std::error_code error;
-  std::filesystem::create_directories(dir_, error);
+  if (std::filesystem::create_directories(dir_, error)) ::chmod(dir_.c_str(), S_IRWXU);
   if (error) return fmt::format("{}: {}", dir_.string(), error.message());
+  if (!files::is_ours(dir_.string(), S_IFDIR))
+    return fmt::format("{}: it is another user's, a symbolic link, or one that others may write to", dir_.string());
   static std::atomic<uint64_t> serial{0};
   const std::filesystem::path place = place_of(path);
   const std::filesystem::path draft = fmt::format("{}.{}.{}.tmp", place.string(), ::getpid(), serial++);
-  std::string failure = write_whole(draft, bytes);
+  std::string failure = write_whole(draft, std::string(bytes) + last_line(path, bytes));
   if (failure.empty()) {
     std::filesystem::rename(draft, place, error);
     if (error) failure = fmt::format("{}: {}", place.string(), error.message());
@@ -91,9 +102,17 @@ std::string LastGood::keep(const std::filesystem::path& path, std::string_view b
 }
 
 std::optional<std::string> LastGood::find(const std::filesystem::path& path) const {
-  if (dir_.empty()) return std::nullopt;
+  const std::filesystem::path place = place_of(path);
+  if (dir_.empty() || !files::is_ours(dir_.string(), S_IFDIR) || !files::is_ours(place.string(), S_IFREG))
+    return std::nullopt;
   try {
-    return read_source(place_of(path));
+    std::optional<std::string> kept = read_source(place);
+    if (!kept) return std::nullopt;
+    const size_t end = kept->rfind(last_line_start);
+    const std::string_view bytes = std::string_view(*kept).substr(0, end);
+    if (end == std::string::npos || kept->substr(end) != last_line(path, bytes)) return std::nullopt;
+    kept->resize(end);
+    return kept;
   } catch (const FileError&) {
     return std::nullopt;  // a cache that cannot be read is no cache
   }

@@ -14,7 +14,8 @@ std::string hash_text(uint64_t hash);
 /// is not a regular file, or is larger than any script should be.
 std::optional<std::string> read_source(const std::filesystem::path& path);
 
-/// Keeps the last bytes that went live for each policy file, so that a restart with a broken file finds a policy.
+/// Keeps the last bytes that went live for each policy file, so that a restart with a broken file finds a policy. They are
+/// trusted as kernels are: folder and file are this user's, nobody else may write to them, and the file is as it was written.
 /// Without a folder it keeps nothing.
 class LastGood {
  public:

@@ -1,30 +1,59 @@
 #pragma once
 #include "runtime/capture/compiled.h"
+#include "runtime/policy/form.h"
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace triage::policy {
 
-/// The trial of a version that went live without having been captured ahead for all kinds of inputs in use, because it
-/// cannot run on made-up ones. It is on until the version has answered a call of each such kind; until then a call that it
-/// fails is answered by the version before it. Thread-safe.
+/// How inputs look: their dtypes and sizes.
+using Kind = std::vector<capture::InputShape>;
+
+/// The first calls of a new version. Each is answered by the version before it where the new one fails, overruns, or gives
+/// another form than that version would. Thread-safe.
 class Trial {
  public:
-  /// One more kind of inputs: dtypes and ranks count, sizes do not.
-  void add(std::vector<capture::InputShape> kind);
+  /// What is known before the first call.
+  struct Known {
+    std::vector<std::pair<Kind, Form>> forms;  // what the version before gives for inputs of exactly these sizes
+    OpenSizes open;                            // sizes of its outputs that depend on values
+    std::vector<Kind> untried;                 // kinds in use that the new version could not be tried on
+    std::vector<std::string> reasons;          // why, for each
+    std::optional<std::chrono::nanoseconds> time_before;  // that a call of the version before takes
+  };
+
+  /// It is on until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times `calls`.
+  void begin(Known known, size_t calls);
+  void end() noexcept { on_.store(false, std::memory_order_release); }
   bool on() const noexcept { return on_.load(std::memory_order_acquire); }
-  bool covers(at::ArrayRef<at::Tensor> inputs) const;
-  /// Those of which no call was answered yet.
-  std::vector<std::vector<capture::InputShape>> kinds() const;
-  /// A call with these inputs was answered. True when that ends the trial.
-  bool pass(at::ArrayRef<at::Tensor> inputs);
+  /// Whether every kind in use has been answered, here or before the version went live.
+  bool tried() const;
+  /// Why one of them could not be tried; empty where all were.
+  std::string reason() const;
+
+  std::optional<Form> expected(at::ArrayRef<at::Tensor> inputs) const;
+  /// ... for inputs of these dtypes and ranks: its sizes may be others.
+  std::optional<Form> expected_of_kind(at::ArrayRef<at::Tensor> inputs) const;
+  void expect(at::ArrayRef<at::Tensor> inputs, Form form);
+  OpenSizes open() const;
+  void add_open(const Form& one, const Form& other);
+  std::optional<std::chrono::nanoseconds> time_before() const;
+
+  enum class Progress : uint8_t { going_on, tried, over };
+  /// A call with these inputs was answered. `tried`: by it the last kind; `over`: it was the last call.
+  Progress pass(at::ArrayRef<at::Tensor> inputs);
 
  private:
   std::atomic<bool> on_{false};
   mutable std::mutex mutex_;
-  std::vector<std::vector<capture::InputShape>> kinds_;
+  Known known_;
+  size_t calls_left_ = 0, most_left_ = 0;
 };
 
 }  // namespace triage::policy

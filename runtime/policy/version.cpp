@@ -47,56 +47,27 @@ const Param* find_param(const Signature& signature, const std::string& name) {
 
 std::string list_of(const std::vector<std::string>& names) { return fmt::format("({})", fmt::join(names, ", ")); }
 
-void refuse(const PolicyVersion& live, const std::string& change) {
-  throw LoadError(
-      fmt::format("the new source changes {}; hosts call it as version {} is. Keep the contract, or load it as "
-                  "another policy",
-                  change, live.number),
-      {live.path, 0});
-}
-
-std::string kind_name(bool is_flags, const std::optional<graph::TensorMeta>& meta) {
-  if (is_flags) return "flags";
-  return meta ? c10::toString(meta->dtype) : "unknown";
-}
-
-/// The entry of `version` that was captured for such inputs, whatever their sizes.
-const capture::Entry* entry_like(const PolicyVersion& version, const std::vector<capture::InputShape>& shape) {
-  for (const capture::Entry* entry : version.compiled.entries()) {
-    const bool same =
-        std::equal(entry->shape.begin(), entry->shape.end(), shape.begin(), shape.end(),
-                   [](const auto& a, const auto& b) { return a.dtype == b.dtype && a.sizes.size() == b.sizes.size(); });
-    if (same) return entry;
-  }
-  return nullptr;
-}
-
 /// A type that is dropped hurts nobody; a new one would refuse calls that were fine.
 void check_input_types(const PolicyVersion& live, const PolicyVersion& next) {
   const auto &before = live.signature.input_types, &after = next.signature.input_types;
   for (size_t i = 0; i < after.size(); ++i) {
     const bool typed = i < before.size() && before[i];
     if (after[i] && !(typed && *before[i] == *after[i]))
-      refuse(live, fmt::format("the type of input '{}' from {} to {}", live.signature.inputs[i],
-                               typed ? before[i]->text() : "any", after[i]->text()));
+      throw_contract(next.defined_at, live,
+                     fmt::format("the type of input '{}' from {} to {}", live.signature.inputs[i],
+                                 typed ? before[i]->text() : "any", after[i]->text()));
   }
 }
 
-void check_output_kinds(const PolicyVersion& live, const PolicyVersion& next) {
-  const std::vector<std::string> names = live.known_signature().outputs;
-  for (const capture::Entry* before : live.compiled.entries()) {
-    const capture::Entry* after = entry_like(next, before->shape);
-    if (!after) continue;
-    const auto& old_outputs = before->graph->outputs();
-    const auto& new_outputs = after->graph->outputs();
-    for (size_t i = 0; i < std::min(old_outputs.size(), new_outputs.size()); ++i) {
-      const bool same_dtype =
-          !old_outputs[i]->meta || !new_outputs[i]->meta || old_outputs[i]->meta->dtype == new_outputs[i]->meta->dtype;
-      if (before->flags_outputs[i] == after->flags_outputs[i] && same_dtype) continue;
-      refuse(live, fmt::format("the type of output '{}' from {} to {}", i < names.size() ? names[i] : std::to_string(i),
-                               kind_name(before->flags_outputs[i], old_outputs[i]->meta),
-                               kind_name(after->flags_outputs[i], new_outputs[i]->meta)));
-    }
+/// Nothing is declared any more, or something else: hosts may rely on it.
+void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
+  const auto &before = live.signature.output_types, &after = next.signature.output_types;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const bool typed = i < after.size() && after[i];
+    if (before[i] && !(typed && *before[i] == *after[i]))
+      throw_contract(next.defined_at, live,
+                     fmt::format("the type of output '{}' from {} to {}", live.signature.outputs[i], before[i]->text(),
+                                 typed ? after[i]->text() : "any"));
   }
 }
 
@@ -109,6 +80,8 @@ PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::
       path(std::move(where)),
       name(script->name()),
       signature(script->signature()),
+      output_types(signature),
+      defined_at(script->definition().where),
       compiled(script, std::move(options)) {}
 
 Signature PolicyVersion::known_signature() const {
@@ -119,8 +92,19 @@ Signature PolicyVersion::known_signature() const {
   return known;
 }
 
+std::vector<Kind> PolicyVersion::kinds_in_use() const {
+  constexpr size_t most = 32;
+  std::vector<Kind> all = compiled.shapes_in_use();
+  for (const Kind& kind : kinds)
+    if (all.size() < most && std::find(all.begin(), all.end(), kind) == all.end()) all.push_back(kind);
+  return all;
+}
+
 VersionInfo PolicyVersion::info() const {
   VersionInfo info;
+  info.on_trial = trial.on();
+  info.taken_back = taken_back;
+  info.failures = failures;
   info.number = number;
   info.hash = hash;
   info.since = since;
@@ -144,6 +128,7 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
   const auto& params = version.signature.params;
   for (const auto& [name, value] : values) {
     const Param* param = find_param(version.signature, name);
+    if (!param && version.former_params.count(name)) continue;
     if (!param) {
       std::vector<std::string> names;
       for (const Param& known : params) names.push_back(known.name);
@@ -155,31 +140,43 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
   return base;
 }
 
-void check_contract(const PolicyVersion& live, const PolicyVersion& next) {
+void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change) {
+  const std::string place = where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
+  throw LoadError(
+      fmt::format("{}the new source changes {}; hosts call it as version {} is. Keep the contract, or load it as "
+                  "another policy",
+                  place, change, live.number),
+      where.file.empty() ? Source{live.path, 0} : where);
+}
+
+void check_contract(const PolicyVersion& live, const PolicyVersion& next, const std::set<std::string>& lasting) {
+  const auto refuse = [&](const std::string& change) { throw_contract(next.defined_at, live, change); };
   const Signature before = live.known_signature(), after = next.known_signature();
   if (before.inputs != after.inputs)
-    refuse(live, fmt::format("the inputs from {} to {}", list_of(before.inputs), list_of(after.inputs)));
+    refuse(fmt::format("the inputs from {} to {}", list_of(before.inputs), list_of(after.inputs)));
   const bool both_known = !before.outputs.empty() && !after.outputs.empty();
   const bool named = !live.signature.outputs.empty() || !next.signature.outputs.empty();
   if (both_known && (before.outputs.size() != after.outputs.size() || (named && before.outputs != after.outputs)))
-    refuse(live, fmt::format("the outputs from {} to {}", list_of(before.outputs), list_of(after.outputs)));
+    refuse(fmt::format("the outputs from {} to {}", list_of(before.outputs), list_of(after.outputs)));
   if (!live.signature.outputs.empty() && next.signature.outputs.empty())
-    refuse(live, fmt::format("the outputs from {} to unnamed ones", list_of(before.outputs)));
+    refuse(fmt::format("the outputs from {} to unnamed ones", list_of(before.outputs)));
   for (const Param& param : live.signature.params) {  // a new param has a default and hurts nobody
     const Param* kept = find_param(next.signature, param.name);
-    if (!kept) refuse(live, fmt::format("the params: '{}' is gone", param.name));
-    if (kept->value.tagKind() != param.value.tagKind())
-      refuse(live, fmt::format("param '{}' from {} to {}", param.name, kind_of(param.value), kind_of(kept->value)));
+    if (!kept && lasting.count(param.name)) refuse(fmt::format("the params: '{}' is gone", param.name));
+    if (kept && kept->value.tagKind() != param.value.tagKind())
+      refuse(fmt::format("param '{}' from {} to {}", param.name, kind_of(param.value), kind_of(kept->value)));
   }
   check_input_types(live, next);
-  check_output_kinds(live, next);
+  check_output_types(live, next);
 }
 
 void check_tests(Script& script) {
   std::string failed;
   for (const auto& [name, failure] : script.run_tests())
     if (!failure.empty()) failed += fmt::format("{}'{}': {}", failed.empty() ? "" : "; ", name, failure);
-  if (!failed.empty()) throw LoadError(fmt::format("the policy '{}' fails its own tests: {}", script.name(), failed));
+  if (!failed.empty())
+    throw LoadError(fmt::format("the policy '{}' fails its own tests: {}", script.name(), failed),
+                    script.definition().where);
 }
 
 }  // namespace triage::policy

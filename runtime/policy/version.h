@@ -1,6 +1,7 @@
 #pragma once
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/untrusted.h"
+#include "runtime/policy/output_types.h"
 #include "runtime/policy/trial.h"
 
 #include <triage/front_end.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,11 +31,21 @@ class PolicyVersion {
   const std::string path;
   const std::string name;
   const Signature signature;  // as the script stated it at load
+  const OutputTypes output_types;
+  const Source defined_at;  // where its function begins; empty where that is not known
   capture::Compiled compiled;
   std::optional<operators::Untrusted::Terms> terms = {};  // what its graphs are held to; nothing: it is trusted
-  std::atomic<bool> has_run{false};  // answered a call without failing
+  std::vector<Kind> kinds;                // of inputs in use when it was loaded; fixed once it is live
+  std::set<std::string> former_params;    // that earlier versions had and this one has not; fixed once it is live
+  std::atomic<bool> has_run{false};       // answered a call without failing
+  std::atomic<bool> taken_back{false};    // failed on trial, or too often in a row
   Trial trial;
   std::atomic<uint64_t> failures{0};
+  std::atomic<uint32_t> failures_in_row{0};  // since the last call that was answered
+
+  /// Whether it may answer in place of a version that fails.
+  bool can_stand_in() const { return !taken_back && (has_run || trial.tried()); }
+  std::vector<Kind> kinds_in_use() const;
 
   /// The signature with outputs named `out0`, ... where the script gave no names but has shown how many there are.
   Signature known_signature() const;
@@ -47,9 +59,11 @@ std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& 
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values);
 
-/// Throws LoadError where hosts that call `live` could not call `next` in its place. Outputs are compared as far as
-/// both have shown them: prepare `next` for the shapes in use first.
-void check_contract(const PolicyVersion& live, const PolicyVersion& next);
+/// Throws LoadError where hosts that call `live` could not call `next` in its place, by what both say of themselves. A param that
+/// is not among `lasting` may go.
+void check_contract(const PolicyVersion& live, const PolicyVersion& next, const std::set<std::string>& lasting);
+/// Throws the LoadError of a new source, its function at `where`, that makes this change.
+[[noreturn]] void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change);
 /// Runs the script's own tests; throws LoadError naming those that fail.
 void check_tests(Script& script);
 

@@ -184,10 +184,13 @@ bool WatchCore::being_written(const PolicyCore& policy) const {
 
 void WatchCore::follow(PolicyCore& policy) {
   using Change = PolicyCore::FileChange;
+  if (auto reversal = policy.take_reversal())
+    tell({WatchEvent::Kind::reverted, policy.path(), reversal->version, reversal->failure.message, reversal->failure.source});
   const Change change = policy.follow_file(/*retry=*/false);
   if (change == Change::unchanged) return;
   const VersionInfo now = policy.version();
-  WatchEvent event{WatchEvent::Kind::reloaded, policy.path(), now.number, {}, {}};
+  const int number = change == Change::swapped ? policy.newest_number() : now.number;  // a call may have led back already
+  WatchEvent event{WatchEvent::Kind::reloaded, policy.path(), number, {}, {}};
   switch (change) {
     case Change::refused:
       event.kind = WatchEvent::Kind::refused;
@@ -201,7 +204,7 @@ void WatchCore::follow(PolicyCore& policy) {
     default:
       break;
   }
-  if (now.last_error) {
+  if (now.last_error && change != Change::swapped && change != Change::restored) {
     event.message = now.last_error->message;
     event.source = now.last_error->source;
   }
@@ -298,6 +301,8 @@ const char* to_string(WatchEvent::Kind kind) noexcept {
       return "reloaded";
     case WatchEvent::Kind::refused:
       return "refused";
+    case WatchEvent::Kind::reverted:
+      return "reverted";
     case WatchEvent::Kind::deleted:
       return "deleted";
     case WatchEvent::Kind::restored:

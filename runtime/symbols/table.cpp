@@ -44,12 +44,20 @@ Expression constant(Number value, bool whole) {
   Expression result;
   result.whole = whole;
   result.offset = value;
-  result.text = whole ? fmt::format("{}", static_cast<int64_t>(value)) : graph::float_text(static_cast<double>(value));
+  result.text = whole ? fmt::format("{:.0f}", value) : graph::float_text(static_cast<double>(value));
   return result;
 }
 
 bool is_constant(const Expression& e) { return e.kind == Expression::Kind::number && e.scale == 0; }
 bool is_symbol(const Expression& e) { return e.scale == 1 && e.offset == 0; }
+
+/// A number that is added to itself again and again would have a text of twice the length each time.
+std::string shortened(std::string text) {
+  constexpr size_t longest = 1000;
+  if (text.size() <= longest) return text;
+  text.resize(longest);
+  return text + "...";
+}
 
 std::string factor(const Expression& e) { return e.is_sum ? "(" + e.text + ")" : e.text; }
 
@@ -57,12 +65,12 @@ std::string text_of(const std::string& op, const Expression& a, const Expression
   const bool sum = op == "add" || op == "sub";
   if (op == "mul" && is_constant(b) && !is_constant(a)) return text_of(op, b, a);
   if (op == "add" && is_constant(b) && b.offset < 0)
-    return fmt::format("{} - {}", a.text, constant(-b.offset, b.whole).text);
-  return fmt::format("{}{}{}", sum ? a.text : factor(a),
-                     sum           ? fmt::format(" {} ", sign_of(op))
-                     : op == "mul" ? "*"
-                                   : fmt::format(" {} ", sign_of(op)),
-                     op == "add" ? b.text : factor(b));
+    return shortened(fmt::format("{} - {}", a.text, constant(-b.offset, b.whole).text));
+  return shortened(fmt::format("{}{}{}", sum ? a.text : factor(a),
+                               sum           ? fmt::format(" {} ", sign_of(op))
+                               : op == "mul" ? "*"
+                                             : fmt::format(" {} ", sign_of(op)),
+                               op == "add" ? b.text : factor(b)));
 }
 
 /// Integers do not wrap around anywhere in the range.
@@ -116,10 +124,9 @@ Range rounded(const Range& whole) { return {static_cast<double>(whole.min), stat
 SymbolTable::SymbolTable(SizeName size_of) : size_of_(std::move(size_of)) {}
 
 size_t SymbolTable::symbol(const std::string& name, bool whole, const Range& range, const graph::Value* value) {
-  for (size_t i = 0; i < symbols_.size(); ++i)
-    if (symbols_[i].name == name && !symbols_[i].hidden) return i;
-  symbols_.push_back({name, whole, range, value, false});
-  return symbols_.size() - 1;
+  const auto [known, fresh] = by_name_.emplace(name, symbols_.size());
+  if (fresh) symbols_.push_back({name, whole, range, value, false});
+  return known->second;
 }
 
 Expression SymbolTable::of_symbol(size_t index) const {
@@ -203,7 +210,7 @@ void SymbolTable::visit(const graph::Node& node) {
   if (graph::math_of(node)) return add_math(node, *a);
   if (name == "neg") {
     expressions_[result] = arithmetic("mul", constant(-1, a->whole), *a);
-    expressions_[result].text = "-" + factor(*a);
+    expressions_[result].text = shortened("-" + factor(*a));
   } else if (name == "to" && result->meta && result->meta->dtype == at::kDouble && a->whole) {
     expressions_[result] = opaque(a->text, false, a->is_sum, rounded(range(*a)));
   } else if (node.operands.size() > 1) {
@@ -225,7 +232,7 @@ void SymbolTable::visit(const graph::Node& node) {
       const Range x = range(*a), y = range(*b);
       const Range chosen = most ? Range{std::max(x.min, y.min), std::max(x.max, y.max)}
                                 : Range{std::min(x.min, y.min), std::min(x.max, y.max)};
-      const std::string text = fmt::format("{}({}, {})", most ? "max" : "min", a->text, b->text);
+      const std::string text = shortened(fmt::format("{}({}, {})", most ? "max" : "min", a->text, b->text));
       expressions_[result] = opaque(text, a->whole && b->whole, false, a->whole && b->whole ? chosen : Range{});
     }
   }
@@ -246,7 +253,7 @@ void SymbolTable::add_math(const graph::Node& node, const Expression& a) {
   if (function.rises && from.has_min() && from.has_max())
     to = {function.unary(static_cast<double>(from.min)), function.unary(static_cast<double>(from.max))};
   if (std::isnan(to.min) || std::isnan(to.max)) to = {};
-  expressions_[node.results.front()] = opaque(text, function.whole, false, to);
+  expressions_[node.results.front()] = opaque(shortened(text), function.whole, false, to);
 }
 
 /// scale * symbol + offset, where it is that and no integer wraps around on the way. Floats round: of them only what is exact.

@@ -29,7 +29,7 @@ struct Expression {
   enum class Kind : uint8_t { number, truth };
   Kind kind = Kind::number;
   bool whole = true;
-  std::string text;     // "u0", "2*u0 + 1", "u0 <= 5"
+  std::string text;     // "u0", "2*u0 + 1", "u0 <= 5"; of a very long one the beginning
   bool is_sum = false;  // `text` wants parentheses inside a product
   size_t symbol = 0;    // into SymbolTable::symbols()
   Number scale = 0, offset = 0;
@@ -73,6 +73,7 @@ class SymbolTable {
 
   SizeName size_of_;
   std::vector<Symbol> symbols_;
+  std::unordered_map<std::string, size_t> by_name_;  // those that are not hidden
   size_t items_ = 0;
   std::unordered_map<const graph::Value*, Expression> expressions_;
 };

@@ -404,6 +404,21 @@ TEST_CASE("a compiler that hangs is ended, with what it has started, and the int
   }
 }
 
+TEST_CASE("what a compiler that is ended has made on its way is gone with it") {
+  const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
+  const Scene scene;
+  fs::create_directory(scene.folder / "temporary");
+  const Variable temporary("TMPDIR", scene.folder / "temporary");
+  const Variable chosen(
+      "TRIAGE_CXX",
+      scene.compiler("hangs", "case $1 in --version) echo slow;; *) echo half > $TMPDIR/ccAbCdEf.s; echo $TMPDIR > " +
+                                  shell_quoted(scene.folder / "where") + "; sleep 600;; esac\n"));
+  CHECK(scene.run().status == 0);
+  CHECK(read_bytes(scene.folder / "where").find("triage-making-") != std::string::npos);
+  CHECK(fs::is_empty(scene.folder / "temporary"));
+  CHECK(fs::is_empty(scene.folder / "kernels"));
+}
+
 TEST_CASE("what a compiler leaves running is not waited for, and ends") {
   for (const char* then : {"exec c++ \"$@\"", "echo broken; exit 1"}) {
     CAPTURE(then);

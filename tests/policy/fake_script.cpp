@@ -111,7 +111,7 @@ class FakeScript : public triage::Script {
     if (statement.verb == "mul") z = fake::call("aten::mul", "Scalar", {z, number()});
     if (statement.verb == "add_param") z = fake::call("aten::add", "Tensor", {z, params.at(param_index(words.at(0)))});
     if (statement.verb == "fail_unless_rows")
-      z = fake::call("aten::view", "", {z, std::vector<int64_t>{std::stol(words.at(0)), -1}});
+      z = fake::call("aten::mm", "", {at::eye(std::stol(words.at(0)), z.options()), z});
     if (statement.verb == "raise")
       throw triage::PolicyError(fmt::format("{}:{}: raised", options_.path, statement.line),
                                 {options_.path, statement.line});
@@ -134,6 +134,10 @@ class FakeScript : public triage::Script {
   at::Tensor host(const std::string& name, const at::Tensor& z) const {
     triage::capture::touch(z);
     triage::capture::graph_break(triage::capture::Break::host_function, "a host function is called", "Do not.");
+    if (auto* made_up = triage::capture::MadeUpInputs::current()) {
+      made_up->stop();
+      throw triage::PolicyError("nobody sent these inputs to " + name, {options_.path, 0});
+    }
     for (const auto& function : options_.host_functions)
       if (function.name == name) return function.fn({z}).at(0);
     throw triage::PolicyError("there is no host function " + name, {options_.path, 0});
@@ -163,6 +167,11 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 void write(const std::filesystem::path& path, std::string_view text) { std::ofstream(path, std::ios::trunc) << text; }
 

@@ -26,6 +26,7 @@ extern std::atomic<int> destroyed_by_caller;
 extern thread_local bool is_caller;
 
 void write(const std::filesystem::path& path, std::string_view text);
+std::string read(const std::filesystem::path& path);
 /// Writes another file and renames it over `path`, as editors do.
 void rename_save(const std::filesystem::path& path, std::string_view text);
 

@@ -139,7 +139,7 @@ TEST_CASE("on_error = pass_through hands inputs on, and flags every sample as un
 }
 
 TEST_CASE("on_error = last_good answers with the latest earlier version that has run") {
-  Runtime runtime({.on_error = triage::OnError::last_good});
+  Runtime runtime({.on_error = triage::OnError::last_good, .trial_calls = 0, .failures_to_revert = 0});
   const Policy policy = runtime.load_source("add 1", "p.fake");
   const at::Tensor z = at::zeros({3, 3});
   CHECK(first(policy.run({z})[0]) == 1.0f);

@@ -116,7 +116,7 @@ TEST_CASE("handles come and go on many threads") {
 
 TEST_CASE("a policy that a call is inside of is not freed before that call ends") {
   const int before = fake::alive;
-  Runtime runtime({.keep_versions = 1});
+  Runtime runtime({.keep_versions = 1, .trial_calls = 0});
   std::atomic<bool> inside{false}, leave{false};
   runtime.define("wait", [&](const std::vector<at::Tensor>& in) {
     inside = true;

@@ -193,6 +193,33 @@ TEST_CASE("the last good source survives a restart") {
   for (const auto& item : std::filesystem::directory_iterator(folder / "cache/last_good"))
     CHECK(item.path().extension() == ".fake");
 
+  const std::filesystem::path kept = folder / "cache/last_good";
+  const auto only = [&] { return std::filesystem::directory_iterator(kept)->path(); };
+  using std::filesystem::perms;
+  const auto is_found = [&] {
+    try {
+      return first(Runtime(options).load(folder / "p.fake")) == 3.0f;
+    } catch (const triage::FileError&) {
+      return false;
+    }
+  };
+  CHECK(is_found());
+  for (const auto& path : {kept, only()}) {  // others could have written there
+    std::filesystem::permissions(path, perms::group_write, std::filesystem::perm_options::add);
+    CHECK_FALSE(is_found());
+    std::filesystem::permissions(path, perms::group_write, std::filesystem::perm_options::remove);
+    CHECK(is_found());
+  }
+  const std::filesystem::path good = only();
+  std::string text = fake::read(good);
+  fake::write(good, "add 4" + text.substr(5));  // not what was written
+  CHECK_FALSE(is_found());
+  fake::write(good, text);
+  CHECK(is_found());
+  std::filesystem::rename(good, folder / "elsewhere");
+  std::filesystem::create_symlink(folder / "elsewhere", good);
+  CHECK_FALSE(is_found());
+
   std::ofstream(folder / "blocked") << "a file where a folder is wanted";
   fake::write(folder / "p.fake", "add 1");
   CHECK(first(Runtime({.cache_dir = folder / "blocked"}).load(folder / "p.fake")) == 1.0f);  // a cache is never needed

@@ -83,7 +83,7 @@ TEST_CASE("bounds of loops, and keys") {
              {"for i = n - 1, -n, -1 do end", "for i =  __triage_plain(n - 1),  __triage_plain(-n), -1 do end"},
              {"for k in n do end", "for k in n do end"},
              {"return t[n], t.n, t['n'], t[1]", "return t[ __triage_plain(n,t)], t.n, t['n'], t[1]"},
-             {"return {[n] = n, n}", "return ( __triage_table({[ __triage_plain(n)] = n, n}))"}});
+             {"return {[n] = n, n}", "return ( __triage_table({[ __triage_key(n)] = n, n}))"}});
 }
 
 TEST_CASE("concatenation") {

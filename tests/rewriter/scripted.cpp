@@ -31,6 +31,12 @@ void charge_bytes(lua_State* L, size_t bytes) {
   if (bytes > testing::effects().budget) luaL_error(L, "out of budget");
 }
 
+void charge_string(lua_State* L, size_t bytes) { charge_bytes(L, bytes); }
+void check_key(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TSTRING && std::string_view(lua_tostring(L, index)) == "refused")
+    luaL_error(L, "a refused key");
+}
+
 // There are no tensors here.
 bool is_tensor(lua_State*, int) { return false; }
 bool is_mask(lua_State*, int) { return false; }

@@ -72,21 +72,20 @@ std::string closing_words(const BenchReport& report) {
 }
 
 void print_bench(const BenchReport& report) {
-  fmt::print("{}\n", paint(Paint::heading, report.policy));
-  for (const std::string& input : report.inputs) fmt::print("  input     {}\n", input);
-  fmt::print("  from      {}\n  graphs    {}, {} graph break{}\n  threads   {}\n\n", report.from, report.graphs,
-             report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
-  fmt::print("{}\n", paint(Paint::faint, fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12}  bound by",
-                                                     "rows, us:", "read", "copy", "script", "eager", "fused",
-                                                     fmt::format("fused / {}", report.limit_name()))));
+  say("{}\n", paint(Paint::heading, report.policy));
+  for (const std::string& input : report.inputs) say("  input     {}\n", input);
+  say("  from      {}\n  graphs    {}, {} graph break{}\n  threads   {}\n\n", report.from, report.graphs,
+      report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
+  say("{}\n", paint(Paint::faint,
+                    fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12}  bound by", "rows, us:", "read",
+                                "copy", "script", "eager", "fused", fmt::format("fused / {}", report.limit_name()))));
   for (const BatchTimes& batch : report.batches)
-    fmt::print("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12.2f}  {}\n", batch.rows, micros(batch.read),
-               micros(batch.copy), micros(batch.script), micros(batch.eager), micros(batch.fused),
-               batch.fused / report.limit(batch), to_string(batch.bound));
-  fmt::print("\nfirst call {:.1f} ms (the script alone {:.1f} ms); fused code ready {:.0f} ms after it began\n{}\n",
-             report.first_ms, report.script_ms, report.ready_ms, closing_words(report));
-  for (const std::string& reason : report.graph_breaks)
-    fmt::print("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
+    say("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
+        micros(batch.script), micros(batch.eager), micros(batch.fused), batch.fused / report.limit(batch),
+        to_string(batch.bound));
+  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); fused code ready {:.0f} ms after it began\n{}\n",
+      report.first_ms, report.script_ms, report.ready_ms, closing_words(report));
+  for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
 }
 
 Json to_json(const BenchReport& report) {

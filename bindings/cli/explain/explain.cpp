@@ -61,27 +61,26 @@ Json breaks_json(const std::vector<BreakReport>& breaks) {
 }
 
 void print_graph(const CapturedGraph& captured, size_t index, const Options& options) {
-  fmt::print("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {}", index)), graph::print(*captured.graph));
+  say("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {}", index)), graph::print(*captured.graph));
   if (options.decomposed) {
     graph::Graph decomposed = graph::decompose(*captured.graph);
-    fmt::print("\n{}\n{}\n",
-               paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
-               graph::print(decomposed));
+    say("\n{}\n{}\n",
+        paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
+        graph::print(decomposed));
   }
   if (options.loops)
-    fmt::print("\n{}\n{}\n", paint(Paint::heading, fmt::format("what fused makes of graph {}", index)),
-               fused_parts_text(*captured.graph));
+    say("\n{}\n{}\n", paint(Paint::heading, fmt::format("what fused makes of graph {}", index)),
+        fused_parts_text(*captured.graph));
   if (options.guards && !captured.guards.empty()) {
-    fmt::print("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
-    for (const std::string& line : lines_of(captured.guards)) fmt::print("  {}\n", line);
+    say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
+    for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);
   }
 }
 
 void print_operators(const std::vector<CapturedGraph>& graphs) {
   if (graphs.empty()) return;
-  fmt::print("\n{}\n", paint(Paint::heading, "ops per graph"));
-  for (size_t i = 0; i < graphs.size(); ++i)
-    fmt::print("  {}: {}\n", i + 1, fmt::join(operators_of(*graphs[i].graph), ", "));
+  say("\n{}\n", paint(Paint::heading, "ops per graph"));
+  for (size_t i = 0; i < graphs.size(); ++i) say("  {}: {}\n", i + 1, fmt::join(operators_of(*graphs[i].graph), ", "));
 }
 
 /// Each input with its declared type, `any` where it has none.
@@ -135,13 +134,12 @@ int explain(const Options& options) {
                   {"bytes", cache.bytes}}}});
     return 0;
   }
-  fmt::print(
-      "{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
+  say("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
       "  compile time  capture {:.3f} ms, backend {:.3f} ms\n",
       paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache),
       times.capture * 1e3, times.backend * 1e3);
   for (const auto& [name, type] : inputs)
-    if (type != "any") fmt::print("  input         {}: {}\n", name, type);
+    if (type != "any") say("  input         {}: {}\n", name, type);
   print_breaks(breaks);
   print_operators(graphs);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);

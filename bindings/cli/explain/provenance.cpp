@@ -50,10 +50,10 @@ std::string where_text(const Producer& producer) {
 
 /// `left_out`: Inf that is benign was.
 void print_provenance(const std::string& name, const Provenance& found, bool left_out) {
-  fmt::print("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
+  say("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
   if (found.producers.empty()) {
     const char* clean = left_out ? "no NaN, and no Inf but what is benign" : "no NaN and no Inf";
-    fmt::print("  {}\n", paint(Paint::good, clean));
+    say("  {}\n", paint(Paint::good, clean));
     return;
   }
   size_t what_width = 0, where_width = 0;
@@ -65,14 +65,13 @@ void print_provenance(const std::string& name, const Provenance& found, bool lef
     const std::string rows = producer.rows.empty() ? "all rows" : rows_text(producer.rows);
     const std::string from =
         producer.from_inf.empty() ? "" : fmt::format("  from INF of {}", fmt::join(producer.from_inf, ", "));
-    fmt::print("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer), what_width,
-               where_text(producer), where_width, rows, from);
+    say("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer), what_width, where_text(producer),
+        where_width, rows, from);
   }
-  fmt::print("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operation{}", found.passed_on,
-                                                     found.passed_on == 1 ? "" : "s")));
-  for (const Provenance::Output& output : found.outputs)
-    fmt::print("{} is bad in {}\n", output.name, rows_text(output.rows));
-  if (found.outputs.empty()) fmt::print("none of it is in the outputs\n");
+  say("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operation{}", found.passed_on,
+                                              found.passed_on == 1 ? "" : "s")));
+  for (const Provenance::Output& output : found.outputs) say("{} is bad in {}\n", output.name, rows_text(output.rows));
+  if (found.outputs.empty()) say("none of it is in the outputs\n");
 }
 
 bool is_expected(const Producer& producer, const std::vector<std::string>& benign) {

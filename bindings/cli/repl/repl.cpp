@@ -38,8 +38,7 @@ class StopOnInterrupt {
 };
 
 void greet() {
-  fmt::print(
-      "triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
+  say("triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
       paint(Paint::faint, "Tab completes, Ctrl-C stops what runs, Ctrl-D ends. Local variables last until the end."));
 }
 
@@ -48,12 +47,12 @@ void print_answer(const lua::Session::Answer& answer, bool terminal) {
   const bool failed = answer.status == lua::Session::Answer::Status::failed;
   std::fflush(stdout);
   if (failed && !terminal) {
-    fmt::print(stderr, "{}", answer.text);
+    say(stderr, "{}", answer.text);
   } else if (failed) {
     const size_t end = answer.text.find('\n');
-    fmt::print("{}{}", paint(Paint::error, answer.text.substr(0, end)), answer.text.substr(end));
+    say("{}{}", paint(Paint::error, answer.text.substr(0, end)), answer.text.substr(end));
   } else {
-    fmt::print("{}", answer.text);
+    say("{}", answer.text);
   }
   std::fflush(stdout);
 }
@@ -72,7 +71,7 @@ int repl() {
   std::string chunk;
   while (auto line = reader.read(chunk.empty() ? "> " : ">> ")) {
     if (line->cancelled) {
-      fmt::print("\n");
+      say("\n");
       chunk.clear();
       continue;
     }
@@ -84,10 +83,10 @@ int repl() {
     reader.remember(chunk);
     chunk.clear();
   }
-  if (terminal) fmt::print("\n");
+  if (terminal) say("\n");
   if (!chunk.empty() && !terminal) {
-    fmt::print(stderr, "triage repl: the input ended inside of a chunk that begins with \"{}\"\n",
-               chunk.substr(0, chunk.find('\n')));
+    say(stderr, "triage repl: the input ended inside of a chunk that begins with \"{}\"\n",
+        chunk.substr(0, chunk.find('\n')));
     return 1;
   }
   return terminal || all_well ? 0 : 1;

@@ -40,10 +40,10 @@ void print_rules(const TestedFile& file) {
   if (file.tested.rules.empty()) return;
   size_t widest = 4;
   for (const auto& taken : file.tested.rules) widest = std::max(widest, taken.rule.name.size());
-  fmt::print("  {}\n", paint(Paint::faint, fmt::format("{:>6}  {:<{}}  samples that took it", "line", "rule", widest)));
+  say("  {}\n", paint(Paint::faint, fmt::format("{:>6}  {:<{}}  samples that took it", "line", "rule", widest)));
   for (const auto& taken : file.tested.rules) {
     const std::string samples = taken.samples.empty() ? paint(Paint::warning, "none") : samples_text(taken.samples);
-    fmt::print("  {:>6}  {:<{}}  {}\n", taken.rule.line, taken.rule.name, widest, samples);
+    say("  {:>6}  {:<{}}  {}\n", taken.rule.line, taken.rule.name, widest, samples);
   }
 }
 
@@ -113,36 +113,33 @@ bool TestRun::ok() const {
 }
 
 void print_tested(const TestedFile& file, bool full_coverage) {
-  fmt::print("{}\n", paint(Paint::heading, file.path));
+  say("{}\n", paint(Paint::heading, file.path));
   if (!file.error.empty()) {
-    fmt::print("  {}    {}\n", paint(Paint::error, "FAIL"), indented(file.error));
+    say("  {}    {}\n", paint(Paint::error, "FAIL"), indented(file.error));
     return;
   }
   for (const auto& test : file.tested.tests) {
     if (test.failure.empty())
-      fmt::print("  {}      {}\n", paint(Paint::good, "ok"), test.name);
+      say("  {}      {}\n", paint(Paint::good, "ok"), test.name);
     else
-      fmt::print("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), test.name,
-                 indented(placed_failure(file, test)));
+      say("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), test.name, indented(placed_failure(file, test)));
   }
   if (file.tested.tests.empty())
-    fmt::print("  {}\n", paint(full_coverage ? Paint::error : Paint::warning,
-                               "it brings no tests (the field `tests` of its policy {...} table)"));
+    say("  {}\n", paint(full_coverage ? Paint::error : Paint::warning,
+                        "it brings no tests (the field `tests` of its policy {...} table)"));
   print_rules(file);
   // Where a policy fails before its first rule, its rules are not what is missing.
   const bool got_there = full_coverage || file.ok() || file.rules_taken() > 0;
   for (const auto& taken : file.tested.rules)
     if (taken.samples.empty() && got_there)
-      fmt::print("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
-                 paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"),
-                 taken.rule.name);
+      say("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
+          paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"), taken.rule.name);
   if (!file.tested.coverage_error.empty())
-    fmt::print("  {} {}\n",
-               paint(Paint::warning, "rules counted too little, the policy failed while they were watched:"),
-               indented(file.tested.coverage_error));
+    say("  {} {}\n", paint(Paint::warning, "rules counted too little, the policy failed while they were watched:"),
+        indented(file.tested.coverage_error));
   for (const std::string& reason : file.tested.graph_breaks)
-    fmt::print("  {} {}\n", paint(Paint::warning, "several graphs, and its script runs between them on every call:"),
-               indented(reason));
+    say("  {} {}\n", paint(Paint::warning, "several graphs, and its script runs between them on every call:"),
+        indented(reason));
 }
 
 void print_summary(const TestRun& run) {
@@ -155,7 +152,7 @@ void print_summary(const TestRun& run) {
   std::string text = fmt::format("{} passed, {} failed", run.tests() - failed, failed);
   if (broken > 0) text += fmt::format(", {} of {} files broken", broken, run.files.size());
   text += fmt::format("; {} of {} rules took a sample", taken, rules);
-  fmt::print("{}\n", paint(run.ok() ? Paint::good : Paint::error, text));
+  say("{}\n", paint(run.ok() ? Paint::good : Paint::error, text));
 }
 
 nlohmann::ordered_json to_json(const TestRun& run) {

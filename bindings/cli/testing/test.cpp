@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "bindings/cli/call.h"
@@ -11,6 +10,7 @@
 #include "bindings/cli/terminal.h"
 #include "bindings/cli/testing/report.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "runtime/files/disk.h"
 
 namespace triage::cli {
 namespace {
@@ -51,7 +51,7 @@ TestedFile test_file(const std::string& path, const Options& options) {
   lua::TestOptions test_options;
   test_options.script.path = path;
   // What a policy prints belongs between the results only where a person reads them.
-  if (options.json) test_options.script.print = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  if (options.json) test_options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   test_options.backend = options.backend;
   test_options.batches = options.batches;
   const auto start = std::chrono::steady_clock::now();
@@ -71,10 +71,10 @@ TestedFile test_file(const std::string& path, const Options& options) {
 }
 
 void write_junit(const std::string& path, const TestRun& run) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << to_junit(run);
-  out.flush();
-  if (!out) throw FileError(fmt::format("cannot write the JUnit report \"{}\"", path));
+  const std::string report = to_junit(run);
+  files::OutputFile out(path);
+  out.write(report.data(), report.size());
+  out.commit();
 }
 
 int test(const Options& options) {

@@ -1,5 +1,6 @@
 #include "bindings/lua/backends/graph_value.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/branch_guard.h"
@@ -52,6 +53,7 @@ std::string name_of(const Node& node) {
 
 /// A value by its name, a plain number or boolean as it is, all else as the printed graph writes it.
 void push_operand(lua_State* L, const Operand& operand, const graph::ArgumentType& type) {
+  reserve(L, 0, "lists nested too deep");
   if (const Value* value = operand.value()) return push_text(L, graph::describe(*value));
   if (const auto* items = operand.list()) {
     lua_createtable(L, static_cast<int>(items->size()), 0);
@@ -171,7 +173,7 @@ int run(lua_State* L, GraphValue& value, const std::vector<at::Tensor>& inputs) 
     const capture::OutsideBranches outside;  // the graph's own operators ask no branch around the call
     value.executable->run(inputs, outputs);
   }
-  luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  reserve(L, outputs.size(), "too many results");
   for (at::Tensor& output : outputs) push_tensor(L, std::move(output));
   return static_cast<int>(outputs.size());
 }

@@ -4,6 +4,7 @@
 #include "bindings/lua/backends/graph_value.h"
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/loading/effects.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
@@ -58,10 +59,10 @@ class LuaExecutable final : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
     const capture::OutsideBranches outside;  // a graph asks no branch around the call
     in_protected_call(caller_->L, [&](lua_State* L) {
-      luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+      reserve(L, inputs.size(), "too many inputs");
       callable_->push(L);
       for (const at::Tensor& input : inputs) push_tensor(L, input);
-      lua_call(L, static_cast<int>(inputs.size()), LUA_MULTRET);
+      call_for_all(L, static_cast<int>(inputs.size()));
       take_results(L, inputs, outputs);
     });
   }

@@ -7,6 +7,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/scopes.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/graph_break.h"
@@ -56,7 +57,7 @@ int run_disabled(lua_State* L) {
   capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs" + reason,
                        "Call it before or after the compiled code to have one graph.");
   const capture::NotCaptured scope(lua_toboolean(L, 1));  // no scope of Lua's: the capture may be gone before that ends
-  lua_call(L, lua_gettop(L) - kFunction, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - kFunction);
   return lua_gettop(L) - kFunction + 1;
 }
 

@@ -1,6 +1,7 @@
 // A registry table with weak keys: coroutine -> what its scopes say (the lowest bits) and how many it has open.
 #include "bindings/lua/capture/coroutine_scope.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/userdata.h"
 
 namespace triage::lua {
@@ -32,7 +33,7 @@ CoroutineScope::~CoroutineScope() {
 }
 
 void CoroutineScope::suspend(int index) const {
-  luaL_checkstack(L_, 4, "coroutines");
+  reserve(L_, 0, "coroutines");
   lua_pushvalue(L_, index);
   if (lua_isthread(L_, -1)) {
     push_weak_table(L_, &kScopes);

@@ -1,6 +1,7 @@
 #include "bindings/lua/capture/unwinding.h"
 
 #include "bindings/lua/sandbox/side_effects.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
 
@@ -85,13 +86,14 @@ int handle_in_place(lua_State* L) {
 }  // namespace
 
 int call_and_hand_on(lua_State* L, int arguments, lua_CFunction host_handler) {
-  luaL_checkstack(L, 4, "message handler");
+  reserve(L, 0, "message handler");
   const int handler = lua_gettop(L) - arguments;
   lua_pushcfunction(L, host_handler);
   lua_pushcclosure(L, handle_in_place, 1);
   lua_insert(L, handler);
   const int status = lua_pcall(L, arguments, LUA_MULTRET, handler);
   lua_remove(L, handler);
+  reserve(L, 0, "too many results");
   return status;
 }
 

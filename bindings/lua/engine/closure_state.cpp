@@ -6,6 +6,7 @@
 #include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/libraries.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/userdata.h"
@@ -27,6 +28,7 @@ const char kSurroundings = 0;
 
 constexpr int max_depth = 180;
 constexpr int max_values = 20'000;
+constexpr size_t max_bytes = 1 << 20;  // of texts among them
 constexpr lua_Integer max_surroundings = 64;  // kept
 // What our library's Lua part finds by name when it is called.
 constexpr const char* names_of_library[] = {
@@ -38,12 +40,14 @@ class Reader {
  public:
   Reader(lua_State* L, int anchors, Variables& variables, StateParts& parts)
       : L_(L), anchors_(anchors), variables_(variables), parts_(parts) {
-    luaL_checkstack(L, 4 * max_depth + 20, "closure state");
+    reserve(L, 4 * max_depth, "closure state");
   }
 
   void value(int index, int depth) {
     index = lua_absindex(L_, index);
     if (++values_ > max_values || depth > max_depth) return opaque();
+    constexpr int interval = 1000;
+    if (values_ % interval == 0) charge(L_, 0);
     switch (lua_type(L_, index)) {
       case LUA_TNIL:
         text_ += 'n';
@@ -131,6 +135,7 @@ class Reader {
   void string(int index) {
     size_t length = 0;
     const char* data = lua_tolstring(L_, index, &length);
+    if (text_.size() + length > max_bytes) return opaque();
     bytes('s', length);
     text_.append(data, length);
   }
@@ -171,6 +176,7 @@ class Reader {
       value(-2, depth + 1);
       value(-1, depth + 1);
       lua_pop(L_, 1);
+      if (values_ > max_values) return lua_pop(L_, 1);
     }
   }
 

@@ -9,12 +9,14 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/scopes.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/messages/printable.h"
 #include "runtime/operators/untrusted.h"
 
 #include <fmt/format.h>
@@ -77,7 +79,7 @@ void say(const Context& context, const std::string& text) {
   if (context.print)
     context.print(line);
   else
-    fmt::print(stderr, "{}\n", line);
+    fmt::print(stderr, "{}\n", messages::printable(line));
 }
 
 /// A graph break of the call: with an argument such as a table the function runs as it is, which is said once.
@@ -119,12 +121,39 @@ int call_as_script(lua_State* L, const CompiledFunction& function) {
     push_scope_of<capture::OnGraphBreak>(L, capture::OnGraphBreak::Then::raise_for_good);
     return call_in_scope(L, 1);
   }
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 1);
   return lua_gettop(L);
+}
+
+const char graph_count = 0;  // its address is a registry key
+
+/// Graphs are kept, and kernels compiled for them, when the script that made them has long gone on.
+void count_graphs(lua_State* L, int64_t more) {
+  constexpr lua_Integer most = 1000;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &graph_count);
+  const lua_Integer count = lua_tointeger(L, -1) + more;
+  lua_pop(L, 1);
+  lua_pushinteger(L, count);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &graph_count);
+  if (count > most)
+    throw LimitError("a policy used up its budget of compiled functions and graphs (" + std::to_string(most) +
+                     "); compile functions once, outside of loops and of what runs on every call");
+}
+
+/// What a call has captured is charged to a policy: memory of C++ that Lua does not see.
+void charge_graphs(lua_State* L, CompiledFunction& function) {
+  const int64_t made = function.options.graphs_made->load(std::memory_order_relaxed);
+  if (made == function.graphs_charged || !is_policy(L)) return;
+  const int64_t more = made - std::exchange(function.graphs_charged, made);
+  const size_t bytes = statistics_of(function).bytes;
+  context(L).script_bytes += bytes - std::exchange(function.bytes_charged, bytes);
+  charge(L, 0);
+  if (more > 0) count_graphs(L, more);
 }
 
 int compiled_gc(lua_State* L) {
   auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, 1, compiled_type));
+  if (*holder) context(L).script_bytes -= (*holder)->bytes_charged;
   if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->function);
   if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->anchors);
   delete std::exchange(*holder, nullptr);
@@ -196,7 +225,7 @@ const CompiledFunction* test_compiled(lua_State* L, int index) {
 
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) {
   const int base = lua_gettop(L);
-  luaL_checkstack(L, 4, "parameters");
+  reserve(L, 0, "parameters");
   push_wrapped(L, index);
   int skipped = 0;
   if (!lua_isfunction(L, -1)) {
@@ -213,16 +242,24 @@ std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) 
   return names;
 }
 
-/// An argument that comes back is the caller's own value. Arguments end at `last`.
-int push_results(lua_State* L, int last, std::vector<at::Tensor>& results) {
-  for (at::Tensor& result : results) {
+/// An argument that comes back is the caller's own value, and what is returned twice is one value. Arguments end at `last`.
+int push_results(lua_State* L, int last, const std::vector<at::Tensor>& results) {
+  const int first_pushed = lua_gettop(L) + 1;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto is_this = [&](const at::Tensor& other) { return other.is_same(results[i]); };
     int same = 2;
-    const auto is_same = [&](int i) {
-      const at::Tensor* given = test_tensor(L, i);
-      return given && given->is_same(result);
+    const auto is_same = [&](int argument) {
+      const at::Tensor* given = test_tensor(L, argument);
+      return given && is_this(*given);
     };
     while (same <= last && !is_same(same)) ++same;
-    same <= last ? lua_pushvalue(L, same) : push_tensor(L, std::move(result));
+    const auto first = static_cast<size_t>(std::find_if(results.begin(), results.end(), is_this) - results.begin());
+    if (same <= last)
+      lua_pushvalue(L, same);
+    else if (first < i)
+      lua_pushvalue(L, first_pushed + static_cast<int>(first));
+    else
+      push_tensor(L, results[i]);
   }
   return static_cast<int>(results.size());
 }
@@ -251,6 +288,7 @@ int call_compiled(lua_State* L) {
     bucket->compiled->run(inputs, {}, std::nullopt, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
+    charge_graphs(L, function);
   }
   int other = bucket->script->take_results();
   if (other != LUA_NOREF) {
@@ -259,11 +297,11 @@ int call_compiled(lua_State* L) {
     lua_getfield(L, -1, "n");
     int count = static_cast<int>(lua_tointeger(L, -1)), list = lua_gettop(L) - 1;
     lua_pop(L, 1);
-    luaL_checkstack(L, count, "too many results");
+    reserve(L, static_cast<size_t>(count), "too many results");
     for (int i = 1; i <= count; ++i) lua_rawgeti(L, list, i);
     return count;
   }
-  luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  reserve(L, outputs.size(), "too many results");
   if (auto* tracker = capture::FlagsTracker::current()) {
     const std::vector<bool> is_flags = bucket->compiled->flags_outputs();
     for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
@@ -274,6 +312,7 @@ int call_compiled(lua_State* L) {
 
 CompiledFunction& push_compiled(lua_State* L) {
   check_callable(L, 1, "triage.compile");
+  if (is_policy(L)) count_graphs(L, 1);
   auto function = std::make_unique<CompiledFunction>();
   function->name = function_name(L, 1);
   function->made_at = current_line(L);

@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/worlds.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/libraries.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/trace_tree.h"
@@ -146,7 +147,10 @@ std::string text_of(const Explanation& all) {
   return text;
 }
 
-void push_item(lua_State* L, const std::string& item) { lua_pushlstring(L, item.data(), item.size()); }
+void push_item(lua_State* L, const std::string& item) {
+  charge_text(L, item.size());
+  lua_pushlstring(L, item.data(), item.size());
+}
 
 template <typename Item>
 void push_item(lua_State* L, const std::vector<Item>& items) {
@@ -205,8 +209,7 @@ void push_explanation(lua_State* L, const Explanation& all) {
   lua_setfield(L, -2, "compile_times");
   push_statistics(L, all.cache);
   lua_setfield(L, -2, "cache");
-  const std::string text = text_of(all);
-  lua_pushlstring(L, text.data(), text.size());
+  push_item(L, text_of(all));
   lua_setfield(L, -2, "text");
   luaL_setmetatable(L, explanation_type);
 }
@@ -233,6 +236,7 @@ int explain(lua_State* L) {
   CompiledFunction& function = push_compiled(L);
   function.options.warn = nullptr;  // the explanation says it
   lua_insert(L, 3);
+  reserve(L, static_cast<size_t>(count), "too many arguments");
   lua_pushcfunction(L, guarded<call_compiled>);
   lua_pushvalue(L, 3);
   for (int i = 0; i < count; ++i) lua_pushvalue(L, 4 + i);

@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/stack.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
@@ -18,7 +19,7 @@ namespace {
 /// Calls the function below its `arguments`. Errors pass through to the script that called. Where natural Lua may have to give
 /// up the capture, that ends here.
 void call_function(lua_State* L, int arguments) {
-  if (!capture::Recorder::current() || !has_natural_chunks(L)) return lua_call(L, arguments, LUA_MULTRET);
+  if (!capture::Recorder::current() || !has_natural_chunks(L)) return call_for_all(L, arguments);
   capture::OutsideBranches::allow_new_beginning(stack_depth(L));
   const int status = call_and_hand_on(L, arguments, keep_traceback);
   if (capture::OutsideBranches::given_up()) throw capture::BranchLeft("the capture was given up");
@@ -98,7 +99,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   capture::FlagsTracker tracker;
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
-  luaL_checkstack(L, last + 8, "too many arguments");
+  reserve(L, static_cast<size_t>(last), "too many arguments");
   int base = lua_gettop(L);
   lua_rawgeti(L, LUA_REGISTRYINDEX, function_);
   std::vector<LentTensor> lent;

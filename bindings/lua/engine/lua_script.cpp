@@ -8,6 +8,7 @@
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/strict.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
@@ -43,10 +44,14 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
 /// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
 void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> inputs,
                          std::vector<at::Tensor>& results) {
-  for (auto& result : results) {
-    bool is_input = tracker.made(result) || !result.has_storage();
-    for (const auto& input : inputs) is_input |= input.has_storage() && result.is_alias_of(input);
-    if (!is_input) result = result.clone();
+  const std::vector<at::Tensor> given(results);
+  for (size_t i = 0; i < results.size(); ++i) {
+    bool is_input = tracker.made(given[i]) || !given[i].has_storage();
+    for (const auto& input : inputs) is_input |= input.has_storage() && given[i].is_alias_of(input);
+    if (is_input) continue;
+    size_t first = 0;  // what is one tensor stays one
+    while (!given[first].is_same(given[i])) ++first;
+    results[i] = first < i ? results[first] : given[i].clone();
   }
 }
 
@@ -66,6 +71,13 @@ int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, 
   lua_replace(L, -3);
   lua_pop(L, 1);
   return type;
+}
+
+/// Now and the seconds that the limits allow; none where they allow all.
+Deadline deadline_of(const Limits& limits) {
+  if (limits.seconds <= 0) return std::nullopt;
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limits.seconds));
 }
 
 constexpr const char* check_is_false = "check returned false";
@@ -110,6 +122,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
   const c10::InferenceMode outside(false);  // what the script makes now must serve calls with gradients too
   StateOptions state_options;
   state_options.sandboxed = true;
+  state_options.trusted = options.trusted;
   state_options.limits = options.limits;
   state_options.path = options.path;
   state_options.print = options.print;
@@ -148,11 +161,11 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   const int64_t bytes_before = context(L).tensor_bytes;
   if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
   in_protected_call(L, [&](lua_State* L) {
-    luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+    reserve(L, inputs.size(), "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
     push_tensors(L, inputs);
     push_params(L, policy_.signature.params, params);
-    lua_call(L, static_cast<int>(inputs.size()) + 1, LUA_MULTRET);
+    call_for_all(L, static_cast<int>(inputs.size()) + 1);
     results = read_results(L, 1, policy_);
     check_finished_chains(L);
   });
@@ -197,11 +210,11 @@ int LuaScript::test_line(size_t index) {
 
 std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
   std::vector<at::Tensor> arguments;
-  Budget budget(*state_);
+  Budget budget(*state_, tests_end_);
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "args");
     int first = lua_gettop(L);
-    lua_call(L, 0, LUA_MULTRET);
+    call_for_all(L, 0);
     size_t given = static_cast<size_t>(lua_gettop(L) - first + 1), wanted = policy_.signature.inputs.size();
     if (given != wanted)
       throw PolicyError("`args` returned " + std::to_string(given) + " values, the policy takes " +
@@ -238,13 +251,13 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
 
 std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs) {
   std::string failure;
-  Budget budget(*state_);
+  Budget budget(*state_, tests_end_);
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "check");
     int first = lua_gettop(L);
-    luaL_checkstack(L, static_cast<int>(outputs.size()) + 8, "too many outputs");
+    reserve(L, outputs.size(), "too many outputs");
     for (const auto& output : outputs) push_tensor(L, output);
-    lua_call(L, static_cast<int>(outputs.size()), LUA_MULTRET);
+    call_for_all(L, static_cast<int>(outputs.size()));
     if (lua_gettop(L) >= first) failure = verdict(L, first);  // without a result it passed: it may use assert
     if (failure == check_is_false) failure += shown(L, policy_.signature, outputs, flags_outputs_);
   });
@@ -252,16 +265,24 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
 }
 
 std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
+  // Together they have the time of one load.
+  const Deadline end = deadline_of(state_->context().limits);
+  tests_end_ = end;
   std::vector<std::pair<std::string, std::string>> report;
   for (size_t i = 0; i < test_count_; ++i) {
     std::string failure;
     try {
-      failure = check_test(i, call(test_arguments(i), test_params(i), std::nullopt));
+      failure = check_test(i, call(test_arguments(i), test_params(i), end));
     } catch (const std::exception& error) {
       failure = error.what();
     }
     report.emplace_back(test_name(i), std::move(failure));
+    if (!end || std::chrono::steady_clock::now() < *end) continue;
+    report.emplace_back("tests", "they used up the time of a load (" + std::to_string(state_->context().limits.seconds) +
+                                     " s) together; make them smaller, or raise triage::Limits");
+    break;
   }
+  tests_end_.reset();
   return report;
 }
 

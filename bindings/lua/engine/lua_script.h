@@ -44,6 +44,7 @@ class LuaScript final : public Script {
   PolicyDefinition policy_;
   std::vector<bool> flags_outputs_;
   size_t test_count_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> tests_end_;  // while run_tests runs
 };
 
 }  // namespace triage::lua

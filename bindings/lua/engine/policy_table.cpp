@@ -22,7 +22,17 @@ const char policy_mark = 0;  // its address is the registry key of the metatable
 constexpr std::array<std::string_view, 9> fields = {"name", "inputs", "outputs", "params",   "fullgraph",
                                                     "run",  "tests",  "lua",     "signature"};
 
+// Of one policy; names are compared with each other.
+constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
+
+void check_count(lua_State* L, int list, const char* field, size_t most) {
+  if (lua_rawlen(L, list) > most)
+    throw LoadError(std::string("policy: field '") + field + "' has " + std::to_string(lua_rawlen(L, list)) +
+                    " entries; at most " + std::to_string(most) + " are allowed");
+}
+
 bool is_name(const std::string& text) {
+  if (text.size() > longest_name) return false;
   if (text.empty() || !(std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_')) return false;
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
@@ -37,10 +47,10 @@ void check_name(lua_State* L, const std::string& where) {
   if (lua_getfield(L, -1, "name") == LUA_TSTRING) {
     size_t length = 0;
     const char* const name = lua_tolstring(L, -1, &length);
-    if (!is_one_line({name, length}))
+    if (length > longest_name || !is_one_line({name, length}))
       throw LoadError(where +
-                      ": field 'name': expected a line of text, got one that is empty or has a line break or "
-                      "another control character in it");
+                      ": field 'name': expected a line of text of at most 255 bytes, got one that is longer or empty, or has a line "
+                      "break or another control character in it");
   }
   lua_pop(L, 1);
 }
@@ -77,6 +87,7 @@ std::vector<std::string> read_names(lua_State* L, int table, const char* field) 
   std::vector<std::string> names;
   if (!get_field(L, table, field, LUA_TTABLE, "a list of names")) return names;
   int list = lua_gettop(L);
+  check_count(L, list, field, most_inputs);
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
     bool is_string = lua_rawgeti(L, list, i) == LUA_TSTRING;
     std::string name = is_string ? lua_tostring(L, -1) : "";
@@ -111,6 +122,8 @@ std::vector<triage::Param> read_params(lua_State* L, int table) {
     else
       throw LoadError("policy: param '" + name + "': expected a number or a boolean, got a " + luaL_typename(L, -1));
     params.push_back({std::move(name), std::move(value)});
+    if (params.size() > most_params)
+      throw LoadError("policy: field 'params' has more than " + std::to_string(most_params) + " entries");
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
@@ -120,32 +133,50 @@ std::vector<triage::Param> read_params(lua_State* L, int table) {
   return params;
 }
 
-/// signature = { z = Tensor(float32_t, {"N", 512}) }: types of inputs, by name.
-std::vector<std::optional<TensorSpec>> read_signature(lua_State* L, int table, const std::vector<std::string>& inputs) {
-  if (!get_field(L, table, "signature", LUA_TTABLE, "a table of inputs and their types")) return {};
+/// The type at the top, which belongs to the input or output `name`.
+const TensorSpec& check_type(lua_State* L, const std::string& name) {
+  const TensorSpec* spec = test_spec(L, -1);
+  if (!spec)
+    throw LoadError("policy: field 'signature': '" + name + "': expected a type such as Tensor(float32_t, {\"N\", " +
+                    "512}), got a " + luaL_typename(L, -1));
+  for (const Dim& dim : spec->dims)
+    if (dim.kind == Dim::Kind::attribute)
+      throw LoadError("policy: field 'signature': '" + name + "': " + dim.text() +
+                      " is an attribute of `self`, and a policy has none; write the size, or a name for any size");
+  return *spec;
+}
+
+/// Where `names` has `name`, its type there becomes `spec`.
+void set_type(std::vector<std::optional<TensorSpec>>& types, const std::vector<std::string>& names,
+              const std::string& name, const TensorSpec& spec) {
+  const auto place = std::find(names.begin(), names.end(), name);
+  if (place == names.end()) return;
+  types.resize(names.size());
+  types[static_cast<size_t>(place - names.begin())] = spec;
+}
+
+/// signature = { z = Tensor(float32_t, {"N", 512}), f = Tensor(error_t) }: types of inputs and outputs, by name. What is both an
+/// input and an output has the type in both places.
+void read_signature(lua_State* L, int table, Signature& signature) {
+  if (!get_field(L, table, "signature", LUA_TTABLE, "a table of inputs and their types")) return;
   const int list = lua_gettop(L);
-  std::vector<std::optional<TensorSpec>> types(inputs.size());
+  signature.input_types.resize(signature.inputs.size());
   lua_pushnil(L);
   while (lua_next(L, list)) {
     const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-    const auto input = std::find(inputs.begin(), inputs.end(), name);
-    if (input == inputs.end())
+    const auto is_in = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    if (!is_in(signature.inputs) && !is_in(signature.outputs))
       throw LoadError("policy: field 'signature': " +
-                      (name.empty() ? "an entry has no name" : "'" + name + "' is no input of the policy") +
-                      "; types belong to inputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
-    const TensorSpec* spec = test_spec(L, -1);
-    if (!spec)
-      throw LoadError("policy: field 'signature': '" + name + "': expected a type such as Tensor(float32_t, {\"N\", " +
-                      "512}), got a " + luaL_typename(L, -1));
-    for (const Dim& dim : spec->dims)
-      if (dim.kind == Dim::Kind::attribute)
-        throw LoadError("policy: field 'signature': '" + name + "': " + dim.text() +
-                        " is an attribute of `self`, and a policy has none; write the size, or a name for any size");
-    types[static_cast<size_t>(input - inputs.begin())] = *spec;
+                      (name.empty() ? "an entry has no name" : "'" + name + "' is no input of the policy, nor one of its `outputs`") +
+                      "; types belong to inputs and outputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
+    const TensorSpec& spec = check_type(L, name);
+    set_type(signature.input_types, signature.inputs, name, spec);
+    set_type(signature.output_types, signature.outputs, name, spec);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
-  return types;
 }
 
 /// Names of the parameters of the function at the top of the stack, or of the one that it checks. Throws `complaint` where
@@ -208,6 +239,7 @@ void check_test_params(lua_State* L, const std::string& where, const std::vector
 void check_tests(lua_State* L, int table, const std::vector<triage::Param>& params) {
   if (!get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) return;
   int list = lua_gettop(L);
+  check_count(L, list, "tests", most_tests);
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
     std::string where = "policy: test " + std::to_string(i);
     if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");
@@ -303,7 +335,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
         policy.signature.inputs.end())
       throw LoadError("policy: '" + param.name + "' is both an input and a param");
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
-  policy.signature.input_types = read_signature(L, table, policy.signature.inputs);
+  read_signature(L, table, policy.signature);
   if (get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) policy.tests = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_pop(L, 1);
   return policy;

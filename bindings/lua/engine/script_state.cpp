@@ -6,13 +6,16 @@
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/torch_files.h"
 #include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/stack.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/operators/untrusted.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::lua {
 namespace {
 
 std::vector<at::Tensor> call_function(const HostFunction& function, const std::vector<at::Tensor>& arguments) {
+  const random::DrawFrom of_host(nullptr);
   try {
     return function.fn(arguments);
   } catch (const std::exception&) {
@@ -36,7 +39,7 @@ int call_host(lua_State* L) {
   }
   const operators::Untrusted trusted(nullptr);  // the host
   std::vector<at::Tensor> results = call_function(function, arguments);
-  luaL_checkstack(L, static_cast<int>(results.size()), "too many results");
+  reserve(L, results.size(), "too many results");
   for (auto& result : results) push_tensor(L, std::move(result));
   return static_cast<int>(results.size());
 }

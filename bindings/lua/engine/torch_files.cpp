@@ -2,6 +2,7 @@
 
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -34,7 +35,7 @@ c10::IValue read_table(lua_State* L, int index, const std::string& path, int dep
   if (depth > max_depth)
     throw InputError("torch.save: " + path.substr(0, 80) + "... is nested more than " + std::to_string(max_depth) +
                      " tables deep; does a table hold itself?");
-  luaL_checkstack(L, 6, "tables");
+  reserve(L, 0, "tables");
   index = lua_absindex(L, index);
   const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
   c10::Dict<c10::IValue, c10::IValue> dict(c10::StringType::get(), c10::AnyType::get());
@@ -72,7 +73,7 @@ c10::IValue read_value(lua_State* L, int index, const std::string& path, int dep
 }
 
 void push_value(lua_State* L, const c10::IValue& value) {
-  luaL_checkstack(L, 6, "tables");
+  reserve(L, 0, "tables");
   if (value.isGenericDict()) {
     lua_newtable(L);
     for (const auto& item : value.toGenericDict()) {

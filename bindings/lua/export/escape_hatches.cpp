@@ -3,6 +3,7 @@
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/export/checks.h"
 #include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/branch_guard.h"
@@ -55,13 +56,13 @@ int constant_call(lua_State* L) {
   lua_insert(L, 1);
   Recorder* recorder = Recorder::current();
   if (!recorder) {
-    lua_call(L, count, LUA_MULTRET);
+    call_for_all(L, count);
     return lua_gettop(L);
   }
   {
     capture::OutsideBranches::forbid_new_beginning();  // the function may do what is not to be done twice
     const capture::NotCaptured pause(false);
-    lua_call(L, count, LUA_MULTRET);
+    call_for_all(L, count);
   }
   std::string values;
   for (int i = 1; i <= lua_gettop(L); ++i) {

@@ -10,11 +10,13 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/graph/memory.h"
 
 #include <triage/export.h>
 
@@ -31,26 +33,38 @@ using capture::Recorder;
 
 const char* const program_type = "triage.exported_program";
 
+struct ProgramBox {
+  ExportedProgram* program = nullptr;
+  size_t bytes = 0;  // of its graph, charged to the script
+};
+
 void push_program(lua_State* L, ExportedProgram program) {
-  auto** holder = static_cast<ExportedProgram**>(lua_newuserdatauv(L, sizeof(ExportedProgram*), 0));
-  *holder = nullptr;
+  auto& box = *new (lua_newuserdatauv(L, sizeof(ProgramBox), 0)) ProgramBox;
   luaL_setmetatable(L, program_type);
-  *holder = new ExportedProgram(std::move(program));
+  const size_t bytes = graph::bytes(program.graph());
+  charge(L, bytes);
+  box.program = new ExportedProgram(std::move(program));
+  box.bytes = bytes;
+  context(L).script_bytes += bytes;
 }
 
 const ExportedProgram& check_program(lua_State* L, int index) {
-  auto* holder = static_cast<ExportedProgram**>(luaL_checkudata(L, index, program_type));
-  if (!*holder) luaL_error(L, "this exported program was closed");
-  return **holder;
+  const auto& box = *static_cast<ProgramBox*>(luaL_checkudata(L, index, program_type));
+  if (!box.program) luaL_error(L, "this exported program was closed");
+  return *box.program;
 }
 
 int program_gc(lua_State* L) {
-  delete std::exchange(*static_cast<ExportedProgram**>(luaL_checkudata(L, 1, program_type)), nullptr);
+  auto& box = *static_cast<ProgramBox*>(luaL_checkudata(L, 1, program_type));
+  delete std::exchange(box.program, nullptr);
+  context(L).script_bytes -= std::exchange(box.bytes, 0);
   return 0;
 }
 
 int program_tostring(lua_State* L) {
+  charge(L, 0);
   const std::string text = check_program(L, 1).text();
+  charge_text(L, text.size());
   lua_pushlstring(L, text.data(), text.size());
   return 1;
 }
@@ -63,7 +77,7 @@ int program_call(lua_State* L) {
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
   std::vector<at::Tensor> outputs = program.run(inputs);
-  luaL_checkstack(L, static_cast<int>(outputs.size()), "too many results");
+  reserve(L, outputs.size(), "too many results");
   const auto& values = program.graph().outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (auto* tracker = capture::FlagsTracker::current(); tracker && values[i]->is_flags) tracker->add(outputs[i]);
@@ -126,12 +140,12 @@ std::string default_name(lua_State* L, int index) {
 
 std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::Tensor> inputs) {
   const int base = lua_gettop(L);
-  luaL_checkstack(L, static_cast<int>(inputs.size()) + 8, "too many inputs");
+  reserve(L, inputs.size(), "too many inputs");
   forget_chains(L);
   lua_pushvalue(L, index);
   push_tensors(L, inputs);
   const capture::ScriptScope script(user_code(L));
-  lua_call(L, static_cast<int>(inputs.size()), LUA_MULTRET);
+  call_for_all(L, static_cast<int>(inputs.size()));
   check_finished_chains(L);
   std::vector<at::Tensor> results;
   for (int i = base + 1; i <= lua_gettop(L); ++i) {

@@ -2,6 +2,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/userdata.h"
@@ -152,7 +153,7 @@ int in_branch(lua_State* L) {
   const Branch branch;
   lua_settop(L, 1);
   if (!may_be_left) {
-    lua_call(L, 0, LUA_MULTRET);
+    call_for_all(L, 0);
     return lua_gettop(L);
   }
   // The script does not run it: what it leaves behind is not for the script.
@@ -279,7 +280,7 @@ int break_for_difference(lua_State* L) {
 /// core.for_rows(mask, fn, ...) -> what fn(...) returns; only the rows of the mask count.
 int for_rows(lua_State* L) {
   const capture::BranchGuard guard({}, check_tensor(L, 1));
-  lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 2);
   return lua_gettop(L) - 1;
 }
 

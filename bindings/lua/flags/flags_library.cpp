@@ -5,6 +5,7 @@
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/overloads.h"
@@ -212,7 +213,7 @@ int view_length(lua_State* L) {
 int view_call(lua_State* L) {
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_replace(L, 1);
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 1);
   return lua_gettop(L);
 }
 
@@ -321,7 +322,7 @@ void refuse_unknown_fields(lua_State* L, const char* complaint) {
 
 void push_read_only(lua_State* L, int index, const char* name) {
   const int table = lua_absindex(L, index);
-  luaL_checkstack(L, 12, "tables nested too deep");
+  reserve(L, 0, "tables nested too deep");
   if (is_view(L, table)) {
     lua_pushvalue(L, table);
     return;

@@ -1,6 +1,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/location_tree.h"
 #include "bindings/lua/flags/script_modules.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -94,7 +95,7 @@ int call_instrumented_script(lua_State* L) {
 int call_opaque(lua_State* L) {
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 1);
   return lua_gettop(L);
 }
 

@@ -21,6 +21,8 @@ const char* const weighted_type = "WeightedLocationTree";
 struct TreeBox {
   std::unique_ptr<LocationTree> tree;
   int64_t bytes = 0;  // of what was charged
+  int64_t components = 0;  // of paths, those that paths share counted again
+  uint64_t path_bytes = 0, pattern_bytes = 0, weights = 0;
 };
 
 TreeBox* test_box(lua_State* L, int index) {
@@ -100,13 +102,33 @@ int tree_gc(lua_State* L) {
   return 0;
 }
 
+/// Policies cannot make trees that take long to prune, or names that are no names.
+void check_size(lua_State* L, const char* method, const std::string& text, int64_t components) {
+  constexpr size_t most_bytes = 1000;
+  constexpr int64_t most_components = 50'000;
+  if (!context(L).sandboxed || (text.size() <= most_bytes && components <= most_components)) return;
+  throw LimitError(std::string(method) + ": a policy may use paths and patterns of " + std::to_string(most_bytes) +
+                   " bytes, and " + std::to_string(most_components) + " components in one tree");
+}
+
+/// Ids are chosen anew when the tree has changed: each path is compared with each pattern that has a weight.
+LocationTree& charge_ids(lua_State* L, TreeBox& box) {
+  constexpr uint64_t per_location = 20, steps_per_instruction = 64;
+  charge(L, 0, 0,
+         per_location * static_cast<uint64_t>(box.tree->size()) + box.path_bytes * box.pattern_bytes / steps_per_instruction);
+  return *box.tree;
+}
+
 int tree_add_path(lua_State* L) {
   TreeBox& box = check_box(L, "add_path");
   const std::string path = check_text(L, 2, "add_path", "a dotted path such as \"encoder.2\"");
   const auto components = 1 + std::count(path.begin(), path.end(), '.');
   const auto bytes = static_cast<int64_t>(256 * components + 2 * static_cast<int64_t>(path.size()));
   charge(L, 0, static_cast<size_t>(bytes), static_cast<uint64_t>(components));
+  check_size(L, "add_path", path, box.components + components);
   box.tree->add_path(path);
+  box.components += components;
+  box.path_bytes += path.size();
   box.bytes += bytes;
   context(L).tensor_bytes += bytes;
   lua_settop(L, 1);
@@ -114,32 +136,31 @@ int tree_add_path(lua_State* L) {
 }
 
 int tree_build_ids(lua_State* L) {
-  LocationTree& tree = *check_box(L, "build_ids").tree;
-  charge(L, 0, 0, static_cast<uint64_t>(20 * tree.size()));
+  LocationTree& tree = charge_ids(L, check_box(L, "build_ids"));
   push_ids(L, tree.build_ids());
   return 1;
 }
 
 int tree_get_location(lua_State* L) {
-  LocationTree& tree = *check_box(L, "get_location").tree;
+  LocationTree& tree = charge_ids(L, check_box(L, "get_location"));
   lua_pushinteger(L, tree.get_location(check_text(L, 2, "get_location", "a dotted path such as \"encoder.2\"")));
   return 1;
 }
 
 int tree_get_path(lua_State* L) {
-  LocationTree& tree = *check_box(L, "get_path").tree;
+  LocationTree& tree = charge_ids(L, check_box(L, "get_path"));
   lua_pushstring(L, tree.get_path(check_text(L, 2, "get_path", "a dotted path such as \"encoder.2\"")).c_str());
   return 1;
 }
 
 int tree_to_dict(lua_State* L) {
-  push_ids(L, check_box(L, "to_dict").tree->to_dict());
+  push_ids(L, charge_ids(L, check_box(L, "to_dict")).to_dict());
   return 1;
 }
 
 int tree_tostring(lua_State* L) {
-  LocationTree& tree = *check_box(L, "tostring").tree;
-  const std::string text = tree.text();
+  const std::string text = charge_ids(L, check_box(L, "tostring")).text();
+  charge_text(L, text.size());
   lua_pushlstring(L, text.data(), text.size());
   return 1;
 }
@@ -147,7 +168,10 @@ int tree_tostring(lua_State* L) {
 int tree_set_weight(lua_State* L) {
   WeightedLocationTree& tree = check_weighted(L, "set_weight");
   const std::string pattern = check_text(L, 2, "set_weight", "a pattern such as \"head.*\"");
-  charge(L, 0, 0, 100);
+  charge(L, 0, 256 + 2 * pattern.size(), 100);
+  TreeBox& box = check_box(L, "set_weight");
+  check_size(L, "set_weight", pattern, static_cast<int64_t>(++box.weights));
+  box.pattern_bytes += pattern.size();
   tree.set_weight(pattern, check_weight(L, 3, "set_weight"));
   lua_settop(L, 1);
   return 1;

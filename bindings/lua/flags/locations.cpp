@@ -25,12 +25,16 @@ std::string check_path(lua_State* L, int index, const char* who) {
 }
 
 constexpr int64_t most_names = 256;  // of one policy: ids are shared by all of them
+constexpr size_t longest_name = 1000;
 
 /// The id of a path, registered on first use. A policy has a share of the ids.
 int64_t id_of_path(lua_State* L, const std::string& path) {
   Context& own = context(L);
   const bool takes_one =
       !ErrorLocation::is_registered(path) && ErrorLocation::count() <= ErrorLocation::MAX_LOCATION_ID;
+  if (own.sandboxed && path.size() > longest_name)
+    throw LimitError("a policy may name locations with at most " + std::to_string(longest_name) + " bytes; got " +
+                     std::to_string(path.size()));
   if (own.sandboxed && takes_one && ++own.names_registered > most_names)
     throw LimitError("a policy may name at most " + std::to_string(most_names) +
                      " locations, and all policies share 1,023; '" + path + "' is one too many");

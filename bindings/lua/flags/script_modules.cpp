@@ -1,5 +1,6 @@
 #include "bindings/lua/flags/script_modules.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -46,7 +47,7 @@ c10::IValue read_argument(lua_State* L, int index) {
 }
 
 void push_script_value(lua_State* L, const c10::IValue& value) {
-  luaL_checkstack(L, 6, "results nested too deep");
+  reserve(L, 0, "results nested too deep");
   if (value.isTuple()) {
     lua_newtable(L);
     lua_Integer position = 0;
@@ -87,7 +88,7 @@ int push_script_results(lua_State* L, const c10::IValue& result) {
     return 1;
   }
   const auto& items = result.toTupleRef().elements();
-  luaL_checkstack(L, static_cast<int>(items.size()) + 6, "too many results");
+  reserve(L, items.size(), "too many results");
   for (const c10::IValue& item : items) push_script_value(L, item);
   return static_cast<int>(items.size());
 }

@@ -2,6 +2,7 @@
 // names, so that an address is never that of something else.
 #include "bindings/lua/loading/allowed_writes.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/userdata.h"
 
 #include <string_view>
@@ -19,7 +20,7 @@ bool push_writes(lua_State* L) {
 
 /// The key is below the value on top of the stack; pops both.
 void note(lua_State* L) {
-  luaL_checkstack(L, 4, "allowed writes");
+  reserve(L, 0, "allowed writes");
   push_registry_table(L, &kWrites);
   lua_insert(L, -3);
   lua_pushvalue(L, -2);
@@ -47,7 +48,7 @@ bool pop_is_noted(lua_State* L) {
 }  // namespace
 
 void note_allowed_function(lua_State* L, int index) {
-  luaL_checkstack(L, 4, "allowed functions");
+  reserve(L, 0, "allowed functions");
   remember(L, index, &kFunctions);
 }
 

@@ -1,5 +1,6 @@
 #include "bindings/lua/loading/base_library.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,7 +55,8 @@ int base_error(lua_State* L) {
   explain_error_in_branch(L, 1);
   settle(L, 2);
   if (lua_type(L, 2) != LUA_TNUMBER || lua_tointeger(L, 2) < 2) return hand_on(L);
-  lua_Integer wanted = lua_tointeger(L, 2);
+  constexpr lua_Integer most = 200;  // to find a level Lua walks over all above it
+  lua_Integer wanted = std::min(lua_tointeger(L, 2), most);
   lua_Debug frame;
   for (int level = 1; level <= wanted && lua_getstack(L, level, &frame); level++)
     if (is_intrinsic(L, &frame)) wanted++;
@@ -130,7 +132,10 @@ void wrap_math(lua_State* L, std::index_sequence<i...>) {
 
 /// For functions that write to the table that is their first argument.
 int write_first(lua_State* L) {
-  if (lua_gettop(L) > 2) settle(L, 2);
+  if (lua_gettop(L) > 2) {
+    settle(L, 2);
+    check_key(L, 2);
+  }
   note_write_to_argument(L, 1);
   return hand_on(L);
 }

@@ -7,6 +7,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/userdata.h"
 
 namespace triage::lua {
@@ -17,6 +18,7 @@ const char kChunkCount = 0;
 const char kNaturalChunks = 0;         // a table: the numbers of those that are natural Lua
 const char kGlobals = 0;               // a table: number of a chunk -> the line of each global, then its name
 const char kTexts = 0;                 // a table: number of a chunk -> its text
+constexpr size_t kBytesPerStep = 200;  // of the syntax tree, for each step of the rewriter, roughly
 constexpr int kFunctionBits = 24;      // functions of one chunk
 constexpr int64_t kMostTexts = 1'000;  // that are kept
 constexpr size_t kLongestText = 1 << 20;
@@ -62,12 +64,29 @@ void note_text(lua_State* L, int64_t chunk, std::string_view text, const char* n
   lua_pop(L, 1);
 }
 
+/// Hands a text to Lua's compiler piece by piece, so that the budgets are looked at in between. Lua catches what is raised here.
+struct Pieces {
+  std::string_view rest;
+
+  static const char* next(lua_State* L, void* user, size_t* size) {
+    constexpr size_t most = 512;
+    charge_bytes(L, 0);
+    auto& own = *static_cast<Pieces*>(user);
+    const std::string_view piece = own.rest.substr(0, most);
+    own.rest.remove_prefix(piece.size());
+    *size = piece.size();
+    return piece.data();
+  }
+};
+
 /// Pushes the rewritten text, or on failure the message.
 int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy, rewriter::Facts& facts) {
   std::string text;
   int status = LUA_OK;
+  size_t steps = 0;
+  const auto charge = [&](size_t more) { charge_bytes(L, kBytesPerStep * (steps += more)); };  // and looks at the clock
   try {
-    text = rewriter::rewrite(source, chunk_name, {policy}, &facts);
+    text = rewriter::rewrite(source, chunk_name, {policy, charge}, &facts);
   } catch (const rewriter::SyntaxError& error) {
     text = error.what();
     status = LUA_ERRSYNTAX;
@@ -83,13 +102,13 @@ int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name
 
 int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, const ChunkOptions& options) {
   const int env = options.env ? lua_absindex(L, options.env) : 0;
-  luaL_checkstack(L, 24, "too many chunks loading");
-  constexpr size_t bytes_per_byte = 8;  // syntax tree, rewritten text and bytecode, roughly
+  reserve(L, 24, "too many chunks loading");
+  constexpr size_t bytes_per_byte = 8;  // rewritten text and bytecode, roughly
   charge_bytes(L, bytes_per_byte * source.size());
   rewriter::Facts facts;
   if (const int status = push_rewritten(L, source, chunk_name, options.policy, facts); status != LUA_OK) return status;
-  const std::string_view text(lua_tostring(L, -1), lua_rawlen(L, -1));
-  const int status = luaL_loadbufferx(L, text.data(), text.size(), chunk_name, "t");
+  Pieces text{{lua_tostring(L, -1), lua_rawlen(L, -1)}};
+  const int status = lua_load(L, Pieces::next, &text, chunk_name, "t");
   lua_remove(L, -2);
   if (status != LUA_OK) return status;
   if (env) {

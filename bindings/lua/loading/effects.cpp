@@ -74,4 +74,12 @@ void charge_bytes(lua_State* L, size_t bytes) {
   raise_as_lua_error(L, [&] { charge(L, bytes); });
 }
 
+void charge_string(lua_State* L, size_t bytes) {
+  raise_as_lua_error(L, [&] { charge_text(L, bytes); });
+}
+
+void check_key(lua_State* L, int index) {
+  raise_as_lua_error(L, [&] { note_key(L, index); });
+}
+
 }  // namespace triage::lua

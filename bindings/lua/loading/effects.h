@@ -45,5 +45,9 @@ bool is_policy(lua_State* L);
 
 /// Charges `bytes` of script memory before they are allocated; raises a Lua error when the budget is used up.
 void charge_bytes(lua_State* L, size_t bytes);
+/// The same for a string, which has a bound of its own.
+void charge_string(lua_State* L, size_t bytes);
+/// Raises a Lua error where the value at `index` may not become a key of a table (state.h).
+void check_key(lua_State* L, int index);
 
 }  // namespace triage::lua

@@ -7,6 +7,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/natural.h"
 #include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/stack.h"
 
 namespace triage::lua {
 namespace {
@@ -125,11 +126,18 @@ int compare_objects(lua_State* L, const Ordering& order, int first, int second) 
   return raise_at(L, lua_tointeger(L, 3), message);
 }
 
+/// Strings are compared byte by byte, or as the locale has it.
+void charge_comparison(lua_State* L) {
+  constexpr lua_Unsigned free_bytes = 1024;
+  if (lua_type(L, 1) == LUA_TSTRING && lua_rawlen(L, 1) > free_bytes) charge_bytes(L, 0);
+}
+
 template <const Ordering& order>
 int compare_order(lua_State* L) {
   constexpr int first = order.swapped ? 2 : 1, second = order.swapped ? 1 : 2;
   const int type = lua_type(L, 1);
   if (type == lua_type(L, 2) && (type == LUA_TNUMBER || type == LUA_TSTRING)) {
+    charge_comparison(L);
     lua_pushboolean(L, lua_compare(L, first, second, order.operation));
     return 1;
   }
@@ -153,6 +161,7 @@ int compare_equality(lua_State* L) {
   const int left = lua_type(L, 1), right = lua_type(L, 2);
   if ((left == LUA_TUSERDATA || right == LUA_TUSERDATA) && has_tensor(L))
     return compare_as_tensors(L, negate ? "ne" : "eq");
+  if (left == right) charge_comparison(L);
   const bool same = left == right && lua_rawequal(L, 1, 2);
   if (!same && left == right && (left == LUA_TTABLE || left == LUA_TUSERDATA)) {
     const int called = call_metamethod(L, "__eq", 1, 2, negate ? opposite : truth);
@@ -224,7 +233,7 @@ int join_operands(lua_State* L) {
     if (joins(L, top) && joins(L, top - 1)) {
       int first = top - 1;
       while (first > kFirstOperand && joins(L, first - 1)) first--;
-      charge_bytes(L, joined_size(L, first, top));
+      charge_string(L, joined_size(L, first, top));
       lua_concat(L, top - first + 1);
     } else {
       if (!push_metamethod(L, "__concat", top - 1, top, lua_tointeger(L, 1))) return refuse_concat(L);
@@ -245,7 +254,7 @@ int concat(lua_State* L) {
   int joinable = 0;
   while (joinable < count && joins(L, joinable + 1)) joinable++;
   if (joinable == count) {
-    charge_bytes(L, joined_size(L, 1, count));
+    charge_string(L, joined_size(L, 1, count));
     lua_settop(L, count);
     lua_concat(L, count);
     return 1;
@@ -274,8 +283,18 @@ int plain(lua_State* L) {
   return 1;
 }
 
+/// A number or key that a table is written at, as `plain`.
+int key(lua_State* L) {
+  lua_settop(L, 1);
+  plain(L);
+  check_key(L, 1);
+  return 1;
+}
+
 int table(lua_State* L) {
   lua_settop(L, 1);
+  constexpr lua_Unsigned large = 10'000;  // `{...}` makes such tables at one stroke
+  if (lua_rawlen(L, 1) > large) charge_bytes(L, 0);
   mark_born(L, 1);
   return 1;
 }
@@ -356,13 +375,14 @@ const lua_CFunction kIntrinsics[] = {compare_order<kLess>,
                                      natural_loop,
                                      natural_keep,
                                      natural_join,
-                                     natural_not};
+                                     natural_not,
+                                     key};
 
 }  // namespace
 
 int push_intrinsics(lua_State* L, int64_t first_function_id) {
   int count = 0;
-  luaL_checkstack(L, static_cast<int>(std::size(kIntrinsics)), "intrinsics");
+  reserve(L, std::size(kIntrinsics), "intrinsics");
   for (const lua_CFunction intrinsic : kIntrinsics) {
     const bool makes_ids = intrinsic == function;
     if (makes_ids) lua_pushinteger(L, first_function_id);

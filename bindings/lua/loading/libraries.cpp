@@ -2,6 +2,7 @@
 // -> true; function or library -> true where it leads anywhere.
 #include "bindings/lua/loading/libraries.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/userdata.h"
 
 namespace triage::lua {
@@ -12,7 +13,7 @@ const char kLibraries = 0, kHiddenWrites = 0, kFunctions = 0, kLeadAnywhere = 0,
 
 /// Marks the table on top of the stack, found in the one at `parent` (0: in none). Pops it.
 void mark(lua_State* L, int libraries, int parent) {
-  luaL_checkstack(L, 8, "libraries within libraries");
+  reserve(L, 0, "libraries within libraries");
   const int table = lua_gettop(L);
   lua_pushvalue(L, table);
   const int known = lua_rawget(L, libraries);
@@ -35,7 +36,7 @@ void mark(lua_State* L, int libraries, int parent) {
 
 /// Forgets the table on top of the stack, and those that it was found in. Pops it.
 void forget(lua_State* L, int libraries) {
-  luaL_checkstack(L, 8, "libraries within libraries");
+  reserve(L, 0, "libraries within libraries");
   const int table = lua_gettop(L);
   lua_pushvalue(L, table);
   if (lua_rawget(L, libraries) == LUA_TTABLE) {
@@ -62,7 +63,7 @@ void remember_functions(lua_State* L, const void* key) {
 
 void mark_library_functions(lua_State* L, int index) {
   index = lua_absindex(L, index);
-  luaL_checkstack(L, 8, "libraries");
+  reserve(L, 0, "libraries");
   lua_pushvalue(L, index);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &kEnvironment);
   lua_pushvalue(L, index);

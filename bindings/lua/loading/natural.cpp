@@ -5,6 +5,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/stack.h"
 
 namespace triage::lua {
 namespace {
@@ -115,7 +116,7 @@ int natural_next(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   push_library_function(L, "advance");
   lua_insert(L, 1);
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 1);
   return lua_gettop(L);
 }
 

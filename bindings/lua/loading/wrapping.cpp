@@ -4,6 +4,7 @@
 #include "bindings/lua/loading/wrapping.h"
 
 #include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/stack.h"
 
 namespace triage::lua {
 namespace {
@@ -48,6 +49,10 @@ int run_original(lua_State* L) {
   return hand_on(L);
 }
 
-int hand_on(lua_State* L) { return lua_tocfunction(L, original_index(L))(L); }
+int hand_on(lua_State* L) {
+  const int results = lua_tocfunction(L, original_index(L))(L);
+  reserve(L, 0, "too many results");
+  return results;
+}
 
 }  // namespace triage::lua

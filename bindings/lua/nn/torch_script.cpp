@@ -1,6 +1,7 @@
 // TorchScript modules from files: their tree, for scripts/prelude/nn.lua to wrap, and their calls.
 #include "bindings/lua/flags/script_modules.h"
 #include "bindings/lua/nn/nn.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -54,7 +55,7 @@ void set_named(lua_State* L, const char* key, const Items& items, const Push& pu
 
 /// Pushes {type, script, training, parameters, buffers, children}, the lists without what lies deeper.
 void push_tree(lua_State* L, const Module& module) {
-  luaL_checkstack(L, 12, "modules nested too deep");
+  reserve(L, 0, "modules nested too deep");
   lua_createtable(L, 0, 6);
   const auto name = module.type()->name();
   lua_pushstring(L, name ? name->name().c_str() : "ScriptModule");

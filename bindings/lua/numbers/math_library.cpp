@@ -9,6 +9,7 @@
 
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/numbers/operand.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/call.h"
 #include "runtime/capture/recorder.h"
@@ -27,7 +28,7 @@ Result scaled(Operand x, double by) {
 }
 
 Result absolute(const Operand& x) {
-  if (x.whole && range_of(x.tensor).min >= 0) return x.tensor;
+  if (x.whole && capture::range_of(x.tensor).min >= 0) return x.tensor;
   return run_for_tensor("aten::abs", "", {x.tensor});
 }
 
@@ -35,7 +36,7 @@ Result absolute(const Operand& x) {
 Result rounded(const char* name, const Operand& x) {
   if (x.whole) return x.tensor;
   constexpr symbols::Number beyond = 9223372036854775808.0L;
-  const symbols::Range range = range_of(x.tensor);
+  const symbols::Range range = capture::range_of(x.tensor);
   if (range.min < -beyond || range.max >= beyond) return std::nullopt;
   return record_math(name, x);
 }
@@ -123,7 +124,7 @@ bool push_math(lua_State* L, const char* name) {
     symbolic |= test_number(L, i) != nullptr;
   }
   if (!symbolic) return false;
-  luaL_checkstack(L, count + 2, "too many numbers");
+  reserve(L, static_cast<size_t>(count), "too many numbers");
   lua_pushcfunction(L, guarded<compute>);
   lua_pushstring(L, name);
   for (int i = 1; i <= count; ++i) lua_pushvalue(L, i);

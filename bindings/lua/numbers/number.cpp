@@ -1,6 +1,7 @@
 #include "bindings/lua/numbers/number.h"
 
 #include "bindings/lua/numbers/operand.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/convert.h"
@@ -34,7 +35,7 @@ NumberBox* test_box(lua_State* L, int index) {
 }
 
 void push_box(lua_State* L, at::Tensor tensor) {
-  luaL_checkstack(L, 4, "too many numbers");
+  reserve(L, 0, "too many numbers");
   new (lua_newuserdatauv(L, sizeof(NumberBox), 0)) NumberBox{std::move(tensor)};
   lua_rawgetp(L, LUA_REGISTRYINDEX, &number_metatable);
   lua_setmetatable(L, -2);
@@ -159,7 +160,7 @@ std::optional<at::Tensor> record(const Bitwise& op, Operand left, Operand right)
   if (!left.symbolic() || bits < 0 || bits > 62) return std::nullopt;
   const at::Scalar factor = int64_t{1} << bits;
   if (op.lua_op == LUA_OPSHL) return run_for_tensor("aten::mul", "Scalar", {left.tensor, factor});
-  if (range_of(left.tensor).min < 0) return std::nullopt;
+  if (capture::range_of(left.tensor).min < 0) return std::nullopt;
   return run_for_tensor("aten::floor_divide", "Scalar", {left.tensor, factor});
 }
 
@@ -346,9 +347,8 @@ at::Tensor record_mixed(const std::string& name, const at::Tensor& whole, const 
 /// The doubles of sizes are exact where no size is beyond 2^53, which becomes a guard.
 bool is_exact_as_double(lua_State* L, const at::Tensor& whole) {
   constexpr int64_t most = int64_t{1} << 53;
-  auto& recorder = *capture::Recorder::current();
   const int64_t now = whole.item().toLong();
-  if (now > most || now < -most || !recorder.numbers().sizes_behind(recorder.find(whole))) return false;
+  if (now > most || now < -most || !capture::follows_from_sizes(whole)) return false;
   for (const char* const bound : {"le", "ge"}) {
     Operand limit;
     limit.number = bound[0] == 'l' ? most : -most;

@@ -20,7 +20,7 @@ void Operand::make_double() {
 at::Tensor Operand::as_tensor() const {
   if (tensor.defined()) return tensor;
   const at::Tensor constant = at::scalar_tensor(number, at::TensorOptions(whole ? at::kLong : at::kDouble));
-  capture::Recorder::current()->add_literal(constant);
+  if (auto* recorder = capture::Recorder::current()) recorder->add_literal(constant);
   return constant;
 }
 
@@ -41,14 +41,6 @@ Operand read_operand(lua_State* L, int index) {
 at::Tensor as_double(const at::Tensor& number) {
   if (number.scalar_type() == at::kDouble) return number;
   return run_for_tensor("aten::to", "dtype", {number, at::kDouble, false, false, c10::IValue()});
-}
-
-symbols::Range range_of(const at::Tensor& number) {
-  auto& recorder = *capture::Recorder::current();
-  const graph::Value* value = recorder.find(number);
-  const symbols::SymbolTable& table = recorder.numbers().table;
-  const symbols::Expression* expression = value ? table.find(value) : nullptr;
-  return expression ? table.range(*expression) : symbols::Range{};
 }
 
 at::Tensor record_math(const char* function, const Operand& a) {

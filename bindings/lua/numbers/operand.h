@@ -3,8 +3,6 @@
 
 #include <lua.hpp>
 
-#include "runtime/symbols/range.h"
-
 /// What arithmetic on symbolic numbers is given, and the calls that it records.
 namespace triage::lua {
 
@@ -25,9 +23,6 @@ bool is_operand(lua_State* L, int index);
 Operand read_operand(lua_State* L, int index);
 
 at::Tensor as_double(const at::Tensor& number);
-
-/// What is known of a symbolic number.
-symbols::Range range_of(const at::Tensor& number);
 
 /// "pow", "sqrt", ...: runtime/graph/number_math.h.
 at::Tensor record_math(const char* function, const Operand& a);

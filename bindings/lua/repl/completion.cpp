@@ -1,5 +1,6 @@
 #include "bindings/lua/repl/completion.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -160,7 +161,7 @@ void add_group(const Word& word, std::set<std::string>& names) {
 std::vector<std::string> completions(lua_State* L, const std::vector<int>& environments, const std::string& line) {
   const Word word = last_word(line);
   std::set<std::string> names;
-  luaL_checkstack(L, 16, "completion");
+  reserve(L, 0, "completion");
   if (word.separator == 0) {
     if (word.start.empty()) return {};
     for (std::string_view keyword : keywords)

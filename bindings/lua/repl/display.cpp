@@ -1,5 +1,6 @@
 #include "bindings/lua/repl/display.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/print.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -102,7 +103,7 @@ std::vector<std::string> field_texts(lua_State* L, int table, lua_Integer list, 
 }
 
 std::string table_text(lua_State* L, int table, int nesting) {
-  luaL_checkstack(L, 8, "the table is nested too deep");
+  reserve(L, 0, "the table is nested too deep");
   const auto list = static_cast<lua_Integer>(lua_rawlen(L, table));
   std::vector<std::string> items;
   for (lua_Integer i = 1; i <= std::min<lua_Integer>(list, max_items + 1); ++i) {

@@ -9,6 +9,7 @@
 #include "bindings/lua/repl/display.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/rewriter/session.h"
+#include "bindings/lua/stack.h"
 #include "runtime/capture/recorder.h"
 
 #include <atomic>
@@ -83,7 +84,7 @@ struct Session::Interpreter {
       options.env = lua_gettop(L);
       options.policy = false;
       if (load_chunk(L, source, chunk_name, options) != LUA_OK) lua_error(L);
-      lua_call(L, 0, LUA_MULTRET);
+      call_for_all(L, 0);
       show(L, 2, text);
     });
   }

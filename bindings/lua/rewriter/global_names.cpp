@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bindings/lua/rewriter/parser.h"
+#include "bindings/lua/rewriter/ranges.h"
 #include "bindings/lua/rewriter/vocabulary.h"
 
 namespace triage::lua::rewriter {
@@ -37,6 +38,7 @@ class Uses {
       if (s.kind == StatementKind::NumericFor) note(s.values, Use::Needed);
       if (s.kind == StatementKind::Return) note(s.values, Use::Passed);
     }
+    protected_.finish();
   }
 
   Use of(const Expression& e) const {
@@ -44,10 +46,7 @@ class Uses {
     return found == uses_.end() ? Use::Kept : found->second;
   }
 
-  bool in_protected_call(const Expression& e) const {
-    return std::any_of(protected_.begin(), protected_.end(),
-                       [&](const auto& range) { return range.first <= e.begin && e.end <= range.second; });
-  }
+  bool in_protected_call(const Expression& e) const { return protected_.hold(e.begin, e.end); }
 
  private:
   void note(const Expression* e, Use use) {
@@ -83,7 +82,7 @@ class Uses {
     const std::string name = called_global(call);
     note(call.items, contains(kTakeNil, name) ? Use::Tested : Use::Passed);
     if (name != "pcall" && name != "xpcall") return;
-    for (const Expression* const argument : call.items) protected_.emplace_back(argument->begin, argument->end);
+    for (const Expression* const argument : call.items) protected_.add(argument->begin, argument->end);
   }
 
   void binary(const Expression& e) {
@@ -94,7 +93,7 @@ class Uses {
   }
 
   std::map<const Expression*, Use> uses_;
-  std::vector<std::pair<size_t, size_t>> protected_;  // byte ranges
+  Ranges protected_;
 };
 
 struct Assigned {
@@ -136,11 +135,16 @@ const Variable* params_variable(const Expression& call, std::vector<std::string>
   return place < parameters.size() ? parameters[place] : nullptr;
 }
 
-bool is_assigned(const Chunk& chunk, const Variable& variable) {
+/// The params of each function that a call of `policy` runs, where the text shows them and nothing assigns to them.
+std::map<const Variable*, std::vector<std::string>> known_params(const Chunk& chunk) {
+  std::map<const Variable*, std::vector<std::string>> known;
+  for (const Expression& call : chunk.expressions) {
+    std::vector<std::string> names;
+    if (const Variable* const params = params_variable(call, names)) known[params] = std::move(names);
+  }
   for (const Statement& s : chunk.statements)
-    for (const Expression* const target : s.targets)
-      if (target->variable == &variable) return true;
-  return false;
+    for (const Expression* const target : s.targets) known.erase(target->variable);
+  return known;
 }
 
 }  // namespace
@@ -173,17 +177,14 @@ GlobalReads global_reads(std::string_view source, std::string_view chunk_name, c
 
 std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name, const Options& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
+  const auto known = known_params(*chunk);
   std::vector<UnknownParam> unknown;
-  for (const Expression& call : chunk->expressions) {
-    std::vector<std::string> names;
-    const Variable* const params = params_variable(call, names);
-    if (!params || is_assigned(*chunk, *params)) continue;
-    for (const Expression& e : chunk->expressions) {
-      const bool of_params = e.kind == ExpressionKind::Index && e.left->variable == params;
-      if (!of_params || e.right->kind != ExpressionKind::String) continue;
-      if (std::find(names.begin(), names.end(), e.right->text) == names.end())
-        unknown.push_back({e.right->text, e.line, e.column, names});
-    }
+  for (const Expression& e : chunk->expressions) {
+    if (e.kind != ExpressionKind::Index || e.right->kind != ExpressionKind::String) continue;
+    const auto names = known.find(e.left->variable);
+    if (!e.left->variable || names == known.end()) continue;
+    if (std::find(names->second.begin(), names->second.end(), e.right->text) == names->second.end())
+      unknown.push_back({e.right->text, e.line, e.column, names->second});
   }
   return unknown;
 }

@@ -1,6 +1,7 @@
 #include "bindings/lua/rewriter/natural.h"
 
 #include <algorithm>
+#include <set>
 
 #include "bindings/lua/rewriter/operand_names.h"
 #include "bindings/lua/rewriter/predicates.h"
@@ -60,12 +61,13 @@ std::vector<const Variable*> NaturalEdits::selected(const Statement& s) const {
   std::vector<const Variable*> variables;
   const auto first = std::lower_bound(chunk_.statements.begin(), chunk_.statements.end(), s.begin,
                                       [](const Statement& inner, size_t begin) { return inner.begin < begin; });
+  std::set<const Variable*> known;
   for (auto inner = first; inner != chunk_.statements.end() && inner->begin < s.end; ++inner) {
+    work_.step(1 + inner->targets.size());
     for (const Expression* const target : inner->targets) {
       const Variable* const variable = target->kind == ExpressionKind::Name ? target->variable : nullptr;
       const bool from_outside = variable && variable->declared < s.begin;
-      if (from_outside && std::find(variables.begin(), variables.end(), variable) == variables.end())
-        variables.push_back(variable);
+      if (from_outside && known.insert(variable).second) variables.push_back(variable);
     }
   }
   if (variables.size() > kMaxSelected)
@@ -127,6 +129,7 @@ int NaturalEdits::chains_left(const Statement& s) const {
   if (s.kind == StatementKind::Break) return function.chains - (function.loops.empty() ? 0 : function.loops.back());
   const auto has_label = [&](const OpenBlock& open) {
     const auto& statements = open.block->statements;
+    work_.step(statements.size());
     return std::any_of(statements.begin(), statements.end(), [&](const Statement* inner) {
       return inner->kind == StatementKind::Label && inner->label == s.label;
     });

@@ -6,6 +6,7 @@
 
 #include "bindings/lua/rewriter/edits.h"
 #include "bindings/lua/rewriter/syntax_tree.h"
+#include "bindings/lua/rewriter/work.h"
 
 /// Natural Lua: chunks in which `if`, `and`, `or` and `not` take masks. A branch stays where it is in the text, so that
 /// on Lua values everything (return, break, goto, `...`) is plain Lua. Where a condition turns out a mask, the `if` runs
@@ -30,8 +31,8 @@ bool chooses_samples(const Statement& if_statement);
 class NaturalEdits {
  public:
   /// `file`: as messages show the chunk's name.
-  NaturalEdits(const Chunk& chunk, std::string file, Edits& edits)
-      : chunk_(chunk), file_(std::move(file)), edits_(edits) {}
+  NaturalEdits(const Chunk& chunk, std::string file, Edits& edits, Work& work)
+      : chunk_(chunk), file_(std::move(file)), edits_(edits), work_(work) {}
 
   void open_function() { functions_.emplace_back(); }
   /// Goes to the start of the function: what its `and` and `or` need; mostly empty.
@@ -77,6 +78,7 @@ class NaturalEdits {
   const Chunk& chunk_;
   std::string file_;
   Edits& edits_;
+  Work& work_;
   std::vector<OpenFunction> functions_;
   int labels_ = 0;
   std::vector<int> open_labels_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "bindings/lua/rewriter/bounds.h"
+
 namespace triage::lua::rewriter {
 namespace {
 
@@ -22,25 +24,36 @@ std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_nam
 
 Parser::Parser(std::string_view source, std::string_view chunk_name, const Options& options)
     : options_(options),
+      work_(options.charge),
       lexer_(source, chunk_name),
       chunk_(std::make_unique<Chunk>()),
-      scopes_([this](const std::string& message) { fail_meaning(message); }) {}
+      scopes_([this](const std::string& message) { fail_meaning(message); }, work_) {}
 
 std::unique_ptr<Chunk> Parser::parse_chunk() {
   chunk_->start = lexer_.start();
   chunk_->main = &chunk_->functions.emplace_back();
   chunk_->main->is_vararg = true;
   scopes_.open_function(chunk_->main);
+  bound(lexer_.source().size(), bounds::kBytes, "bytes");
   advance();
   chunk_->main->body = parse_statements();
   expect(TokenKind::EndOfFile);
   scopes_.close_function();
+  work_.settle();
   return std::move(chunk_);
+}
+
+void Parser::bound(size_t count, size_t most, const char* what) {
+  if (!options_.policy || count <= most) return;
+  fail_meaning("a policy may have at most " + std::to_string(most) + " " + what +
+               ": make it shorter, or split it; a trusted script (triage exec) has no such bound");
 }
 
 // --- tokens
 
 void Parser::advance() {
+  work_.step(1 + (token_.end - token_.begin) / 100);
+  bound(++tokens_, bounds::kTokens, "tokens");
   previous_end_ = token_.end;
   previous_line_ = token_.end_line;
   if (ahead_) {
@@ -86,7 +99,9 @@ std::string Parser::misplaced_end() const {
     if (source[i] == '\n') lines.push_back(i + 1);
   const auto indentation = [&](int line) {
     const size_t begin = lines.at(static_cast<size_t>(line));
-    return source.substr(begin, std::min(source.find_first_not_of(" \t", begin), source.size()) - begin);
+    constexpr size_t most = 200;  // one line may open many blocks
+    const std::string_view start = source.substr(begin, most);
+    return start.substr(0, start.find_first_not_of(" \t"));
   };
   for (const ClosedBlock& block : closed_blocks_) {
     if (static_cast<size_t>(block.end_line) >= lines.size()) return "";  // lines that end in another way
@@ -122,6 +137,7 @@ std::string Parser::expect_name() {
   if (!at(TokenKind::Name)) fail_expected(show_token(TokenKind::Name));
   if (token_.text.compare(0, 9, "__triage_") == 0)
     fail("a name that starts with '__triage_' is reserved for the runtime: choose another name");
+  bound(token_.text.size(), bounds::kName, "bytes in a name");
   std::string name = std::move(token_.text);
   advance();
   return name;
@@ -223,9 +239,8 @@ void Parser::parse_statement(Block& block) {
 
 void Parser::parse_if(Statement& statement) {
   statement.kind = StatementKind::If;
-  constexpr size_t most_arms = 5000;  // Lua's own compiler takes time that grows with their square
   do {
-    if (statement.values.size() == most_arms) fail("an `if` with more than " + std::to_string(most_arms) + " `elseif`");
+    bound(statement.values.size(), bounds::kArms, "`elseif` in one `if`");
     advance();
     statement.values.push_back(parse_expression());
     statement.then_begins.push_back(token_.begin);
@@ -311,7 +326,10 @@ void Parser::parse_function_statement(Statement& statement) {
   const size_t keyword_begin = token_.begin;
   advance();
   Expression* target = parse_name();
-  while (at('.')) target = parse_field(target);
+  for (size_t length = 1; at('.'); length++) {
+    bound(length, bounds::kChain, "fields and calls in one chain");
+    target = parse_field(target);
+  }
   if (at(':')) {
     statement.method_colon = token_.begin;
     target = parse_field(target);
@@ -375,6 +393,7 @@ void Parser::parse_label(Block& block, Statement& statement) {
   expect(TokenKind::DoubleColon);
   finish(statement);
   while (at(';') || at(TokenKind::DoubleColon)) parse_statement(block);
+  bound(scopes_.jump_count() + 1, bounds::kJumps, "labels, `goto` and `break` in one function");
   scopes_.add_label(statement.label, statement.line, at_block_end(false));
 }
 
@@ -390,6 +409,7 @@ void Parser::parse_goto(Statement& statement) {
   advance();
   const int line = statement.kind == StatementKind::Break ? statement.line : lexer_.line();
   statement.label = statement.kind == StatementKind::Break ? "break" : expect_name();
+  bound(scopes_.jump_count() + 1, bounds::kJumps, "labels, `goto` and `break` in one function");
   scopes_.add_goto(statement.label, line);
 }
 
@@ -421,6 +441,11 @@ void Parser::check_assignable(const Expression& target) {
 }
 
 void Parser::check_not_constant(const Expression& target) {
+  const bool by_name = target.kind == ExpressionKind::Name ? !target.variable : target.right->kind == ExpressionKind::String;
+  const std::string& field = target.kind == ExpressionKind::Name ? target.text : target.right->text;
+  if (options_.policy && by_name && field == "__mode")
+    fail_meaning(
+        "a policy may not assign to '__mode'; give it in the table of setmetatable(t, {__mode = \"v\"})");
   if (target.kind != ExpressionKind::Name) return;
   if (target.variable && target.variable->attribute != Variable::Attribute::Regular)
     fail_meaning("attempt to assign to const variable '" + target.text + "'");
@@ -446,6 +471,7 @@ Variable* Parser::new_variable(const std::string& name, size_t pending) {
 
 Function* Parser::parse_function_body(int line, size_t keyword_begin, bool is_method) {
   Function& function = chunk_->functions.emplace_back();
+  bound(chunk_->functions.size(), bounds::kFunctions, "functions");
   function.id = static_cast<int>(chunk_->functions.size()) - 1;
   function.parent = scopes_.function();
   function.line = line;

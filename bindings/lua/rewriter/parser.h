@@ -7,6 +7,7 @@
 #include "bindings/lua/rewriter/lexer.h"
 #include "bindings/lua/rewriter/scope.h"
 #include "bindings/lua/rewriter/syntax_tree.h"
+#include "bindings/lua/rewriter/work.h"
 
 namespace triage::lua::rewriter {
 
@@ -39,6 +40,9 @@ class Parser {
    private:
     Parser& parser_;
   };
+
+  /// Refuses a policy with more than `most` of something (bounds.h).
+  void bound(size_t count, size_t most, const char* what);
 
   // tokens
   void advance();
@@ -100,6 +104,7 @@ class Parser {
   void parse_parameters(Function& function);
 
   Options options_;
+  Work work_;
   Lexer lexer_;
   std::unique_ptr<Chunk> chunk_;
   Scopes scopes_;
@@ -108,6 +113,7 @@ class Parser {
   size_t previous_end_ = 0;
   int previous_line_ = 1;
   int depth_ = 0;
+  size_t tokens_ = 0;
   struct ClosedBlock {
     TokenKind opening;
     int line, end_line;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "bindings/lua/rewriter/bounds.h"
+
 namespace triage::lua::rewriter {
 namespace {
 
@@ -123,9 +125,10 @@ std::vector<Expression*> Parser::parse_expressions() {
 Expression* Parser::parse_expression(int limit) {
   const Level level(*this);
   Expression* left = unary_operator(token_) != Operator::None ? parse_unary() : parse_simple();
-  while (true) {
+  for (size_t length = 1;; length++) {
     const Operator op = binary_operator(token_);
     if (op == Operator::None || kPriorities[static_cast<int>(op)].left <= limit) return left;
+    bound(length, bounds::kOperators, "operators in a row");
     Expression* const whole = new_expression(ExpressionKind::Binary);
     begin_with(*whole, *left);
     whole->op = op;
@@ -208,7 +211,8 @@ Expression* Parser::parse_primary() {
 
 Expression* Parser::parse_suffixed() {
   Expression* expression = parse_primary();
-  while (true) {
+  for (size_t length = 0;; length++) {
+    bound(length, bounds::kChain, "fields and calls in one chain");
     if (at('.')) {
       expression = parse_field(expression);
     } else if (at('[')) {

@@ -25,10 +25,10 @@ bool tests_left(const Expression& e, bool tested) {
 
 class Rewriter {
  public:
-  explicit Rewriter(std::string_view source) : source_(source) {}
+  Rewriter(std::string_view source, const Options& options) : source_(source), policy_(options.policy), work_(options.charge) {}
 
   std::string rewrite(const Chunk& chunk, std::string_view chunk_name) {
-    if (is_natural(chunk, source_)) natural_.emplace(chunk, display_name(chunk_name), edits_);
+    if (is_natural(chunk, source_)) natural_.emplace(chunk, display_name(chunk_name), edits_, work_);
     function_body(*chunk.main);
     std::string text = "local ";
     for (const std::string& name : intrinsics()) text += name + ",";
@@ -36,6 +36,7 @@ class Rewriter {
     // _ENV stays the main function's first upvalue, where debug.setupvalue is used to look for it.
     text += "...;return function(...)if _ENV then end ";
     text.reserve(text.size() + 2 * source_.size());
+    work_.settle();
     edits_.apply(source_, chunk.start, text);
     // On a line of its own: the last line may be a comment.
     return text + "\nend";
@@ -57,6 +58,7 @@ class Rewriter {
   }
 
   void statement(const Statement& s) {
+    work_.step();
     switch (s.kind) {
       case StatementKind::Assign:
         assignment(s);
@@ -123,7 +125,7 @@ class Rewriter {
     for (const Expression* const value : s.values) expression(*value, false);
     std::string announced;
     for (const Expression* const target : s.targets) {
-      if (target->kind == ExpressionKind::Index) plain(*target->right);
+      if (target->kind == ExpressionKind::Index) key(*target->right);
       announce_write(s, *target, announced);
     }
     if (!announced.empty()) edits_.before(s.begin, announced);
@@ -218,6 +220,7 @@ class Rewriter {
   void expression(const Expression& whole, bool tested, size_t test_end = 0) {
     std::vector<Operand> spine;  // leans to the left without limit: no recursion
     for (Operand next{&whole, tested, test_end}; next.expression; next = left_operand(next)) spine.push_back(next);
+    work_.step(spine.size());
     for (auto operand = spine.rbegin(); operand != spine.rend(); ++operand) {
       const bool whole_of_chain =
           operand + 1 == spine.rend() || !is_chain((operand + 1)->expression, operand->expression);
@@ -317,7 +320,7 @@ class Rewriter {
   }
 
   void table(const Expression& e) {
-    for (const Expression* const item : e.items) is_key(*item) ? plain(*item) : expression(*item, false);
+    for (const Expression* const item : e.items) is_key(*item) ? key(*item) : expression(*item, false);
     edits_.before(e.begin, "__triage_table(");
     edits_.after(e.end, ")");
   }
@@ -341,6 +344,20 @@ class Rewriter {
     edits_.after(e.end, table.empty() ? ")" : "," + std::string(table) + ")");
   }
 
+  /// A key that a table is written at. In a policy whatever it can be is looked at, but constants that are plain to see.
+  void key(const Expression& e) {
+    if (!policy_) return plain(e);
+    expression(e, false);
+    if (!can_be_a_number(e) && !is_comparison(e) && !is_concat(e) && !is_large_number(e)) return;
+    edits_.before(e.begin, "__triage_key(");
+    edits_.after(e.end, ")");
+  }
+
+  static bool is_large_number(const Expression& e) {
+    constexpr size_t few_digits = 6;
+    return e.kind == ExpressionKind::Number || (e.kind == ExpressionKind::Integer && e.text.size() > few_digits);
+  }
+
   void function_expression(const Expression& e) {
     function_body(*e.function);
     edits_.before(e.begin, "__triage_fn(");
@@ -348,6 +365,8 @@ class Rewriter {
   }
 
   std::string_view source_;
+  bool policy_;
+  Work work_;
   Edits edits_;
   std::optional<NaturalEdits> natural_;  // where the chunk is natural Lua
 };
@@ -359,14 +378,14 @@ const std::vector<std::string>& intrinsics() {
       "__triage_lt",    "__triage_le",     "__triage_gt",     "__triage_ge",    "__triage_eq",    "__triage_ne",
       "__triage_test",  "__triage_concat", "__triage_fn",     "__triage_touch", "__triage_write", "__triage_table",
       "__triage_plain", "__triage_chain",  "__triage_decide", "__triage_next",  "__triage_leave", "__triage_loop",
-      "__triage_keep",  "__triage_join",   "__triage_not"};
+      "__triage_keep",  "__triage_join",   "__triage_not",  "__triage_key"};
   return names;
 }
 
 std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options, Facts* facts) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   if (facts) *facts = {is_natural(*chunk, source), global_names(*chunk)};
-  return Rewriter(source).rewrite(*chunk, chunk_name);
+  return Rewriter(source, options).rewrite(*chunk, chunk_name);
 }
 
 }  // namespace triage::lua::rewriter

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -17,7 +18,8 @@ struct SyntaxError : std::runtime_error {
 };
 
 struct Options {
-  bool policy = true;  // refuse what policies may not write (`local _ENV`, ...)
+  bool policy = true;  // refuse what policies may not write (`local _ENV`, ...), and texts beyond the bounds of bounds.h
+  std::function<void(size_t steps)> charge = {};  // called about every thousand steps; may throw to end the work
 };
 
 /// A finding of `triage check`: not an error, but probably not what was meant.

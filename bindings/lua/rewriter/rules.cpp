@@ -8,6 +8,7 @@
 #include "bindings/lua/rewriter/natural.h"
 #include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/predicates.h"
+#include "bindings/lua/rewriter/ranges.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/rewriter/vocabulary.h"
 
@@ -40,8 +41,6 @@ constexpr std::array<std::string_view, 24> kRules = {"IF",
                                                      "torch.where"};
 constexpr size_t kSelectingArguments = 3;  // torch.where(mask) alone gives indices
 
-using Range = std::pair<size_t, size_t>;
-
 bool is_branch(const Expression& e) {
   return e.kind == ExpressionKind::MethodCall && (e.text == "ELIF" || e.text == "ELSE") && !e.items.empty();
 }
@@ -58,8 +57,8 @@ std::string rule_called(const Expression& e) {
 }
 
 /// The parts of the source that are tests.
-std::vector<Range> test_ranges(const Chunk& chunk, std::string_view source) {
-  std::vector<Range> ranges;
+Ranges test_ranges(const Chunk& chunk, std::string_view source) {
+  Ranges ranges;
   for (const Expression& table : chunk.expressions) {
     if (table.kind != ExpressionKind::Table) continue;
     int found = 0;
@@ -67,8 +66,9 @@ std::vector<Range> test_ranges(const Chunk& chunk, std::string_view source) {
       const std::string name = field_name(source, *item);
       found += name == "args" || name == "check";
     }
-    if (found == 2) ranges.emplace_back(table.begin, table.end);
+    if (found == 2) ranges.add(table.begin, table.end);
   }
+  ranges.finish();
   return ranges;
 }
 
@@ -81,27 +81,37 @@ struct Site {
   size_t begins = 0;  // its first byte
 };
 
-Rule rule_at(std::string_view source, size_t place, const std::string& name) {
-  const std::string_view before = source.substr(0, place);
-  const size_t line_begin = before.rfind('\n') + 1;  // 0 on the first line
-  return {1 + static_cast<int>(std::count(before.begin(), before.end(), '\n')),
-          1 + static_cast<int>(place - line_begin), name};
-}
+/// Where the lines of a text begin.
+class Lines {
+ public:
+  explicit Lines(std::string_view source) {
+    for (size_t i = 0; i < source.size(); i++)
+      if (source[i] == '\n') begins_.push_back(i + 1);
+  }
+  Rule rule_at(size_t place, const std::string& name) const {
+    const auto behind = std::upper_bound(begins_.begin(), begins_.end(), place);
+    return {static_cast<int>(behind - begins_.begin()), 1 + static_cast<int>(place - *std::prev(behind)), name};
+  }
+
+ private:
+  std::vector<size_t> begins_ = {0};
+};
 
 /// The branches of each `if` of natural Lua.
 std::vector<Site> arms(const Chunk& chunk, std::string_view source) {
   constexpr size_t then = std::string_view("then").size(), otherwise = std::string_view("else").size();
   std::vector<Site> sites;
   if (!is_natural(chunk, source)) return sites;
+  const Lines lines(source);
   for (const Statement& s : chunk.statements) {
     if (s.kind != StatementKind::If || !chooses_samples(s)) continue;
     for (size_t i = 0; i < s.values.size(); i++) {
       const size_t place = i == 0 ? s.begin : s.values[i]->begin;
       const char* const name = i == 0 ? "if" : "elseif";
-      sites.push_back({place, name, nullptr, rule_at(source, place, name), s.then_begins[i] + then});
+      sites.push_back({place, name, nullptr, lines.rule_at(place, name), s.then_begins[i] + then});
     }
     if (s.else_begin)
-      sites.push_back({s.else_begin, "else", nullptr, rule_at(source, s.else_begin, "else"), s.else_begin + otherwise});
+      sites.push_back({s.else_begin, "else", nullptr, lines.rule_at(s.else_begin, "else"), s.else_begin + otherwise});
   }
   return sites;
 }
@@ -121,17 +131,13 @@ void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string&
 
 Rules find_rules(std::string_view source, std::string_view chunk_name) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, {});
-  const std::vector<Range> tests = test_ranges(*chunk, source);
-  const auto in_test = [&](size_t begin, size_t end) {
-    return std::any_of(tests.begin(), tests.end(),
-                       [&](const Range& range) { return range.first <= begin && end <= range.second; });
-  };
+  const Ranges tests = test_ranges(*chunk, source);
   std::vector<Site> sites = arms(*chunk, source);
-  std::erase_if(sites, [&](const Site& arm) { return in_test(arm.place, arm.begins); });
+  std::erase_if(sites, [&](const Site& arm) { return tests.hold(arm.place, arm.begins); });
   for (const Expression& e : chunk->expressions) {
     const std::string called = rule_called(e);
     const size_t place = e.kind == ExpressionKind::MethodCall ? e.op_begin : e.begin;
-    if (!in_test(e.begin, e.end) && (is_branch(e) || !called.empty())) sites.push_back({place, called, &e, {}, 0});
+    if (!tests.hold(e.begin, e.end) && (is_branch(e) || !called.empty())) sites.push_back({place, called, &e, {}, 0});
   }
   std::stable_sort(sites.begin(), sites.end(), [](const Site& a, const Site& b) { return a.place < b.place; });
 

@@ -20,7 +20,8 @@ void Scopes::open_block(bool is_loop) {
 
 void Scopes::close_block() {
   const OpenBlock block = blocks_.back();
-  active_.resize(block.first_variable);
+  hide_from(block.first_variable);
+  functions_.back().hidden -= block.hidden;
   if (block.is_loop) resolve_gotos({"break", 0, active_.size()});
   labels_.resize(block.first_label);
   const bool outermost = blocks_.size() == functions_.back().first_block + 1;
@@ -32,35 +33,45 @@ void Scopes::close_block() {
   blocks_.pop_back();
 }
 
-int Scopes::hidden() const {
-  int count = 0;
-  for (size_t i = functions_.back().first_block; i < blocks_.size(); i++) count += blocks_[i].hidden;
-  return count;
+void Scopes::declare(Variable* variable) {
+  visible_[variable->name].push_back(active_.size());
+  active_.push_back(variable);
+}
+
+void Scopes::hide_from(size_t first_variable) {
+  for (; active_.size() > first_variable; active_.pop_back()) visible_[active_.back()->name].pop_back();
+}
+
+void Scopes::add_hidden(int count) {
+  blocks_.back().hidden += count;
+  functions_.back().hidden += count;
 }
 
 void Scopes::resolve(Expression& name) const {
+  const auto found = visible_.find(name.text);
+  if (found == visible_.end() || found->second.empty()) return;
+  const size_t place = found->second.back();
   size_t level = functions_.size() - 1;
-  for (size_t i = active_.size(); i-- > 0;) {
-    while (i < functions_[level].first_variable) level--;
-    if (active_[i]->name != name.text) continue;
-    name.variable = active_[i];
-    name.levels_out = static_cast<int>(functions_.size() - 1 - level);
-    if (name.levels_out > 0) name.variable->captured = true;
-    return;
-  }
+  for (; place < functions_[level].first_variable; level--) work_.step();
+  name.variable = active_[place];
+  name.levels_out = static_cast<int>(functions_.size() - 1 - level);
+  if (name.levels_out > 0) name.variable->captured = true;
 }
 
 const Scopes::Label* Scopes::find_label(std::string_view name) const {
+  work_.step(labels_.size() - functions_.back().first_label);
   for (size_t i = functions_.back().first_label; i < labels_.size(); i++)
     if (labels_[i].name == name) return &labels_[i];
   return nullptr;
 }
 
 void Scopes::add_goto(const std::string& label, int line) {
+  functions_.back().jumps++;
   if (label == "break" || !find_label(label)) gotos_.push_back({label, line, active_.size()});
 }
 
 void Scopes::add_label(const std::string& label, int line, bool last_in_block) {
+  functions_.back().jumps++;
   if (const Label* earlier = find_label(label))
     fail_("label '" + label + "' already defined on line " + std::to_string(earlier->line));
   labels_.push_back({label, line, last_in_block ? blocks_.back().first_variable : active_.size()});
@@ -68,16 +79,16 @@ void Scopes::add_label(const std::string& label, int line, bool last_in_block) {
 }
 
 void Scopes::resolve_gotos(const Label& label) {
-  for (size_t i = blocks_.back().first_goto; i < gotos_.size();) {
-    if (gotos_[i].name != label.name) {
-      i++;
-      continue;
-    }
-    if (gotos_[i].variables < label.variables)
-      fail_("<goto " + gotos_[i].name + "> at line " + std::to_string(gotos_[i].line) +
-            " jumps into the scope of local '" + active_[gotos_[i].variables]->name + "'");
-    gotos_.erase(gotos_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+  const auto first = gotos_.begin() + static_cast<std::ptrdiff_t>(blocks_.back().first_goto);
+  work_.step(static_cast<size_t>(gotos_.end() - first));
+  const auto resolved = std::remove_if(first, gotos_.end(), [&](const Goto& jump) {
+    if (jump.name != label.name) return false;
+    if (jump.variables < label.variables)
+      fail_("<goto " + jump.name + "> at line " + std::to_string(jump.line) + " jumps into the scope of local '" +
+            active_[jump.variables]->name + "'");
+    return true;
+  });
+  gotos_.erase(resolved, gotos_.end());
 }
 
 void Scopes::refuse_jump(const Goto& jump) const {

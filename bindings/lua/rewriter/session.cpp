@@ -9,7 +9,7 @@
 namespace triage::lua::rewriter {
 namespace {
 
-constexpr Options kTrusted{/*policy=*/false};
+constexpr bool kPolicy = false;  // what a user types is trusted
 
 /// What must stay a variable of the line: closed at its end, or the environment itself.
 bool stays_local(const Variable& variable) {
@@ -31,7 +31,7 @@ void make_global(const Statement& s, std::string_view source, Edits& edits) {
 }  // namespace
 
 std::string keep_locals(std::string_view source, std::string_view chunk_name) {
-  const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, kTrusted);
+  const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, {kPolicy});
   Edits edits;
   for (const Statement* const s : chunk->main->body->statements) {
     if (s->kind == StatementKind::Local) make_global(*s, source, edits);
@@ -45,7 +45,7 @@ std::string keep_locals(std::string_view source, std::string_view chunk_name) {
 
 bool is_unfinished(std::string_view source) {
   try {
-    parse(source, "=line", kTrusted);
+    parse(source, "=line", {kPolicy});
     return false;
   } catch (const SyntaxError& error) {
     std::string_view message = error.what();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <vector>
 
 namespace triage::lua::rewriter {
 namespace {
@@ -127,11 +128,14 @@ std::string_view last_part(std::string_view path) { return path.substr(path.rfin
 }  // namespace
 
 std::string global_path(const Expression& expression) {
-  std::string path;
+  std::vector<const std::string*> fields;  // from the right
   const Expression* e = &expression;
   for (; e->kind == ExpressionKind::Index && e->right->kind == ExpressionKind::String; e = e->left)
-    path = "." + e->right->text + path;
-  return e->kind == ExpressionKind::Name && !e->variable ? e->text + path : "";
+    fields.push_back(&e->right->text);
+  if (e->kind != ExpressionKind::Name || e->variable) return "";
+  std::string path = e->text;
+  for (auto field = fields.rbegin(); field != fields.rend(); ++field) path.append(".").append(**field);
+  return path;
 }
 
 std::string called_global(const Expression& expression) {

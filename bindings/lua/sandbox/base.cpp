@@ -1,4 +1,5 @@
 #include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/recorder.h"
@@ -65,12 +66,25 @@ int base_setmetatable(lua_State* L) {
       throw LibraryError(
           "a policy may not set '__gc': a finalizer runs where no budget can stop it; use a <close> variable");
     lua_pop(L, 1);
+    lua_pushliteral(L, "__mode");
+    const bool has_mode = lua_rawget(L, 2) == LUA_TSTRING;
+    const std::string mode = has_mode ? lua_tostring(L, -1) : "";
+    if (mode.find('k') != std::string::npos && mode.find('v') == std::string::npos)
+      throw LibraryError(
+          "a policy may not make keys weak (__mode = \"k\"): collecting them has no bound in time; use \"kv\" or \"v\"");
+    lua_pop(L, 1);
   }
   return call_wrapped(L);
 }
 
 int base_rawset(lua_State* L) {
   if (lua_istable(L, 1) && is_protected_table(L, 1)) throw LibraryError("this table is read-only in policies");
+  return call_wrapped(L);
+}
+
+/// It may walk over many places that were emptied, and no hook sees it.
+int base_next(lua_State* L) {
+  charge(L, 0);
   return call_wrapped(L);
 }
 
@@ -124,11 +138,15 @@ void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper) {
 
 int call_wrapped(lua_State* L) {
   const lua_CFunction function = lua_tocfunction(L, lua_upvalueindex(1));
-  if (function && !lua_getupvalue(L, lua_upvalueindex(1), 1)) return function(L);
+  if (function && !lua_getupvalue(L, lua_upvalueindex(1), 1)) {
+    const int results = function(L);
+    reserve(L, 0, "too many results");
+    return results;
+  }
   if (function) lua_pop(L, 1);  // a closure needs its own frame, for its upvalues
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  call_for_all(L, lua_gettop(L) - 1);
   return lua_gettop(L);
 }
 
@@ -153,6 +171,7 @@ void budget_base(lua_State* L) {
   lua_pushglobaltable(L);
   wrap_function(L, "tostring", library_function<base_tostring>);
   wrap_function(L, "setmetatable", library_function<base_setmetatable>);
+  wrap_function(L, "next", library_function<base_next>);
   wrap_function(L, "rawset", library_function<base_rawset>);
   wrap_function(L, "collectgarbage", library_function<base_collectgarbage>);
   wrap_function(L, "tonumber", library_function<base_tonumber>);

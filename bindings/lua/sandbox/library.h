@@ -25,6 +25,9 @@ int library_function(lua_State* L) {
   return lua_error(L);
 }
 
+/// Results of one call in a policy, as of table.unpack and string.byte: copying them is one instruction.
+constexpr int most_values = 10'000;
+
 void budget_strings(lua_State* L);  // string, utf8
 void budget_tables(lua_State* L);   // table
 void budget_base(lua_State* L);     // setmetatable, xpcall, tostring, tonumber, rawset, collectgarbage

@@ -23,7 +23,9 @@
 namespace triage::lua {
 namespace {
 
-constexpr int hook_interval = 1000;  // instructions between two looks at the budgets
+// Instructions between two looks at the budgets. One instruction may compare two strings of a megabyte, or copy thousands of
+// values; that hooks are there at all costs far more than that they run often.
+constexpr int hook_interval = 100;
 
 void* allocate(void* user, void* block, size_t old_size, size_t new_size) {
   auto& context = *static_cast<Context*>(user);
@@ -96,6 +98,7 @@ void define_arguments(lua_State* L, const StateOptions& options) {
 State::State(StateOptions options) : options_(std::move(options)) {
   context_.limits = options_.limits;
   context_.sandboxed = options_.sandboxed;
+  context_.calls_everything = !options_.sandboxed || options_.trusted;
   context_.print = options_.print;
   context_.chunk = options_.path;
   lua_ = lua_newstate(allocate, &context_);
@@ -141,7 +144,6 @@ int State::assemble(lua_State* L) {
   open_base_library(L);  // wraps what stands there now
   if (sandboxed) {
     budget_loading(L);
-    state.context_.op_filter = [](const std::string&) { return true; };
     push_policy_environment(L);
   } else {
     define_arguments(L, state.options_);
@@ -161,6 +163,7 @@ void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
   const Limits& limits = context_.limits;
   settle_held_memory(context_);
   context_.expired = false;
+  context_.printed_bytes = 0;
   context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();
   context_.deadline = deadline;
   if (limits.seconds > 0) {

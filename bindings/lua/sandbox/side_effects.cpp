@@ -15,6 +15,7 @@
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/messages/printable.h"
 
 #include <triage/error.h>
 
@@ -26,6 +27,16 @@
 namespace triage::lua {
 namespace {
 
+/// What a policy prints goes to the log or the disk of its host.
+void charge_output(lua_State* L, size_t bytes) {
+  constexpr size_t most = 1 << 20;
+  Context& own = context(L);
+  own.printed_bytes += bytes;
+  if (own.sandboxed && own.printed_bytes > most)
+    throw LimitError("the script used up its budget of printed text (" + std::to_string(most) +
+                     " bytes in a load or call); print less");
+}
+
 int print(lua_State* L) {
   std::string line;
   const int count = lua_gettop(L);
@@ -36,13 +47,15 @@ int print(lua_State* L) {
       luaL_tolstring(L, i, nullptr);
     size_t size = 0;
     const char* text = lua_tolstring(L, -1, &size);
-    charge(L, line.size() + size, 0, 1 + size / 16);
+    charge_text(L, line.size() + size, size);
     if (i > 1) line += '\t';
     line.append(text, size);
     lua_pop(L, 1);
   }
   break_graph(L, capture::Break::output, "`print` writes to the outside",
               "Print before or after the compiled code, or look at what it returns.");
+  if (context(L).sandboxed) line = messages::printable(line);
+  charge_output(L, line.size() + 1);
   if (context(L).print) {
     context(L).print(line);
   } else {

@@ -1,5 +1,6 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/sandbox/pattern.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 
 #include <cstring>
@@ -13,8 +14,6 @@ namespace {
 
 constexpr uint64_t bytes_per_instruction = 16;
 constexpr char escape = '%';
-
-void charge_work(lua_State* L, size_t bytes) { charge(L, bytes, 0, 1 + bytes / bytes_per_instruction); }
 
 std::string_view check_text(lua_State* L, int index) {
   size_t length = 0;
@@ -49,7 +48,7 @@ void push_capture(lua_State* L, const PatternMatcher& matcher, std::string_view 
     }
     text = subject.substr(capture.begin, static_cast<size_t>(capture.length));
   }
-  charge_work(L, text.size());
+  charge_text(L, text.size());
   lua_pushlstring(L, text.data(), text.size());
 }
 
@@ -57,7 +56,7 @@ void push_capture(lua_State* L, const PatternMatcher& matcher, std::string_view 
 int push_captures(lua_State* L, const PatternMatcher& matcher, std::string_view subject, bool whole, size_t begin,
                   size_t end) {
   const int count = matcher.captures() == 0 && whole ? 1 : matcher.captures();
-  luaL_checkstack(L, count, "too many captures");
+  reserve(L, static_cast<size_t>(count), "too many captures");
   for (int i = 0; i < count; ++i) push_capture(L, matcher, subject, i, begin, end);
   return count;
 }
@@ -157,7 +156,7 @@ void append_template(lua_State* L, const PatternMatcher& matcher, std::string_vi
     } else {
       throw LibraryError("invalid use of '%' in replacement string");
     }
-    charge(L, out.size(), 0, 1);
+    charge_text(L, out.size(), 1);
     text.remove_prefix(at + 2);
   }
   out.append(text);
@@ -208,7 +207,7 @@ int string_gsub(lua_State* L) {
     if (end && end != last) {
       ++count;
       changed = append_replacement(L, matcher, subject, at, *end, out) || changed;
-      charge(L, out.size(), 0, 1);
+      charge_text(L, out.size(), 1);
       last = end;
       at = *end;
     } else if (at < subject.size()) {
@@ -221,7 +220,7 @@ int string_gsub(lua_State* L) {
   matcher.settle();
   if (changed) {
     out.append(subject.substr(at));
-    charge_work(L, out.size());
+    charge_text(L, out.size());
     lua_pushlstring(L, out.data(), out.size());
   } else {
     lua_pushvalue(L, 1);
@@ -243,7 +242,7 @@ int string_rep(lua_State* L) {
   if (times > 0) {
     const auto count = static_cast<size_t>(times);
     if (piece > SIZE_MAX / 2 / count) throw LibraryError("resulting string too large");
-    charge_work(L, piece * count);
+    charge_text(L, piece * count);
   }
   return call_wrapped(L);
 }
@@ -271,9 +270,9 @@ int string_format(lua_State* L) {
     }
     if (lua_type(L, argument) == LUA_TSTRING) bytes += lua_rawlen(L, argument) * (format[i] == 'q' ? 4 : 1);
     bytes += conversion_bytes(format[i]);
-    if (bytes > 1u << 16) charge(L, bytes, 0, 1);
+    if (bytes > 1u << 16) charge_text(L, bytes, 1);
   }
-  charge_work(L, bytes);
+  charge_text(L, bytes);
   return call_wrapped(L);
 }
 
@@ -282,17 +281,50 @@ int charge_arguments(lua_State* L) {
   size_t bytes = 0;
   for (int i = 1; i <= lua_gettop(L); ++i)
     if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);
-  charge_work(L, bytes);
+  charge_text(L, bytes);
+  return call_wrapped(L);
+}
+
+/// Bytes of what string.pack makes by `format`, at most: each option needs up to 16 bytes and as many to align it, strings their
+/// own, `c` the number behind it.
+size_t packed_bytes(lua_State* L, std::string_view format) {
+  constexpr size_t per_option = 32, too_many = SIZE_MAX / 4;
+  size_t bytes = 0;
+  for (size_t i = 0; i < format.size() && bytes < too_many; ++i) {
+    bytes += per_option;
+    if (format[i] != 'c') continue;
+    size_t size = 0;
+    while (i + 1 < format.size() && format[i + 1] >= '0' && format[i + 1] <= '9' && size < too_many / 16)
+      size = size * 10 + static_cast<size_t>(format[++i] - '0');
+    bytes += size;
+  }
+  for (int i = 2; i <= lua_gettop(L); ++i)
+    if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);
+  return bytes;
+}
+
+/// Pieces are left to Lua where they are small; else the format is charged for.
+int string_pack(lua_State* L) {
+  const std::string_view format = check_text(L, 1);
+  charge_text(L, packed_bytes(L, format));
+  return call_wrapped(L);
+}
+
+/// The operators of Lua on strings that hold numbers.
+int string_arithmetic(lua_State* L) {
+  for (int i = 1; i <= 2; ++i)
+    if (lua_type(L, i) == LUA_TSTRING) charge(L, 0, 0, lua_rawlen(L, i) / bytes_per_instruction);
   return call_wrapped(L);
 }
 
 /// For functions whose work grows with what they return.
 int charge_results(lua_State* L) {
   const int count = call_wrapped(L);
+  if (count > most_values) throw LibraryError("too many results: a call in a policy has at most " + std::to_string(most_values));
   size_t bytes = static_cast<size_t>(count) * sizeof(lua_Integer);
   for (int i = lua_gettop(L) - count + 1; i <= lua_gettop(L); ++i)
     if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);
-  charge_work(L, bytes);
+  charge_text(L, bytes);
   return count;
 }
 
@@ -306,12 +338,18 @@ void budget_strings(lua_State* L) {
                                       {"gsub", library_function<string_gsub>},
                                       {nullptr, nullptr}};
   luaL_setfuncs(L, matching, 0);
+  wrap_function(L, "pack", library_function<string_pack>);
   wrap_function(L, "rep", library_function<string_rep>);
   wrap_function(L, "format", library_function<string_format>);
-  for (const char* name : {"upper", "lower", "reverse", "pack", "packsize"})
+  for (const char* name : {"upper", "lower", "reverse", "packsize"})
     wrap_function(L, name, library_function<charge_arguments>);
   for (const char* name : {"sub", "byte", "char", "unpack"}) wrap_function(L, name, library_function<charge_results>);
   lua_pop(L, 1);
+  lua_pushliteral(L, "");
+  lua_getmetatable(L, -1);
+  for (const char* event : {"__add", "__sub", "__mul", "__div", "__mod", "__pow", "__unm", "__idiv"})
+    wrap_function(L, event, library_function<string_arithmetic>);
+  lua_pop(L, 2);
   lua_getglobal(L, "utf8");
   for (const char* name : {"len", "offset"}) wrap_function(L, name, library_function<charge_arguments>);
   for (const char* name : {"char", "codepoint"}) wrap_function(L, name, library_function<charge_results>);

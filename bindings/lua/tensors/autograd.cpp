@@ -4,6 +4,7 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/scopes.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
@@ -136,7 +137,7 @@ int grad(lua_State* L) {
   }
   std::vector<at::Tensor> results =
       torch::autograd::grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused);
-  luaL_checkstack(L, static_cast<int>(results.size()) + 4, "too many gradients");
+  reserve(L, results.size(), "too many gradients");
   for (const at::Tensor& result : results) push_optional_tensor(L, result);
   return static_cast<int>(results.size());
 }

@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/call.h"
 
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/half.h"
@@ -117,7 +118,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
     for (const c10::IValue& value : stack)
       if (value.isTensor()) value.toTensor().requires_grad_(true);
   }
-  luaL_checkstack(L, static_cast<int>(stack.size()) + 8, "too many results");
+  reserve(L, stack.size(), "too many results");
   for (const c10::IValue& value : stack) push_result(L, overload, binding, value);
   return static_cast<int>(stack.size());
 }
@@ -147,6 +148,7 @@ std::string shown_name(const Operator& op, bool method) {
 }  // namespace
 
 int call_operator(lua_State* L, const Operator& op, int first, int count, bool method) {
+  charge(L, 0);  // reading long lists of arguments takes time in which no hook runs
   std::string name = shown_name(op, method);
   Arguments arguments = Arguments::parse(L, first, count, method, name);
   Binding binding;

@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/convert.h"
 
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/following/follower.h"
@@ -458,6 +459,7 @@ void push_ivalue(lua_State* L, const c10::IValue& value) {
   if (value.isDoubleList())
     return push_table<double>(L, value.toDoubleVector(), [](lua_State* S, double item) { lua_pushnumber(S, item); });
   if (value.isList()) {
+    reserve(L, 0, "lists nested too deep");
     auto items = value.toListRef();
     lua_createtable(L, static_cast<int>(items.size()), 0);
     for (size_t i = 0; i < items.size(); ++i) {

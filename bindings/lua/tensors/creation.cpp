@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/creation.h"
 
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
@@ -44,7 +45,7 @@ class NestedReader {
     lua_pushvalue(L_, -1);
     while (lua_type(L_, -1) == LUA_TTABLE) {
       if (++levels > max_rank) throw std::invalid_argument("torch.tensor: the table is nested more than 64 deep");
-      luaL_checkstack(L_, 4, "nested table");
+      reserve(L_, 0, "nested table");
       sizes_.push_back(static_cast<int64_t>(lua_rawlen(L_, -1)));
       lua_rawgeti(L_, -1, 1);
     }
@@ -68,7 +69,7 @@ class NestedReader {
     if (count != sizes_[level])
       throw std::invalid_argument("torch.tensor: the table is ragged: " + where() + " has " + std::to_string(count) +
                                   " elements, expected " + std::to_string(sizes_[level]) + " as in its neighbours");
-    luaL_checkstack(L_, 4, "nested table");
+    reserve(L_, 0, "nested table");
     for (int64_t i = 1; i <= count; ++i) {
       path_.push_back(i);
       lua_rawgeti(L_, -1, i);
@@ -101,6 +102,8 @@ class NestedReader {
     any_integer_ |= scalar.isIntegral(false);
     if (!scalar.isFloatingPoint()) integers_.push_back(scalar.toLong());
     floats_.push_back(scalar.toDouble());
+    constexpr size_t interval = 1000, bytes_each = 32;
+    if (floats_.size() % interval == 0) charge(L_, bytes_each * floats_.size(), 0, interval);
   }
 
   lua_State* L_;

@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/indexing.h"
 
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
@@ -60,7 +61,7 @@ class Reader {
       return std::move(index_);
     }
     auto count = static_cast<lua_Integer>(lua_rawlen(L_, position));
-    luaL_checkstack(L_, 8, "index");
+    reserve(L_, 0, "index");
     int64_t taken = 0;
     bool ellipsis = false;
     for (lua_Integer i = 1; i <= count; ++i) {

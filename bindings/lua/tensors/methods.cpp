@@ -3,6 +3,7 @@
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
@@ -127,10 +128,12 @@ int item(lua_State* L) {
 
 template <typename T>
 void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push)(lua_State*, T)) {
-  luaL_checkstack(L, 4, "too many dimensions");
+  reserve(L, 0, "too many dimensions");
   if (sizes.empty()) return push(L, *data);
   int64_t inner = 1;
   for (int64_t size : sizes.slice(1)) inner *= size;
+  constexpr size_t bytes_of_a_table = 64, bytes_of_a_value = 16;
+  charge(L, bytes_of_a_table + static_cast<size_t>(sizes[0]) * bytes_of_a_value);
   lua_createtable(L, static_cast<int>(sizes[0]), 0);
   for (int64_t i = 0; i < sizes[0]; ++i) {
     push_nested<T>(L, data + i * inner, sizes.slice(1), push);
@@ -138,10 +141,25 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
   }
 }
 
+/// Charges the nested tables of a tensor, its values as Lua has them, and the work: an empty one of sizes {1000000, 0} has a million.
+void charge_table(lua_State* L, const at::Tensor& tensor) {
+  constexpr size_t bytes_of_table = 56, bytes_of_value = 16, most = size_t{1} << 60;
+  size_t tables = 1, bytes = bytes_of_table;
+  for (const int64_t size : tensor.sizes()) {
+    if (__builtin_mul_overflow(tables, static_cast<size_t>(size), &tables) || tables > most / bytes_of_table) {
+      bytes = most;
+      break;
+    }
+    bytes += tables * (bytes_of_table + bytes_of_value);
+  }
+  const auto elements = static_cast<uint64_t>(tensor.numel());
+  charge(L, std::min(bytes, most), elements * sizeof(double), elements);
+}
+
 int totable(lua_State* L) {
   at::Tensor tensor = self(L);
   break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it behind the compiled code.");
-  charge(L, static_cast<size_t>(tensor.numel()) * 16);
+  charge_table(L, tensor);
   at::Tensor values = tensor.detach().cpu();
   if (values.scalar_type() == at::kBool) {
     values = values.contiguous();

@@ -289,7 +289,7 @@ std::string did_you_mean(const std::vector<std::string>& words) {
   return text + "?";
 }
 
-bool by_contract(lua_State* L) { return static_cast<bool>(context(L).op_filter); }
+bool by_contract(lua_State* L) { return !context(L).calls_everything; }
 
 bool may_call(lua_State* L, const Overload& overload) { return overload.contract || !by_contract(L); }
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t summarise_above = 1000;
 constexpr int64_t edge = 3;
+constexpr double most_shown = 10'000;  // with more, only the sizes are
 constexpr size_t line_width = 80;
 
 /// How the numbers of one tensor are written: one form and one width for all of them.
@@ -78,6 +79,13 @@ class NumberFormat {
   size_t width_ = 1;
 };
 
+/// How many elements a summary shows: with many dimensions its edges are most of a tensor.
+double shown_elements(const at::Tensor& tensor) {
+  double count = 1;
+  for (const int64_t size : tensor.sizes()) count *= static_cast<double>(std::min(size, 2 * edge));
+  return count;
+}
+
 /// The elements that a summary shows, for choosing the format.
 at::Tensor edges(const at::Tensor& tensor) {
   at::Tensor shown = tensor;
@@ -127,7 +135,7 @@ std::vector<std::string> suffixes(const at::Tensor& tensor) {
   std::vector<std::string> parts;
   at::ScalarType dtype = tensor.scalar_type();
   if (!tensor.device().is_cpu()) parts.push_back("device='" + tensor.device().str() + "'");
-  if (tensor.is_meta() || (tensor.numel() == 0 && tensor.dim() != 1)) {
+  if (tensor.is_meta() || (tensor.numel() == 0 && tensor.dim() != 1) || shown_elements(tensor) > most_shown) {
     std::string sizes;
     for (int64_t size : tensor.sizes()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
     parts.push_back("size=(" + sizes + (tensor.dim() == 1 ? ",)" : ")"));
@@ -144,6 +152,7 @@ std::vector<std::string> suffixes(const at::Tensor& tensor) {
 std::string contents(const at::Tensor& tensor, size_t indent) {
   if (tensor.is_meta() || tensor.layout() != at::Layout::Strided) return "...";
   if (tensor.numel() == 0) return "[]";
+  if (shown_elements(tensor) > most_shown) return "...";
   at::Tensor values = tensor.detach().cpu().resolve_conj().resolve_neg();
   bool summarise = values.numel() > summarise_above;
   return nested_text(values, indent, summarise, NumberFormat(summarise ? edges(values) : values));

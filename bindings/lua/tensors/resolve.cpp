@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/resolve.h"
 
 #include "bindings/lua/numbers/number.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -10,7 +11,7 @@
 namespace triage::lua {
 namespace {
 
-constexpr int max_options = 64;
+constexpr size_t max_options = 64;
 constexpr size_t max_listed = 12;
 
 /// 0: no string keys; 1: only string keys; 2: both.
@@ -272,6 +273,19 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
   throw std::invalid_argument(text);
 }
 
+/// Pushes the tensors of the option `out`, the list at `list`, and puts where they stand into `places`.
+void push_out(lua_State* L, int list, const std::string& name, std::vector<int>& places) {
+  const size_t count = lua_rawlen(L, list);
+  if (count > max_options)
+    throw std::invalid_argument(name + ": option 'out' holds " + std::to_string(count) + " tensors; no operator has more than " +
+                                std::to_string(max_options) + " results");
+  reserve(L, count, "too many options");
+  for (size_t i = 1; i <= count; ++i) {
+    lua_rawgeti(L, list, static_cast<lua_Integer>(i));
+    places.push_back(lua_gettop(L));
+  }
+}
+
 }  // namespace
 
 Arguments Arguments::positional(int first, int count) {
@@ -292,23 +306,19 @@ Arguments Arguments::parse(lua_State* L, int first, int count, bool method, cons
   arguments.empty_table = keys == 0 && lua_rawlen(L, last) == 0;
   if (keys == 0) return arguments;
   arguments.positions.pop_back();
-  luaL_checkstack(L, max_options + 8, "too many options");
   lua_pushnil(L);
   while (lua_next(L, last)) {
     std::string key = lua_tostring(L, -2);
-    if (arguments.options.size() + arguments.out.size() >= max_options)
-      throw std::invalid_argument(name + ": too many options");
+    if (arguments.options.size() >= max_options)
+      throw std::invalid_argument(name + ": more than " + std::to_string(max_options) + " options");
     if (key != "out") {
       arguments.options.emplace_back(key, lua_gettop(L));
     } else if (lua_type(L, -1) == LUA_TTABLE) {
-      int list = lua_gettop(L);
-      for (lua_Integer i = 1; i <= static_cast<lua_Integer>(std::min<size_t>(lua_rawlen(L, list), 8)); ++i) {
-        lua_rawgeti(L, list, i);
-        arguments.out.push_back(lua_gettop(L));
-      }
+      push_out(L, lua_gettop(L), name, arguments.out);
     } else {
       arguments.out.push_back(lua_gettop(L));
     }
+    reserve(L, 0, "too many options");
     lua_pushlstring(L, key.data(), key.size());  // lua_next wants the key on top; the values stay below it
   }
   return arguments;

@@ -1,5 +1,6 @@
 // The Tensor userdata: ownership, memory accounts, fields. What indexing, operators and methods do stands in files of
 // their own.
+#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/table_fields.h"
 
@@ -212,6 +213,7 @@ int tensor_tostring(lua_State* L) {
   check_tensor(L, 1);
   capture::graph_break(capture::Break::reads_value, "`tostring` reads the values of a tensor",
                        "Return the tensor, and print it behind the compiled code.");
+  charge(L, 0);  // and the clock is looked at: each element is an operation
   std::string text = to_text(check_tensor(L, 1));
   lua_pushlstring(L, text.data(), text.size());
   return 1;
@@ -264,7 +266,7 @@ std::string describe_tensor(const at::Tensor& tensor) {
 
 void push_tensor(lua_State* L, at::Tensor tensor) {
   if (!tensor.defined()) return lua_pushnil(L);
-  luaL_checkstack(L, 4, "too many tensors");
+  reserve(L, 0, "too many tensors");
   TensorBox& box = push_userdata(L, TensorBox{std::move(tensor), nullptr}, &tensor_metatable);
   if (const auto* recorder = capture::Recorder::current()) box.original = recorder->original(box.tensor);
   Context& own = context(L);

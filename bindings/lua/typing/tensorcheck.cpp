@@ -2,6 +2,7 @@
 // become guards on inputs, and a captured graph runs without any check.
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -100,13 +101,15 @@ std::vector<Declared> read_arguments(lua_State* L, int list, const std::vector<s
         refuse(L, "args", "the name of a parameter of the function",
                "'" + name + "'" + did_you_mean(close_words(name, names)));
       declared.push_back({found - names.begin() + 1, name, check_spec(L, -1, "args." + name)});
-    } else if (lua_isinteger(L, -2) && lua_tointeger(L, -2) >= 1) {
+    } else if (lua_isinteger(L, -2) && lua_tointeger(L, -2) >= 1 &&
+               lua_tointeger(L, -2) <= static_cast<lua_Integer>(max_declared)) {
       const lua_Integer position = lua_tointeger(L, -2);
       const bool named = position <= static_cast<lua_Integer>(names.size());
       declared.push_back({position, named ? names[static_cast<size_t>(position - 1)] : std::to_string(position),
                           check_spec(L, -1, "args[" + std::to_string(position) + "]")});
     } else {
-      refuse(L, "args", "types by position or by the name of a parameter", describe(L, -2));
+      refuse(L, "args", "types by position (1 to " + std::to_string(max_declared) + ") or by the name of a parameter",
+             describe(L, -2));
     }
     lua_pop(L, 1);
     if (declared.size() > max_declared) refuse(L, "args", "at most " + std::to_string(max_declared) + " types", "more");
@@ -327,9 +330,9 @@ int checked_call(lua_State* L) {
   CheckedCall call(L, *plan, object, error_config(L, config));
   call.arguments(first + (plan->takes_self ? 1 : 0));
   const int top = lua_gettop(L), given = top - function;
-  luaL_checkstack(L, given + 2, "too many arguments");
+  reserve(L, static_cast<size_t>(given), "too many arguments");
   for (int i = function; i <= top; ++i) lua_pushvalue(L, i);
-  lua_call(L, given, LUA_MULTRET);
+  call_for_all(L, given);
   const int count = lua_gettop(L) - top;
   call.results(top + 1, count);
   lua_pushboolean(L, call.flags_fit());

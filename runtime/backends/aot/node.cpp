@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "runtime/backends/aot/program.h"
-#include "runtime/backends/aot/random_state.h"
 #include "runtime/compat/autograd_node.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::aot {
 namespace {
@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 class JointBackward final : public torch::autograd::Node {
  public:
   JointBackward(torch::autograd::edge_list edges, std::shared_ptr<Program> program, const Layout& layout,
-                const Variant* variant, at::Tensor random)
+                const Variant* variant, at::Generator random)
       : Node(std::move(edges)),
         program_(std::move(program)),
         layout_(layout),
@@ -69,12 +69,12 @@ class JointBackward final : public torch::autograd::Node {
 
  private:
   const Variant* record(const Tensors& tangents) {
-    const ReplayRandom same_numbers(program_->draws(), random_);
+    const random::Replay same_numbers(program_->draws(), random_);
     return program_->record(layout_, unpacked_primals(), tangents);
   }
 
   Tensors differentiate(const Tensors& tangents, bool create_graph) {
-    const ReplayRandom same_numbers(program_->draws(), random_);
+    const random::Replay same_numbers(program_->draws(), random_);
     return program_->differentiate(unpacked_primals(), tangents, create_graph);
   }
 
@@ -102,7 +102,7 @@ class JointBackward final : public torch::autograd::Node {
     const Tensors primals = unpacked_primals();
     Tensors made;
     {
-      const ReplayRandom same_numbers(program_->draws(), random_);
+      const random::Replay same_numbers(program_->draws(), random_);
       variant.forward->run(primals, made);
     }
     for (const size_t index : variant.saved_primals) inputs.push_back(primals[index]);
@@ -126,7 +126,7 @@ class JointBackward final : public torch::autograd::Node {
   std::shared_ptr<Program> program_;
   const Layout& layout_;    // of the program
   const Variant* variant_;  // whose forward half ran; null where none was known
-  at::Tensor random_;       // the state of the generator at the call, where the graph draws
+  at::Generator random_;    // as it was at the call, where the graph draws
   std::vector<SavedVariable> primals_, saved_;
   bool released_ = false;
 };
@@ -150,7 +150,7 @@ torch::autograd::edge_list edges_of(const Tensors& primals) {
 void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals,
                Tensors& outputs) {
   const Variant* variant = layout.last();
-  at::Tensor random = program->draws() ? random_state() : at::Tensor();
+  at::Generator random = program->draws() ? random::copy_of_current() : at::Generator();
   Tensors made;
   {
     const at::NoGradGuard no_grad;

@@ -3,18 +3,19 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 
 #include "runtime/backends/aot/joint.h"
-#include "runtime/backends/aot/random_state.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/output_aliases.h"
 #include "runtime/backends/strict.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/memory.h"
+#include "runtime/messages/log.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::aot {
 namespace {
@@ -156,7 +157,7 @@ const Layout* Program::layout_of(const Tensors& primals) {
 /// Which outputs have gradients shows when autograd records the graph.
 std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
   const c10::AutoGradMode record(true);
-  const ReplayRandom draws_again(draws_);
+  const random::Replay draws_again(draws_);
   Tensors outputs;
   plain_->run(primals, outputs);
   auto layout = std::make_unique<Layout>();
@@ -182,7 +183,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     auto variant = std::make_unique<Variant>();
     variant->tangents = tangents_key(tangents);
     variant->forward = half_(halves.forward, {});
-    variant->backward = half_(halves.backward, {});
+    variant->backward = compile_outputs(halves.backward, {}, half_, {});
     variant->saved_primals = std::move(halves.saved_primals);
     variant->output_of_saved = std::move(halves.output_of_saved);
     variant->has_gradient = std::move(joint.has_gradient);
@@ -240,8 +241,7 @@ void Program::fail(const std::string& reason) const {
 
 void Program::hand_over(const std::string& reason) const {
   if (said_.exchange(true)) return;
-  spdlog::default_logger()->warn("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_,
-                                 reason);
+  messages::warn(fmt::format("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_, reason));
 }
 
 }  // namespace triage::aot

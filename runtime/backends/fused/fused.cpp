@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "runtime/backends/aot/aot_eager.h"
@@ -14,7 +15,10 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/pooled_call.h"
 #include "runtime/backends/fused/region.h"
+#include "runtime/backends/seen_types.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/random/sequence.h"
 
 namespace triage {
 namespace {
@@ -244,6 +248,48 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
   return made;
 }
 
+/// Inputs as the graph declares them; nothing where it does not, or they are too large to be made up.
+std::optional<std::vector<at::Tensor>> made_up_inputs(const Graph& graph) {
+  constexpr int64_t most_elements = int64_t{1} << 26;
+  int64_t elements = 0;
+  std::vector<at::Tensor> inputs;
+  for (const auto& input : graph.inputs()) {
+    const auto& meta = input.value->meta;
+    if (!meta || (elements += c10::multiply_integers(meta->sizes)) > most_elements) return std::nullopt;
+    inputs.push_back(at::zeros(meta->sizes, at::TensorOptions(meta->dtype).device(meta->device)));
+  }
+  return inputs;
+}
+
+/// The same graph with the types that its values have in a run on `examples`, or on made-up inputs where there are none: loops
+/// read and write memory by these types. Nothing where it cannot run.
+std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at::Tensor>& examples) {
+  const at::NoGradGuard no_grad;
+  const random::Replay unseen(true);
+  Graph made = graph.clone();
+  std::unordered_map<const Value*, at::Tensor> values;
+  const auto see = [&](Value* value, const at::Tensor& tensor) {
+    values[value] = tensor;
+    value->meta.reset();
+    if (tensor.defined()) value->meta = graph::TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
+  };
+  try {
+    const auto inputs = examples.empty() ? made_up_inputs(graph) : std::optional(examples);
+    if (!inputs || inputs->size() != made.inputs().size()) return std::nullopt;
+    for (size_t i = 0; i < inputs->size(); ++i) see(made.inputs()[i].value, (*inputs)[i]);
+    for (const auto& constant : made.constants()) see(constant.value, constant.tensor);
+    for (const auto& node : made.nodes()) {
+      if (graph::is_effect(node->op)) continue;  // made-up values need not pass an assertion
+      const auto results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
+      if (results.size() != node->results.size()) return std::nullopt;
+      for (size_t i = 0; i < results.size(); ++i) see(node->results[i], results[i]);
+    }
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  return made;
+}
+
 /// Parts for the sizes at capture; where a call comes whose sizes are not equal where those were, so that kernels do not fit,
 /// others are cut for it.
 class FusedGraph final : public Executable {
@@ -320,7 +366,8 @@ bool reads_strides(const Graph& graph) {
 
 std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<at::Tensor>& examples) {
   const fused::KernelsFor naming(graph.name());
-  if (graph.nodes().size() > most_nodes || reads_strides(graph)) return compile_eager(graph, examples);
+  if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
+    return compile_eager(graph, examples);
   graph::verify(graph);
   const std::vector<fused::Part> parts = fused::cut(graph);
   bool any = false;
@@ -331,7 +378,14 @@ std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<
 
 }  // namespace
 
-std::unique_ptr<Executable> compile_fused(const Graph& graph, const std::vector<at::Tensor>& examples) {
+std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<at::Tensor>& examples) {
+  std::optional<Graph> checked;
+  if (!SeenTypes::current()) {
+    graph::verify(given);
+    checked = with_types_of_run(given, examples);
+    if (!checked) return compile_eager(given, examples);
+  }
+  const Graph& graph = checked ? *checked : given;
   if (any_tensor(graph, examples, [](const at::Tensor& tensor) { return !tensor.device().is_cpu(); }))
     return compile_eager(graph, examples);
   if (at::GradMode::is_enabled() &&

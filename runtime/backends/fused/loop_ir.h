@@ -46,6 +46,7 @@ struct LoopValue {
   std::vector<Ref> operands;
   int32_t slot = -1;       // inputs: index into Loops::inputs
   bool expensive = false;  // worth keeping rather than computing again
+  bool cut = false;        // a whole number that comes of a real one
 };
 
 /// How a tensor of the region lies beside the batch of N rows.
@@ -71,6 +72,12 @@ struct LoopInput {
   TensorForm form;
 };
 
+/// A number for which ATen raises where it is beyond the range of the dtype that is computed in: such a call is ATen's.
+struct NumberBound {
+  size_t input;  // index into Loops::inputs
+  at::ScalarType dtype;
+};
+
 struct LoopOutput {
   Ref value;
   TensorForm form;
@@ -80,6 +87,7 @@ struct Loops {
   std::vector<LoopValue> values;
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
+  std::vector<NumberBound> bounds;
   std::vector<Extent> extents;
   std::optional<int64_t> fixed_batch;  // where it stands in the graph how many rows there are
 };

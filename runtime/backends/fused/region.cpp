@@ -1,6 +1,7 @@
 #include "runtime/backends/fused/region.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <c10/util/SmallVector.h>
 
@@ -9,6 +10,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/emit.h"
+#include "runtime/flags/checks.h"
 
 namespace triage::fused {
 namespace {
@@ -25,6 +27,13 @@ bool has_dense_rows(const at::Tensor& tensor) {
     expected *= tensor.size(dim);
   }
   return true;
+}
+
+at::Scalar number_at(const void* memory, at::ScalarType dtype) {
+  at::Scalar number;
+  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "number_at",
+                             [&] { number = *static_cast<const scalar_t*>(memory); });
+  return number;
 }
 
 /// At the beginning of a cache line.
@@ -85,6 +94,10 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
     interpreter_->run(inputs, outputs);
     return !versions_[static_cast<size_t>(captured_)].kernel->function();
   }
+  if (!numbers_fit(memory)) {
+    interpreter_->run(inputs, outputs);
+    return true;
+  }
   const Lanes lanes = choose_lanes_(memory.extents);
   if (alone_ && (lanes != Lanes::positions || !memory.kept.empty())) {  // of short rows, or with gaps: ATen is faster
     interpreter_->run(inputs, outputs);
@@ -131,6 +144,12 @@ void Region::finish_compiling() const {
   for (const Version& version : versions_) version.finish_compiling();
   for (const Variant& variant : variants_)
     for (const Version& version : variant.versions) version.finish_compiling();
+}
+
+bool Region::numbers_fit(const Memory& memory) const {
+  return std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
+    return flags::check::holds(bound.dtype, number_at(memory.in[bound.input], loops_.inputs[bound.input].form.dtype));
+  });
 }
 
 bool Region::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {

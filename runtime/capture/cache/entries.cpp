@@ -61,8 +61,6 @@ bool Compiled::renumber_variables(at::ArrayRef<size_t> now) {
   std::vector<size_t*> numbers;
   for (const auto& entry : entries_) {
     for (size_t& number : entry->lifted) numbers.push_back(&number);
-    for (HandedOut& each : entry->handed_out)
-      if (!each.tensor.defined()) numbers.push_back(&each.variable);
     for (Guards::Variable& variable : entry->guards.variables)
       if (!variable.tensor.defined()) numbers.push_back(&variable.number);
   }
@@ -83,6 +81,8 @@ std::vector<const Entry*> Compiled::entries() const {
 std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
   std::vector<std::vector<InputShape>> shapes;
   for (const Entry* entry : entries()) shapes.push_back(entry->shape);
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  for (const Answered& one : answered_) shapes.push_back(one.inputs);
   return shapes;
 }
 

@@ -145,10 +145,11 @@ bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::
 
 void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  // Front ends touch what they hand over; one call of theirs may be several operators, the first of which ended a segment.
+  for_each_tensor(arguments, touch_slowly);
   const ThreadState state = ThreadState::now();
   const auto refused = refusal(op, arguments, false);
   if (refused || !can_follow(op, arguments, state) || !enter_segment(state)) {
-    for_each_tensor(arguments, [&](const at::Tensor& tensor) { touch(tensor); });
     if (refused) capture::graph_break(refused->kind, refused->what, refused->hint);
     end_segment();
     op.callBoxed(&stack);

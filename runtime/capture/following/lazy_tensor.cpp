@@ -6,6 +6,7 @@
 #include <triage/error.h>
 
 #include "runtime/graph/argument_type.h"
+#include "runtime/graph/evaluate.h"
 
 #include <algorithm>
 #include <typeinfo>
@@ -33,8 +34,11 @@ c10::IValue value_of(const TraceArgument& argument, const c10::Argument& declare
       for (const TraceArgument& item : argument.items) items.push_back(value_of(item, declared, inputs, values));
       return items;
     }
-    default:
-      return argument.constant;
+    default: {
+      const graph::ArgumentType type = graph::type_of(declared);
+      const bool wrapped = type.kind == graph::Kind::tensor && argument.constant.isScalar();
+      return wrapped ? graph::boxed_constant(argument.constant, type) : argument.constant;
+    }
   }
 }
 

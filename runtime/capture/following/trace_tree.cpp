@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/backends/seen_types.h"
 #include "runtime/compat/autocast.h"
 
 namespace triage::capture {
@@ -171,6 +172,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   const std::shared_ptr<const graph::Graph> before = segment.graph;
   segment.graph = std::make_shared<const graph::Graph>(builder.finish(segment.outputs));
   segment.executable.reset();
+  const SeenTypes seen;
   if (!segment.outputs.empty()) segment.executable = tree.backend(*segment.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.graphs.begin(), tree.graphs.end(), before);

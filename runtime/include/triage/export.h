@@ -65,8 +65,9 @@ class ExportedProgram {
 
   /// A text file that holds everything, tensors bit for bit. Throws FileError; the file is written whole or not at all.
   void save(const std::string& path) const;
-  /// Throws FileError where there is no such file, or it is none of these; it is read with suspicion, and verified. Unless it is
-  /// `trusted`, its calls of operators are held to their contracts (docs/operators.md), now and whenever it runs.
+  /// Throws FileError where there is no such file, or it is none of these; it is read with suspicion, and verified. Nothing of
+  /// it runs before `run`, or before `text` is asked for. Unless it is `trusted`, its calls of operators are held to their
+  /// contracts (docs/operators.md), now and whenever it runs.
   static ExportedProgram load(const std::string& path, bool trusted = false);
 
   /// A TorchScript module whose `forward` computes the same bits without triage: torch.jit.load reads it. Params become keyword
@@ -76,6 +77,7 @@ class ExportedProgram {
   struct State;  // runtime/export/state.h
 
  private:
+  explicit ExportedProgram(std::shared_ptr<const State> state);
   std::shared_ptr<const State> state_;
 };
 

@@ -57,23 +57,38 @@ enum class OnError : uint8_t {
 
 struct RuntimeOptions {
   OnError on_error = OnError::raise;
-  /// Where events of loading and failing go. Default: spdlog's default logger.
+  /// Where events of loading and failing go. Default: spdlog's default logger. Each message is one line: line ends and control
+  /// characters in it (a script chooses the text of its errors) are written \n, \x1b, ...
   std::shared_ptr<spdlog::logger> logger = {};
   /// Where the last good bytes of each policy file are kept, so that a restart with a broken file still finds a policy.
   /// Empty: nothing is written.
   std::filesystem::path cache_dir = {};
   /// Budgets of every script, at load and at every run of its function.
   Limits limits = {};
+  /// Whoever wrote the scripts may as well crash the process: they may call every operator of LibTorch with any arguments. Else
+  /// they have those of docs/operators.md. (They reach no files either way.)
+  bool trusted = false;
   /// Which backend runs captured graphs (triage::list_backends()).
   std::string backend = "eager";
   /// Every policy is one graph or an error, whether or not its script asks for it.
   bool fullgraph = false;
   /// How many versions of a policy stay ready for rollback, the live one included.
   size_t keep_versions = 8;
+  /// How many calls a version that a reload brought is on trial for. Until then, a call that it fails, that it does not answer in its
+  /// share of the deadline, or that it gives another number, type or shape of outputs than the version before would, is answered by
+  /// the version before, which is live again. The trial also waits for a call of each kind of inputs that the new source could not be
+  /// tried on before it went live, at most for 100 times as many calls. 0: no trial.
+  size_t trial_calls = 100;
+  /// After its trial: so many failures in a row, and the version before answers the last of these calls and is live again. 0: never.
+  size_t failures_to_revert = 3;
   /// Files that `triage build` made (triage/kernels.h), for the whole process and its `fused` graphs. Their code runs when the
   /// Runtime is made: name none that others may write. One that cannot be used is told to the logger, and the cache, the
   /// compiler or the interpreter serves.
   std::vector<std::filesystem::path> kernels = {};
+  /// Of the random numbers that policies draw (`torch.randn`, dropout, ...). Each policy has generators of its own, one a device,
+  /// that begin with it, and never draws from LibTorch's default ones, which are the host's. (The default is that of
+  /// torch.Generator.)
+  uint64_t seed = 67280421310721;
   /// Where `print` of the scripts goes. Default: standard output.
   std::function<void(const std::string&)> print = {};
 };
@@ -105,7 +120,10 @@ struct VersionInfo {
   std::string path;                             // as given to load; the name given to load_source
   bool live = false;
   bool pinned = false;
-  /// Set in Policy::version(): why the newest file is not this version (broken, deleted, ...). Empty while all is well.
+  bool on_trial = false;    // RuntimeOptions::trial_calls
+  bool taken_back = false;  // it went live, failed, and the version before took its place
+  uint64_t failures = 0;    // calls that it failed, answered by another version or not
+  /// Set in Policy::version(): why the newest file is not this version (broken, deleted, taken back, ...). Empty while all is well.
   std::optional<LoadFailure> last_error;
 };
 
@@ -182,6 +200,10 @@ class Policy {
   /// Changes a param for all calls from now on, over reloads too. RunOptions::params goes before it.
   void set_param(const std::string& name, c10::Scalar value) const;
 
+  /// Starts the policy's random numbers anew. A script, its graphs and every backend draw the same ones in the same order; reloads
+  /// go on with them. Calls at one time on several threads draw from one sequence, in the order in which they come to it.
+  void manual_seed(uint64_t seed) const;
+
   const std::string& name() const;
   /// Of the live version. `outputs` is named `out0`, `out1`, ... where the script gives no names, and empty until a run
   /// has shown how many there are.
@@ -232,6 +254,7 @@ struct WatchEvent {
   enum class Kind : uint8_t {
     reloaded,  ///< a policy has a new live version
     refused,   ///< the new file was not taken over; the old version stays live
+    reverted,  ///< the live version failed on trial, or too often in a row; `version`, which was live before it, is live again
     deleted,   ///< a policy's file is gone; its last version stays live
     restored,  ///< after `deleted` or `refused`: the file is again what it was
     added,     ///< a file that a front end could load, and that no policy was loaded from: load it if you want it
@@ -242,7 +265,7 @@ struct WatchEvent {
   std::string path;  // the file, or the directory
   int version = 0;   // the live version of the policy; 0 where there is none
   std::string message;
-  Source source;  // of a refusal: file and line
+  Source source;  // of a refusal, or of the failure that led back: file and line
 };
 const char* to_string(WatchEvent::Kind kind) noexcept;
 

@@ -21,6 +21,7 @@
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/sealed.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
+#include "runtime/messages/log.h"
 
 namespace triage::fused {
 namespace {
@@ -82,10 +83,11 @@ class Compiler {
       for (auto* sources : noting_) sources->insert(source);
       return finished(nullptr);
     }
-    auto& known = kernels_[source];
-    if (known) return known;
-    if (const auto found = added_.find(source); found != added_.end()) return known = finished(found->second);
-    const auto kernel = known = std::make_shared<Kernel>();
+    if (const auto known = kernels_.find(source); known != kernels_.end()) return known->second;
+    if (const auto found = added_.find(source); found != added_.end()) return kernels_[source] = finished(found->second);
+    if (queue_.size() >= most_waiting) drop_unwanted();
+    if (queue_.size() >= most_waiting) return finished(nullptr);  // the next graph that wants it tries again
+    const auto kernel = kernels_[source] = std::make_shared<Kernel>();
     queue_.push_back({source, kernel, graph_name ? on_one_line(*graph_name) : ""});
     start_thread();
     work_there_is_->notify_one();
@@ -143,6 +145,20 @@ class Compiler {
     return kernel;
   }
 
+  /// Kernels of graphs that are gone need not be compiled.
+  bool is_unwanted(const Job& job) const {
+    constexpr long held_here = 2;  // by the job and by kernels_
+    return job.kernel.use_count() <= held_here;
+  }
+
+  void drop_unwanted() {
+    std::erase_if(queue_, [&](const Job& job) {
+      if (!is_unwanted(job)) return false;
+      kernels_.erase(job.source);
+      return true;
+    });
+  }
+
   void start_thread() {
     if (thread_of_ == ::getpid()) return;
     const NoSignals in_the_thread;
@@ -154,6 +170,11 @@ class Compiler {
     std::unique_lock lock(mutex_);
     for (;;) {
       work_there_is_->wait(lock, [&] { return !queue_.empty(); });
+      if (is_unwanted(queue_.front())) {
+        kernels_.erase(queue_.front().source);
+        queue_.pop_front();
+        continue;
+      }
       running_ = std::move(queue_.front());
       queue_.pop_front();
       const Job job = running_;
@@ -201,9 +222,9 @@ class Compiler {
   void say_once(const std::string& key, const std::string& what) {
     std::lock_guard lock(saying_);
     if (silent_ || said_.size() > most_said || !said_.insert(key).second) return;
-    spdlog::default_logger()->warn("{}", what);
+    messages::warn(what);
     if (said_.size() > most_said)
-      spdlog::default_logger()->warn("what else there is to say of kernels is not said: it was {} lines", most_said);
+      messages::warn(fmt::format("what else there is to say of kernels is not said: it was {} lines", most_said));
   }
 
   /// The process ends, and its loggers with it. What is being compiled is given up, so that neither the system's compiler nor
@@ -312,6 +333,7 @@ class Compiler {
   std::mutex saying_;
   bool silent_ = false;  // the process ends
   static constexpr size_t most_said = 256;
+  static constexpr size_t most_waiting = 256;  // a script may make graphs faster than any compiler compiles
   std::unordered_set<std::string> said_;
 };
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "runtime/backends/fused/kernels/sealed.h"
+#include "runtime/files/disk.h"
 
 namespace triage::fused {
 namespace {
@@ -36,13 +36,6 @@ fs::path wanted_folder() {
   if (const fs::path cache = from("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "triage" / "kernels";
   if (const fs::path home = from("HOME"); home.is_absolute()) return home / ".cache" / "triage" / "kernels";
   return {};
-}
-
-/// Belongs to this user, and nobody else may write to it: what is in it may be loaded. `kind` is S_IFREG or S_IFDIR.
-bool is_ours(const fs::path& path, mode_t kind) {
-  struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid() &&
-         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && (status.st_mode & S_IFMT) == kind;
 }
 
 std::string content(const fs::path& path) {
@@ -70,14 +63,6 @@ bool is_kernel_name(const std::string& name) {
          name.find_first_not_of("0123456789abcdef") == digits;
 }
 
-/// What a process that was killed has left.
-bool is_leftover(const fs::directory_entry& entry) {
-  if (!Workshop::is_name(entry.path().filename().string())) return false;
-  std::error_code error;
-  const auto written = entry.last_write_time(error);
-  return !error && written < fs::file_time_type::clock::now() - std::chrono::hours(1);
-}
-
 }  // namespace
 
 KernelFiles::KernelFiles() {
@@ -87,12 +72,13 @@ KernelFiles::KernelFiles() {
   if (fs::create_directories(wanted, error)) ::chmod(wanted.c_str(), S_IRWXU);
   if (error || ::access(wanted.c_str(), W_OK | X_OK) != 0)
     refused_ = fmt::format("\"{}\" cannot be written to", wanted.string());
-  else if (!is_ours(wanted, S_IFDIR))
+  else if (!files::is_ours(wanted, S_IFDIR))
     refused_ = fmt::format(
         "\"{}\" is another user's, a symbolic link, or one that others may write to, who could then run code here",
         wanted.string());
   else
     folder_ = wanted;
+  if (!folder_.empty()) Workshop::remove_leftovers(folder_);
 }
 
 fs::path KernelFiles::path_of(const std::string& text) const { return folder_ / (hash_of(text) + ".so"); }
@@ -101,7 +87,7 @@ std::optional<std::string> KernelFiles::find(const std::string& text) const {
   if (folder_.empty()) return std::nullopt;
   const fs::path file = path_of(text);
   std::error_code error;
-  if (!is_ours(file, S_IFREG) || fs::file_size(file, error) > most_bytes) return std::nullopt;
+  if (!files::is_ours(file, S_IFREG) || fs::file_size(file, error) > most_bytes) return std::nullopt;
   const std::string bytes = content(file);
   const Unsealed unsealed = unseal(bytes, mark);
   if (unsealed.state != Unsealed::State::whole || unsealed.text != text) return std::nullopt;
@@ -158,17 +144,14 @@ void KernelFiles::remove_least_used() const {
     fs::path path;
   };
   std::vector<Kept> files;
-  std::vector<fs::path> leftovers;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
-    if (is_leftover(entry)) leftovers.push_back(entry.path());
     if (!is_kernel_name(entry.path().filename().string())) continue;
     if (entry.symlink_status(error).type() != fs::file_type::regular) continue;
     const auto used = entry.last_write_time(error);
     const uintmax_t bytes = error ? 0 : entry.file_size(error);
     if (!error) files.push_back({used, bytes, entry.path()});
   }
-  for (const fs::path& path : leftovers) fs::remove_all(path, error);
   std::sort(files.begin(), files.end(), [](const Kept& a, const Kept& b) { return a.used > b.used; });
   uintmax_t bytes = 0;
   for (size_t i = 0; i < files.size(); ++i) {

@@ -1,12 +1,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/sealed.h"
+#include "runtime/files/disk.h"
 
 namespace triage {
 namespace {
@@ -21,12 +19,12 @@ std::string content(const fs::path& path) {
   if (kind != fs::file_type::regular)
     throw FileError(fmt::format("cannot use the kernels in \"{}\": it is {}", path.string(),
                                 kind == fs::file_type::directory ? "a folder" : "no regular file"));
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad())
-    throw FileError(
-        fmt::format("cannot use the kernels in \"{}\": no permission, or a fault of the disk", path.string()));
-  return bytes;
+  try {
+    constexpr uint64_t largest = uint64_t{1} << 30;
+    return files::read_text(path.string(), largest);
+  } catch (const FileError& error) {
+    throw FileError(fmt::format("cannot use the kernels in \"{}\": {}", path.string(), error.what()));
+  }
 }
 
 /// `symbol` of a loaded file. A loader may answer with another file that was loaded from the same path before.

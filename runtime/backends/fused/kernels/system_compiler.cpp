@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <vector>
@@ -84,7 +85,9 @@ class NoPipeSignal {
 
 /// Runs a program with `input` on its standard input; its output and errors together. Throws where it cannot be started, or
 /// fails, or takes too long, or `give_up` becomes true. Whatever it has started in its process group ends with it.
-std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up) {
+/// Its temporary files go to `folder`, where one is given: it leaves them behind when it is ended.
+std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up,
+                const std::filesystem::path& folder = {}) {
   const auto limit = time_limit();
   const NoPipeSignal no_signal;
   int to_child[2], from_child[2];
@@ -101,6 +104,12 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   std::vector<char*> argv;
   for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
+  std::vector<char*> variables;
+  std::string temporary = "TMPDIR=" + folder.string();
+  for (char** variable = environ; variable && *variable; ++variable)
+    if (folder.empty() || std::string_view(*variable).rfind("TMPDIR=", 0) != 0) variables.push_back(*variable);
+  if (!folder.empty()) variables.push_back(temporary.data());
+  variables.push_back(nullptr);
   posix_spawnattr_t attributes;  // the thread that compiles has signals blocked, its children have not
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -109,7 +118,7 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   posix_spawnattr_setpgroup(&attributes, 0);  // `c++` starts others, which have to end with it
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   pid_t child = -1;
-  const int failed = ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environ);
+  const int failed = ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), variables.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ::close(to_child[0]), ::close(from_child[1]);
@@ -162,6 +171,9 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   return output;
 }
 
+/// The one of the workshop that it is made in.
+std::filesystem::path folder_of(const std::string& output) { return std::filesystem::path(output).parent_path(); }
+
 /// What -march=native looks at.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -199,7 +211,7 @@ void SystemCompiler::compile(const std::string& source, const std::string& outpu
   std::vector<std::string> command = words("native");
   command.insert(command.end(), more_flags.begin(), more_flags.end());
   command.insert(command.end(), {"-shared", "-x", "c++", "-", "-o", output});
-  run(command, source, give_up);
+  run(command, source, give_up, folder_of(output));
 }
 
 void SystemCompiler::compile_object(const std::string& source, const std::string& output, const std::string& cpu,
@@ -208,14 +220,14 @@ void SystemCompiler::compile_object(const std::string& source, const std::string
   std::vector<std::string> command = words(cpu);
   command.insert(command.end(), more_flags.begin(), more_flags.end());
   command.insert(command.end(), {"-c", "-x", "c++", "-", "-o", output});
-  run(command, source, give_up);
+  run(command, source, give_up, folder_of(output));
 }
 
 void SystemCompiler::link(const std::vector<std::string>& objects, const std::string& output,
                           const std::atomic<bool>& give_up) const {
   std::vector<std::string> command{program_, "-shared", "-o", output};
   command.insert(command.end(), objects.begin(), objects.end());
-  run(command, "", give_up);
+  run(command, "", give_up, folder_of(output));
 }
 
 std::string SystemCompiler::macros(const std::string& cpu) const {

@@ -2,20 +2,29 @@
 
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include "runtime/files/disk.h"
 
 namespace triage::fused {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view prefix = "triage-making-";
+
 fs::path temporary_folder() {
   std::error_code error;
   fs::path folder = fs::temp_directory_path(error);
   if (error) throw std::runtime_error("there is no temporary folder to compile kernels in (TMPDIR, else /tmp)");
+  Workshop::remove_leftovers(folder);
   return folder;
 }
 
@@ -31,6 +40,21 @@ Workshop::Workshop(const fs::path& in) {
     throw std::runtime_error(
         fmt::format("cannot make a folder in \"{}\" to compile kernels in: {}", in.string(), std::strerror(errno)));
   folder_ = own;
+}
+
+void Workshop::remove_leftovers(const fs::path& in) {
+  std::error_code error;
+  std::vector<fs::path> leftovers;
+  fs::directory_iterator entry(in, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename().string().rfind(prefix, 0) != 0) continue;
+    if (!files::is_ours(entry->path().string(), S_IFDIR)) continue;
+    std::error_code unknown;
+    const auto written = fs::last_write_time(entry->path(), unknown);
+    if (!unknown && written < fs::file_time_type::clock::now() - std::chrono::hours(1))
+      leftovers.push_back(entry->path());
+  }
+  for (const fs::path& path : leftovers) fs::remove_all(path, error);
 }
 
 Workshop::~Workshop() {

@@ -4,7 +4,8 @@
 
 namespace triage::fused {
 
-/// A folder that no other process has, for files on the way to being kernels; gone with this, and all that is in it.
+/// A folder that no other process has, for files on the way to being kernels, and for those that the compiler makes on its way;
+/// gone with this, and all that is in it.
 class Workshop {
  public:
   /// In the system's temporary folder. Throws std::runtime_error where none can be made.
@@ -15,11 +16,10 @@ class Workshop {
   Workshop& operator=(const Workshop&) = delete;
   std::string operator/(const std::string& name) const { return (folder_ / name).string(); }
 
-  /// Whether a name is that of such a folder: its process may have been killed.
-  static bool is_name(const std::string& name) { return name.rfind(prefix, 0) == 0; }
+  /// Removes such folders in `in` that nobody has written to for an hour: their processes were killed.
+  static void remove_leftovers(const std::filesystem::path& in);
 
  private:
-  static constexpr const char* prefix = "triage-making-";
   std::filesystem::path folder_;
 };
 

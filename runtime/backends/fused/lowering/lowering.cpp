@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "runtime/flags/checks.h"
+#include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
 
 namespace triage::fused {
@@ -44,6 +46,23 @@ std::string real_literal(double number, bool single) {
   if (std::isnan(number)) return single ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
   if (std::isinf(number)) return std::string(number < 0 ? "-" : "") + (single ? "__builtin_inff()" : "__builtin_inf()");
   return fmt::format("({:a}{})", number, single ? "f" : "");
+}
+
+/// Operators that take numbers by Scalar::to, which raises for those beyond the range of the dtype; the others wrap them around.
+bool refuses_numbers(const Node& node) {
+  static const std::set<std::string> names = {
+      "clamp", "clamp_min", "clamp_max",   "hardtanh",          "threshold",           "leaky_relu",        "elu",
+      "where", "softplus",  "masked_fill", "full_like",         "pow",                 "threshold_backward", "elu_backward",
+      "hardtanh_backward",  "leaky_relu_backward", "softplus_backward"};
+  const std::string& name = node.op.operator_name().name;
+  return name.rfind("aten::", 0) == 0 && names.count(name.substr(6));
+}
+
+/// Whether every number of dtype `from` is within the range of `to`.
+bool is_within(at::ScalarType from, at::ScalarType to) {
+  if (from == to || from == at::kBool) return true;
+  if (at::isFloatingType(to)) return to == at::kDouble || from != at::kDouble;
+  return to != at::kByte && c10::elementSize(from) < c10::elementSize(to);
 }
 
 /// Whether ATen computes values of dtype `from` in `to`, and C++ converts them as it does.
@@ -130,14 +149,17 @@ Lower find_lowering(const std::string& op) {
 bool Lowering::add(const Node& node) {
   const Lower lower = find_lowering(graph::op_name(node.op));
   if (!lower) return false;
-  const auto values = loops_.values.size(), inputs = loops_.inputs.size(), arguments = arguments_.size();
+  const auto values = loops_.values.size(), inputs = loops_.inputs.size(), arguments = arguments_.size(),
+             bounds = loops_.bounds.size();
   auto extents = loops_.extents;
   const auto fixed_batch = loops_.fixed_batch;
   added_.clear();
   node_ = &node;
+  refuses_numbers_ = refuses_numbers(node);
   if (lower(*this)) return true;
   loops_.values.resize(values);
   loops_.inputs.resize(inputs);
+  loops_.bounds.resize(bounds);
   loops_.extents = std::move(extents);
   loops_.fixed_batch = fixed_batch;
   arguments_.resize(arguments);
@@ -333,6 +355,7 @@ std::optional<at::ScalarType> Lowering::common_dtype(std::initializer_list<size_
 std::optional<Ref> Lowering::number(const c10::IValue& value, at::ScalarType dtype) {
   if (!value.isBool() && !value.isInt() && !value.isDouble()) return std::nullopt;
   if (category(dtype_of(value)) > category(dtype)) return std::nullopt;
+  if (refuses_numbers_ && !flags::check::holds(dtype, value.toScalar())) return std::nullopt;
   LoopValue literal;
   literal.place = Place::number;
   literal.dtype = dtype;
@@ -367,8 +390,8 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
     if (dtype != value->meta->dtype && (dtype == at::kHalf || dtype == at::kBFloat16)) return std::nullopt;
     const auto one = lowered(argument);
     if (!one || one->form.kind != Kind::number) return std::nullopt;
-    if (one->form.dtype == dtype) return one->value;
-    return map(dtype, fmt::format("({}){{0}}", computed_type(dtype)), {one->value});
+    if (!fits(argument, *one, dtype)) return std::nullopt;
+    return converted(one->value, one->form.dtype, dtype);
   }
   const at::ScalarType from = value->meta->dtype;
   if (from != dtype && !promotes(from, dtype)) return std::nullopt;
@@ -378,8 +401,21 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
   return covers(one->form, shape) ? std::optional(converted(one->value, from, dtype)) : std::nullopt;
 }
 
-Ref Lowering::converted(Ref value, at::ScalarType from, at::ScalarType to) {
-  return from == to ? value : map(to, fmt::format("({}){{0}}", computed_type(to)), {value});
+/// Whether ATen takes the number that argument `argument` is. One from outside is looked at in every call.
+bool Lowering::fits(size_t argument, const Lowered& number, at::ScalarType dtype) {
+  const bool is_number = graph::type_of(node_->op.schema().arguments()[argument]).kind != graph::Kind::tensor;
+  if (!refuses_numbers_ || !is_number || is_within(number.form.dtype, dtype)) return true;
+  const LoopValue& from = value(number.value);
+  if (from.kind != LoopValue::Kind::input) return false;
+  loops_.bounds.push_back({static_cast<size_t>(from.slot), dtype});
+  return true;
+}
+
+Ref Lowering::converted(Ref from_value, at::ScalarType from, at::ScalarType to) {
+  if (from == to) return from_value;
+  const bool comes_back = at::isFloatingType(to) && value(from_value).cut;
+  const std::string type = computed_type(to);
+  return map(to, comes_back ? "whole_as_real<" + type + ">({0})" : "(" + type + "){0}", {from_value});
 }
 
 std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType to) {
@@ -387,7 +423,7 @@ std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType
   const std::string type = computed_type(to);
   if (type.empty()) return std::nullopt;
   if (to == at::kBool) return map(to, "{0} != 0", {value});
-  if (!at::isFloatingType(from) || at::isFloatingType(to)) return map(to, "(" + type + "){0}", {value});
+  if (!at::isFloatingType(from) || at::isFloatingType(to)) return converted(value, from, to);
 #if defined(__x86_64__)
   return map(to, "truncated<" + type + ">({0})", {value});
 #else
@@ -410,6 +446,9 @@ Ref Lowering::map(at::ScalarType dtype, std::string code, std::vector<Ref> opera
   made.code = rounded(dtype, code);
   made.operands = std::move(operands);
   made.expensive = expensive;
+  made.cut = code.rfind("truncated<", 0) == 0;
+  for (const Ref ref : made.operands) made.cut |= value(ref).cut;
+  made.cut &= !at::isFloatingType(dtype);
   loops_.values.push_back(std::move(made));
   return static_cast<Ref>(loops_.values.size() - 1);
 }
@@ -452,6 +491,7 @@ Ref Lowering::reduce(at::ScalarType dtype, std::string type, std::string code, s
   made.join = std::move(join);
   made.start = std::move(start);
   made.operands = {element};
+  made.cut = value(element).cut && !at::isFloatingType(dtype);
   loops_.values.push_back(std::move(made));
   return static_cast<Ref>(loops_.values.size() - 1);
 }

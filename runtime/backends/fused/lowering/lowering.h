@@ -92,6 +92,7 @@ class Lowering {
   Ref read(const graph::Value& value, const TensorForm& form);
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
   Ref converted(Ref value, at::ScalarType from, at::ScalarType to);
+  bool fits(size_t argument, const Lowered& number, at::ScalarType dtype);
   int32_t extent_of(std::vector<int64_t> sizes);
   std::vector<bool> outside(int32_t extent) const;
   bool turn_around(int32_t extent, std::vector<bool> wanted);
@@ -103,6 +104,7 @@ class Lowering {
 
   int64_t batch_;
   const graph::Node* node_ = nullptr;
+  bool refuses_numbers_ = false;  // ATen raises for numbers of this node that do not fit
   Loops loops_;
   std::vector<const graph::Value*> arguments_;
   Known tensors_;                                                   // computed here

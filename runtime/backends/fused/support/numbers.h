@@ -122,6 +122,13 @@ inline T truncated(Real x) {
   }
 }
 
+/// A whole number that comes of a real one, as a real one again. Compilers make one rounding of the two conversions, which keeps
+/// the sign of a zero.
+template <class Real, class T>
+inline Real whole_as_real(T x) {
+  return x == 0 ? Real(0) : static_cast<Real>(x);
+}
+
 /// --- elementwise operations with ATen's meaning where C++ has another ---
 template <class T>
 inline T maximum(T a, T b) {

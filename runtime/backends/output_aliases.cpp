@@ -1,0 +1,201 @@
+#include "runtime/backends/output_aliases.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "runtime/backends/eager.h"
+#include "runtime/graph/aliases.h"
+#include "runtime/graph/copy.h"
+#include "runtime/graph/memory.h"
+#include "runtime/graph/uses.h"
+
+namespace triage {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+using Values = std::unordered_set<const Value*>;
+
+/// A graph cut in two: what a backend computes, and behind it the calls that only say how outputs lie in memory.
+struct Cut {
+  Graph computed, behind;             // `behind` takes the inputs of the graph, what `computed` gives, and fresh constants
+  std::vector<at::Tensor> constants;  // to be copied for each call
+};
+
+class Cutter {
+ public:
+  Cutter(const Graph& graph, LentMemory lent)
+      : graph_(graph), lent_(lent), outputs_(graph.outputs().begin(), graph.outputs().end()), memory_(graph) {}
+
+  /// False where a backend can have the graph as it is.
+  bool needed() {
+    const auto& outputs = graph_.outputs();
+    return outputs_.size() < outputs.size() || std::any_of(outputs.begin(), outputs.end(), [&](const Value* output) {
+             return graph_.constant_of(output) || is_made_behind(output);
+           });
+  }
+
+  Cut run() {
+    for (const Value* output : graph_.outputs())
+      if (is_made_behind(output)) make_behind(output);
+    Cut cut{computed(), Graph(graph_.name()), {}};
+    build_behind(cut);
+    return cut;
+  }
+
+ private:
+  /// A look at memory that the caller can see otherwise. What is computed may lie in another order of dims than ATen gives it:
+  /// calls for which that decides whether they copy stay with the backend.
+  bool is_made_behind(const Value* output) {
+    if (!graph::OutputMemory::is_view(output)) return false;
+    const auto& roots = memory_.origin(output).roots;
+    return std::any_of(roots.begin(), roots.end(), [&](const Value* root) {
+      const auto& lookers = *memory_.lookers(root);
+      return !root->producer || (lookers.outputs > 1 && !lookers.maybe);
+    });
+  }
+
+  void make_behind(const Value* value) {
+    if (!graph::OutputMemory::is_view(value) || !behind_.insert(value->producer).second) return;
+    graph::for_each_shared(*value->producer, [&](Value* argument) { make_behind(argument); });
+  }
+
+  std::string name_of(const Value* value) const {
+    const auto& outputs = graph_.outputs();
+    const auto found = std::find(outputs.begin(), outputs.end(), value);
+    if (found == outputs.end() || graph_.output_names().empty()) return "shared" + std::to_string(value->id);
+    return graph_.output_names()[static_cast<size_t>(found - outputs.begin())];
+  }
+
+  /// Notes what the calls behind, and the outputs, need of the others.
+  void find_needed() {
+    Values known;
+    const auto need = [&](const Value* value) {
+      if (value->producer && !behind_.count(value->producer) && known.insert(value).second) needed_.push_back(value);
+    };
+    for (const Value* output : graph_.outputs()) need(output);
+    for (const auto& node : graph_.nodes())
+      if (behind_.count(node.get())) graph::for_each_use(*node, [&](Value*& value) { need(value); });
+  }
+
+  Graph computed() {
+    find_needed();
+    Graph graph(graph_.name());
+    graph::Copies copies;
+    for (const auto& input : graph_.inputs()) graph::copy_input(graph, input, copies);
+    for (const auto& constant : graph_.constants()) graph::copy_constant(graph, constant, copies);
+    for (const auto& node : graph_.nodes()) graph::copy_node(graph, *node, copies);
+    std::vector<Value*> outputs;
+    std::vector<std::string> names;
+    for (const Value* value : needed_) {
+      outputs.push_back(copies.at(value));
+      names.push_back(name_of(value));
+    }
+    graph.set_outputs(std::move(outputs), std::move(names));
+    graph::eliminate_dead(graph);
+    return graph;
+  }
+
+  void build_behind(Cut& cut) {
+    Graph& graph = cut.behind;
+    graph::Copies copies;
+    for (const auto& input : graph_.inputs()) graph::copy_input(graph, input, copies);
+    const auto add = [&](const Value* value) {
+      std::string name = "made" + std::to_string(value->id);
+      while (graph.has_name(name)) name += "_";
+      graph::Value* copy = graph.add_input(name, graph::InputKind::tensor, value->meta);
+      copy->is_flags = value->is_flags;
+      copies[value] = copy;
+    };
+    for (const Value* value : needed_) add(value);
+    for (const auto& constant : graph_.constants()) {
+      if (!memory_.lookers(constant.value) || (constant.variable && lent_.variables)) {
+        graph::copy_constant(graph, constant, copies);
+      } else {
+        add(constant.value);
+        cut.constants.push_back(constant.tensor);
+      }
+    }
+    for (const auto& node : graph_.nodes())
+      if (behind_.count(node.get())) graph::copy_node(graph, *node, copies);
+    std::vector<Value*> outputs;
+    for (const Value* output : graph_.outputs()) outputs.push_back(copies.at(output));
+    graph.set_outputs(std::move(outputs), graph_.output_names());
+    graph.drop_unused_constants();
+  }
+
+  const Graph& graph_;
+  LentMemory lent_;
+  Values outputs_;
+  graph::OutputMemory memory_;
+  std::unordered_set<const Node*> behind_;
+  std::vector<const Value*> needed_;
+};
+
+at::Tensor fresh_copy(const at::Tensor& constant) {
+  const at::Tensor copy = constant.detach().clone();
+  return constant.requires_grad() ? copy.set_requires_grad(true) : copy;
+}
+
+class CutExecutable final : public Executable {
+ public:
+  CutExecutable(const Cut& cut, const std::vector<at::Tensor>& examples, const Backend& backend, LentMemory lent)
+      : computed_(cut.computed.nodes().empty() ? nullptr : backend(cut.computed, examples)),
+        behind_(compile_eager_as_it_is(cut.behind)),
+        constants_(cut.constants),
+        lent_(lent) {}
+
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    std::vector<at::Tensor> made, all(inputs.begin(), inputs.end());
+    if (computed_) computed_->run(inputs, made);
+    all.insert(all.end(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
+    for (const at::Tensor& constant : constants_) all.push_back(fresh_copy(constant));
+    behind_->run(all, outputs);
+    if (!lent_.inputs) separate_from_inputs(inputs, outputs);
+  }
+
+  bool answers_capture() const override { return computed_ && computed_->answers_capture(); }
+  void finish_compiling() const override {
+    if (computed_) computed_->finish_compiling();
+  }
+  size_t bytes() const override {
+    return sizeof(*this) + (computed_ ? computed_->bytes() : 0) + behind_->bytes() + graph::heap_bytes(constants_);
+  }
+
+ private:
+  std::unique_ptr<Executable> computed_;  // null where there is nothing to compute
+  std::unique_ptr<Executable> behind_;
+  std::vector<at::Tensor> constants_;
+  LentMemory lent_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> compile_outputs(const Graph& graph, const std::vector<at::Tensor>& examples,
+                                            const Backend& backend, LentMemory lent) {
+  Cutter cutter(graph, lent);
+  if (!cutter.needed()) return backend(graph, examples);
+  return std::make_unique<CutExecutable>(cutter.run(), examples, backend, lent);
+}
+
+void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) {
+  const std::vector<at::Tensor> given(outputs);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!given[i].defined() || !given[i].has_storage()) continue;
+    bool is_input = false, shares = false;
+    for (const auto& input : inputs) {
+      is_input |= given[i].is_same(input);
+      shares |= input.has_storage() && given[i].is_alias_of(input);
+    }
+    if (!shares || is_input) continue;
+    const auto same = [&](const at::Tensor& other) { return other.is_same(given[i]); };
+    const auto first = static_cast<size_t>(std::find_if(given.begin(), given.end(), same) - given.begin());
+    outputs[i] = first < i ? outputs[first] : given[i].clone();
+  }
+}
+
+}  // namespace triage

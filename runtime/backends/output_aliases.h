@@ -1,0 +1,21 @@
+#pragma once
+#include <triage/backend.h>
+
+/// Outputs lie in memory as the graph says, whatever backend computes them: what is one tensor there is one tensor, views of one
+/// memory share it, and nothing else does. Backends compute what has memory of its own; views of that, of inputs and of variables
+/// are made behind them by ATen, as far as more than one of them can be seen.
+namespace triage {
+
+/// Whose memory outputs may have.
+struct LentMemory {
+  bool inputs = true;     // else what looks at the memory of an input, and is not that, is a copy
+  bool variables = true;  // else variables are copied on every call, as other constants are
+};
+
+std::unique_ptr<Executable> compile_outputs(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
+                                            const Backend& backend, LentMemory lent);
+
+/// Copies the outputs that share memory with an input and are not that input. What is one tensor stays one.
+void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs);
+
+}  // namespace triage

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "runtime/files/disk.h"
+
+namespace triage::files {
+
+/// A zip archive of members that are stored as they are, as torch.save writes them. LibTorch's own reader is not used: it gives
+/// each member the memory that the directory asks for. Here a directory whose members together are larger than the file is
+/// refused, so that no read asks for more than that.
+class ZipArchive {
+ public:
+  struct Member {
+    uint64_t header = 0;  // where its header begins
+    uint64_t size = 0;
+  };
+
+  /// Reads the directory. Throws Malformed for what is none, for compressed members, and for two of one name.
+  explicit ZipArchive(const InputFile& file);
+  /// By the name within the one folder that such archives have; null where there is none.
+  const Member* find(const std::string& name) const;
+  /// `to` has room for `member.size` bytes.
+  void read(const Member& member, void* to) const;
+  std::string read(const Member& member) const;
+
+ private:
+  const InputFile& file_;
+  std::unordered_map<std::string, Member> members_;
+};
+
+}  // namespace triage::files

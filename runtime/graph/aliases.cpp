@@ -1,0 +1,102 @@
+#include "runtime/graph/aliases.h"
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/graph/uses.h"
+
+namespace triage::graph {
+namespace {
+
+using Names = std::unordered_set<std::string>;
+
+/// Their schemas say that the result is a view, and it may be a copy.
+const Names& views_or_copies() {
+  static const Names names = {"aten::contiguous", "aten::flatten",    "aten::pin_memory",   "aten::ravel",
+                              "aten::reshape",    "aten::reshape_as", "aten::resolve_conj", "aten::resolve_neg",
+                              "aten::to"};
+  return names;
+}
+
+/// Their schemas do not say that the result may have the memory of an argument.
+const Names& unsaid() {
+  static const Names names = {"aten::_cast_Byte", "aten::_cast_Char", "aten::_cast_Double", "aten::_cast_Float", "aten::_cast_Half", "aten::_cast_Int", "aten::_cast_Long", "aten::_cast_Short", "aten::_pin_memory", "aten::_unsafe_view", "aten::alpha_dropout", "aten::atleast_1d", "aten::atleast_2d", "aten::atleast_3d", "aten::broadcast_tensors", "aten::cartesian_prod", "aten::chain_matmul", "aten::conj_physical", "aten::dropout", "aten::einsum", "aten::feature_alpha_dropout", "aten::feature_dropout", "aten::lift", "aten::linalg_matrix_power", "aten::matrix_power", "aten::meshgrid", "aten::sum_to_size", "aten::to_dense", "aten::type_as", "aten::unflatten_dense_tensors", "aten::unsafe_chunk", "aten::unsafe_split", "aten::unsafe_split_with_sizes"};
+  return names;
+}
+
+bool is_read_only_alias(const c10::AliasInfo* info) { return info && !info->isWrite(); }
+
+bool says_view(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(),
+                     [](const c10::Argument& result) { return is_read_only_alias(result.alias_info()); });
+}
+
+}  // namespace
+
+Sharing sharing(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  if (says_view(op.schema())) return views_or_copies().count(name) ? Sharing::maybe : Sharing::always;
+  return unsaid().count(name) ? Sharing::maybe : Sharing::none;
+}
+
+void for_each_shared(const Node& node, const std::function<void(Value*)>& visit) {
+  if (sharing(node.op) == Sharing::none) return;
+  const auto& schema = node.op.schema();
+  const bool said = says_view(schema);
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (said && !is_read_only_alias(schema.arguments()[i].alias_info())) continue;
+    Operand operand = node.operands[i];
+    for_each_use(operand, [&](Value*& value) { visit(value); });
+  }
+}
+
+std::unordered_set<const Value*> seen_through_outputs(const Graph& graph) {
+  std::unordered_set<const Value*> seen(graph.outputs().begin(), graph.outputs().end());
+  const auto& nodes = graph.nodes();
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const auto& results = (*node)->results;
+    if (std::any_of(results.begin(), results.end(), [&](const Value* result) { return seen.count(result) != 0; }))
+      for_each_shared(**node, [&](Value* value) { seen.insert(value); });
+  }
+  return seen;
+}
+
+OutputMemory::OutputMemory(const Graph& graph) {
+  const std::unordered_set<const Value*> outputs(graph.outputs().begin(), graph.outputs().end());
+  for (const Value* output : outputs)
+    for (const Value* root : origin(output).roots) {
+      Lookers& lookers = lookers_[root];
+      ++lookers.outputs;
+      lookers.maybe |= origin(output).maybe;
+    }
+}
+
+const OutputMemory::Origin& OutputMemory::origin(const Value* value) {
+  if (const auto known = origins_.find(value); known != origins_.end()) return known->second;
+  Origin found;
+  if (!is_view(value)) {
+    found.roots.push_back(value);
+  } else {
+    found.maybe = sharing(value->producer->op) == Sharing::maybe;
+    for_each_shared(*value->producer, [&](Value* argument) {
+      const Origin& from = origin(argument);
+      found.maybe |= from.maybe;
+      for (const Value* root : from.roots)
+        if (std::find(found.roots.begin(), found.roots.end(), root) == found.roots.end()) found.roots.push_back(root);
+    });
+  }
+  return origins_.emplace(value, std::move(found)).first->second;
+}
+
+const OutputMemory::Lookers* OutputMemory::lookers(const Value* root) const {
+  const auto found = lookers_.find(root);
+  return found == lookers_.end() ? nullptr : &found->second;
+}
+
+bool OutputMemory::depends_on_strides() const {
+  return std::any_of(lookers_.begin(), lookers_.end(), [](const auto& known) {
+    return known.first->producer && known.second.outputs > 1 && known.second.maybe;
+  });
+}
+
+}  // namespace triage::graph

@@ -1,0 +1,193 @@
+// Calls that a version on trial gets, and what happens where a version fails and the one before it answers.
+#include "runtime/capture/recorder.h"
+#include "runtime/policy/core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace triage::policy {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Moment = std::optional<Clock::time_point>;
+using std::chrono::nanoseconds;
+
+/// When a version on trial must have answered. Of a deadline so much is left that the version before can still meet it, where it can
+/// at all: it takes `time_before`. Without a deadline, a multiple of that and of the budget.
+Moment trial_deadline(const Moment& deadline, std::optional<nanoseconds> time_before, const Limits& limits) {
+  const auto now = Clock::now();
+  if (!deadline) {
+    if (limits.seconds <= 0) return std::nullopt;
+    const auto budget = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(limits.seconds));
+    return now + (time_before ? std::max(budget, 20 * *time_before) : 10 * budget);
+  }
+  const auto left = std::chrono::duration_cast<nanoseconds>(*deadline - now);
+  if (!time_before) return now + left / 2;
+  const auto needed = *time_before * 3 / 2 + std::chrono::microseconds(200);
+  return needed > left / 2 ? *deadline : *deadline - needed;
+}
+
+/// A late answer is better than none: the version before gets as much time as the call had, if it must.
+Moment deadline_of_stand_in(const Moment& deadline, Clock::time_point begin) {
+  if (!deadline) return std::nullopt;
+  return std::max(*deadline, Clock::now() + (*deadline - begin));
+}
+
+/// An answer came too late, where the version before would have been in time.
+bool overran(const Moment& deadline, Clock::time_point begin, std::optional<nanoseconds> time_before) {
+  return deadline && time_before && *time_before < *deadline - begin && Clock::now() > *deadline;
+}
+
+/// For a question that the answer does not depend on: some other call may be inside the script of the version before for long.
+Moment question_deadline(const Moment& deadline, std::optional<nanoseconds> time_before) {
+  constexpr nanoseconds least = std::chrono::milliseconds(100), unknown = std::chrono::seconds(1);
+  const auto until = Clock::now() + (time_before ? std::max(least, 20 * *time_before) : unknown);
+  return deadline ? std::min(*deadline, until) : until;
+}
+
+/// The values for params that `version` has: an earlier version may lack some of them.
+Params those_of(const PolicyVersion& version, const Params& values) {
+  Params known;
+  for (const auto& value : values)
+    if (std::any_of(version.signature.params.begin(), version.signature.params.end(),
+                    [&](const Param& param) { return param.name == value.first; }))
+      known.push_back(value);
+  return known;
+}
+
+/// How another version is asked for its answer.
+RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
+  RunOptions same = options;
+  same.donate.clear();
+  same.params = those_of(version, options.params);
+  return same;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs,
+                                                 const RunOptions& options) {
+  PolicyVersion& version = *live.version;
+  if (!options.params.empty()) override_params(version, live.params, options.params);  // the host's mistake throws here
+  const auto begin = Clock::now();
+  std::vector<at::Tensor> outputs;
+  try {
+    RunOptions mine = options;
+    mine.donate.clear();  // another version may have to answer
+    if (live.before) mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
+    run_version(version, inputs, live.params, mine, outputs);
+    if (live.before) check_form(live, inputs, options, outputs);
+  } catch (const std::exception& error) {
+    RunOptions later = options;
+    later.deadline = deadline_of_stand_in(options.deadline, begin);
+    if (answer_from_before(live, inputs, later, outputs, error)) return outputs;
+    report_failure(version, error);
+    if (runtime_->options().on_error == OnError::raise || dynamic_cast<const InputError*>(&error)) throw;
+    recover(live, inputs, options, outputs);
+    return outputs;
+  }
+  if (live.before && overran(options.deadline, begin, version.trial.time_before()))
+    go_back(live, LimitError(fmt::format("policy '{}' (version {}) answered after the deadline of the call, which version {} "
+                                         "would have met",
+                                         version.name, version.number, live.before->number),
+                             version.defined_at));
+  else
+    pass_trial(live, inputs);
+  return outputs;
+}
+
+/// Throws PolicyError where the version before would have given another form of answer. What that would be is known for inputs of
+/// sizes seen before; for others it is asked, unless a function of the host would be called a second time.
+void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                            at::ArrayRef<at::Tensor> outputs) const {
+  PolicyVersion &version = *live.version, &before = *live.before;
+  const std::vector<std::string>& names = before.signature.outputs;
+  const Form form = form_of(outputs, version.compiled.flags_outputs());
+  std::optional<Form> expected = version.trial.expected(inputs);
+  if (expected && difference(*expected, form, version.trial.open(), names).empty()) return;
+  std::optional<Form> asked;
+  try {
+    const capture::MadeUpInputs no_host_functions;
+    std::vector<at::Tensor> answer;
+    RunOptions question = as_asked(before, options);
+    question.deadline = question_deadline(options.deadline, version.trial.time_before());
+    run_version(before, inputs, live.before_params, question, answer);
+    if (!no_host_functions.stopped()) asked = form_of(answer, before.compiled.flags_outputs());
+  } catch (const std::exception&) {  // it cannot answer either
+  }
+  OpenSizes open;
+  if (asked) {
+    if (expected) version.trial.add_open(*expected, *asked);
+    version.trial.expect(inputs, *asked);
+    expected = asked;
+  } else if (!expected) {
+    expected = version.trial.expected_of_kind(inputs);
+    if (!expected) return;
+    open = all_sizes(*expected);
+  }
+  open.merge(version.trial.open());
+  const std::string change = difference(*expected, form, open, names);
+  if (change.empty()) return;
+  const Source& where = version.defined_at;
+  const std::string place = where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
+  throw PolicyError(fmt::format("{}policy '{}' (version {}) changes {}; hosts call it as version {} is", place,
+                                version.name, version.number, change, before.number),
+                    where.file.empty() ? Source{version.path, 0} : where);
+}
+
+void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) {
+  const Trial::Progress progress = live.version->trial.pass(inputs);
+  if (progress == Trial::Progress::going_on) return;
+  if (progress == Trial::Progress::over) {
+    const std::lock_guard lock(mutex_);
+    note_known(live.version->hash, /*proven=*/true);
+    if (live_.load(std::memory_order_relaxed)->version == live.version) publish(live.version);
+  }
+  keep_source(*live.version);
+}
+
+/// `live.version` has failed. Where the version before it can answer, it does, and is live again; else the inputs are at fault, and
+/// false is returned.
+bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                    std::vector<at::Tensor>& outputs, const std::exception& error) {
+  if (!live.before) return false;
+  outputs.clear();
+  try {
+    run_version(*live.before, inputs, live.before_params, as_asked(*live.before, options), outputs);
+  } catch (const std::exception&) {
+    outputs.clear();
+    return false;
+  }
+  go_back(live, error);
+  return true;
+}
+
+void PolicyCore::go_back(const Live& live, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
+  bool keeps_place = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (live_.load(std::memory_order_relaxed)->version != live.version) {  // another call, or a reload, was first
+      live.version->failures.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    keeps_place = pinned_;
+    if (!keeps_place) {
+      live.version->failures.fetch_add(1, std::memory_order_relaxed);
+      live.version->taken_back = true;
+      known_sources_.erase(live.version->hash);
+      publish(live.before);
+      last_error_ = LoadFailure{error.what(), where, std::chrono::system_clock::now()};
+      reversal_ = Reversal{live.before->number, *last_error_};
+    }
+  }
+  if (keeps_place) return report_failure(*live.version, error);
+  keep_source(*live.before);
+  runtime_->logger().error("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
+                           live.before->number, error.what());
+  runtime_->wake_watches();
+}
+
+}  // namespace triage::policy

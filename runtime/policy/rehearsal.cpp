@@ -1,0 +1,250 @@
+#include "runtime/policy/rehearsal.h"
+
+#include "runtime/capture/made_up.h"
+#include "runtime/capture/recorder.h"
+#include "runtime/policy/output_types.h"
+
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+
+namespace triage::policy {
+namespace {
+
+using capture::MadeUp;
+using Clock = std::chrono::steady_clock;
+
+struct Answer {
+  std::optional<Form> form;  // nothing: the script failed
+  std::string why;           // ... saying this
+  bool doubtful = false;     // ... which other values might not bring about
+  std::exception_ptr error;
+  std::chrono::nanoseconds time{};
+};
+
+std::string message_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
+std::vector<at::Tensor> inputs_of(const Kind& kind, MadeUp values) {
+  std::vector<at::Tensor> inputs;
+  for (const auto& shape : kind) inputs.push_back(capture::made_up(shape, values));
+  return inputs;
+}
+
+bool fits(const Signature& signature, at::ArrayRef<at::Tensor> inputs) {
+  TensorMatcher matcher("");
+  for (size_t i = 0; i < signature.input_types.size() && i < inputs.size(); ++i)
+    if (const auto& type = signature.input_types[i])
+      if (matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]})) return false;
+  return true;
+}
+
+/// One plain run. Budgets that run out are thrown; whatever else fails is told.
+Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params) {
+  Answer answer;
+  const std::vector<at::Tensor> values = param_tensors(script.signature(), params);
+  const c10::InferenceMode outside(false);
+  const capture::NotCaptured plain(/*nested=*/true);
+  const capture::ProtectInputs protect(inputs);
+  const capture::MadeUpInputs made_up;
+  try {
+    const auto begin = Clock::now();
+    const std::vector<at::Tensor> outputs = script.call(inputs, values, std::nullopt);
+    answer.time = Clock::now() - begin;
+    if (made_up.stopped()) {  // and the script went on
+      answer.doubtful = true;
+      answer.why = "a function of the host would be called";
+      return answer;
+    }
+    answer.form = form_of(outputs, script.flags_outputs());
+    if (const auto failure = output_failure(script.signature(), inputs, outputs)) throw PolicyError(*failure, script.definition().where);
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception& error) {
+    answer.form.reset();
+    answer.why = message_of(error);
+    answer.doubtful = made_up.doubtful();
+    answer.error = std::current_exception();
+  }
+  return answer;
+}
+
+/// The same kind with another size of the batch, which is the first dimension of the first input and of all that have the same;
+/// nothing where there is none.
+std::optional<Kind> with_batch(Kind kind, int64_t rows) {
+  const auto has_rows = [](const auto& shape) { return !shape.sizes.empty(); };
+  const auto first = std::find_if(kind.begin(), kind.end(), has_rows);
+  if (first == kind.end()) return std::nullopt;
+  const int64_t batch = first->sizes[0];
+  if (batch == rows) return std::nullopt;
+  for (auto& shape : kind)
+    if (has_rows(shape) && shape.sizes[0] == batch) shape.sizes[0] = rows;
+  return kind;
+}
+
+class Rehearsal {
+ public:
+  Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params)
+      : before_(before), next_(next), live_(live), params_(params) {}
+
+  Trial::Known run(const std::vector<Kind>& kinds) {
+    known_.open = declared_open_sizes(live_.signature);
+    for (const Kind& kind : kinds) try_kind(kind);
+    for (const auto& one : live_.compiled.answered_by_script()) {  // what it cannot be tried on, it has shown
+      const auto same = [&](const auto& known) { return known.first == one.inputs; };
+      if (std::none_of(known_.forms.begin(), known_.forms.end(), same))
+        known_.forms.emplace_back(one.inputs, form_of(one.outputs, one.flags_outputs));
+    }
+    return std::move(known_);
+  }
+
+ private:
+  void try_kind(const Kind& kind) {
+    Answer old, now;
+    MadeUp chosen = MadeUp::ones;
+    for (const MadeUp values : {MadeUp::ones, MadeUp::zeros, MadeUp::identity}) {
+      const auto inputs = inputs_of(kind, values);
+      old = answer_before(inputs);
+      now = run_once(next_, inputs, params_);
+      chosen = values;
+      if (now.form || (!now.doubtful && old.form)) break;
+    }
+    if (!now.form) {
+      if (!now.doubtful && old.form) refuse_failure(now);
+      known_.untried.push_back(kind);
+      known_.reasons.push_back(now.why);
+      return;
+    }
+    if (old.form) {
+      note_time(kind, chosen, old.time);
+      try_values(kind, *old.form);
+      compare(*old.form, *now.form, kind);
+      known_.forms.emplace_back(kind, *old.form);
+    }
+    for (const int64_t rows : {1, 2, 3, 33}) try_batch(kind, chosen, rows);
+  }
+
+  /// Sound and bad rows. What fails on them tells nothing: who knows whether such are ever sent.
+  void try_values(const Kind& kind, const Form& usual) {
+    const auto inputs = inputs_of(kind, MadeUp::mixed);
+    const Answer old = answer_before(inputs);
+    if (old.form) add_open_sizes(known_.open, usual, *old.form);
+    const Answer now = run_once(next_, inputs, params_);
+    if (old.form && now.form) compare(*old.form, *now.form, kind);
+  }
+
+  void try_batch(const Kind& kind, MadeUp values, int64_t rows) {
+    const auto other = with_batch(kind, rows);
+    if (!other) return;
+    const auto inputs = inputs_of(*other, values);
+    if (!fits(live_.signature, inputs) || !fits(next_.signature(), inputs)) return;
+    const Answer old = answer_before(inputs);
+    if (!old.form) return;
+    const Answer now = run_once(next_, inputs, params_);
+    if (now.form) compare(*old.form, *now.form, *other);
+  }
+
+  Answer answer_before(at::ArrayRef<at::Tensor> inputs) {
+    try {
+      return run_once(before_, inputs, params_);
+    } catch (const LimitError&) {
+      return {};
+    }
+  }
+
+  /// A graph is quicker than its script, and is what answers.
+  void note_time(const Kind& kind, MadeUp values, std::chrono::nanoseconds of_script) {
+    std::vector<at::Tensor> all = inputs_of(kind, values), outputs;
+    for (at::Tensor& param : param_tensors(live_.signature, params_)) all.push_back(std::move(param));
+    auto time = of_script;
+    const auto begin = Clock::now();
+    try {
+      if (live_.compiled.run_graph(all, outputs)) time = Clock::now() - begin;
+    } catch (const std::exception&) {  // on values that nobody sent
+    }
+    known_.time_before = std::max(known_.time_before.value_or(time), time);
+  }
+
+  void compare(const Form& old, const Form& now, const Kind& kind) const {
+    const std::string change = difference(old, now, known_.open, live_.signature.outputs);
+    if (change.empty()) return;
+    std::vector<std::string> inputs;
+    for (const auto& shape : kind) inputs.push_back(fmt::format("[{}]", fmt::join(shape.sizes, ", ")));
+    throw_contract(next_.definition().where, live_, change + fmt::format(" for inputs of sizes {}", fmt::join(inputs, ", ")));
+  }
+
+  [[noreturn]] void refuse_failure(const Answer& answer) const {
+    try {
+      std::rethrow_exception(answer.error);
+    } catch (const Error& error) {
+      const Source where = error.source().file.empty() ? next_.definition().where : error.source();
+      throw LoadError(error.what(), where, error.traceback());
+    } catch (const std::exception& error) {
+      throw LoadError(message_of(error), next_.definition().where);
+    }
+  }
+
+  Script& before_;
+  Script& next_;
+  const PolicyVersion& live_;
+  const Params& params_;
+  Trial::Known known_;
+};
+
+/// Inputs of the declared types; nothing where those leave open what to make.
+std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signature) {
+  constexpr int64_t batch = 4;
+  if (signature.input_types.size() != signature.inputs.size()) return std::nullopt;
+  std::map<std::string, int64_t> sizes;
+  std::vector<at::Tensor> inputs;
+  for (const auto& type : signature.input_types) {
+    if (!type || type->flags || type->kind != DTypeKind::exact) return std::nullopt;
+    capture::InputShape shape{{}, type->dtype, type->device.value_or(at::kCPU), type->requires_grad.value_or(false)};
+    for (const Dim& dim : type->dims) {
+      if (dim.kind == Dim::Kind::size)
+        shape.sizes.push_back(dim.value);
+      else if (dim.kind == Dim::Kind::name)
+        shape.sizes.push_back(sizes.emplace(dim.name, batch + static_cast<int64_t>(sizes.size())).first->second);
+      else
+        return std::nullopt;
+    }
+    inputs.push_back(capture::made_up(shape, MadeUp::ones));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
+                      const Params& params) {
+  return Rehearsal(before, next, live, params).run(kinds);
+}
+
+void check_declared_outputs(Script& script) {
+  if (!declares_outputs(script.signature())) return;
+  const auto inputs = inputs_of_types(script.signature());
+  if (!inputs) return;
+  const capture::NotCaptured plain(/*nested=*/true);
+  const c10::InferenceMode outside(false);
+  const capture::ProtectInputs protect(*inputs);
+  const capture::MadeUpInputs made_up;
+  std::vector<at::Tensor> outputs;
+  try {
+    outputs = script.call(*inputs, param_tensors(script.signature(), {}), std::nullopt);
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception&) {
+    return;  // of values that nobody sent
+  }
+  if (made_up.stopped()) return;
+  if (const auto failure = output_failure(script.signature(), *inputs, outputs)) throw LoadError(*failure, script.definition().where);
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,22 @@
+#pragma once
+#include "runtime/policy/trial.h"
+#include "runtime/policy/version.h"
+
+#include <triage/front_end.h>
+
+#include <vector>
+
+namespace triage::policy {
+
+/// Tries a new source on made-up inputs of the kinds in use, beside the source that is live, and compares what they give. Both run
+/// as plain scripts in interpreters of their own (`before`, `next`), so that neither what the live version remembers nor what the
+/// new one will is touched. What is found goes into the trial of the new version. Throws LoadError where the new source is at
+/// fault or gives another form, LimitError where it does not end within its budget.
+Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
+                      const Params& params);
+
+/// Tries a script that declares the types of its inputs and outputs on inputs made of those types. Throws LoadError where it
+/// gives others. What it cannot be tried on tells nothing.
+void check_declared_outputs(Script& script);
+
+}  // namespace triage::policy

@@ -1,0 +1,129 @@
+#include "runtime/random/sequence.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+namespace triage::random {
+namespace {
+
+/// Of those that LibTorch has for tests of modes, and uses nowhere itself.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+thread_local Sequence* current = nullptr;
+thread_local Sequence* aside = nullptr;
+
+bool is_generator(const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  return type->kind() == c10::TypeKind::GeneratorType;
+}
+
+/// That of the first tensor; of a call without tensors, the one it names.
+c10::Device device_of(at::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& argument : arguments)
+    if (argument.isTensor() && argument.toTensor().defined()) return argument.toTensor().device();
+  for (const c10::IValue& argument : arguments)
+    if (argument.isDevice()) return argument.toDevice();
+  return c10::kCPU;
+}
+
+/// The kernel of every operator that takes a generator.
+void name_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  if (current) {
+    const at::ArrayRef<c10::IValue> given = torch::jit::last(*stack, arguments.size());
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      c10::IValue& value = torch::jit::peek(*stack, i, arguments.size());
+      if (!is_generator(arguments[i]) || !value.isNone()) continue;
+      const c10::Device device = device_of(given);
+      if (!device.is_meta()) value = current->generator(device);
+    }
+  }
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+}
+
+/// In all versions of LibTorch, whichever operators they have.
+struct Registration {
+  Registration() : others(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__) {
+    others.fallback(torch::CppFunction::makeFallthrough());
+    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      const auto op = c10::Dispatcher::singleton().findSchema(name);
+      if (!op || name.name.rfind("aten::", 0) != 0) continue;
+      const auto& arguments = op->schema().arguments();
+      if (std::any_of(arguments.begin(), arguments.end(), is_generator))
+        own.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&name_generator>());
+    }
+  }
+  torch::Library others;
+  torch::Library own{torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__};
+};
+const Registration registration;
+
+bool include(bool included) {
+  const bool before = c10::impl::tls_is_dispatch_key_included(kKey);
+  if (before != included) c10::impl::tls_set_dispatch_key_included(kKey, included);
+  return before;
+}
+
+at::Generator copied(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.clone();
+}
+
+}  // namespace
+
+Sequence::Sequence(uint64_t seed) : seed_(seed) {}
+
+Sequence::Sequence(const at::Generator& cpu) : seed_(c10::default_rng_seed_val) {
+  generators_.emplace_back(c10::kCPU, copied(cpu));
+}
+
+void Sequence::reseed(uint64_t seed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  seed_ = seed;
+  for (auto& [device, generator] : generators_) {
+    const std::lock_guard<std::mutex> drawing(generator.mutex());
+    generator.set_current_seed(seed);
+  }
+}
+
+at::Generator Sequence::generator(c10::Device device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [known, generator] : generators_)
+    if (known == device) return generator;
+  at::Generator made =
+      device.is_cpu() ? at::detail::createCPUGenerator(seed_) : copied(at::globalContext().defaultGenerator(device));
+  if (!device.is_cpu()) made.set_current_seed(seed_);
+  generators_.emplace_back(device, made);
+  return made;
+}
+
+DrawFrom::DrawFrom(Sequence* sequence)
+    : previous_(std::exchange(current, sequence)), included_(include(sequence != nullptr)) {}
+
+DrawFrom::~DrawFrom() {
+  include(included_);
+  current = previous_;
+}
+
+DrawAside::DrawAside() : previous_(std::exchange(aside, &sequence_)) {}
+
+DrawAside::~DrawAside() { aside = previous_; }
+
+Sequence* or_aside(Sequence* sequence) { return aside ? aside : sequence; }
+
+at::Generator copy_of_current() {
+  return copied(current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator());
+}
+
+Replay::Replay(bool needed, const at::Generator& state) {
+  if (!needed) return;
+  sequence_.emplace(state.defined() ? state : copy_of_current());
+  scope_.emplace(&*sequence_);
+}
+
+}  // namespace triage::random

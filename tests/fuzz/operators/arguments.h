@@ -1,0 +1,18 @@
+#pragma once
+#include "tests/fuzz/operators/random.h"
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/stack.h>
+
+#include <string>
+
+namespace triage::fuzz {
+
+/// Arguments for one call: mostly such as belong together (hints.inc, or sizes that broadcast), some of them then replaced
+/// by wild ones.
+torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random);
+
+/// "self=float32 {2, 3} strides {1, 2} [0.1, ...], dim=-1": the arguments as a person would make them again.
+std::string describe_arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments);
+
+}  // namespace triage::fuzz

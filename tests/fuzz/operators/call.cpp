@@ -1,0 +1,224 @@
+#include "tests/fuzz/operators/call.h"
+
+#include "tests/fuzz/operators/arguments.h"
+#include "tests/fuzz/operators/fenced_allocator.h"
+#include "tests/fuzz/operators/memory_of_arguments.h"
+
+#include <ATen/ATen.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <limits>
+
+namespace triage::fuzz {
+namespace {
+
+constexpr int64_t budget_bytes = 64 << 20;           // of one call: what policies have by default
+constexpr int64_t budget_nanoseconds = 1'000'000'000;
+constexpr int64_t slack_bytes = 1 << 20;             // scratch of threads, the grid of bytes that allocators give
+constexpr int64_t slack_resident = 96 << 20;         // kernels that a library loads or makes on its first call
+constexpr int64_t slack_nanoseconds = 300'000'000;   // a first call, a machine that is busy
+constexpr int64_t most_compared = 4 << 20;           // elements of a result
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+uint64_t mixed(uint64_t digest, const void* data, size_t bytes) {
+  const auto* next = static_cast<const unsigned char*>(data);
+  for (size_t i = 0; i < bytes; ++i) digest = (digest ^ next[i]) * 0x100000001b3ull;
+  return digest;
+}
+
+template <typename T>
+uint64_t mixed(uint64_t digest, T number) {
+  return mixed(digest, &number, sizeof number);
+}
+
+uint64_t digest_of(uint64_t digest, const at::Tensor& tensor) {
+  if (!tensor.defined()) return mixed(digest, 0);
+  digest = mixed(digest, tensor.scalar_type());
+  for (const int64_t size : tensor.sizes()) digest = mixed(digest, size);
+  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || tensor.numel() > most_compared) return digest;
+  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
+  return plain.data_ptr() ? mixed(digest, plain.data_ptr(), plain.nbytes()) : digest;  // a gradient of zeros has no memory
+}
+
+uint64_t digest_of(uint64_t digest, const c10::IValue& value) {
+  if (value.isTensor()) return digest_of(digest, value.toTensor());
+  if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) digest = digest_of(digest, item);
+    return mixed(digest, value.toListRef().size());
+  }
+  if (value.isDouble()) return mixed(digest, value.toDouble());
+  if (value.isInt()) return mixed(digest, value.toInt());
+  if (value.isBool()) return mixed(digest, value.toBool());
+  if (value.isString()) return mixed(digest, value.toStringRef().data(), value.toStringRef().size());
+  return digest;
+}
+
+uint64_t cpu_nanoseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+int64_t resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+void visit_results(const torch::jit::Stack& results, const std::function<void(const at::Tensor&)>& visit) {
+  for (const c10::IValue& value : results) {
+    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& tensor : value.toTensorVector())
+        if (tensor.defined()) visit(tensor);
+  }
+}
+
+/// A view that reaches beyond its memory is one of somebody else's.
+std::string results_beyond_memory(const torch::jit::Stack& results) {
+  std::string fault;
+  visit_results(results, [&](const at::Tensor& tensor) {
+    if (tensor.layout() != at::kStrided || !tensor.device().is_cpu()) {
+      fault = "gives a tensor that is not a CPU tensor with strides";
+      return;
+    }
+    if (tensor.numel() == 0) return;
+    __int128 last = tensor.storage_offset();
+    for (int64_t i = 0; i < tensor.dim(); ++i) last += static_cast<__int128>(tensor.size(i) - 1) * tensor.stride(i);
+    if ((last + 1) * static_cast<__int128>(tensor.element_size()) > static_cast<__int128>(tensor.storage().nbytes()))
+      fault = "stray memory: a result reaches beyond its storage";
+  });
+  return fault;
+}
+
+/// A few calls ask for gradients, of some of their inputs.
+bool ask_for_gradients(const c10::FunctionSchema& schema, torch::jit::Stack& arguments, Random& random) {
+  if (!random.percent(8)) return false;
+  bool any = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined() || argument.alias_info() || random.percent(30)) continue;
+    const at::Tensor tensor = arguments[i].toTensor();
+    if (!at::isFloatingType(tensor.scalar_type()) || tensor.unsafeGetTensorImpl()->is_wrapped_number()) continue;
+    arguments[i] = tensor.detach().set_requires_grad(true);
+    any = true;
+  }
+  return any;
+}
+
+/// Gradients of all that has them, with the results' own values as what comes in.
+uint64_t run_backward(uint64_t digest, const torch::jit::Stack& arguments, const torch::jit::Stack& results) {
+  std::vector<at::Tensor> outputs, gradients;
+  visit_results(results, [&](const at::Tensor& tensor) {
+    if (!tensor.requires_grad() || !at::isFloatingType(tensor.scalar_type()) || tensor.numel() > most_compared) return;
+    outputs.push_back(tensor);
+    gradients.push_back(tensor.detach().clone());
+  });
+  if (outputs.empty()) return digest;
+  torch::autograd::backward(outputs, gradients);
+  for (const c10::IValue& value : arguments)
+    if (value.isTensor() && value.toTensor().defined()) digest = digest_of(digest, value.toTensor().grad());
+  return digest;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return bytes == std::numeric_limits<int64_t>::max() ? "unbounded" : std::to_string(bytes) + " bytes";
+}
+
+/// What the call cost, beside what was promised.
+std::string excess(const FencedAllocator& memory, int64_t byte_bound, int64_t resident_growth, uint64_t took, int64_t time_bound) {
+  const auto asked = static_cast<int64_t>(std::min<uint64_t>(memory.highest(), INT64_MAX));
+  if (asked - slack_bytes > byte_bound)
+    return "allocation: asked for " + bytes_text(asked) + ", the contract says at most " + bytes_text(byte_bound);
+  if (!sanitized && resident_growth - slack_resident > byte_bound)
+    return "allocation: the process grew by " + bytes_text(resident_growth) + ", the contract says at most " + bytes_text(byte_bound);
+  if (!sanitized && static_cast<int64_t>(took) - slack_nanoseconds > time_bound)
+    return "time: took " + std::to_string(took / 1000) + " us, the contract says at most " + std::to_string(time_bound / 1000);
+  return "";
+}
+
+uint64_t hash_of(CallId id, int64_t attempt) {
+  return Random(id.seed ^ Random(static_cast<uint64_t>(id.index) * 64 + static_cast<uint64_t>(attempt)).next()).next();
+}
+
+}  // namespace
+
+torch::jit::Stack arguments_of(const Target& target, CallId id, std::optional<std::string>& violation) {
+  constexpr int64_t attempts = 8;
+  torch::jit::Stack arguments;
+  const int64_t tries = id.index % 5 == 0 ? 1 : attempts;
+  for (int64_t i = 0; i < tries; ++i) {
+    Random random(hash_of(id, i));
+    arguments = make_arguments(target.op.schema(), random);
+    violation = target.violation(arguments);
+    if (!violation) break;
+  }
+  return arguments;
+}
+
+CallResult make_call(const Target& target, CallId id) {
+  CallResult result;
+  std::optional<std::string> violation;
+  torch::jit::Stack arguments = arguments_of(target, id, violation);
+  if (violation) {
+    result.outcome = Outcome::outside;
+    result.text = *violation;
+    if (violation->empty()) result.fault = "a violation without words";
+    return result;
+  }
+  const int64_t byte_bound = target.allocation_bound(arguments), time_bound = target.time_bound(arguments);
+  if (byte_bound > budget_bytes || time_bound > budget_nanoseconds) return result.outcome = Outcome::beyond_budget, result;
+
+  Random random(hash_of(id, 63));
+  const bool gradients = ask_for_gradients(target.op.schema(), arguments, random);
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  generator.set_current_seed(id.seed + static_cast<uint64_t>(id.index));
+  FencedAllocator& memory = FencedAllocator::install();
+  const MemoryOfArguments before(target.op.schema(), arguments);
+  torch::jit::Stack stack = arguments;
+  const int64_t resident = resident_bytes();
+  memory.begin();
+  const uint64_t start = cpu_nanoseconds();
+  try {
+    target.op.callBoxed(stack);
+    result.outcome = Outcome::succeeded;
+  } catch (const c10::Error& error) {
+    result.outcome = Outcome::threw;
+    result.text = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    result.outcome = Outcome::threw;
+    result.text = error.what();
+  } catch (...) {
+    result.outcome = Outcome::threw;
+    result.fault = "threw something that is no std::exception";
+  }
+  result.nanoseconds = cpu_nanoseconds() - start;
+  if (result.fault.empty()) result.fault = excess(memory, byte_bound, resident_bytes() - resident, result.nanoseconds, time_bound);
+  result.digest = mixed(static_cast<uint64_t>(result.outcome), result.text.data(), result.text.size());
+  if (result.outcome == Outcome::succeeded) {
+    if (result.fault.empty()) result.fault = results_beyond_memory(stack);
+    if (result.fault.empty())
+      for (const c10::IValue& value : stack) result.digest = digest_of(result.digest, value);
+  }
+  if (result.fault.empty()) result.fault = before.undeclared_change();
+  if (gradients && result.outcome == Outcome::succeeded && result.fault.empty()) {
+    try {
+      result.digest = run_backward(result.digest, arguments, stack);
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      result.digest = mixed(result.digest, text.data(), text.find('\n') == std::string::npos ? text.size() : text.find('\n'));
+    }
+  }
+  stack.clear();
+  arguments.clear();
+  if (result.fault.empty() && memory.damaged()) result.fault = "stray write: bytes beside a block of memory were changed";
+  return result;
+}
+
+}  // namespace triage::fuzz

@@ -1,0 +1,78 @@
+// fuzz_operators: calls every operator that has a contract with made-up arguments, and says what does not hold.
+#include "tests/fuzz/operators/arguments.h"
+#include "tests/fuzz/operators/campaign.h"
+#include "tests/fuzz/operators/fenced_allocator.h"
+#include "tests/fuzz/operators/targets.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+namespace {
+
+using namespace triage::fuzz;
+
+/// One call, in this process: for a debugger.
+int repeat(const std::vector<Target>& targets, uint64_t seed, int64_t index) {
+  for (const Target& target : targets) {
+    FencedAllocator::install();
+    std::optional<std::string> violation;
+    const torch::jit::Stack arguments = arguments_of(target, {seed, index}, violation);
+    std::cout << target.name << "(" << describe_arguments(target.op.schema(), arguments) << ")" << std::endl;
+    if (violation) {
+      std::cout << "  outside of the contract: " << *violation << "\n";
+      continue;
+    }
+    const CallResult result = make_call(target, {seed, index});
+    std::cout << "  " << (result.outcome == Outcome::succeeded ? "succeeded" : result.text.empty() ? "not called" : "threw: " + result.text) << "\n";
+    if (!result.fault.empty()) std::cout << "  " << result.fault << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Calls operators within their contracts with made-up arguments: none may crash, hang, read stray memory, write "
+               "to what it does not declare, or allocate beyond its bound.");
+  CampaignOptions options;
+  std::vector<std::string> names;
+  int64_t at = -1;
+  bool table = false, progress = false, one_fill = false;
+  app.add_option("--seed", options.seed, "decides all arguments");
+  app.add_option("--calls", options.calls, "how many");
+  app.add_option("--first", options.first, "index of the first call");
+  app.add_option("--operator", names, "only these: aten::add, or aten::add.Tensor");
+  app.add_option("--at", at, "only this call, in this process (with --operator)");
+  app.add_option("--hang", options.hang_seconds, "processor seconds after which a call counts as endless");
+  app.add_option("--least", options.least_successes, "calls of each operator that must succeed");
+  app.add_option("--deaths", options.most_deaths, "of one operator, which is then left out");
+  app.add_flag("--one-fill", one_fill, "no second run with another fill of memory");
+  app.add_flag("--print", table, "a line for each operator");
+  app.add_flag("--progress", progress, "say how far it is");
+  CLI11_PARSE(app, argc, argv);
+
+  std::vector<Target> targets = contract_targets();
+  if (!names.empty())
+    targets.erase(std::remove_if(targets.begin(), targets.end(),
+                                 [&](const Target& target) {
+                                   return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
+                                     return target.name == name || target.op.schema().name() == name;
+                                   });
+                                 }),
+                  targets.end());
+  if (targets.empty()) {
+    std::cerr << "fuzz_operators: no such operator has a contract\n";
+    return 2;
+  }
+  if (at >= 0) return repeat(targets, options.seed, at);
+  options.compare_fills = !one_fill;
+  if (progress) options.progress = &std::cerr;
+  const CampaignReport report = run_campaign(targets, options);
+  write_report(std::cout, targets, report, table);
+  const auto failed = std::count_if(report.targets.begin(), report.targets.end(), [](const TargetReport& target) { return target.faults > 0; }) +
+                      static_cast<std::ptrdiff_t>(report.too_few.size());
+  std::cout << static_cast<std::ptrdiff_t>(targets.size()) - failed << " passed, " << failed << " failed\n";
+  return failed ? 1 : 0;
+}

@@ -1,0 +1,82 @@
+// What a script, a file or a path says, as logs and terminals get it: one line a message, and nothing that acts on a terminal.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <triage/triage.h>
+
+#include <sstream>
+
+#include "runtime/messages/printable.h"
+
+using triage::messages::one_line;
+using triage::messages::printable;
+
+namespace {
+
+struct Log {
+  std::ostringstream text;
+  triage::RuntimeOptions options() {
+    triage::RuntimeOptions options;
+    options.logger = std::make_shared<spdlog::logger>("host", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+    options.logger->set_pattern("[%l] %v");
+    return options;
+  }
+  /// Every line is a message of ours, and none has a byte that a terminal acts on.
+  bool is_sound() const {
+    std::istringstream lines(text.str());
+    for (std::string line; std::getline(lines, line);) {
+      CAPTURE(line);
+      CHECK(line.rfind("[", 0) == 0);
+      CHECK(line.find("'repair") != std::string::npos);
+      for (const char c : line) CHECK((static_cast<unsigned char>(c) >= 0x20 && c != 0x7F));
+    }
+    return !text.str().empty();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("text with control characters, marks of direction and bytes that are no UTF-8 is shown with escapes") {
+  CHECK(printable("plain, \xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80") == "plain, \xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
+  CHECK(printable("a\nb\tc") == "a\nb\tc");
+  CHECK(one_line("a\nb\tc\r") == "a\\nb\\tc\\r");
+  CHECK(printable("\x1b[2J\x07\x7f\r") == "\\x1b[2J\\x07\\x7f\\r");
+  CHECK(printable(std::string("a\0b", 3)) == "a\\x00b");
+  CHECK(printable("\xC2\x9B"
+                  "31m") == "\\u{9b}31m");  // an escape sequence of one character
+  CHECK(printable("\xE2\x80\xAE"
+                  "fdp.lua") == "\\u{202e}fdp.lua");  // written from right to left
+  CHECK(one_line("a\xE2\x80\xA8"
+                 "b") == "a\\u{2028}b");  // a line end
+  for (const char* bad : {"\xff", "\xC0\xAF", "\xE2\x82", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80"})
+    CHECK(printable(bad).rfind("\\x", 0) == 0);
+}
+
+TEST_CASE("an error of a script is one line of the host's log, whatever its text") {
+  Log log;
+  triage::Runtime runtime(log.options());
+  const std::string bad = "error('x\\n[date] [error] FORGED\\27[2J\\194\\155 \\255', 0)";
+  const triage::Policy policy = runtime.load_source("return function(z) " + bad + " end", "repair.lua");
+  CHECK_THROWS_AS(policy.run({at::ones({2, 2})}), triage::PolicyError);
+  CHECK(policy.replace(bad) == triage::Reload::refused);
+  CHECK(policy.replace("return function(z) end end\n[date] [error] FORGED") == triage::Reload::refused);
+  CHECK(log.is_sound());
+  CHECK(log.text.str().find("x\\n[date] [error] FORGED\\x1b[2J\\u{9b} \\xff") != std::string::npos);
+}
+
+TEST_CASE("a graph break is one line of the host's log") {
+  Log log;
+  triage::Runtime runtime(log.options());
+  runtime.load_source("return function(z) if z:sum() > 3 then return z end return z * 2 end", "repair.lua")
+      .run({at::ones({2, 2})});
+  CHECK(log.is_sound());
+}
+
+TEST_CASE("what a policy prints does not act on a terminal, and has its lines") {
+  std::string printed;
+  triage::RuntimeOptions options;
+  options.print = [&](const std::string& text) { printed += text + "|"; };
+  triage::Runtime(options).load_source("print('a\\nb\\27[2J\\r', 1)\nreturn function(z) return z end");
+  CHECK(printed == "a\nb\\x1b[2J\\r\t1|");
+}
