@@ -8,6 +8,7 @@
 #include "runtime/backends/plan.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
+#include "runtime/operators/untrusted.h"
 
 // The ATen interpreter. An Executable is immutable, so any number of threads run it at once; what a run needs besides is
 // kept a thread, and emptied at the end of every run, also when an operator throws.
@@ -82,10 +83,12 @@ class EagerExecutable final : public Executable {
   void run_steps(at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
     const Step* step = plan_.steps.data();
     const std::optional<Deadline::Moment>& deadline = Deadline::current();
+    const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
     try {
       for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
         if (deadline) check(*deadline, *step);
         for (uint32_t i = 0; i < step->num_slots; ++i) push(plan_.slots[step->first_slot + i], inputs, space);
+        if (terms && step->contract && (step->varies || !terms->captured)) hold(*step, space.stack, *terms);
         step->op.callBoxed(&space.stack);
         store(*step, space);
       }
@@ -108,6 +111,22 @@ class EagerExecutable final : public Executable {
                                  "give the policy less to do",
                                  place(origin), origin.text, plan_.name),
                      origin.source);
+  }
+
+  /// What is not trusted calls no operator out of its contract, whatever came in.
+  static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
+    const auto& schema = step.op.schema();
+    if (const auto wrong = operators::violation(*step.contract, schema, stack)) throw InputError(*wrong);
+    const int64_t bytes = operators::allocation_bound(*step.contract, schema, stack);
+    if (terms.bytes_a_call > 0 && bytes > terms.bytes_a_call)
+      throw InputError(fmt::format("it may take {} MiB of memory; a call of what is not trusted may take {} MiB", bytes >> 20,
+                                   terms.bytes_a_call >> 20));
+    const std::optional<Deadline::Moment>& deadline = Deadline::current();
+    if (!deadline) return;
+    const std::chrono::nanoseconds takes(operators::time_bound(*step.contract, schema, stack));
+    if (takes > std::chrono::milliseconds(10) && takes > *deadline - std::chrono::steady_clock::now())
+      throw InputError(fmt::format("it may take {:.3g} s, which is past the deadline of the call",
+                                   std::chrono::duration<double>(takes).count()));
   }
 
   static std::string place(const eager::StepOrigin& origin) {

@@ -119,6 +119,16 @@ class Planner {
     return constant_slot(c10::IValue(std::move(fixed)));
   }
 
+  /// Some number among its arguments is found out anew in every run.
+  static bool takes_numbers(const Node& node, const std::vector<Slot>& slots) {
+    for (size_t i = 0; i < slots.size(); ++i)
+      if (slots[i].from == Slot::From::number ||
+          (slots[i].from == Slot::From::list &&
+           graph::type_of(node.op.schema().arguments()[i]).kind != graph::Kind::tensor))
+        return true;
+    return false;
+  }
+
   void add_step(const Node& node) {
     const auto& schema = node.op.schema();
     std::vector<Slot> slots;
@@ -127,6 +137,8 @@ class Planner {
       const auto* items = node.operands[i].list();
       slots.push_back(items ? list_slot(*items, type, node) : scalar_slot(node.operands[i], type, node));
     }
+    const auto& name = node.op.operator_name();
+    const operators::Contract* contract = operators::find_contract(name.name, name.overload_name);
     remaining_.clear();
     Step step{node.op,
               static_cast<uint32_t>(plan_.slots.size()),
@@ -135,7 +147,9 @@ class Planner {
               static_cast<uint32_t>(node.results.size()),
               false,
               static_cast<uint32_t>(plan_.unused.size()),
-              0};
+              0,
+              contract,
+              contract && (operators::depends_on_sizes(*contract) || takes_numbers(node, slots))};
     plan_.slots.insert(plan_.slots.end(), slots.begin(), slots.end());
     for (const auto& result : schema.returns()) step.returns_list |= graph::type_of(result).list;
     for (const Value* result : node.results) {

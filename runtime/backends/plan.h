@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/graph/argument_type.h"
+#include "runtime/operators/contract.h"
 
 /// A graph laid out for the interpreter: everything that can be decided before the first call is decided here, so that a
 /// call looks nothing up. Values live in registers: first the inputs, in graph order (read from the caller's array), then
@@ -44,6 +45,8 @@ struct Step {
   bool returns_list;      // results come as at least one list, to be flattened
   uint32_t first_unused;  // into Plan::unused: results nobody reads
   uint32_t num_unused;
+  const operators::Contract* contract = nullptr;  // what it is held to where the graph is not trusted; null: nothing
+  bool varies = false;                            // other inputs may take it out of its contract
 };
 
 /// Where the step came from: for errors only.

@@ -11,6 +11,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "runtime/graph/contracts.h"
 #include "runtime/export/base64.h"
 #include "runtime/export/state.h"
 #include "runtime/files/checksum.h"
@@ -165,7 +166,7 @@ constexpr const char* kChanged =
     "it is not as it was saved, its checksum does not fit; take an intact copy, or export it anew";
 
 /// Nothing where the content reads well, but is not what was saved: a flipped bit is a graph as well, of something else.
-std::optional<ExportedProgram> read(std::string_view content, bool as_saved) {
+std::optional<ExportedProgram> read(std::string_view content, bool as_saved, bool trusted) {
   const size_t rule = content.find(kRule);
   if (rule == std::string::npos) throw GraphError("it ends before its graph begins");
   const Json json = Json::parse(content.substr(0, rule));
@@ -185,7 +186,10 @@ std::optional<ExportedProgram> read(std::string_view content, bool as_saved) {
   for (const auto& [name, tensor] : held)
     if (!lifted.has_name(name)) throw GraphError("it holds values for `" + name + "`, which its graph lacks");
   if (!as_saved) return std::nullopt;
-  return ExportedProgram(Copier(lifted, false, std::move(held)).run(), std::move(options), std::move(params),
+  Graph graph = Copier(lifted, false, std::move(held)).run();
+  if (!trusted) graph::check_contracts(graph);
+  options.by_contract = !trusted;
+  return ExportedProgram(std::move(graph), std::move(options), std::move(params),
                          json.at("notes").get<std::vector<std::string>>());
 }
 
@@ -208,12 +212,12 @@ std::string to_text(const Graph& graph, const ExportOptions& options, const std:
   return text + checksum_line(text);
 }
 
-ExportedProgram from_text(const std::string& text) {
+ExportedProgram from_text(const std::string& text, bool trusted) {
   const std::string_view content = without_magic(text);
   const bool as_saved = is_as_saved(text);
   std::optional<ExportedProgram> program;
   try {
-    program = read(content, as_saved);
+    program = read(content, as_saved, trusted);
   } catch (const std::exception& error) {
     if (as_saved) throw;
     throw GraphError(fmt::format("{} ({})", error.what(), kChanged));

@@ -9,6 +9,7 @@
 #include "runtime/files/disk.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/number_ops.h"
+#include "runtime/operators/untrusted.h"
 
 namespace triage {
 namespace {
@@ -161,6 +162,9 @@ std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) co
   for (size_t i = 0; i < declared.size(); ++i) check.check(*declared[i].value, all[i]);
   check_sameness(*state_, all);
   std::vector<at::Tensor> outputs;
+  static constexpr operators::Untrusted::Terms all_calls{.captured = false};
+  std::optional<operators::Untrusted> terms;
+  if (state_->options.by_contract) terms.emplace(&all_calls);
   state_->executable->run(all, outputs);
   return outputs;
 }
@@ -185,12 +189,12 @@ void ExportedProgram::save(const std::string& path) const {
   file.commit();
 }
 
-ExportedProgram ExportedProgram::load(const std::string& path) {
+ExportedProgram ExportedProgram::load(const std::string& path, bool trusted) {
   const files::InputFile file(path);
   std::string text(file.size(), '\0');
   try {
     file.read(0, text.data(), text.size());
-    return exporting::from_text(text);
+    return exporting::from_text(text, trusted);
   } catch (const FileError&) {
     throw;
   } catch (const std::exception& error) {

@@ -30,7 +30,7 @@ std::string print(const ExportedProgram::State& program);
 /// The content of a file, and back. Throws GraphError or std::exception of the JSON library.
 std::string to_text(const graph::Graph& graph, const ExportOptions& options, const std::vector<c10::IValue>& params,
                     const std::vector<std::string>& notes);
-ExportedProgram from_text(const std::string& text);
+ExportedProgram from_text(const std::string& text, bool trusted);
 /// A TorchScript archive.
 std::string to_torchscript(const graph::Graph& graph, const ExportOptions& options,
                            const std::vector<c10::IValue>& params);

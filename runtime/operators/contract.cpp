@@ -118,6 +118,13 @@ int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, 
   return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : work(call)));
 }
 
+bool depends_on_sizes(const Contract& contract) {
+  if (contract.row->relation || contract.row->cost.work) return true;
+  return std::any_of(contract.rules.begin(), contract.rules.end(), [](const Rule& rule) {
+    return rule.contiguous || rule.unexpanded || rule.filled || rule.apart;
+  });
+}
+
 const std::vector<std::pair<std::string, std::string>>& all_contracts() { return table().names; }
 
 const std::vector<std::string>& table_faults() { return table().faults; }

@@ -42,6 +42,10 @@ int64_t allocation_bound(const Contract& contract, const c10::FunctionSchema& sc
 /// About how long a call within the contract takes at most on one slow core, in nanoseconds; saturates at INT64_MAX.
 int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments);
 
+/// Whether a call within its contract may be out of it when it runs again on tensors of the same dtypes and ranks, or may then
+/// take more than in proportion to them.
+bool depends_on_sizes(const Contract& contract);
+
 /// The overloads that have a contract and that this LibTorch has, sorted by name: ("aten::clamp", "Tensor").
 const std::vector<std::pair<std::string, std::string>>& all_contracts();
 

@@ -1,5 +1,6 @@
 // The path of one call through a policy, and what happens when the policy fails.
 #include "runtime/backends/donation.h"
+#include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/pass_through.h"
 
@@ -104,6 +105,7 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
   if (!version.trial.on())  // a version on trial may fail, and another answer in its place
     for (const size_t index : options.donate) given.push_back(inputs[index]);
   const Donation donation(given);
+  const operators::Untrusted graphs(version.terms ? &*version.terms : nullptr);
   try {
     if (options.params.empty()) {
       version.compiled.run(inputs, params, options.deadline, outputs);

@@ -77,7 +77,9 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   compile.inform = [logger = options_.logger](const std::string& text) {
     if (capture::get_logs().recompiles) logger->info("{}", text);
   };
-  return std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
+  auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
+  version->terms = operators::Untrusted::Terms{.bytes_a_call = static_cast<int64_t>(options_.limits.tensor_bytes)};
+  return version;
 }
 
 std::shared_ptr<PolicyCore> RuntimeCore::adopt(std::unique_ptr<PolicyCore> core) {

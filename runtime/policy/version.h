@@ -1,5 +1,6 @@
 #pragma once
 #include "runtime/capture/compiled.h"
+#include "runtime/operators/untrusted.h"
 #include "runtime/policy/trial.h"
 
 #include <triage/front_end.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@ class PolicyVersion {
   const std::string name;
   const Signature signature;  // as the script stated it at load
   capture::Compiled compiled;
+  std::optional<operators::Untrusted::Terms> terms = {};  // what its graphs are held to; nothing: it is trusted
   std::atomic<bool> has_run{false};  // answered a call without failing
   Trial trial;
   std::atomic<uint64_t> failures{0};

@@ -4,6 +4,7 @@
 #include <triage/export.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 namespace triage {
@@ -86,6 +87,48 @@ TEST_CASE("E02: threads run, print and lower one program at once") {
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+namespace {
+
+/// A file that holds a program with the line `call`, whose result is %0.
+std::string saved(const std::string& call) {
+  const std::string path = (std::filesystem::temp_directory_path() / "triage_contract.program").string();
+  ExportedProgram(graph::parse("graph crafted(%x: \"f32[2, 2]\"):\n  " + call + "\n  return %0\n")).save(path);
+  return path;
+}
+
+std::string why_not_loaded(const std::string& call) {
+  try {
+    ExportedProgram::load(saved(call));
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("E07: a program from a file calls operators by contract, unless the host trusts it") {
+  for (const char* call : {R"(%0: "f32[2, 2]" = aten::empty_like(%x, None, None, None, None, None))",
+                           R"(%0: "f32[2, 2]" = aten::special_zeta(%x, %x))"})
+    CHECK(why_not_loaded(call).find("is not among the operators") != std::string::npos);
+  CHECK(why_not_loaded(R"(%0: "f32[]" = aten::mse_loss(%x, %x, 77))").find("'reduction' is 77; expected 0 to 2") !=
+        std::string::npos);
+  CHECK(why_not_loaded(R"(%0: "f32[2, 2]" = aten::slice.Tensor(%x, 0, 0, 9, 1152921504606846976))").find("'step'") !=
+        std::string::npos);
+  const std::string path = saved(R"(%0: "f32[2, 2]" = aten::special_zeta(%x, %x))");
+  CHECK(ExportedProgram::load(path, /*trusted=*/true).run({at::full({2, 2}, 2.0)}).size() == 1);
+}
+
+TEST_CASE("E07: a program from a file is held to its contracts when it runs") {
+  const ExportedProgram large =
+      ExportedProgram::load(saved(R"(%0: "f32[2, 4]" = aten::repeat(%x, [65536, 65536]))"));
+  CHECK_THROWS_WITH_AS(large.run({at::ones({2, 2})}), doctest::Contains("MiB"), PolicyError);
+  const ExportedProgram wrong = ExportedProgram::load(saved(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 7, None))"));
+  CHECK_THROWS_WITH_AS(wrong.run({at::ones({2, 2})}), doctest::Contains("argument 'dim' is 7"), PolicyError);
+  const ExportedProgram fine = ExportedProgram::load(saved(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 1, None))"));
+  CHECK(fine.run({at::ones({2, 2})})[0].sum().item<float>() == doctest::Approx(2));
 }
 
 }  // namespace triage

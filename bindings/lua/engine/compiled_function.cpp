@@ -9,11 +9,13 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/scopes.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/operators/untrusted.h"
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>
@@ -244,6 +246,8 @@ int call_compiled(lua_State* L) {
     function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();
     const lua_Integer allowed_writes = count_allowed_writes(L);
+    const operators::Untrusted::Terms terms{.bytes_a_call = static_cast<int64_t>(context(L).limits.tensor_bytes)};
+    const operators::Untrusted graphs(by_contract(L) ? &terms : nullptr);
     bucket->compiled->run(inputs, {}, std::nullopt, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;

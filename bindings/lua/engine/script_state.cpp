@@ -7,6 +7,7 @@
 #include "bindings/lua/engine/torch_files.h"
 #include "bindings/lua/loading/chunk.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/operators/untrusted.h"
 
 namespace triage::lua {
 namespace {
@@ -33,6 +34,7 @@ int call_host(lua_State* L) {
     made_up->stop();
     throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");
   }
+  const operators::Untrusted trusted(nullptr);  // the host
   std::vector<at::Tensor> results = call_function(function, arguments);
   luaL_checkstack(L, static_cast<int>(results.size()), "too many results");
   for (auto& result : results) push_tensor(L, std::move(result));

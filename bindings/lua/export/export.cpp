@@ -11,6 +11,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/recorder.h"
@@ -185,7 +186,8 @@ int export_(lua_State* L) {
   const std::vector<at::Tensor> inputs = check_tensor_list(L, 2, "triage.export");
   const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
   std::string name = default_name(L, 1);
-  const ExportOptions options = read_export_options(L, 3, names, inputs, name);
+  ExportOptions options = read_export_options(L, 3, names, inputs, name);
+  options.by_contract = by_contract(L);
   ExportedFunction fn(L, 1);
   ExportedProgram program = export_function(name, names, inputs, std::ref(fn), options);
   forget_chains(L);  // of a call that failed

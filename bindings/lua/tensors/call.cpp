@@ -4,38 +4,25 @@
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/half.h"
 #include "bindings/lua/tensors/resolve.h"
+#include "bindings/lua/tensors/running.h"
 #include "bindings/lua/tensors/tensor.h"
 
-#include <c10/core/DefaultDtype.h>
+#include "runtime/capture/arguments.h"
+#include "runtime/capture/following/follower.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
 
 namespace triage::lua {
 namespace {
 
-/// A list of integers, of which some may stand in it as tensors.
-std::vector<int64_t> plain_integers(const c10::IValue& list) {
-  std::vector<int64_t> integers;
-  for (const c10::IValue& item : list.toListRef())
-    integers.push_back(item.isTensor() ? item.toTensor().item().toLong() : item.toInt());
-  return integers;
-}
+constexpr int64_t free_bytes = 4096;  // results as small are counted when they are there
+constexpr std::chrono::nanoseconds free_time = std::chrono::milliseconds(1);
 
-/// Charges what a creating operator is about to allocate, before it does.
-void charge_creation(lua_State* L, const Overload& overload, const torch::jit::Stack& stack) {
-  int64_t elements = 1, width = 8;
-  for (size_t i = 0; i < overload.params.size(); ++i) {
-    const Param& param = overload.params[i];
-    if (param.kind == ParamKind::dtype)
-      width = static_cast<int64_t>(stack[i].isNone() ? 4 : c10::elementSize(stack[i].toScalarType()));
-    if (param.kind != ParamKind::integers || param.name != "size") continue;
-    for (int64_t size : plain_integers(stack[i]))
-      if (size > 0 && __builtin_mul_overflow(elements, size, &elements)) elements = INT64_MAX;
-  }
-  if (elements <= 1) return;
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(elements, width, &bytes)) bytes = INT64_MAX;
-  charge(L, 0, static_cast<size_t>(bytes));
+[[noreturn]] void refuse_operator(const std::string& name) {
+  throw std::invalid_argument("`" + name + "` is not among the operators of policies; a trusted script may call it");
 }
 
 c10::IValue value_of(lua_State* L, const Overload& overload, const Binding& binding, size_t position,
@@ -83,38 +70,43 @@ void check_logical_sizes(lua_State* L, const torch::jit::Stack& stack, const std
   }
 }
 
-/// Pooling divides; integers by -1 may end the process (and nobody pools integers).
-void check_pooling(lua_State* L, const Overload& overload, const torch::jit::Stack& stack, const std::string& name) {
-  if (!context(L).sandboxed || stack.empty() || !stack[0].isTensor() || !stack[0].toTensor().defined()) return;
-  if (overload.handle.operator_name().name.rfind("aten::avg_pool", 0) == 0 &&
-      at::isIntegralType(stack[0].toTensor().scalar_type(), true))
-    throw std::invalid_argument(name + ": a policy pools floats; convert with x:to(torch.float32)");
+/// Arguments that the checks look at: numbers that stand as tensors, and the memory of what is written to.
+void touch_arguments(const Overload& overload, const torch::jit::Stack& stack) {
+  const auto is_tensors = [](ParamKind kind) {
+    return kind == ParamKind::tensor || kind == ParamKind::tensors || kind == ParamKind::optional_tensors;
+  };
+  for (size_t i = 0; i < overload.params.size(); ++i)
+    if (overload.writes || !is_tensors(overload.params[i].kind))
+      capture::for_each_tensor(stack[i], [](const at::Tensor& tensor) { capture::touch(tensor); });
 }
 
-/// Operators that cut a tensor into as many pieces as it has elements.
-void check_pieces(lua_State* L, const Overload& overload, const torch::jit::Stack& stack, const std::string& name) {
-  constexpr int64_t most = 100'000;
-  if (!context(L).sandboxed || stack.size() < 2 || !stack[0].isTensor() || !stack[0].toTensor().defined()) return;
-  const std::string& op = overload.handle.operator_name().name;
-  const bool cuts = op == "aten::split" || op == "aten::unsafe_split" || op == "aten::unbind" ||
-                    op == "aten::split_copy" || op == "aten::unbind_copy";
-  if (!cuts) return;
-  const bool unbind = op.rfind("aten::unbind", 0) == 0;
-  const int64_t step = !unbind && stack[1].isInt() ? std::max<int64_t>(1, stack[1].toInt()) : 1;
-  for (const int64_t size : stack[0].toTensor().sizes())
-    if (size / step > most)
-      throw LimitError(name + " would give " + std::to_string(size / step) + " tensors; a policy may ask for " +
-                       std::to_string(most));
+/// Before ATen sees it: the arguments are within the contract, and the call within what is left of the budgets.
+void check_call(lua_State* L, const Overload& overload, const torch::jit::Stack& stack, const std::string& name) {
+  touch_arguments(overload, stack);
+  check_logical_sizes(L, stack, name);
+  Context& own = context(L);
+  if (by_contract(L)) {
+    if (!overload.contract) refuse_operator(name);
+    if (const auto wrong = operators::violation(*overload.contract, overload.schema(), stack, true))
+      throw std::invalid_argument(name + ": " + *wrong);
+  } else if (!overload.contract || !overload.creates) {
+    return;
+  }
+  const int64_t bytes = operators::allocation_bound(*overload.contract, overload.schema(), stack);
+  if (own.limits.tensor_bytes && bytes > free_bytes) charge(L, 0, static_cast<size_t>(bytes));
+  if (!own.deadline) return;
+  const std::chrono::nanoseconds takes(operators::time_bound(*overload.contract, overload.schema(), stack));
+  if (takes > free_time && takes > *own.deadline - std::chrono::steady_clock::now())
+    throw LimitError(name + fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it "
+                                        "less to do, or have the host raise triage::Limits",
+                                        std::chrono::duration<double>(takes).count()));
 }
 
 int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name) {
   torch::jit::Stack stack;
   stack.reserve(overload.params.size());
   for (size_t i = 0; i < overload.params.size(); ++i) stack.push_back(value_of(L, overload, binding, i, name));
-  if (overload.creates) charge_creation(L, overload, stack);
-  check_logical_sizes(L, stack, name);
-  check_pieces(L, overload, stack, name);
-  check_pooling(L, overload, stack, name);
+  check_call(L, overload, stack, name);
   try {
     call_at_any_width(overload.handle, stack);
   } catch (const c10::Error& error) {
@@ -173,10 +165,18 @@ void push_overload(lua_State* L, const Overload& overload) {
   lua_pushcclosure(L, guarded<overload_function>, 1);
 }
 
+namespace {
+thread_local lua_State* running = nullptr;
+}  // namespace
+
+lua_State* running_state() noexcept { return running; }
+lua_State* set_running_state(lua_State* L) noexcept { return std::exchange(running, L); }
+
 torch::jit::Stack run(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments) {
   const Overload* found = find_overload(name, overload);
   if (!found) throw std::runtime_error(std::string("this LibTorch has no operator ") + name + "." + overload);
   torch::jit::Stack stack(arguments);
+  if (lua_State* L = running_state()) check_call(L, *found, stack, name);
   call_at_any_width(found->handle, stack);
   return stack;
 }
@@ -191,15 +191,13 @@ void push_named_operator(lua_State* L, const std::string& name, bool method) {
   std::string shown = qualified.rfind("aten::", 0) == 0 ? (method ? "x:" : "torch.") + name : qualified;
   if (!op) {
     std::vector<std::string> close;
-    for (std::string& candidate : close_operators(qualified))
-      if (op_allowed(L, qualified.substr(0, qualified.rfind(':') + 1) + candidate))
-        close.push_back(std::move(candidate));
+    for (std::string& candidate : close_operators(qualified)) {
+      const Operator* other = find_operator(qualified.substr(0, qualified.rfind(':') + 1) + candidate);
+      if (other && may_call(L, *other)) close.push_back(std::move(candidate));
+    }
     throw std::invalid_argument(shown + ": there is no such operator" + did_you_mean(close));
   }
-  if (!op_allowed(L, qualified))
-    throw std::invalid_argument(shown +
-                                ": policies may not call this operator (it reaches files, raw memory or global state); "
-                                "`triage exec` scripts and the host may");
+  if (!may_call(L, *op)) refuse_operator(shown);
   push_operator(L, *op, method);
 }
 

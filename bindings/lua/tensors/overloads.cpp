@@ -104,7 +104,7 @@ bool takes_dimension_names(const c10::FunctionSchema& schema) {
 std::optional<Overload> prepare(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   if (schema.name().rfind("aten::", 0) == 0 && takes_dimension_names(schema)) return std::nullopt;
-  Overload overload{handle, {}, -1, 0, false, false};
+  Overload overload{handle, {}, -1, 0, false, false, false, operators::find_contract(schema.name(), schema.overload_name())};
   bool has_dtype = false, has_pin = false;
   for (const auto& argument : schema.arguments()) {
     Param param = param_of(argument);
@@ -113,6 +113,7 @@ std::optional<Overload> prepare(const c10::OperatorHandle& handle) {
     has_dtype |= param.name == "dtype";
     has_pin |= param.name == "pin_memory";
     overload.writes_out |= param.out;
+    overload.writes |= param.written;
     if (!param.keyword_only && !param.out) ++overload.positional;
     overload.params.push_back(std::move(param));
   }
@@ -288,9 +289,13 @@ std::string did_you_mean(const std::vector<std::string>& words) {
   return text + "?";
 }
 
-bool op_allowed(lua_State* L, const std::string& name) {
-  const auto& filter = context(L).op_filter;
-  return !filter || filter(name);
+bool by_contract(lua_State* L) { return static_cast<bool>(context(L).op_filter); }
+
+bool may_call(lua_State* L, const Overload& overload) { return overload.contract || !by_contract(L); }
+
+bool may_call(lua_State* L, const Operator& op) {
+  return std::any_of(op.overloads.begin(), op.overloads.end(),
+                     [L](const Overload& overload) { return may_call(L, overload); });
 }
 
 }  // namespace triage::lua

@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <runtime/operators/contract.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +53,8 @@ struct Overload {
   int positional = 0;       // parameters that may be given by position; they come first
   bool writes_out = false;  // an `out=` variant
   bool creates = false;     // takes dtype, layout, device, pin_memory: makes a tensor
+  bool writes = false;      // to some argument
+  const operators::Contract* contract = nullptr;  // null: only trusted scripts may call it
 
   const c10::FunctionSchema& schema() const { return handle.schema(); }
   /// "sum(self: Tensor, dim: {int} = nil, keepdim: boolean = false, {dtype: dtype = nil}) -> Tensor"
@@ -80,8 +84,12 @@ std::vector<std::string> close_words(const std::string& word, const std::vector<
 /// "; did you mean 'a' or 'b'?", empty where there are none.
 std::string did_you_mean(const std::vector<std::string>& words);
 
-/// Whether scripts of this state may call the operator: what Context::op_filter says; without a filter, yes.
-bool op_allowed(lua_State* L, const std::string& name);
+/// Whether calls of this state are held to contracts: those of policies are, unless the host trusts them.
+bool by_contract(lua_State* L);
+
+/// Whether scripts of this state may call the overload, and any of an operator: it has a contract, or they may call all.
+bool may_call(lua_State* L, const Overload& overload);
+bool may_call(lua_State* L, const Operator& op);
 
 /// "Tensor", "int", "{int}", "dtype"
 std::string type_name(const Param& param);

@@ -233,7 +233,7 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
   std::vector<Param> wanted;
   int closest = -1, wrong = 0;
   for (const Overload& overload : op.overloads) {
-    if (overload.writes_out == arguments.out.empty()) continue;
+    if (overload.writes_out == arguments.out.empty() || !may_call(L, overload)) continue;
     Binding binding;
     std::string why;
     Binder binder(L, overload, arguments, binding, &why);
@@ -260,7 +260,7 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
   std::string text = name + ": " + (unknown.empty() ? closest_reason(L, op, arguments) : unknown);
   std::vector<const Overload*> listed;
   for (const Overload& overload : op.overloads)
-    if (!overload.writes_out || !arguments.out.empty()) listed.push_back(&overload);
+    if ((!overload.writes_out || !arguments.out.empty()) && may_call(L, overload)) listed.push_back(&overload);
   if (listed.size() > 1) text += "\n  overloads:";
   for (size_t i = 0; i < listed.size(); ++i) {
     if (i == max_listed) {
@@ -324,7 +324,7 @@ const Overload& resolve(lua_State* L, const Operator& op, const Arguments& argum
   const Overload* best = nullptr;
   Binding candidate;
   for (const Overload& overload : op.overloads) {
-    if (overload.writes_out == arguments.out.empty()) continue;
+    if (overload.writes_out == arguments.out.empty() || !may_call(L, overload)) continue;
     if (!bind_arguments(L, overload, arguments, candidate, nullptr)) continue;
     if (best && candidate.cost >= binding.cost) continue;
     best = &overload;

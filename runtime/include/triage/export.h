@@ -34,6 +34,8 @@ struct ExportOptions {
   /// Of each tensor input, the first that is the same tensor (itself, where none is); each run is then held to it. Empty:
   /// inputs may be one tensor or not. `export_function` and `export_script` find out which it is.
   std::vector<size_t> same_inputs = {};
+  /// Its calls of operators are held to their contracts: who wrote it is not trusted.
+  bool by_contract = false;
 };
 
 /// A graph with what it holds for: types of its inputs, the sizes that may vary, the ranges of its symbols. Immutable; cheap to
@@ -63,8 +65,9 @@ class ExportedProgram {
 
   /// A text file that holds everything, tensors bit for bit. Throws FileError; the file is written whole or not at all.
   void save(const std::string& path) const;
-  /// Throws FileError where there is no such file, or it is none of these; it is read with suspicion, and verified.
-  static ExportedProgram load(const std::string& path);
+  /// Throws FileError where there is no such file, or it is none of these; it is read with suspicion, and verified. Unless it is
+  /// `trusted`, its calls of operators are held to their contracts (docs/operators.md), now and whenever it runs.
+  static ExportedProgram load(const std::string& path, bool trusted = false);
 
   /// A TorchScript module whose `forward` computes the same bits without triage: torch.jit.load reads it. Params become keyword
   /// arguments with their defaults. Throws GraphError naming an operator that TorchScript cannot call.

@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+
+namespace triage::operators {
+
+/// While alive on a thread, graphs that run there step by step hold calls of operators to their contracts: for graphs of scripts
+/// and files that are not trusted. A call inside a call takes over what is outside of it at its end.
+class Untrusted {
+ public:
+  struct Terms {
+    int64_t bytes_a_call = int64_t{4} << 30;  // what one call may take; 0: any number
+    bool captured = true;  // the calls ran within their contracts once: what sizes and numbers do not change is not asked again
+  };
+  explicit Untrusted(const Terms* terms) noexcept : outer_(current_) { current_ = terms; }
+  ~Untrusted() { current_ = outer_; }
+  Untrusted(const Untrusted&) = delete;
+  Untrusted& operator=(const Untrusted&) = delete;
+
+  /// Null where what runs is trusted.
+  static const Terms* current() noexcept { return current_; }
+
+ private:
+  inline static thread_local const Terms* current_ = nullptr;
+  const Terms* outer_;
+};
+
+}  // namespace triage::operators
