@@ -116,8 +116,8 @@ end
 
 local objects = {
   x = {one, "size", "dim", "item", "totable", "to", "cuda", "cpu", "requires_grad_", "stride", "type", "view",
-    "reshape", "expand", "clamp", "where", "sum", "max", "min", "split", "chunk", "unbind", "permute", "repeat", "topk", "sort",
-    "std", "index", "gather", "any", "all", "norm", "backward", "retain_grad", "var_mean"},
+    "reshape", "expand", "clamp", "where", "sum", "max", "min", "split", "chunk", "unbind", "permute", "repeat", "topk",
+    "sort", "std", "index", "gather", "any", "all", "norm", "backward", "retain_grad", "var_mean"},
   tree = {LocationTree(), "add_path", "build_ids", "get_location", "to_dict"},
   weighted = {WeightedLocationTree(), "set_weight", "set_default_weight", "add_path", "build_ids"},
   result = {Ok(1), "unwrap_or", "map", "map_err", "and_then", "unwrap", "expect"},
@@ -170,7 +170,8 @@ for _, name in ipairs(names) do
 end
 
 -- What is made of functions is called itself.
-for name in ("triage.compile triage.disable triage.allow_in_graph triage.assume_constant_result tensorcheck"):gmatch("%S+") do
+for name in ("triage.compile triage.disable triage.allow_in_graph triage.assume_constant_result "
+  .. "tensorcheck"):gmatch("%S+") do
   for _, of in ipairs({function(...) return ... end, gives_200}) do
     local made, fn = pcall(functions[name], of, name == "tensorcheck" and {} or nil)
     if made then
@@ -184,7 +185,8 @@ for _, count in ipairs({3000, 100000, 999900}) do   -- the last nearly fills Lua
   for _, item in ipairs(count < 999900 and {1, one, "s", {}} or {one}) do
     local arguments = list(count, item)
     for _, name in ipairs({"torch.zeros", "torch.cat", "torch.add", "triage.explain", "string.format", "table.pack",
-      "select", "tostring", "math.max", "Ok", "err.new", "find", "fix", "pcall", "nn.Sequential", "string.char", "utf8.char"}) do
+      "select", "tostring", "math.max", "Ok", "err.new", "find", "fix", "pcall", "nn.Sequential",
+      "string.char", "utf8.char"}) do
       if functions[name] then
         call(name, functions[name], arguments, count)
         call(name .. " of a function", function(...) return functions[name](gives_200, ...) end, arguments, count)
