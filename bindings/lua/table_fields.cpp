@@ -1,5 +1,5 @@
-#include "bindings/lua/stack.h"
 #include "bindings/lua/table_fields.h"
+#include "bindings/lua/stack.h"
 
 #include <map>
 

@@ -1,7 +1,7 @@
 // The Tensor userdata: ownership, memory accounts, fields. What indexing, operators and methods do stands in files of
 // their own.
-#include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/stack.h"
 #include "bindings/lua/table_fields.h"
 
 #include "bindings/lua/loading/effects.h"
