@@ -113,9 +113,12 @@ void check_size(lua_State* L, const char* method, const std::string& text, int64
 
 /// Ids are chosen anew when the tree has changed: each path is compared with each pattern that has a weight.
 LocationTree& charge_ids(lua_State* L, TreeBox& box) {
-  constexpr uint64_t per_location = 20, steps_per_instruction = 64;
-  charge(L, 0, 0,
-         per_location * static_cast<uint64_t>(box.tree->size()) + box.path_bytes * box.pattern_bytes / steps_per_instruction);
+  constexpr uint64_t per_location = 20, steps_per_instruction = 64, most_steps = 2'000'000'000;
+  const uint64_t steps = box.path_bytes * box.pattern_bytes;
+  if (context(L).sandboxed && steps > most_steps)
+    throw LimitError("a policy may have paths and patterns in one tree of which the bytes, multiplied, are at most " +
+                     std::to_string(most_steps) + "; these give " + std::to_string(steps));
+  charge(L, 0, 0, per_location * static_cast<uint64_t>(box.tree->size()) + steps / steps_per_instruction);
   return *box.tree;
 }
 

@@ -66,6 +66,13 @@ int base_setmetatable(lua_State* L) {
       throw LibraryError(
           "a policy may not set '__gc': a finalizer runs where no budget can stop it; use a <close> variable");
     lua_pop(L, 1);
+  }
+  return call_wrapped(L);
+}
+
+/// Around the one above, for the script alone: our own modules use weak keys.
+int base_setmetatable_of_script(lua_State* L) {
+  if (lua_istable(L, 2)) {
     lua_pushliteral(L, "__mode");
     const bool has_mode = lua_rawget(L, 2) == LUA_TSTRING;
     const std::string mode = has_mode ? lua_tostring(L, -1) : "";
@@ -182,6 +189,7 @@ void budget_base(lua_State* L) {
 void budget_loading(lua_State* L) {
   lua_pushglobaltable(L);
   wrap_function(L, "load", library_function<base_load>);
+  wrap_function(L, "setmetatable", library_function<base_setmetatable_of_script>);
   lua_pop(L, 1);
 }
 

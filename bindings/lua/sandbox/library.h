@@ -31,7 +31,7 @@ constexpr int most_values = 10'000;
 void budget_strings(lua_State* L);  // string, utf8
 void budget_tables(lua_State* L);   // table
 void budget_base(lua_State* L);     // setmetatable, xpcall, tostring, tonumber, rawset, collectgarbage
-void budget_loading(lua_State* L);  // load, once it rewrites what it loads
+void budget_loading(lua_State* L);  // load and setmetatable, once our own modules are there
 
 /// What `tostring` gives in a policy: as Lua's, but an address shows as a number of its own ("table: 3").
 void push_text_without_address(lua_State* L, int index);

@@ -127,8 +127,14 @@ int table_unpack(lua_State* L) {
   const lua_Integer last = luaL_opt(L, luaL_checkinteger, 3, luaL_len(L, 1));
   if (span(first, last) > static_cast<uint64_t>(most_values))
     throw LibraryError("too many results to unpack: a call in a policy has at most " + std::to_string(most_values));
-  charge(L, 0, 0, span(first, last));
-  return call_wrapped(L);
+  const int count = static_cast<int>(span(first, last));
+  luaL_checkstack(L, count, "too many results to unpack");
+  Loop loop(L, span(first, last));
+  for (int i = 0; i < count; ++i) {
+    loop.step();
+    lua_geti(L, 1, first + i);
+  }
+  return count;
 }
 
 /// What table.sort is given as its comparator, so that the clock is looked at. Upvalue: the script's own, or nil.
@@ -185,9 +191,9 @@ void budget_tables(lua_State* L) {
                                        {"remove", library_function<table_remove>},
                                        {"concat", library_function<table_concat>},
                                        {"move", library_function<table_move>},
+                                       {"unpack", library_function<table_unpack>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
-  wrap_function(L, "unpack", library_function<table_unpack>);
   wrap_function(L, "sort", library_function<table_sort>);
   lua_pop(L, 1);
 }

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t summarise_above = 1000;
 constexpr int64_t edge = 3;
-constexpr double most_shown = 10'000;  // with more, only the sizes are
 constexpr size_t line_width = 80;
 
 /// How the numbers of one tensor are written: one form and one width for all of them.
@@ -79,11 +78,13 @@ class NumberFormat {
   size_t width_ = 1;
 };
 
-/// How many elements a summary shows: with many dimensions its edges are most of a tensor.
-double shown_elements(const at::Tensor& tensor) {
+/// With many dimensions the edges that a summary shows are most of a tensor.
+bool is_too_large(const at::Tensor& tensor) {
+  constexpr double most_elements = 10'000;  // with more, only the sizes are shown
+  constexpr int64_t most_dims = 64;
   double count = 1;
   for (const int64_t size : tensor.sizes()) count *= static_cast<double>(std::min(size, 2 * edge));
-  return count;
+  return tensor.dim() > most_dims || count > most_elements;
 }
 
 /// The elements that a summary shows, for choosing the format.
@@ -135,7 +136,7 @@ std::vector<std::string> suffixes(const at::Tensor& tensor) {
   std::vector<std::string> parts;
   at::ScalarType dtype = tensor.scalar_type();
   if (!tensor.device().is_cpu()) parts.push_back("device='" + tensor.device().str() + "'");
-  if (tensor.is_meta() || (tensor.numel() == 0 && tensor.dim() != 1) || shown_elements(tensor) > most_shown) {
+  if (tensor.is_meta() || (tensor.numel() == 0 && tensor.dim() != 1) || is_too_large(tensor)) {
     std::string sizes;
     for (int64_t size : tensor.sizes()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
     parts.push_back("size=(" + sizes + (tensor.dim() == 1 ? ",)" : ")"));
@@ -152,7 +153,7 @@ std::vector<std::string> suffixes(const at::Tensor& tensor) {
 std::string contents(const at::Tensor& tensor, size_t indent) {
   if (tensor.is_meta() || tensor.layout() != at::Layout::Strided) return "...";
   if (tensor.numel() == 0) return "[]";
-  if (shown_elements(tensor) > most_shown) return "...";
+  if (is_too_large(tensor)) return "...";
   at::Tensor values = tensor.detach().cpu().resolve_conj().resolve_neg();
   bool summarise = values.numel() > summarise_above;
   return nested_text(values, indent, summarise, NumberFormat(summarise ? edges(values) : values));

@@ -1,11 +1,11 @@
 --- exports in a loop | budget
 while true do pcall(triage.export, function(z) for i = 1, 20000 do z = z + 1 end return z end, {torch.ones({2})}) end
---- a large graph | at most
+--- a large graph | at most|budget
 return triage.export(function(z) for i = 1, 20000 do z = z + 1 end return z end, {torch.ones({2})})
---- a graph of many constants | at most
+--- a graph of many constants | at most|budget
 local t = {} for i = 1, 12000 do t[i] = torch.zeros({1}) end
 return triage.export(function(z) for i = 1, 12000 do z = z + t[i] end return z end, {torch.ones({1})})
---- a long list of tensors | at most
+--- a long list of tensors | at most|budget
 local t = {} for i = 1, 12000 do t[i] = torch.zeros({1}) end
 return triage.export(function(z) return torch.cat({z, torch.cat(t)}) end, {torch.ones({1})})
 --- exports that are kept | budget
@@ -67,9 +67,9 @@ local t = {} for i = 1, 500000 do t[i] = i end while true do torch.tensor(t) end
 local t = {1} for i = 1, 100000 do t = {t} end while true do torch.tensor(t) end
 --- a tensor of a table in a ring | budget|torch.tensor
 local t = {} t[1] = t torch.tensor(t)
---- a tensor of a table of endless length | budget|torch.tensor
+--- a tensor of a table of endless length | ok
 torch.tensor(setmetatable({}, {__len = function() return 1 << 40 end, __index = function() return 1 end}))
---- sizes from a table of endless length | budget|zeros
+--- sizes from a table of endless length | ok
 torch.zeros(setmetatable({}, {__len = function() return 1 << 40 end, __index = function() return 1 end}))
 --- a list of a million tensors | budget
 local t = {} local x = torch.zeros({1}) for i = 1, 1000000 do t[i] = x end while true do torch.cat(t) end
@@ -88,17 +88,17 @@ LocationTree():add_path(("a."):rep(100000) .. "a")
 --- a tree of many paths | components|budget
 local t = LocationTree() for i = 1, 1e9 do t:add_path("a" .. i .. ".b.c") end
 --- a tree that changes for ever | budget
-local t, i = LocationTree(), 0 while true do i = i + 1 t:add_path("a" .. i) t:get_location("a1") end
+local t, i = LocationTree(), 0 while true do i = i + 1 t:add_path("a" .. i) t:build_ids() t:get_location("a1") end
 --- a tree with many weights | budget|components
 local t = WeightedLocationTree() for i = 1, 2000 do t:add_path("a" .. i .. ".b") end for i = 1, 2000 do t:set_weight("*" .. i .. "*b", i) end
-while true do t:add_path("x" .. os) t:build_ids() end
+while true do t:add_path("x") t:build_ids() end
 --- patterns that backtrack | budget|bytes
 local t = WeightedLocationTree() for i = 1, 200 do t:add_path(("a"):rep(900) .. i) end for i = 1, 200 do t:set_weight(("*a"):rep(300) .. "b" .. i, i) end
 local i = 0 while true do i = i + 1 t:add_path("x" .. i) t:build_ids() end
 --- typed functions for ever | budget
-while true do local T = Tensor(float32_t, "N", "D") end
+while true do local T = Tensor(float32_t, {"N", "D"}) end
 --- a type with many dimensions | budget|dim|Tensor
-local n = {} for i = 1, 9000 do n[i] = "D" .. i end while true do Tensor(float32_t, table.unpack(n)) end
+local n = {} for i = 1, 9000 do n[i] = "D" .. i end while true do Tensor(float32_t, n) end
 --- configurations for ever | budget
 while true do ErrorConfig({num_slots = 4}) end
 --- flags in words for ever | budget

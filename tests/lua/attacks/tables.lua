@@ -10,7 +10,7 @@ for i = 1, 1 << k do table.insert(t, true) end setmetatable(t, nil) t[0.5] = 1
 local k = 17 local m = (1 << (k + 1)) - 1 local t, one = {}, {true}
 for i = 1, 1 << k do table.move(one, 1, 1, i * m, t) end t[0.5] = 1
 --- keys that collide, in a constructor | keys
-local m, s = (1 << 14) - 1, {} for i = 1, 8192 do s[i] = "[" .. (i * m << 14) .. "]=1," end
+local m, s = (1 << 14) - 1, {} for i = 1, 4500 do s[i] = "[" .. (i * m << 14) .. "]=1," end
 local t = load("return {" .. table.concat(s) .. "}")() for i = 1, 9000 do t[-i] = 1 end
 --- fractions that collide | keys
 local t = {} for i = 1, 1 << 20 do t[1 + i / (1 << 52)] = true end
@@ -93,11 +93,11 @@ local t = {} pcall(function() while true do t[#t + 1] = {} end end) while true d
 local t = {} while true do local a, b, c t[#t + 1] = function() return a, b, c end end
 --- deep structures | budget
 local t = {} while true do t = {t} end
---- recursion | overflow
+--- recursion | overflow|budget
 local function f() return 1 + f() end f()
 --- recursion through pcall | budget|overflow
 local function f() pcall(f) pcall(f) end f()
---- recursion through metamethods | overflow
+--- recursion through metamethods | overflow|budget
 local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k + 1] end return t[1]
 --- levels of an error | budget
 local function deep(n) if n > 0 then return 1 + deep(n - 1) end while true do pcall(error, "x", 1 << 40) end end deep(100000)

@@ -16,11 +16,11 @@ while true do pcall(string.pack, ("!16 i16"):rep(50000)) end
 while true do pcall(string.packsize, ("c2000000000"):rep(50000)) end
 --- unpack to many values | too many
 return string.unpack(("b"):rep(20000), ("x"):rep(20000))
---- byte of a long string | too many
+--- byte of a long string | too many|overflow
 return ("x"):rep(1000000):byte(1, -1)
 --- byte in a loop | budget
 local s = ("x"):rep(1000000) while true do pcall(s.byte, s, 1, -1) end
---- codepoint of a long string | too many
+--- codepoint of a long string | too many|overflow
 return utf8.codepoint(("x"):rep(1000000), 1, -1)
 --- char in a loop | budget
 local t = {} for i = 1, 5000 do t[i] = 65 end while true do string.char(table.unpack(t)) end
@@ -62,7 +62,7 @@ return ("x"):rep(200000):find((".-"):rep(5) .. "y")
 --- a balanced pattern from everywhere | budget
 return ("("):rep(300000):find("%b()")
 --- a frontier pattern | budget
-return ("x"):rep(1000000):gsub("%f[y]", "")
+local s = ("x"):rep(1000000) while true do s:gsub("%f[y]", "") end
 --- plain find from everywhere | budget
 local s = ("x"):rep(500000) for i = 1, #s do s:find("xy", i, true) end
 --- gmatch over captures | budget
@@ -78,7 +78,7 @@ local a, b, t = ("x"):rep(1000000), ("x"):rep(999999) .. "x", {} t[a] = 1 while 
 --- arithmetic on long strings | budget
 local s = ("1"):rep(1000000) while true do local n = s + 1 end
 --- bits of long strings | budget
-local s = (" "):rep(1000000) .. "1" while true do local n = s | 1 end
+local s = (" "):rep(1000000) .. "1" while true do pcall(function() return s | 1 end) end
 --- tonumber of long strings | budget
 local s = ("1"):rep(1000000) while true do tonumber(s) end
 --- tonumber in a base | budget
@@ -91,7 +91,7 @@ local s = ("\u{80}"):rep(500000) while true do utf8.len(s) end
 local s = "a" .. ("\x80"):rep(1000000) while true do pcall(function() for p in utf8.codes(s) do end end) end
 --- printing for ever | printed text
 local s = ("x"):rep(100000) while true do print(s) end
---- printing many empty lines | printed text
+--- printing many empty lines | printed text|budget
 while true do print() end
 --- error messages of long strings | budget
 local s = ("x"):rep(1000000) while true do pcall(error, s) end
