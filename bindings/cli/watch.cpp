@@ -94,7 +94,7 @@ void print_line(const Line& line, bool json) {
     print_json(object, /*on_one_line=*/true);
     return;
   }
-  Paint colour = line.event == "refused" || line.event == "lost" ? Paint::error
+  Paint colour = line.event == "refused" || line.event == "reverted" || line.event == "lost" ? Paint::error
                  : line.event == "deleted"                       ? Paint::warning
                                                                  : Paint::good;
   std::string version = line.version > 0 ? fmt::format("  version {}", line.version) : "";
@@ -137,7 +137,9 @@ class Follower {
   void handle(const WatchEvent& event) {
     if (event.kind == WatchEvent::Kind::added) return load(event.path);
     Line line{to_string(event.kind), event.path, event.version, "", "", event.source.line};
-    if (event.kind == WatchEvent::Kind::refused || event.kind == WatchEvent::Kind::lost) line.message = event.message;
+    if (event.kind == WatchEvent::Kind::refused || event.kind == WatchEvent::Kind::reverted ||
+        event.kind == WatchEvent::Kind::lost)
+      line.message = event.message;
     auto policy = policies_.find(event.path);
     if (policy != policies_.end()) line.hash = policy->second.version().hash;
     print_line(line, json_);

@@ -203,10 +203,15 @@ class Compiled {
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
   /// The kinds of inputs that calls came with: those of graphs, and up to 16 that the script answered.
   std::vector<std::vector<InputShape>> shapes_in_use() const;
-  /// One call of a kind that the script answered.
+  /// The first call of a kind that the script answered. `other_sizes`: of outputs (output, dimension), which were neither the same nor
+  /// that of the batch in a later call.
   struct Answered {
     std::vector<InputShape> inputs, outputs;
     std::vector<bool> flags_outputs;
+    std::vector<std::pair<size_t, size_t>> other_sizes;
+    int64_t batch() const noexcept;  // of `inputs`; -1 where they have none
+    /// The size that an output of a call with batches of `batch` has, as far as this one tells.
+    int64_t size_for(int64_t batch, int64_t size) const noexcept { return size == this->batch() ? batch : size; }
   };
   std::vector<Answered> answered_by_script() const;
   /// Of entries. Segments are not counted: several caches may share them.

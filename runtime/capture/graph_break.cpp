@@ -56,7 +56,7 @@ void graph_break(Break kind, const std::string& what, const std::string& hint) {
   if (UntakenBranch::left()) UntakenBranch::leave();  // whatever runs while the script is unwound
   Recorder* recorder = Recorder::current();
   Follower* follower = Follower::current();
-  if (MadeUpInputs* made_up = MadeUpInputs::current(); made_up && kind == Break::reads_value) made_up->note_reading();
+  if (MadeUpInputs* made_up = MadeUpInputs::current(); made_up && kind == Break::reads_value) made_up->refuse_values();
   if (!recorder && !follower) return;
   if (effects_allowed > 0 && is_effect(kind)) return OutsideBranches::forbid_new_beginning();
   const UserCode* script = ScriptScope::current();

@@ -106,7 +106,7 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 namespace {
 
-/// On made-up inputs, notes an error that other values may not raise.
+/// On made-up inputs, notes where errors may come of the values: an operator that does not take them, or tells the script of them.
 template <typename Run>
 void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Run& run) {
   MadeUpInputs* made_up = MadeUpInputs::current();
@@ -115,9 +115,9 @@ void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack&
   const bool judges = judges_values(op, arguments);
   try {
     run();
-    if (gives_dynamic_shape(op, arguments)) made_up->note_reading();
+    if (gives_dynamic_shape(op, arguments)) made_up->refuse_values();
     for (const c10::IValue& result : stack)
-      if (!result.isTensor() && !result.isTensorList()) made_up->note_reading();
+      if (!result.isTensor() && !result.isTensorList()) made_up->refuse_values();
   } catch (const triage::Error&) {
     throw;
   } catch (const c10::LinAlgError&) {

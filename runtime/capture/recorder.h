@@ -32,8 +32,7 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 /// While alive on a thread, the script runs on inputs that nobody sent (`prepare`): functions of the host are not called with
 /// them. Who would have called one notes it by `stop`; an operator that takes no such values, as cholesky of what is not
-/// positive definite, by `refuse_values`: others may do. `note_reading`: the script took a value out of a tensor, and may go its
-/// way by it.
+/// positive definite, by `refuse_values`: others may do.
 class MadeUpInputs {
  public:
   MadeUpInputs() : previous_(current_) { current_ = this; }
@@ -45,16 +44,12 @@ class MadeUpInputs {
   bool stopped() const noexcept { return stopped_; }
   void refuse_values() noexcept { values_refused_ = true; }
   bool values_refused() const noexcept { return values_refused_; }
-  void note_reading() noexcept { read_ = true; }
-  /// Whether an error may be due to the values, or to the function of the host that was not called.
-  bool doubtful() const noexcept { return stopped_ || values_refused_ || read_; }
 
  private:
   inline static thread_local MadeUpInputs* current_ = nullptr;
   MadeUpInputs* previous_;
   bool stopped_ = false;
   bool values_refused_ = false;
-  bool read_ = false;
 };
 
 class Recorder {

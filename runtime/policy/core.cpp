@@ -118,13 +118,25 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
   return FileChange::swapped;
 }
 
-/// Loads, tries and warms up what is to follow the live version; throws when it may not. A source that was live before is a way
-/// back, and stays open whatever came after it.
+/// Loads, tries and warms up what is to follow the live version; throws when it may not, with a place in the script.
 std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source) {
   random::Sequence of_trials(runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
   const random::DrawFrom draws(&of_trials);
   const random::DrawAside draws_aside;
   std::shared_ptr<PolicyVersion> next = runtime_->load_version(source, path_, random_);
+  const Source function = next->defined_at;
+  try {
+    make_ready(next);
+  } catch (const Error& error) {
+    if (!error.source().file.empty() || function.file.empty()) throw;
+    throw LoadError(error.what(), function, error.traceback());
+  }
+  return next;
+}
+
+/// A source that was live before is a way back, and stays open whatever came after it.
+void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
+  const std::string source = next->source;
   Params params;
   bool was_live = false, proven = false;
   {
@@ -157,7 +169,6 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
                      [&](const Param& param) { return param.name == name; }))
       next->former_params.insert(name);
   if (!proven) next->trial.begin(std::move(known), runtime_->options().trial_calls);
-  return next;
 }
 
 /// Where the script breaks its graph and remembers something, running it has changed that: what goes live is loaded anew then.

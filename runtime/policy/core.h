@@ -140,6 +140,7 @@ class PolicyCore {
 
   FileChange take_up(std::string source, bool retry);
   std::shared_ptr<PolicyVersion> make_successor(const std::string& source);
+  void make_ready(std::shared_ptr<PolicyVersion>& next);
   void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
   void tell_live(const PolicyVersion& version) const;

@@ -1,5 +1,7 @@
 #include "runtime/policy/form.h"
 
+#include "runtime/policy/output_types.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -48,26 +50,19 @@ Form form_of(const std::vector<capture::InputShape>& outputs, const std::vector<
 
 OpenSizes declared_open_sizes(const Signature& signature) {
   std::set<std::string> bound;
-  for (const auto& type : signature.input_types)
-    if (type)
+  for (size_t i = 0; i < std::min(signature.input_types.size(), signature.inputs.size()); ++i)
+    if (const auto& type = signature.input_types[i])
       for (const Dim& dim : type->dims)
         if (dim.kind == Dim::Kind::name) bound.insert(dim.name);
   OpenSizes open;
-  for (size_t i = 0; i < signature.output_types.size(); ++i) {
-    if (!signature.output_types[i]) continue;
-    const auto& dims = signature.output_types[i]->dims;
+  for (size_t i = 0; i < output_types(signature).size(); ++i) {
+    if (!output_types(signature)[i]) continue;
+    const auto& dims = output_types(signature)[i]->dims;
     for (size_t dim = 0; dim < dims.size() && dims[dim].kind != Dim::Kind::rest; ++dim)
       if (dims[dim].kind == Dim::Kind::broadcast || (dims[dim].kind == Dim::Kind::name && !bound.count(dims[dim].name)))
         open.emplace(i, dim);
   }
   return open;
-}
-
-OpenSizes all_sizes(const Form& form) {
-  OpenSizes all;
-  for (size_t i = 0; i < form.size(); ++i)
-    for (size_t dim = 0; dim < form[i].sizes.size(); ++dim) all.emplace(i, dim);
-  return all;
 }
 
 std::string difference(const Form& before, const Form& after, const OpenSizes& open,

@@ -30,7 +30,6 @@ std::string difference(const Form& before, const Form& after, const OpenSizes& o
                        const std::vector<std::string>& names);
 /// Those that the declared types of the outputs leave open.
 OpenSizes declared_open_sizes(const Signature& signature);
-OpenSizes all_sizes(const Form& form);
 /// Adds the sizes in which two answers of one version to inputs of the same sizes differ.
 void add_open_sizes(OpenSizes& open, const Form& one, const Form& other);
 

@@ -122,9 +122,10 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
     version.trial.expect(inputs, *asked);
     expected = asked;
   } else if (!expected) {
-    expected = version.trial.expected_of_kind(inputs);
-    if (!expected) return;
-    open = all_sizes(*expected);
+    auto told = version.trial.expected_of_kind(inputs);
+    if (!told) return;
+    expected = std::move(told->first);
+    open = std::move(told->second);
   }
   open.merge(version.trial.open());
   const std::string change = difference(*expected, form, open, names);
@@ -165,7 +166,8 @@ bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> i
 
 void PolicyCore::go_back(const Live& live, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
-  const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
+  Source where = known && !known->source().file.empty() ? known->source() : live.version->defined_at;
+  if (where.file.empty()) where = {path_, 0};
   bool keeps_place = false;
   {
     const std::lock_guard lock(mutex_);

@@ -35,8 +35,8 @@ std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inpu
   for (size_t i = 0; i < std::min(signature.input_types.size(), inputs.size()); ++i)  // binds the names of sizes
     if (const auto& type = signature.input_types[i])
       matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]});
-  for (size_t i = 0; i < signature.output_types.size(); ++i) {
-    const auto& type = signature.output_types[i];
+  for (size_t i = 0; i < output_types(signature).size(); ++i) {
+    const auto& type = output_types(signature)[i];
     if (!type) continue;
     if (i >= outputs.size() || !outputs[i].defined()) return fmt::format("output '{}' is missing", name_of(signature, i));
     const auto failure = matcher.match(outputs[i], *type, {Subject::Role::result, std::to_string(i + 1)});
@@ -49,9 +49,14 @@ std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inpu
 
 }  // namespace
 
+at::ArrayRef<std::optional<TensorSpec>> output_types(const Signature& signature) {
+  const at::ArrayRef<std::optional<TensorSpec>> all(signature.input_types);
+  return all.size() > signature.inputs.size() ? all.slice(signature.inputs.size()) : at::ArrayRef<std::optional<TensorSpec>>();
+}
+
 bool declares_outputs(const Signature& signature) {
-  return std::any_of(signature.output_types.begin(), signature.output_types.end(),
-                     [](const auto& type) { return type.has_value(); });
+  const auto types = output_types(signature);
+  return std::any_of(types.begin(), types.end(), [](const auto& type) { return type.has_value(); });
 }
 
 OutputTypes::OutputTypes(const Signature& signature) {
@@ -76,10 +81,10 @@ OutputTypes::OutputTypes(const Signature& signature) {
     type->open = rest != spec.dims.end();
     type->rank = type->open ? count - 1 : count;
   };
-  for (size_t i = 0; i < signature.input_types.size(); ++i)
+  for (size_t i = 0; i < std::min(signature.input_types.size(), signature.inputs.size()); ++i)
     if (const auto& spec = signature.input_types[i]) note(i, false, *spec, nullptr);
-  for (size_t i = 0; i < signature.output_types.size(); ++i)
-    if (const auto& spec = signature.output_types[i]) {
+  for (size_t i = 0; i < output_types(signature).size(); ++i)
+    if (const auto& spec = output_types(signature)[i]) {
       types_.push_back({i, *spec, 0, false, {}, {}});
       note(i, true, *spec, &types_.back());
     }

@@ -70,7 +70,7 @@ Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& p
   } catch (const std::exception& error) {
     answer.form.reset();
     answer.why = message_of(error);
-    answer.doubtful = made_up.doubtful();
+    answer.doubtful = made_up.stopped() || made_up.values_refused();
     answer.error = std::current_exception();
   }
   return answer;
@@ -90,6 +90,8 @@ std::optional<Kind> with_batch(Kind kind, int64_t rows) {
 }
 
 class Rehearsal {
+  static constexpr size_t most_shown = 32;
+
  public:
   Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params)
       : before_(before), next_(next), live_(live), params_(params) {}
@@ -97,10 +99,11 @@ class Rehearsal {
   Trial::Known run(const std::vector<Kind>& kinds) {
     known_.open = declared_open_sizes(live_.signature);
     for (const Kind& kind : kinds) try_kind(kind);
-    for (const auto& one : live_.compiled.answered_by_script()) {  // what it cannot be tried on, it has shown
-      const auto same = [&](const auto& known) { return known.first == one.inputs; };
-      if (std::none_of(known_.forms.begin(), known_.forms.end(), same))
-        known_.forms.emplace_back(one.inputs, form_of(one.outputs, one.flags_outputs));
+    known_.shown = live_.compiled.answered_by_script();
+    for (auto& earlier : live_.trial.shown()) {  // where it has not been called yet
+      const auto same = [&](const auto& one) { return one.inputs == earlier.inputs; };
+      if (std::none_of(known_.shown.begin(), known_.shown.end(), same) && known_.shown.size() < most_shown)
+        known_.shown.push_back(std::move(earlier));
     }
     return std::move(known_);
   }
@@ -201,10 +204,11 @@ class Rehearsal {
 /// Inputs of the declared types; nothing where those leave open what to make.
 std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signature) {
   constexpr int64_t batch = 4;
-  if (signature.input_types.size() != signature.inputs.size()) return std::nullopt;
+  if (signature.input_types.size() < signature.inputs.size()) return std::nullopt;
   std::map<std::string, int64_t> sizes;
   std::vector<at::Tensor> inputs;
-  for (const auto& type : signature.input_types) {
+  for (size_t i = 0; i < signature.inputs.size(); ++i) {
+    const auto& type = signature.input_types[i];
     if (!type || type->flags || type->kind != DTypeKind::exact) return std::nullopt;
     capture::InputShape shape{{}, type->dtype, type->device.value_or(at::kCPU), type->requires_grad.value_or(false)};
     for (const Dim& dim : type->dims) {

@@ -50,11 +50,30 @@ std::optional<Form> Trial::expected(at::ArrayRef<at::Tensor> inputs) const {
   return std::nullopt;
 }
 
-std::optional<Form> Trial::expected_of_kind(at::ArrayRef<at::Tensor> inputs) const {
+std::optional<std::pair<Form, OpenSizes>> Trial::expected_of_kind(at::ArrayRef<at::Tensor> inputs) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [kind, form] : known_.forms)
-    if (same_kind(kind, inputs)) return form;
-  return std::nullopt;
+  const auto shown = std::find_if(known_.shown.begin(), known_.shown.end(),
+                                  [&](const auto& one) { return same_kind(one.inputs, inputs); });
+  if (shown == known_.shown.end()) return std::nullopt;
+  const auto with_rows = std::find_if(inputs.begin(), inputs.end(), [](const auto& input) { return input.dim() > 0; });
+  const int64_t batch = with_rows == inputs.end() ? -1 : with_rows->size(0);
+  Form form = form_of(shown->outputs, shown->flags_outputs);
+  OpenSizes open(shown->other_sizes.begin(), shown->other_sizes.end());
+  const bool ambiguous = std::any_of(shown->inputs.begin(), shown->inputs.end(), [&](const auto& input) {
+    return std::count(input.sizes.begin() + !input.sizes.empty(), input.sizes.end(), shown->batch()) > 0;
+  });
+  for (size_t i = 0; i < form.size(); ++i)
+    for (size_t dim = 0; dim < form[i].sizes.size(); ++dim) {
+      int64_t& size = form[i].sizes[dim];
+      if (ambiguous && size == shown->batch() && size != batch) open.emplace(i, dim);
+      size = shown->size_for(batch, size);
+    }
+  return std::pair(std::move(form), std::move(open));
+}
+
+std::vector<capture::Compiled::Answered> Trial::shown() const {
+  const std::lock_guard lock(mutex_);
+  return known_.shown;
 }
 
 void Trial::expect(at::ArrayRef<at::Tensor> inputs, Form form) {

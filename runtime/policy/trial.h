@@ -22,7 +22,8 @@ class Trial {
   /// What is known before the first call.
   struct Known {
     std::vector<std::pair<Kind, Form>> forms;  // what the version before gives for inputs of exactly these sizes
-    OpenSizes open;                            // sizes of its outputs that depend on values
+    std::vector<capture::Compiled::Answered> shown;  // what it gave in calls: for what it cannot be asked
+    OpenSizes open;                                  // sizes of its outputs that depend on values
     std::vector<Kind> untried;                 // kinds in use that the new version could not be tried on
     std::vector<std::string> reasons;          // why, for each
     std::optional<std::chrono::nanoseconds> time_before;  // that a call of the version before takes
@@ -38,8 +39,9 @@ class Trial {
   std::string reason() const;
 
   std::optional<Form> expected(at::ArrayRef<at::Tensor> inputs) const;
-  /// ... for inputs of these dtypes and ranks: its sizes may be others.
-  std::optional<Form> expected_of_kind(at::ArrayRef<at::Tensor> inputs) const;
+  /// ... as its other calls tell: with the sizes that cannot be told from them.
+  std::optional<std::pair<Form, OpenSizes>> expected_of_kind(at::ArrayRef<at::Tensor> inputs) const;
+  std::vector<capture::Compiled::Answered> shown() const;
   void expect(at::ArrayRef<at::Tensor> inputs, Form form);
   OpenSizes open() const;
   void add_open(const Form& one, const Form& other);

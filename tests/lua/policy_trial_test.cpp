@@ -57,7 +57,7 @@ TEST_CASE("a policy that takes only positive definite matrices is captured ahead
 }
 
 TEST_CASE("a policy that takes no made-up values is captured at its first call") {
-  Hosted host;
+  Hosted host({.trial_calls = 6});
   const std::string needs_more = "return torch.linalg_cholesky(z - 2 * torch.eye(3))";
   CHECK(host.policy.replace(with_body(needs_more)) == Reload::swapped);
   CHECK(host.logged("not captured ahead"));
@@ -68,7 +68,8 @@ TEST_CASE("a policy that takes no made-up values is captured at its first call")
   }
   CHECK(host.policy.version().number == 2);
   CHECK_FALSE(host.policy.version().last_error);
-  // It has answered: bad inputs are its own affair now.
+  CHECK_FALSE(host.policy.version().on_trial);
+  // It has answered as often as was asked: bad inputs are its own affair now.
   CHECK_THROWS_AS(host.policy.run({Hosted::matrices(2, 1)}), triage::PolicyError);
   CHECK(host.policy.version().number == 2);
 }
