@@ -70,8 +70,7 @@ bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
   if (!moves_data(op)) return false;
   bool moves = false;
   for (size_t i = 0; i < arguments.size(); ++i)
-    if (gives_words(op, i))
-      for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { moves |= is_flags(tensor); });
+    if (gives_words(op, i)) for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { moves |= is_flags(tensor); });
   return moves;
 }
 

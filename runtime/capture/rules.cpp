@@ -115,12 +115,38 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
 }
 
 bool never_differentiable(const c10::OperatorHandle& op) {
-  static const Names names = {"eq",          "ne",         "lt",          "le",          "gt",          "ge",
-                              "not_equal",   "less",       "less_equal",  "greater",     "greater_equal", "isnan",
-                              "isinf",       "isfinite",   "isposinf",    "isneginf",    "isclose",     "signbit",
-                              "logical_and", "logical_or", "logical_xor", "logical_not", "any",         "all",
-                              "argmax",      "argmin",     "argsort",     "count_nonzero", "zeros_like", "ones_like",
-                              "full_like",   "empty_like"};
+  static const Names names = {"eq",
+                              "ne",
+                              "lt",
+                              "le",
+                              "gt",
+                              "ge",
+                              "not_equal",
+                              "less",
+                              "less_equal",
+                              "greater",
+                              "greater_equal",
+                              "isnan",
+                              "isinf",
+                              "isfinite",
+                              "isposinf",
+                              "isneginf",
+                              "isclose",
+                              "signbit",
+                              "logical_and",
+                              "logical_or",
+                              "logical_xor",
+                              "logical_not",
+                              "any",
+                              "all",
+                              "argmax",
+                              "argmin",
+                              "argsort",
+                              "count_nonzero",
+                              "zeros_like",
+                              "ones_like",
+                              "full_like",
+                              "empty_like"};
   return graph::is_number_op(op) || (is_aten(op) && names.count(base_name(op)));
 }
 

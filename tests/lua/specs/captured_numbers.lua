@@ -1,5 +1,5 @@
--- Numbers that captured code finds out anew in every call (sizes, items): under any scope, promoted as plain numbers, and
--- refused where plain code is refused.
+-- Numbers that captured code finds out anew in every call (sizes, items): under any scope, promoted as plain numbers,
+-- and refused where plain code is refused.
 
 --- The outcome of a call, told by what a host can see of it.
 local function outcome(fn, ...)
@@ -179,7 +179,10 @@ end)
 
 test("numbers that the text of TorchScript writes otherwise are the same there", function()
   local path = os.tmpname()
-  local function f(x) return torch.add(x, 1e10, {alpha = 7}), x * 1e15, x - 123456789012.0, x * 1e300, x + 2.0, torch.where(x > 1, -0.0, x * 1.0) end
+  local function f(x)
+    return torch.add(x, 1e10, {alpha = 7}), x * 1e15, x - 123456789012.0, x * 1e300, x + 2.0,
+      torch.where(x > 1, -0.0, x * 1.0)
+  end
   local x = torch.tensor({1, 2, 3}, {dtype = torch.int8})
   triage.export(f, {x}):to_torchscript(path)
   local module = nn.load(path)

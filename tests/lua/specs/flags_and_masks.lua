@@ -1,7 +1,9 @@
--- Flags are packed records, and known by where they come from: masks, ids and data of the same dtype and shape are not flags,
--- and flags that were moved, chosen or cast still are.
+-- Flags are packed records, and known by where they come from: masks, ids and data of the same dtype and shape are no
+-- flags, and flags that were moved, chosen or cast still are.
 local nan = 0 / 0
-local function batch(rows) return torch.arange(rows * 4):view({rows, 4}):to(torch.float32):masked_fill(torch.eye(rows, 4):gt(0), nan) end
+local function batch(rows)
+  return torch.arange(rows * 4):view({rows, 4}):to(torch.float32):masked_fill(torch.eye(rows, 4):gt(0), nan)
+end
 
 local function same_captured(fn, make)
   make = make or function(rows) return batch(rows) end
@@ -69,7 +71,9 @@ test("arithmetic on flags is refused wherever the words went", function()
     function(f) return torch.cat({f, f}, -1) end,
     function(f, z) return torch.stack({torch.zeros_like(f), f}) end,
     function(f, z) return (IF(z:amax(-1) > 3, function() return f end):ELSE(function() return err.new(z) end)) end,
-    function(f, z) return (IF(z:amax(-1) > 3, function() return err.new(z) end):ELSE(function() return push(f, 1) end)) end,
+    function(f, z)
+      return (IF(z:amax(-1) > 3, function() return err.new(z) end):ELSE(function() return push(f, 1) end))
+    end,
     function(f) return f:masked_fill(f:eq(0), 1) end,
     function(f) return f:expand_as(f) end,
     function(f) return torch.zeros_like(f):copy(f) end,
@@ -101,7 +105,9 @@ test("what arithmetic made is no flags tensor, whichever branch of a choice it c
     function(w) return w:gt(1):to(torch.int64) end,
     function(w) return torch.cat({w[{":", {0, 1}}], w[{":", {1, 1000}}] // 2}, -1) end,
     function(w, z) return (IF(z:amax(-1) > 3, function() return w end):ELSE(function() return w & 3 end)) end,
-    function(w, z) return (IF(z:amax(-1) > 3, function() return flag_nan(z, "in") end):ELSE(function() return w + 0 end)) end,
+    function(w, z)
+      return (IF(z:amax(-1) > 3, function() return flag_nan(z, "in") end):ELSE(function() return w + 0 end))
+    end,
   }
   for number, make in ipairs(makes) do
     local compiled = triage.compile(function(z, w) return err.is_ok(make(w, z)) end, {backend = "eager"})

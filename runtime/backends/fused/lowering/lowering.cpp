@@ -50,10 +50,23 @@ std::string real_literal(double number, bool single) {
 
 /// Operators that take numbers by Scalar::to, which raises for those beyond the range of the dtype; the others wrap them around.
 bool refuses_numbers(const Node& node) {
-  static const std::set<std::string> names = {
-      "clamp", "clamp_min", "clamp_max",   "hardtanh",          "threshold",           "leaky_relu",        "elu",
-      "where", "softplus",  "masked_fill", "full_like",         "pow",                 "threshold_backward", "elu_backward",
-      "hardtanh_backward",  "leaky_relu_backward", "softplus_backward"};
+  static const std::set<std::string> names = {"clamp",
+                                              "clamp_min",
+                                              "clamp_max",
+                                              "hardtanh",
+                                              "threshold",
+                                              "leaky_relu",
+                                              "elu",
+                                              "where",
+                                              "softplus",
+                                              "masked_fill",
+                                              "full_like",
+                                              "pow",
+                                              "threshold_backward",
+                                              "elu_backward",
+                                              "hardtanh_backward",
+                                              "leaky_relu_backward",
+                                              "softplus_backward"};
   const std::string& name = node.op.operator_name().name;
   return name.rfind("aten::", 0) == 0 && names.count(name.substr(6));
 }
