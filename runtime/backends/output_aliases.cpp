@@ -182,20 +182,56 @@ std::unique_ptr<Executable> compile_outputs(const Graph& graph, const std::vecto
   return std::make_unique<CutExecutable>(cutter.run(), examples, backend, lent);
 }
 
-void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) {
+namespace {
+
+/// A copy of all memory that `tensor` looks into, as a row of its elements.
+at::Tensor copy_of_memory(const at::Tensor& tensor) {
+  const auto count = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
+  return at::empty({0}, tensor.options()).set_(tensor.storage(), 0, {count}, {1}).clone();
+}
+
+}  // namespace
+
+void copy_lent(std::vector<at::Tensor>& outputs, const std::function<bool(const at::Tensor&)>& is_lent) {
   const std::vector<at::Tensor> given(outputs);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!given[i].defined() || !given[i].has_storage()) continue;
-    bool is_input = false, shares = false;
-    for (const auto& input : inputs) {
-      is_input |= given[i].is_same(input);
-      shares |= input.has_storage() && given[i].is_alias_of(input);
+  const auto first_of = [&](const auto& test) {
+    return static_cast<size_t>(std::find_if(given.begin(), given.end(), test) - given.begin());
+  };
+  std::vector<at::Tensor> memories(given.size());  // copied ones, by the first that looks at them
+  for (size_t i = 0; i < given.size(); ++i) {
+    const at::Tensor& output = given[i];
+    if (!output.defined() || !output.has_storage() || !is_lent(output)) continue;
+    const size_t same = first_of([&](const at::Tensor& other) { return other.is_same(output); });
+    if (same < i) {
+      outputs[i] = outputs[same];
+      continue;
     }
-    if (!shares || is_input) continue;
-    const auto same = [&](const at::Tensor& other) { return other.is_same(given[i]); };
-    const auto first = static_cast<size_t>(std::find_if(given.begin(), given.end(), same) - given.begin());
-    outputs[i] = first < i ? outputs[first] : given[i].clone();
+    const auto looks_at_it = [&](const at::Tensor& other) {
+      return other.defined() && other.has_storage() && other.is_alias_of(output) &&
+             other.scalar_type() == output.scalar_type() && !other.requires_grad() && is_lent(other);
+    };
+    const bool shared = std::any_of(given.begin(), given.end(), [&](const at::Tensor& other) {
+      return !other.is_same(output) && looks_at_it(other);
+    });
+    if (!shared || output.requires_grad()) {
+      outputs[i] = output.clone();
+      continue;
+    }
+    at::Tensor& memory = memories[first_of(looks_at_it)];
+    if (!memory.defined()) memory = copy_of_memory(output);
+    outputs[i] = memory.as_strided(output.sizes(), output.strides(), output.storage_offset());
   }
+}
+
+void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) {
+  copy_lent(outputs, [&](const at::Tensor& output) {
+    bool shares = false;
+    for (const auto& input : inputs) {
+      if (output.is_same(input)) return false;
+      shares |= input.has_storage() && output.is_alias_of(input);
+    }
+    return shares;
+  });
 }
 
 }  // namespace triage

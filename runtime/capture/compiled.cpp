@@ -389,6 +389,13 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 
   auto entry = std::make_unique<Entry>();
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
+  if (options_.protect_inputs)
+    copy_lent(outputs, [&](const at::Tensor& output) {
+      const auto& constants = captured.graph.constants();
+      return std::any_of(constants.begin(), constants.end(), [&](const graph::Constant& constant) {
+        return constant.tensor.has_storage() && output.is_alias_of(constant.tensor);
+      });
+    });
   check_marks(without_params(all, num_params), captured, names);
   graph::clean(captured.graph);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "runtime/graph/aliases.h"
 #include "runtime/export/state.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
@@ -143,14 +144,17 @@ class Emitter {
     return c10::FunctionSchema("forward", "", std::move(arguments), std::move(returns));
   }
 
+  /// What callers see of a constant is a copy: they may write to it.
   void add_constants() {
+    const auto seen = graph::seen_through_outputs(graph_);
     for (const auto& constant : graph_.constants()) {
       const std::string& name = names_.at(constant.value);
       if (constant.tensor.requires_grad())
         module_.register_parameter(name, constant.tensor.detach().clone().set_requires_grad(true), false);
       else
         module_.register_buffer(name, constant.tensor.detach().clone());
-      map_[constant.value] = out_->insertGetAttr(self_, name)->setType(c10::TensorType::get());
+      jit::Value* held = out_->insertGetAttr(self_, name)->setType(c10::TensorType::get());
+      map_[constant.value] = seen.count(constant.value) ? out_->insert(c10::aten::clone, {held}) : held;
     }
   }
 

@@ -242,7 +242,6 @@ std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) 
   return names;
 }
 
-/// An argument that comes back is the caller's own value, and what is returned twice is one value. Arguments end at `last`.
 int push_results(lua_State* L, int last, const std::vector<at::Tensor>& results) {
   const int first_pushed = lua_gettop(L) + 1;
   for (size_t i = 0; i < results.size(); ++i) {

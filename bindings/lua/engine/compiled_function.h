@@ -133,4 +133,8 @@ void open_explanation(lua_State* L);
 /// triage.explain(fn, ...)
 int explain(lua_State* L);
 
+/// Pushes what a call gave. An argument that comes back (they end at `last`) is the caller's own value, and what is returned twice
+/// is one value.
+int push_results(lua_State* L, int last, const std::vector<at::Tensor>& results);
+
 }  // namespace triage::lua

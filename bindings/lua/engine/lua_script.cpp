@@ -12,6 +12,7 @@
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
+#include "runtime/backends/output_aliases.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/policy/version.h"
@@ -44,15 +45,11 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
 /// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
 void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> inputs,
                          std::vector<at::Tensor>& results) {
-  const std::vector<at::Tensor> given(results);
-  for (size_t i = 0; i < results.size(); ++i) {
-    bool is_input = tracker.made(given[i]) || !given[i].has_storage();
-    for (const auto& input : inputs) is_input |= input.has_storage() && given[i].is_alias_of(input);
-    if (is_input) continue;
-    size_t first = 0;  // what is one tensor stays one
-    while (!given[first].is_same(given[i])) ++first;
-    results[i] = first < i ? results[first] : given[i].clone();
-  }
+  copy_lent(results, [&](const at::Tensor& result) {
+    return !tracker.made(result) && std::none_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+      return input.has_storage() && result.is_alias_of(input);
+    });
+  });
 }
 
 /// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes

@@ -79,11 +79,10 @@ int program_call(lua_State* L) {
   std::vector<at::Tensor> outputs = program.run(inputs);
   reserve(L, outputs.size(), "too many results");
   const auto& values = program.graph().outputs();
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (auto* tracker = capture::FlagsTracker::current(); tracker && values[i]->is_flags) tracker->add(outputs[i]);
-    push_tensor(L, std::move(outputs[i]));
-  }
-  return static_cast<int>(values.size());
+  if (auto* tracker = capture::FlagsTracker::current())
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (values[i]->is_flags) tracker->add(outputs[i]);
+  return push_results(L, lua_gettop(L), outputs);
 }
 
 int program_decompositions(lua_State* L) {

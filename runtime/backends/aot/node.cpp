@@ -1,10 +1,13 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "runtime/backends/aot/program.h"
 #include "runtime/compat/autograd_node.h"
@@ -43,10 +46,32 @@ class JointBackward final : public torch::autograd::Node {
 
   variable_list apply(variable_list&& gradients) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-    Tensors tangents = one_for_each_output(gradients);
+    frees_ = false;
+    const Tensors tangents = one_for_each_output(gradients);
+    run_ = run_of(tangents);
+    variable_list result = run_back(tangents);
+    frees_ = !torch::autograd::get_current_graph_task_keep_graph();
+    return result;
+  }
+
+  /// Outputs whose own steps did not run may still be gone back from, as in a graph of ATen's nodes; what is saved goes when
+  /// none of them can. Called after a run that frees the graph, and before the node goes.
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(frees_, false)) {
+      released_.insert(run_);
+      if (can_run_again()) return;
+    }
+    primals_.clear();
+    saved_.clear();
+  }
+
+ private:
+  variable_list run_back(const Tensors& tangents) {
     if (std::none_of(tangents.begin(), tangents.end(), [](const at::Tensor& t) { return t.defined(); }))
-      return variable_list(primals_.size());
+      return variable_list(num_outputs());
+    if (!released_.empty())
+      TORCH_CHECK(!primals_.empty() && survives(run_), torch::autograd::ERR_BACKWARD_TWICE);
     if (c10::GradMode::is_enabled()) {
       program_->hand_over("its gradient is differentiated again; that gradient is ATen's own");
       return differentiate(tangents, true);
@@ -60,14 +85,32 @@ class JointBackward final : public torch::autograd::Node {
     return run_backward(*variant, tangents);
   }
 
-  void release_variables() override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    released_ = true;
-    primals_.clear();
-    saved_.clear();
+  BackwardRun run_of(const Tensors& tangents) const {
+    BackwardRun run;
+    for (const at::Tensor& tangent : tangents) run.outputs.push_back(tangent.defined());
+    for (size_t i = 0; i < num_outputs(); ++i) run.primals.push_back(task_should_compute_output(i));
+    return run;
   }
 
- private:
+  bool survives(const BackwardRun& next) {
+    if (const auto known = layout_.survives(released_, next)) return *known;
+    return program_->survives(layout_, unpacked_primals(), released_, next);
+  }
+
+  bool can_run_again() try {
+    BackwardRun one{std::vector<bool>(layout_.differentiable.size()), {}};
+    for (size_t i = 0; i < num_outputs(); ++i) one.primals.push_back(should_compute_output(i));
+    for (size_t i = 0; i < one.outputs.size(); ++i) {
+      if (!layout_.differentiable[i]) continue;
+      one.outputs[i] = true;
+      if (survives(one)) return true;
+      one.outputs[i] = false;
+    }
+    return false;
+  } catch (const std::exception&) {  // what it would be found out with was written to
+    return false;
+  }
+
   const Variant* record(const Tensors& tangents) {
     const random::Replay same_numbers(program_->draws(), random_);
     return program_->record(layout_, unpacked_primals(), tangents);
@@ -128,7 +171,9 @@ class JointBackward final : public torch::autograd::Node {
   const Variant* variant_;  // whose forward half ran; null where none was known
   at::Generator random_;    // as it was at the call, where the graph draws
   std::vector<SavedVariable> primals_, saved_;
-  bool released_ = false;
+  BackwardRun run_;                 // the one that runs, or ran last
+  std::set<BackwardRun> released_;  // that freed what they went over
+  bool frees_ = false;              // the one that ran last does
 };
 
 /// An output that autograd may take for its own: no view of what the graph made inside. Writes to it are still seen by what

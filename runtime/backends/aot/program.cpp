@@ -84,6 +84,17 @@ const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
   return variants_.emplace_back(std::move(variant)).get();
 }
 
+std::optional<bool> Layout::survives(const std::set<BackwardRun>& released, const BackwardRun& next) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = survival_.find({released, next});
+  return found == survival_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Layout::note_survival(const std::set<BackwardRun>& released, const BackwardRun& next, bool survives) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  survival_[{released, next}] = survives;
+}
+
 size_t Layout::bytes() const {
   size_t bytes = sizeof(*this);
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -224,6 +235,36 @@ Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, 
   for (size_t i = 0; i < primals.size(); ++i)
     if (primals[i].requires_grad()) gradients[i] = found[next++];
   return gradients;
+}
+
+bool Program::survives(const Layout& layout, const Tensors& primals, const std::set<BackwardRun>& released,
+                       const BackwardRun& next) const {
+  const c10::AutoGradMode record(true);
+  const ReplayRandom draws_again(draws_);
+  Tensors given, outputs;
+  for (const at::Tensor& primal : primals)
+    given.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal);
+  plain_->run(given, outputs);
+  const auto run = [&](const BackwardRun& backward) {
+    Tensors roots, tangents, ends;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!backward.outputs[i]) continue;
+      roots.push_back(outputs[i]);
+      tangents.push_back(at::ones_like(outputs[i]));
+    }
+    for (size_t i = 0; i < given.size(); ++i)
+      if (backward.primals[i]) ends.push_back(given[i]);
+    torch::autograd::grad(roots, ends, tangents, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+  };
+  bool fine = true;
+  try {
+    for (const BackwardRun& backward : released) run(backward);
+    run(next);
+  } catch (const c10::Error&) {
+    fine = false;
+  }
+  layout.note_survival(released, next, fine);
+  return fine;
 }
 
 void Program::finish_compiling() {

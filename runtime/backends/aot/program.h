@@ -4,10 +4,14 @@
 #include <triage/graph.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 /// What `aot_eager` and `fused` keep of one graph: forward and backward halves for each kind of inputs and incoming gradients.
@@ -22,6 +26,14 @@ struct Variant {
   std::vector<size_t> saved_primals;
   std::vector<std::optional<size_t>> output_of_saved;
   std::vector<bool> has_gradient;
+};
+
+/// What a backward run goes over: the outputs that a gradient came to, and the primals whose gradients are asked for.
+struct BackwardRun {
+  std::vector<bool> outputs, primals;
+  bool operator<(const BackwardRun& other) const {
+    return std::tie(outputs, primals) < std::tie(other.outputs, other.primals);
+  }
 };
 
 /// Inputs of one layout: sizes, strides, dtypes, requires_grad.
@@ -40,6 +52,9 @@ class Layout {
   const Variant* find(const std::vector<int64_t>& tangents) const;
   /// Keeps one made meanwhile by another thread, if there is one. Null when there are too many already.
   const Variant* add(std::unique_ptr<Variant> variant) const;
+  /// What is known of Program::survives; keeps what is found out.
+  std::optional<bool> survives(const std::set<BackwardRun>& released, const BackwardRun& next) const;
+  void note_survival(const std::set<BackwardRun>& released, const BackwardRun& next, bool survives) const;
   void finish_compiling() const;
   size_t bytes() const;  // as Executable::bytes
 
@@ -48,6 +63,7 @@ class Layout {
   mutable std::atomic<const Variant*> last_{nullptr};
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Variant>> variants_;
+  mutable std::map<std::pair<std::set<BackwardRun>, BackwardRun>, bool> survival_;
 };
 
 /// Shared by the executable and the autograd nodes of its calls. Thread-safe.
@@ -72,6 +88,10 @@ class Program {
   /// The gradients as autograd itself computes them, by running the graph again: at any time right, and differentiable
   /// with `create_graph`. `tangents`: one for each output, undefined where none came in.
   Tensors differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const;
+  /// Whether ATen's own graph of a call, which frees what it saved step by step, could still run `next` after backward runs
+  /// that freed what they went over. Found out by doing so, once for each layout.
+  bool survives(const Layout& layout, const Tensors& primals, const std::set<BackwardRun>& released,
+                const BackwardRun& next) const;
 
   /// Waits until nothing about the graph and the halves there are gets faster any more.
   void finish_compiling();

@@ -133,7 +133,7 @@ test("E04: what a program gives is the caller's own, and its input where it is t
   local held = torch.ones({2})
   local function fn(z)
     local y = z + 1
-    return z, y, y, y:view({2, 1}), z:view({1, 2}), held, torch.tensor({5.0})
+    return z, y, y, y:view({2, 1}), held, torch.tensor({5.0}), z:view({1, 2})
   end
   local program = triage.export(fn, {torch.zeros({2})})
   for _, same in ipairs({program, reloaded(program), program:run_decompositions()}) do
@@ -141,10 +141,12 @@ test("E04: what a program gives is the caller's own, and its input where it is t
       local z = torch.zeros({2})
       local results = {same(z)}
       eq(results, {fn(z)})
-      for i = 2, #results do results[i]:fill_(7) end
+      assert(rawequal(results[1], z) and rawequal(results[2], results[3]))
+      for i = 4, 6 do results[i]:fill_(i) end
+      eq(results[2], torch.full({2}, 4.0))
       eq(z, torch.zeros({2}))
-      results[1]:fill_(1)
-      eq(z, torch.ones({2}))
+      results[7]:fill_(7)
+      eq(z, torch.full({2}, 7.0))
     end
   end
   eq(held, torch.ones({2}))

@@ -1,0 +1,153 @@
+-- Which outputs, inputs and variables of a function share memory, and which of them are one tensor, is the same compiled and as
+-- a script. Random programs: every tensor that can be seen is written to in turn, and all of them must look the same after it.
+-- TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins elsewhere.
+local random, pick, seeds = random_programs(40, 104729)
+
+local views = {":t()", ":contiguous()", ":to(torch.float32)", ":to(torch.float64)", ":view({-1, 2})", ":reshape({2, -1})",
+  ":reshape({-1})", ":flatten()", "[0]", "[{{0, 1}}]", ":unsqueeze(0)", ":squeeze()", ":detach()", ":expand({2, 2})",
+  ":narrow(0, 0, 1)", ":select(0, 1)", ":chunk(2)", ":type_as(x)", ":unbind(0)", ":clone()", ":expand_as(x)",
+  ":dropout(0.5, false)", ":atleast_2d()", ":permute({1, 0})", ":diagonal()", ":view_as(x)", ":ravel()", ":positive()",
+  ":split(1)", ":broadcast_to({2, 2})", ":movedim(0, 1)", ":swapaxes(0, 1)", ":clone():t()", ":mul(2):t()"}
+local computed = {"(%s + 1)", "(%s * 2)", "%s:neg()", "%s:relu()", "(%s + %s)", "(%s * %s)", "torch.zeros({2, 2})",
+  "torch.tensor({{1.0, 2.0}, {3.0, 4.0}})", "torch.where(%s > 0, %s, %s)", "torch.einsum(\"ij->ji\", {%s})",
+  "torch.ones({2, 2}):t()", "(%s - k)"}
+
+--- An expression; half of them repeat one of before, so that there are equal calls.
+local function expression(locals, said)
+  if #said > 0 and random(4) == 1 then return pick(said) end
+  local text
+  if random(5) <= 3 then
+    text = pick(locals) .. pick(views)
+  else
+    text = pick(computed):gsub("%%s", function() return pick(locals) end)
+  end
+  said[#said + 1] = text
+  return text
+end
+
+local function source()
+  local lines, locals, said = {}, {"x", "y", "w", "x", "k"}, {}
+  for i = 1, 2 + random(6) do
+    lines[i] = ("  local v%d = %s"):format(i, expression(locals, said))
+    locals[#locals + 1] = "v" .. i
+  end
+  if random(6) == 1 then table.insert(lines, random(#lines), "  triage.graph_break(\"asked for\")") end
+  if random(6) == 1 then table.insert(lines, random(#lines), "  kept = x + 1 ") end
+  local results = {}
+  for i = 1, 1 + random(3) do
+    results[i] = random(4) == 1 and expression(locals, said) or pick(locals)
+  end
+  return ([[
+local w, kept = torch.tensor({{0.5, -1.0}, {2.0, 1.5}}), nil
+local view_of_w = w[0]
+local function f(x, y)
+  local k = torch.tensor({{1.0, 0.5}, {-1.0, 3.0}})
+%s
+  return %s
+end
+return f, w
+]]):format(table.concat(lines, "\n"), table.concat(results, ", "))
+end
+
+--- Arguments of equal values, anew for each call.
+local arguments = {
+  function() return torch.tensor({{1.0, -2.0}, {3.0, 4.0}}), torch.tensor({{0.5, 1.0}, {2.0, -3.0}}) end,
+  function() return torch.tensor({{1.0, -2.0}, {3.0, 4.0}}):t(), torch.tensor({{0.5, 1.0}, {2.0, -3.0}}) end,
+  function() local x = torch.tensor({{1.0, -2.0}, {3.0, 4.0}}) return x, x:t() end,
+  function() local x = torch.tensor({{1.0, -2.0}, {3.0, 4.0}}) return x, x end,
+  function() local x = torch.tensor({{1.0, -2.0, 5.0}, {3.0, 4.0, 6.0}}) return x[{{}, {1, 3}}], x[{{}, {0, 2}}] end,
+  function()
+    return torch.tensor({{1.0, -2.0}, {3.0, 4.0}}, {requires_grad = true}), torch.tensor({{0.5, 1.0}, {2.0, -3.0}})
+  end,
+  function()
+    return torch.tensor({{1.0, -2.0}, {3.0, 4.0}}), torch.tensor({{0.5, 1.0}, {2.0, -3.0}}, {requires_grad = true}) * 2
+  end,
+}
+
+local function corner(tensor, last)
+  tensor = tensor:detach()
+  while tensor:dim() > 0 do
+    if tensor:size(0) == 0 then return nil end
+    tensor = tensor:select(0, last and tensor:size(0) - 1 or 0)
+  end
+  return tensor
+end
+
+--- Everything that can be seen of a call: results, arguments, the variable.
+local function world(fn, w, make)
+  local x, y = make()
+  local seen = table.pack(pcall(fn, x, y))
+  local ok = table.remove(seen, 1)
+  if not ok then return {failed = tostring(seen[1])} end
+  local flat = {}
+  local function add(value)
+    if torch.is_tensor(value) then flat[#flat + 1] = value end
+  end
+  for i = 1, seen.n - 1 do add(seen[i]) end
+  add(x) add(y) add(w)
+  return flat
+end
+
+local function compare(a, b)
+  if a.failed or b.failed then
+    if not a.failed or not b.failed then return "one failed: " .. tostring(a.failed) .. " / " .. tostring(b.failed) end
+    return
+  end
+  if #a ~= #b then return "another number of results" end
+  local function equal(what)
+    for i = 1, #a do
+      local same, why = pcall(eq, b[i]:detach(), a[i]:detach(), what .. ", tensor " .. i)
+      if not same then return why end
+      if a[i].requires_grad ~= b[i].requires_grad then return ("requires_grad of tensor %d"):format(i) end
+    end
+  end
+  local why = equal("values")
+  for i = 1, #a - 1 do   -- a variable that is returned may come in another Lua value
+    for j = 1, i - 1 do
+      if rawequal(a[i], a[j]) and not rawequal(b[i], b[j]) then why = why or ("tensors %d and %d are two"):format(j, i) end
+    end
+  end
+  for i = 1, #a do
+    for _, last in ipairs({false, true}) do
+      local one, other = corner(a[i], last), corner(b[i], last)
+      if one and other then
+        if one.dtype == torch.bool then
+          one:fill_(true) other:fill_(true)
+        else
+          one:add_(10 * i) other:add_(10 * i)
+        end
+        why = why or equal(("after a write to tensor %d"):format(i))
+      end
+    end
+  end
+  return why
+end
+
+local function reset(w) w:copy_(torch.tensor({{0.5, -1.0}, {2.0, 1.5}})) end
+
+local function differ(text, backend, wait)
+  local plain, w_plain = assert(load(text))()
+  local fn, w = assert(load(text))()
+  local compiled = triage.compile(fn, {backend = backend})
+  for step = 1, 10 do
+    local make = arguments[step <= 3 and (#text % #arguments) + 1 or (step + #text) % #arguments + 1]
+    local function call(f, v)
+      if step % 5 == 0 then return torch.no_grad(function() return world(f, v, make) end) end
+      return world(f, v, make)
+    end
+    local why = compare(call(plain, w_plain), call(compiled, w))
+    if why then return ("call %d: %s"):format(step, why) end
+    reset(w_plain) reset(w)
+    if step == 2 and wait then compiled:finish_compiling() end
+  end
+end
+
+test("A01: outputs, inputs and variables share memory compiled as they do in the script", function()
+  for seed in seeds() do
+    local text = source()
+    for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+      local why = differ(text, backend, backend == "fused" and seed % 8 == 0)
+      if why then error(("program %d differs with backend %s: %s\n%s"):format(seed, backend, why, text)) end
+    end
+  end
+end)
