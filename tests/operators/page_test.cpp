@@ -53,12 +53,12 @@ TEST_CASE("docs/operators.md lists the operators that have a contract") {
   const std::string page = read(path);
   const size_t end = page.find(mark);
   REQUIRE(end != std::string::npos);
-  const std::string made = page.substr(0, end + mark.size()) + section("Elementwise", elementwise_rows()) +
-                           section("Reductions, sorting, running sums", reduction_rows()) +
-                           section("Views, copies, joining and cutting", shape_rows()) +
-                           section("Indexing", indexing_rows()) + section("Creation and random numbers", creation_rows()) +
-                           section("Linear algebra", linear_rows()) + section("Layers and losses", network_rows()) +
-                           section("Of triage (namespace `triage`)", flags_rows());
+  const std::string made =
+      page.substr(0, end + mark.size()) + section("Elementwise", elementwise_rows()) +
+      section("Reductions, sorting, running sums", reduction_rows()) +
+      section("Views, copies, joining and cutting", shape_rows()) + section("Indexing", indexing_rows()) +
+      section("Creation and random numbers", creation_rows()) + section("Linear algebra", linear_rows()) +
+      section("Layers and losses", network_rows()) + section("Of triage (namespace `triage`)", flags_rows());
   if (std::getenv("TRIAGE_UPDATE_DOCS")) {
     std::ofstream(path) << made;
     return;

@@ -277,8 +277,8 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
 void push_out(lua_State* L, int list, const std::string& name, std::vector<int>& places) {
   const size_t count = lua_rawlen(L, list);
   if (count > max_options)
-    throw std::invalid_argument(name + ": option 'out' holds " + std::to_string(count) + " tensors; no operator has more than " +
-                                std::to_string(max_options) + " results");
+    throw std::invalid_argument(name + ": option 'out' holds " + std::to_string(count) +
+                                " tensors; no operator has more than " + std::to_string(max_options) + " results");
   reserve(L, count, "too many options");
   for (size_t i = 1; i <= count; ++i) {
     lua_rawgeti(L, list, static_cast<lua_Integer>(i));
