@@ -1,6 +1,5 @@
 #include "runtime/operators/table/relations.h"
 
-#include <ATen/ops/result_type.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
