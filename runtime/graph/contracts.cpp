@@ -26,7 +26,7 @@ void check(const Graph& graph, const Node& node) {
     const at::Tensor* tensor = operand.value() ? graph.constant_of(operand.value()) : nullptr;
     const ArgumentType type = type_of(schema.arguments()[i]);
     known.push_back(tensor || operand.constant());
-    arguments.push_back(tensor              ? c10::IValue(*tensor)
+    arguments.push_back(tensor               ? c10::IValue(*tensor)
                         : operand.constant() ? boxed_constant(*operand.constant(), type)
                                              : c10::IValue());
   }

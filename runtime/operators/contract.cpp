@@ -82,9 +82,7 @@ int64_t saturated(double value) {
   return value < most ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::max();
 }
 
-double work(const Call& call) {
-  return std::max(cost::given_elements(call), cost::broadcast_elements(call));
-}
+double work(const Call& call) { return std::max(cost::given_elements(call), cost::broadcast_elements(call)); }
 
 }  // namespace
 
@@ -120,9 +118,8 @@ int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, 
 
 bool depends_on_sizes(const Contract& contract) {
   if (contract.row->relation || contract.row->cost.work) return true;
-  return std::any_of(contract.rules.begin(), contract.rules.end(), [](const Rule& rule) {
-    return rule.contiguous || rule.unexpanded || rule.filled || rule.apart;
-  });
+  return std::any_of(contract.rules.begin(), contract.rules.end(),
+                     [](const Rule& rule) { return rule.contiguous || rule.unexpanded || rule.filled || rule.apart; });
 }
 
 const std::vector<std::pair<std::string, std::string>>& all_contracts() { return table().names; }

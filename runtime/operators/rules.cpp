@@ -91,8 +91,8 @@ bool read_range(std::string_view text, Number& low, Number& high) {
 
 /// Integers whose names say what they are, in every operator.
 bool names_dimension(std::string_view name) {
-  for (const std::string_view known : {"dim", "dim0", "dim1", "dim2", "axis0", "axis1", "start_dim", "end_dim", "dims",
-                                       "source", "destination"})
+  for (const std::string_view known :
+       {"dim", "dim0", "dim1", "dim2", "axis0", "axis1", "start_dim", "end_dim", "dims", "source", "destination"})
     if (name == known) return true;
   return false;
 }
@@ -234,8 +234,7 @@ class RuleReader {
     const bool fits = of_tensors ? apply_to_tensor(rule, word) : apply_to_number(rule, word);
     const bool of_another = (of_tensors || rule.kind == Kind::number) &&
                             (of_tensors ? apply_to_number(other, word) : apply_to_tensor(other, word));
-    if (!fits && !of_another)
-      fault(i, fmt::format("no rule \"{}\"", word));
+    if (!fits && !of_another) fault(i, fmt::format("no rule \"{}\"", word));
   }
 
   bool apply_to_tensor(Rule& rule, std::string_view word) const {
@@ -353,9 +352,7 @@ class RuleCheck {
  private:
   using Wrong = std::optional<std::string>;
 
-  bool is_known(int argument) const {
-    return argument >= 0 && (!known_ || (*known_)[static_cast<size_t>(argument)]);
-  }
+  bool is_known(int argument) const { return argument >= 0 && (!known_ || (*known_)[static_cast<size_t>(argument)]); }
 
   std::string start(size_t i) const { return fmt::format("argument '{}'", call_.schema.arguments()[i].name()); }
 
@@ -485,8 +482,7 @@ class RuleCheck {
   Wrong check_number(size_t i, const Rule& rule, const c10::IValue& value) const {
     if (value.isComplexDouble() || (value.isTensor() && value.toTensor().is_complex()))
       return start(i) + " is a complex number; expected a real one";
-    if (!value.isInt() && !value.isDouble() && !value.isBool() && !value.isTensor())
-      return start(i) + " is no number";
+    if (!value.isInt() && !value.isDouble() && !value.isBool() && !value.isTensor()) return start(i) + " is no number";
     if (rule.kind == Kind::tensor || !rule.finite) return std::nullopt;
     const double number = number_of(value);
     if (std::isfinite(number) && number >= rule.low_number && number <= rule.high_number) return std::nullopt;

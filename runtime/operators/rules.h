@@ -49,8 +49,8 @@ struct Rule {
   double low_number = 0, high_number = 0;  // NaN fits where `finite` does not forbid it
   bool finite = false;
   int64_t least_length = 0, most_length = 0;
-  int64_t beyond = 0;        // dimensions more than `self` has
-  int reference = -1;        // the argument that `dimension` is of, or `like`
+  int64_t beyond = 0;  // dimensions more than `self` has
+  int reference = -1;  // the argument that `dimension` is of, or `like`
   bool like = false;
   std::vector<std::string> words;
 };

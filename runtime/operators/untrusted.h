@@ -13,7 +13,8 @@ class Untrusted {
  public:
   struct Terms {
     int64_t bytes_a_call = int64_t{4} << 30;  // what one call may take; 0: any number
-    bool captured = true;  // the calls ran within their contracts once: what sizes and numbers do not change is not asked again
+    bool captured =
+        true;  // the calls ran within their contracts once: what sizes and numbers do not change is not asked again
   };
   explicit Untrusted(const Terms* terms) noexcept : outer_(current_) { current_ = terms; }
   ~Untrusted() { current_ = outer_; }

@@ -122,8 +122,7 @@ TEST_CASE("E07: a program from a file calls operators by contract, unless the ho
 }
 
 TEST_CASE("E07: a program from a file is held to its contracts when it runs") {
-  const ExportedProgram large =
-      ExportedProgram::load(saved(R"(%0: "f32[2, 4]" = aten::repeat(%x, [65536, 65536]))"));
+  const ExportedProgram large = ExportedProgram::load(saved(R"(%0: "f32[2, 4]" = aten::repeat(%x, [65536, 65536]))"));
   CHECK_THROWS_WITH_AS(large.run({at::ones({2, 2})}), doctest::Contains("MiB"), PolicyError);
   const ExportedProgram wrong = ExportedProgram::load(saved(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 7, None))"));
   CHECK_THROWS_WITH_AS(wrong.run({at::ones({2, 2})}), doctest::Contains("argument 'dim' is 7"), PolicyError);

@@ -224,10 +224,12 @@ TEST_CASE("sandbox: what a call allocates is charged before it does, with its wo
   for (const char* call :
        {"torch.arange(1.6e9)", "torch.full({1 << 30}, 1.0)", "torch.ones({1 << 13}):outer(torch.ones({1 << 13}))",
         "torch.ones({1, 1}):expand({4096, 4096}):clone()", "torch.cdist(torch.ones({8192, 2}), torch.ones({8192, 2}))",
-        "torch.ones({4096, 1}) + torch.ones({1, 8192})", "torch.one_hot(torch.zeros({1024}, {dtype = torch.int64}), 1 << 20)",
+        "torch.ones({4096, 1}) + torch.ones({1, 8192})",
+        "torch.one_hot(torch.zeros({1024}, {dtype = torch.int64}), 1 << 20)",
         "torch.constant_pad_nd(torch.ones({2}), {1 << 30, 0})", "torch.diag(torch.ones({2}), 1 << 20)",
         "torch.einsum('i,j,k->ijk', {torch.ones(999), torch.ones(999), torch.ones(999)})",
-        "torch.ones({2}):repeat({1 << 28})", "torch.zeros({1}, {dtype = torch.int64}):expand({1 << 24}):to(torch.float64)"}) {
+        "torch.ones({2}):repeat({1 << 28})",
+        "torch.zeros({1}, {dtype = torch.int64}):expand({1 << 24}):to(torch.float64)"}) {
     INFO(call);
     CHECK(error_of(std::string("return ") + call).find("tensor memory") != std::string::npos);
   }

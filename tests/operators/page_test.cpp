@@ -48,17 +48,17 @@ std::string read(const std::string& path) {
 }  // namespace
 
 TEST_CASE("docs/operators.md lists the operators that have a contract") {
-  const std::string path = (triage::test::source_dir() / "docs/operators.md").string();
+  const std::string path = std::string(triage::test::source_dir()) + "/docs/operators.md";
   const std::string mark = "<!-- made by tests/operators/page_test.cpp -->\n";
   const std::string page = read(path);
   const size_t end = page.find(mark);
   REQUIRE(end != std::string::npos);
-  const std::string made = page.substr(0, end + mark.size()) + section("Elementwise", elementwise_rows()) +
-                           section("Reductions, sorting, running sums", reduction_rows()) +
-                           section("Views, copies, joining and cutting", shape_rows()) +
-                           section("Indexing", indexing_rows()) + section("Creation and random numbers", creation_rows()) +
-                           section("Linear algebra", linear_rows()) + section("Layers and losses", network_rows()) +
-                           section("Of triage (namespace `triage`)", flags_rows());
+  const std::string made =
+      page.substr(0, end + mark.size()) + section("Elementwise", elementwise_rows()) +
+      section("Reductions, sorting, running sums", reduction_rows()) +
+      section("Views, copies, joining and cutting", shape_rows()) + section("Indexing", indexing_rows()) +
+      section("Creation and random numbers", creation_rows()) + section("Linear algebra", linear_rows()) +
+      section("Layers and losses", network_rows()) + section("Of triage (namespace `triage`)", flags_rows());
   if (std::getenv("TRIAGE_UPDATE_DOCS")) {
     std::ofstream(path) << made;
     return;

@@ -98,9 +98,10 @@ void check_call(lua_State* L, const Overload& overload, const torch::jit::Stack&
   if (!own.deadline) return;
   const std::chrono::nanoseconds takes(operators::time_bound(*overload.contract, overload.schema(), stack));
   if (takes > free_time && takes > *own.deadline - std::chrono::steady_clock::now())
-    throw LimitError(name + fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it "
-                                        "less to do, or have the host raise triage::Limits",
-                                        std::chrono::duration<double>(takes).count()));
+    throw LimitError(name +
+                     fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it "
+                                 "less to do, or have the host raise triage::Limits",
+                                 std::chrono::duration<double>(takes).count()));
 }
 
 int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name) {

@@ -104,7 +104,8 @@ bool takes_dimension_names(const c10::FunctionSchema& schema) {
 std::optional<Overload> prepare(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   if (schema.name().rfind("aten::", 0) == 0 && takes_dimension_names(schema)) return std::nullopt;
-  Overload overload{handle, {}, -1, 0, false, false, false, operators::find_contract(schema.name(), schema.overload_name())};
+  Overload overload{handle, {},    -1,    0,
+                    false,  false, false, operators::find_contract(schema.name(), schema.overload_name())};
   bool has_dtype = false, has_pin = false;
   for (const auto& argument : schema.arguments()) {
     Param param = param_of(argument);

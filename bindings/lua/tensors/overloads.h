@@ -49,11 +49,11 @@ struct Param {
 struct Overload {
   c10::OperatorHandle handle;
   std::vector<Param> params;
-  int self = -1;            // index of the parameter named `self`
-  int positional = 0;       // parameters that may be given by position; they come first
-  bool writes_out = false;  // an `out=` variant
-  bool creates = false;     // takes dtype, layout, device, pin_memory: makes a tensor
-  bool writes = false;      // to some argument
+  int self = -1;                                  // index of the parameter named `self`
+  int positional = 0;                             // parameters that may be given by position; they come first
+  bool writes_out = false;                        // an `out=` variant
+  bool creates = false;                           // takes dtype, layout, device, pin_memory: makes a tensor
+  bool writes = false;                            // to some argument
   const operators::Contract* contract = nullptr;  // null: only trusted scripts may call it
 
   const c10::FunctionSchema& schema() const { return handle.schema(); }

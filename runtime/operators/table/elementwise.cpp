@@ -23,7 +23,9 @@ constexpr Row rows[] = {
      "_ .", "", slow_pointwise},
     {"special_erf special_erfc special_expit special_exp2 special_expm1 special_log1p special_ndtr special_sinc "
      "special_entr special_digamma special_psi special_gammaln special_i0",
-     ".", "", {cost::broadcast_eightfold, 100}},
+     ".",
+     "",
+     {cost::broadcast_eightfold, 100}},
     {"logit", "_ .", "eps: finite", pointwise},
     {"special_logit", ".", "eps: finite", pointwise},
     {"gelu", "_ .", "approximate: one:none|tanh", slow_pointwise},
@@ -69,7 +71,8 @@ constexpr Row rows[] = {
     {"isclose", ".", "rtol: finite; atol: finite", composed},
     {"allclose", ".", "rtol: finite; atol: finite", composed},
     {"equal", ".", "*: any", composed},
-    {"is_same_size", ".", "*: any", cost::view},
+    {"is_same_size is_floating_point is_complex is_signed", ".", "*: any", cost::view},
+    {"complex", ".", "*: single", composed},
 
     // of three
     {"where", "self ScalarSelf ScalarOther Scalar", "condition: mask; self: any; other: any", composed},
