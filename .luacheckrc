@@ -29,3 +29,6 @@ exclude_files = { "build", "tests/data", "tests/rewriter/corpus" }
 
 -- Specs: what tests/lua/spec.lua gives them, and defines. They compare on purpose in every way there is.
 files["tests/lua"] = { globals = { "test", "eq", "close_to", "fails", "random_programs" }, ignore = { "581", "582" } }
+
+-- Hostile policies: blocks of statements, each of which is expected to fail.
+files["tests/attacks"] = { ignore = { "211", "143" }, max_line_length = 160 }

@@ -22,13 +22,18 @@ local keys = {"dim", "keepdim", "dtype", "device", "out", "size", "reduction", "
               "memory_format", "generator", "requires_grad", "dims", "axis", "self", "input", "index", "eps", "p", "n", "k", "largest", "nonsense"}
 local pool = {}
 
+local views = {
+  function(x) return x:t() end,
+  function(x) return x[0] end,
+  function(x) return x:unsqueeze(0):expand(3, -1) end,
+  function(x) return x:narrow(-1, 0, 1) end,
+}
 local function tensor()
   local x = pick(pool)
-  local way = below(12)
-  if way == 0 then return x:t() end
-  if way == 1 then return x[0] end
-  if way == 2 then return x:unsqueeze(0):expand(3, -1) end
-  if way == 3 then return x:narrow(-1, 0, 1) end
+  local way = views[below(12) + 1]
+  if not way then return x end
+  local ok, view = pcall(way, x)
+  if ok then return view end
   return x
 end
 
@@ -83,13 +88,21 @@ function value(depth) return (depth or 0) > 3 and 1 or pick(makers)(depth or 0) 
 
 --- One number, list or tensor too many, too few, or of another kind than an operator expects; often none.
 local function arguments()
-  local way = below(4)
-  local n = pick {0, 1, 1, 2, 2, 2, 3, 3, 4, 5, 9, 40}
+  local way = below(6)
+  local few = way < 3
+  local n = few and pick {0, 0, 1, 1, 1, 2, 2, 3} or pick {0, 1, 1, 2, 2, 3, 3, 4, 5, 9, 40}
   local items = {n = n}
+  local x = tensor()
   for i = 1, n do
-    if way == 0 then items[i] = value(0)
-    elseif way == 1 then items[i] = tensor()
-    else items[i] = chance(45) and tensor() or chance(70) and pick(integers) or value(0) end
+    if way == 0 then items[i] = x
+    elseif way == 1 then items[i] = below(2)
+    elseif way == 2 then
+      if i == 1 and chance(60) then items[i] = x else items[i] = pick {0, 1, -1, 0.5, 2} end
+    elseif way == 3 then items[i] = value(0)
+    elseif way == 4 then items[i] = tensor()
+    elseif chance(45) then items[i] = tensor()
+    elseif chance(70) then items[i] = pick(integers)
+    else items[i] = value(0) end
   end
   return items
 end

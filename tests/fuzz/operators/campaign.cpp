@@ -69,6 +69,8 @@ class Campaign {
     const auto same = [&](const Finding& finding) { return finding.kind == kind; };
     if (std::any_of(report.findings.begin(), report.findings.end(), same)) return;
     report.findings.push_back({kind, fault, described(position, index), index, words});
+    if (options_.progress)
+      *options_.progress << fmt::format("call {}: {}({}): {}\n", index, targets_[position].name, report.findings.back().arguments, fault);
   }
 
   std::string described(size_t position, int64_t index) {
