@@ -195,7 +195,9 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
 }
 
 void charge_text(lua_State* L, size_t bytes, size_t added) {
-  if (bytes > longest_text && context(L).sandboxed)
+  const Context& own = context(L);
+  const bool limited = own.sandboxed && (own.limits.script_bytes || own.limits.seconds > 0);
+  if (limited && bytes > longest_text)
     throw LimitError("a string of " + std::to_string(bytes) + " bytes: the budget of a policy allows " +
                      std::to_string(longest_text) + " for one string; keep its parts in a table");
   constexpr size_t bytes_per_instruction = 16;

@@ -7,6 +7,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
+#include "runtime/graph/number_ops.h"
 #include "runtime/graph/argument_type.h"
 
 #include <ATen/ops/alias.h>
@@ -490,7 +491,8 @@ bool has_long_list(const std::vector<c10::IValue>& arguments) {
 
 bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
-  if (graph_.nodes().size() >= most_in_graph || graph_.constants().size() >= most_in_graph || has_long_list(arguments)) {
+  const bool full = graph_.nodes().size() >= most_in_graph || graph_.constants().size() >= most_in_graph;
+  if ((full && !graph::is_number_op(op)) || has_long_list(arguments)) {  // who reads numbers relies on the recorder
     capture::graph_break(Break::unsupported,
                          "a graph holds at most " + std::to_string(most_in_graph) +
                              " operations and as many constants, and lists of as many tensors",

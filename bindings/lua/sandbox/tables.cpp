@@ -157,6 +157,7 @@ int table_sort(lua_State* L) {
   if (!lua_isnil(L, 2)) luaL_checktype(L, 2, LUA_TFUNCTION);
   const lua_Integer size = luaL_len(L, 1);
   if (size < 2) return 0;
+  charge(L, 0, 0, static_cast<uint64_t>(size));
   luaL_argcheck(L, size < INT_MAX, 1, "array too big");
   lua_pushcclosure(L, library_function<compare_elements>, 1);  // 2: comparator
   if (!lua_getmetatable(L, 1)) return call_wrapped(L);
