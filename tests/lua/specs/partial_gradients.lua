@@ -180,7 +180,9 @@ local function differ(text, seed, backend, wait)
       script[i] = ("%d%s(%d,%d%s)"):format(step.kind, step.retain and "r" or "", step.one, step.two, step.both and "+" or "")
       local one, given = run(plain, step)
       local other, got = run(world, step)
-      if one ~= other then
+      if one ~= other and (one == "inplace" or other == "inplace") then
+        break   -- where nothing is prepared for the run, the graph is computed again: docs/backends.md, aot_eager
+      elseif one ~= other then
         why = ("the script: %s; compiled: %s"):format(tostring(one), tostring(other))
       elseif one ~= true then
         break   -- how far a run came that failed is not said
