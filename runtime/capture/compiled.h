@@ -25,7 +25,7 @@
 namespace triage {
 struct ErrorConfig;
 struct LentMemory;
-}
+}  // namespace triage
 
 namespace triage::capture {
 
