@@ -22,7 +22,7 @@ using Values = std::unordered_set<const Value*>;
 
 /// A graph cut in two: what a backend computes, and behind it the calls that only say how outputs lie in memory.
 struct Cut {
-  Graph computed, behind;             // `behind` takes the inputs of the graph, what `computed` gives, and fresh constants
+  Graph computed, behind;  // `behind` takes the inputs of the graph, what `computed` gives, and fresh constants
   std::vector<at::Tensor> constants;  // to be copied for each call
 };
 

@@ -17,8 +17,8 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "runtime/graph/aliases.h"
 #include "runtime/export/state.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/number_math.h"

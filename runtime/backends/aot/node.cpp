@@ -70,8 +70,7 @@ class JointBackward final : public torch::autograd::Node {
   variable_list run_back(const Tensors& tangents) {
     if (std::none_of(tangents.begin(), tangents.end(), [](const at::Tensor& t) { return t.defined(); }))
       return variable_list(num_outputs());
-    if (!released_.empty())
-      TORCH_CHECK(!primals_.empty() && survives(run_), torch::autograd::ERR_BACKWARD_TWICE);
+    if (!released_.empty()) TORCH_CHECK(!primals_.empty() && survives(run_), torch::autograd::ERR_BACKWARD_TWICE);
     if (c10::GradMode::is_enabled()) {
       program_->hand_over("its gradient is differentiated again; that gradient is ATen's own");
       return differentiate(tangents, true);

@@ -10,7 +10,6 @@
 
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/eager.h"
-#include "runtime/backends/output_aliases.h"
 #include "runtime/backends/strict.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/memory.h"
@@ -194,7 +193,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     auto variant = std::make_unique<Variant>();
     variant->tangents = tangents_key(tangents);
     variant->forward = half_(halves.forward, {});
-    variant->backward = compile_outputs(halves.backward, {}, half_, {});
+    variant->backward = half_(halves.backward, {});
     variant->saved_primals = std::move(halves.saved_primals);
     variant->output_of_saved = std::move(halves.output_of_saved);
     variant->has_gradient = std::move(joint.has_gradient);
@@ -240,7 +239,7 @@ Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, 
 bool Program::survives(const Layout& layout, const Tensors& primals, const std::set<BackwardRun>& released,
                        const BackwardRun& next) const {
   const c10::AutoGradMode record(true);
-  const ReplayRandom draws_again(draws_);
+  const random::Replay draws_again(draws_);
   Tensors given, outputs;
   for (const at::Tensor& primal : primals)
     given.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal);

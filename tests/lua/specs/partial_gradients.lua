@@ -153,7 +153,7 @@ local function compare(plain, world, bound)
 end
 
 local function differ(text, seed, backend, wait)
-  local bound = backend == "fused" and 1e-4 or nil
+  local bound = ({fused = 1e-4, aot_eager = 1e-6})[backend]   -- the order of sums: docs/backends.md
   local layout, compiled = random(1000), nil
   for round = 1, 4 do
     local plain, world = make(seed + round, layout), make(seed + round, layout)
@@ -180,7 +180,9 @@ local function differ(text, seed, backend, wait)
       script[i] = ("%d%s(%d,%d%s)"):format(step.kind, step.retain and "r" or "", step.one, step.two, step.both and "+" or "")
       local one, given = run(plain, step)
       local other, got = run(world, step)
-      if one ~= other then
+      if one ~= other and (one == "inplace" or other == "inplace") then
+        break   -- where nothing is prepared for the run, the graph is computed again: docs/backends.md, aot_eager
+      elseif one ~= other then
         why = ("the script: %s; compiled: %s"):format(tostring(one), tostring(other))
       elseif one ~= true then
         break   -- how far a run came that failed is not said
