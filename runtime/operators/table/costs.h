@@ -54,6 +54,7 @@ double adaptive_pooling(const Call& call);
 double adaptive_pooling_work(const Call& call);
 double padding(const Call& call);
 double padding_work(const Call& call);
+double orthogonal(const Call& call);
 double loss_of_pairs(const Call& call);
 double flags(const Call& call);
 

@@ -195,10 +195,21 @@ double diagonal_work(const Call& call) {
   const bool embed = call.schema.name() == "aten::diag_embed", flat = call.schema.name() == "aten::diagflat";
   if (!embed && !flat && self->dim() != 1) return elements(*self);
   const double last = embed ? size_of(*self, -1) : elements(*self);
-  return (last > 0 ? elements(*self) / last : product(self->sizes().slice(0, static_cast<size_t>(self->dim() - 1)))) *
-         (last + offset) * (last + offset);
+  const double matrices = flat       ? 1
+                          : last > 0 ? elements(*self) / last
+                                     : product(self->sizes().slice(0, static_cast<size_t>(self->dim() - 1)));
+  return matrices * (last + offset) * (last + offset);
 }
 double diagonal_matrix(const Call& call) { return (2 * diagonal_work(call) + given_elements(call) + 8) * width(call); }
+
+/// The complete Q has as many columns as rows.
+double orthogonal(const Call& call) {
+  const at::Tensor* self = call.tensor("A");
+  const auto rank = static_cast<size_t>(self->dim());
+  if (call.value("mode").toStringRef() != "complete") return eightfold(call);
+  const auto rows = static_cast<double>(self->size(-2));
+  return eightfold(call) + 8 * (product(self->sizes().slice(0, rank - 2)) + 1) * rows * rows * width(call, 8);
+}
 
 double loss_of_pairs(const Call& call) { return (broadcast_elements(call) + given_elements(call) + 64) * 8 * 32; }
 

@@ -39,7 +39,7 @@ constexpr Row rows[] = {
     {"linalg_inv linalg_inv_ex inverse linalg_det det linalg_slogdet slogdet logdet", ".", "*: single rank:2..16",
      decomposition},
     {"linalg_solve", ".", "*: single rank:1..16 like:A; A: rank:2..16", decomposition},
-    {"linalg_qr", ".", "*: single rank:2..16; mode: one:reduced|complete|r", decomposition},
+    {"linalg_qr", ".", "*: single rank:2..16; mode: one:reduced|complete|r", {cost::orthogonal, 2, cost::cubic_work}},
     {"linalg_diagonal", ".", "*: any rank:2..16; offset: offset", cost::view},
 };
 
