@@ -20,7 +20,7 @@ class Campaign {
   Campaign(const std::vector<Target>& targets, const CampaignOptions& options)
       : targets_(targets),
         options_(options),
-        workers_{{targets, {options.seed, options.hang_seconds}, chunk}, {targets, {options.seed, options.hang_seconds}, chunk}},
+        workers_{{targets, {options.seed, options.hang_seconds, options.most_deaths}, chunk}, {targets, {options.seed, options.hang_seconds, options.most_deaths}, chunk}},
         skipped_(targets.size()) {
     report_.targets.resize(targets.size());
   }
@@ -55,7 +55,7 @@ class Campaign {
     report_.within += within;
     report_.succeeded += one.outcome == Outcome::succeeded;
     if (const Record* faulty = *one.fault ? &one : *other.fault ? &other : nullptr) return add(index, position, faulty->fault, faulty->text);
-    if (one.digest == other.digest) return;
+    if (one.digest == other.digest || one.outcome == Outcome::none || other.outcome == Outcome::none) return;
     if (one.outcome == Outcome::succeeded && other.outcome == Outcome::succeeded) return add(index, position, "stray memory: the results differ with the fill of new memory", "");
     add(index, position, "stray memory: the errors differ with the fill of new memory", std::string(one.text) + "\n" + other.text);
   }

@@ -17,6 +17,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 
 namespace triage::fuzz {
@@ -97,6 +98,8 @@ const Record* Worker::run(int64_t first, size_t count, unsigned char fill, const
   std::memset(static_cast<void*>(shared_->records), 0, count * sizeof(Record));
   const int64_t end = first + static_cast<int64_t>(count);
   int64_t from = first;
+  std::vector<bool> left_out = skipped;
+  std::map<size_t, int> deaths;
   while (from < end) {
     int ends[2];
     if (::pipe(ends) != 0 || ::ftruncate(words_, 0) != 0) throw std::runtime_error("no pipe for a worker");
@@ -105,7 +108,7 @@ const Record* Worker::run(int64_t first, size_t count, unsigned char fill, const
     if (process < 0) throw std::runtime_error("no process for a worker");
     if (process == 0) {
       ::close(ends[0]);
-      work(first, from, end, fill, skipped);
+      work(first, from, end, fill, left_out);
     }
     ::close(ends[1]);
     const std::string death = watch(process, ends[0]);
@@ -117,6 +120,8 @@ const Record* Worker::run(int64_t first, size_t count, unsigned char fill, const
     record.outcome = Outcome::died;
     put(record.fault, death);
     put(record.text, last_words());
+    const size_t position = static_cast<size_t>(from) % targets_.size();
+    if (++deaths[position] >= options_.most_deaths) left_out[position] = true;
     ++from;
   }
   return shared_->records;

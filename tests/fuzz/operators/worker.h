@@ -20,6 +20,7 @@ struct Record {
 struct WorkerOptions {
   uint64_t seed = 0;
   double hang_seconds = 2;          // of processor time, for one call
+  int most_deaths = 6;              // of one target in a run, which is then left out
   uint64_t extra_bytes = 3ull << 30;  // of address space, beyond what the process has at its start
 };
 
