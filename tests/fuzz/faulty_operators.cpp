@@ -22,10 +22,10 @@ at::Tensor crashes(const at::Tensor& self) {
 
 at::Tensor divides(const at::Tensor& self) { return at::full({opaque(1) / opaque(0)}, 1); }
 
-/// Reads an element of the next page.
+/// Reads one element too many.
 at::Tensor reads_beyond(const at::Tensor& self) {
   const at::Tensor copy = at::zeros({1024}, at::kFloat);
-  return at::full({1}, opaque(copy.data_ptr<float>())[2048 - (reinterpret_cast<uintptr_t>(copy.data_ptr()) % 4096) / 4]);
+  return at::full({1}, opaque(copy.data_ptr<float>())[1024]);
 }
 
 at::Tensor writes_beside(const at::Tensor& self) {
@@ -47,18 +47,19 @@ at::Tensor hangs(const at::Tensor& self) {
   return self;
 }
 
-at::Tensor allocates(const at::Tensor& self) { return at::zeros({8 << 20}, at::kByte).sum(); }
+at::Tensor allocates(const at::Tensor& self) { return at::zeros({8 << 20}, at::kByte).narrow(0, 0, 1).clone(); }
 
 at::Tensor throws_a_number(const at::Tensor& self) { throw 5; }
 
 at::Tensor tells_memory(const at::Tensor& self) {
-  TORCH_CHECK(false, "the first byte is ", static_cast<int>(*static_cast<unsigned char*>(at::empty({3}, at::kByte).data_ptr())));
+  TORCH_CHECK(false, "the first byte is ",
+              static_cast<int>(*static_cast<unsigned char*>(at::empty({3}, at::kByte).data_ptr())));
   return self;
 }
 
 TORCH_LIBRARY(triage_fuzz, m) {
-  for (const char* name : {"sound", "crashes", "divides", "reads_beyond", "writes_beside", "uninitialised", "writes_to_input", "hangs",
-                           "allocates", "throws_a_number", "tells_memory"})
+  for (const char* name : {"sound", "crashes", "divides", "reads_beyond", "writes_beside", "uninitialised",
+                           "writes_to_input", "hangs", "allocates", "throws_a_number", "tells_memory"})
     m.def((std::string(name) + "(Tensor self) -> Tensor").c_str());
 }
 
@@ -80,8 +81,9 @@ TORCH_LIBRARY_IMPL(triage_fuzz, CompositeExplicitAutograd, m) {
 
 Target faulty_target(const std::string& name, int64_t bytes) {
   const std::string qualified = "triage_fuzz::" + name;
-  return {qualified, c10::Dispatcher::singleton().findSchemaOrThrow(qualified.c_str(), ""), [](Arguments) { return std::nullopt; },
-          [bytes](Arguments) { return bytes; }, [](Arguments) { return int64_t{1000}; }};
+  return {qualified, c10::Dispatcher::singleton().findSchemaOrThrow(qualified.c_str(), ""),
+          [](Arguments) { return std::nullopt; }, [bytes](Arguments) { return bytes; },
+          [](Arguments) { return int64_t{1000}; }};
 }
 
 }  // namespace triage::fuzz

@@ -20,8 +20,8 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
 }
 
 bool names_dims(const std::string& name) {
-  return name.rfind("dim", 0) == 0 || is_one_of(name, {"axis", "axes", "axis0", "axis1", "start_dim", "end_dim", "source",
-                                                       "destination", "dimension", "dims"});
+  return name.rfind("dim", 0) == 0 || is_one_of(name, {"axis", "axes", "axis0", "axis1", "start_dim", "end_dim",
+                                                       "source", "destination", "dimension", "dims"});
 }
 
 bool is_int(const c10::Type& type) { return type.kind() == TypeKind::IntType || type.kind() == TypeKind::SymIntType; }
@@ -29,7 +29,11 @@ bool is_int(const c10::Type& type) { return type.kind() == TypeKind::IntType || 
 class Maker {
  public:
   Maker(const c10::FunctionSchema& schema, Random& random)
-      : schema_(schema), random_(random), symbols_(random), base_sizes_(any_sizes(random)), base_dtype_(any_dtype(random)) {
+      : schema_(schema),
+        random_(random),
+        symbols_(random),
+        base_sizes_(any_sizes(random)),
+        base_dtype_(any_dtype(random)) {
     const std::string& name = schema.name();
     const std::vector<Hint>& hints = hints_for(name.substr(name.rfind(':') + 1));
     if (!hints.empty() && random.percent(85)) hint_ = &random.pick(hints);
@@ -82,8 +86,8 @@ class Maker {
       case TypeKind::BoolType:
         return random_.percent(50);
       case TypeKind::StringType:
-        return std::string(random_.pick<const char*>({"mean", "sum", "constant", "none", "floor", "trunc", "linear", "reflect",
-                                                      "left", "right", "ij", "tanh", "L", "fro"}));
+        return std::string(random_.pick<const char*>({"mean", "sum", "constant", "none", "floor", "trunc", "linear",
+                                                      "reflect", "left", "right", "ij", "tanh", "L", "fro"}));
       case TypeKind::ListType:
         return plausible_list(argument, *type.expectRef<c10::ListType>().getElementType());
       default:
@@ -196,7 +200,8 @@ class Maker {
   IValue some_dims(int64_t length) {
     std::vector<int64_t> dims;
     for (int64_t i = 0; i < rank(); ++i) dims.push_back(i);
-    for (size_t i = dims.size(); i > 1; --i) std::swap(dims[i - 1], dims[static_cast<size_t>(random_.below(static_cast<int64_t>(i)))]);
+    for (size_t i = dims.size(); i > 1; --i)
+      std::swap(dims[i - 1], dims[static_cast<size_t>(random_.below(static_cast<int64_t>(i)))]);
     dims.resize(static_cast<size_t>(length));
     for (int64_t& dim : dims)
       if (random_.percent(30)) dim -= rank();
@@ -273,15 +278,16 @@ class Maker {
     if (is_int(type)) return !real && (value = symbols_.value(text), true);
     if (kind == TypeKind::ListType && argument.N()) {
       const c10::Type& element = *type.expectRef<c10::ListType>().getElementType();
-      if (is_int(element)) return value = std::vector<int64_t>(static_cast<size_t>(*argument.N()), symbols_.value(text)), true;
+      if (is_int(element))
+        return value = std::vector<int64_t>(static_cast<size_t>(*argument.N()), symbols_.value(text)), true;
     }
     return false;
   }
 
   static bool hinted_dtype(const std::string& text, IValue& value) {
     static const std::map<std::string, at::ScalarType> dtypes = {
-        {"float32", at::kFloat}, {"float64", at::kDouble},    {"int64", at::kLong}, {"int32", at::kInt}, {"bool", at::kBool},
-        {"float16", at::kHalf},  {"bfloat16", at::kBFloat16}, {"uint8", at::kByte}};
+        {"float32", at::kFloat}, {"float64", at::kDouble}, {"int64", at::kLong},        {"int32", at::kInt},
+        {"bool", at::kBool},     {"float16", at::kHalf},   {"bfloat16", at::kBFloat16}, {"uint8", at::kByte}};
     auto found = dtypes.find(text);
     return found != dtypes.end() && (value = found->second, true);
   }
@@ -346,7 +352,8 @@ class Maker {
     }
     const int64_t cut = random_.between(0, static_cast<int64_t>(sizes.size()));
     int64_t left = 1, right = 1;
-    for (int64_t i = 0; i < static_cast<int64_t>(sizes.size()); ++i) (i < cut ? left : right) *= sizes[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < static_cast<int64_t>(sizes.size()); ++i)
+      (i < cut ? left : right) *= sizes[static_cast<size_t>(i)];
     sizes = random_.percent(30) ? Sizes{left * right} : Sizes{left, right};
     if (random_.percent(30)) sizes[static_cast<size_t>(random_.below(static_cast<int64_t>(sizes.size())))] = -1;
     return value = sizes, true;
@@ -371,15 +378,36 @@ class Maker {
 
   int64_t wild_integer() {
     using Limits = std::numeric_limits<int64_t>;
-    return random_.pick<int64_t>({-1, -2, 0, 6, 33, 77, 99, 100, -100, 1 << 16, INT32_MAX, INT32_MIN, 1LL << 31, 1LL << 32,
-                                  1LL << 33, 1LL << 40, 1LL << 53, 1LL << 61, 1LL << 62, Limits::max(), Limits::min(),
-                                  Limits::max() - 1, Limits::min() + 1, -(1LL << 62)});
+    return random_.pick<int64_t>({-1,
+                                  -2,
+                                  0,
+                                  6,
+                                  33,
+                                  77,
+                                  99,
+                                  100,
+                                  -100,
+                                  1 << 16,
+                                  INT32_MAX,
+                                  INT32_MIN,
+                                  1LL << 31,
+                                  1LL << 32,
+                                  1LL << 33,
+                                  1LL << 40,
+                                  1LL << 53,
+                                  1LL << 61,
+                                  1LL << 62,
+                                  Limits::max(),
+                                  Limits::min(),
+                                  Limits::max() - 1,
+                                  Limits::min() + 1,
+                                  -(1LL << 62)});
   }
 
   double wild_real() {
     using Limits = std::numeric_limits<double>;
-    return random_.pick<double>({Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), 0.0, -0.0, -1.0, 1e300, -1e300,
-                                 1e-300, 5e-324, 1e18, 9.3e18, 1e38, 1e6, -0.5, 77.0, 4503599627370495.5});
+    return random_.pick<double>({Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), 0.0, -0.0, -1.0, 1e300,
+                                 -1e300, 1e-300, 5e-324, 1e18, 9.3e18, 1e38, 1e6, -0.5, 77.0, 4503599627370495.5});
   }
 
   IValue wild(const c10::Argument& argument, const c10::Type& type) {
@@ -396,8 +424,9 @@ class Maker {
       case TypeKind::BoolType:
         return random_.percent(50);
       case TypeKind::StringType:
-        return std::string(random_.pick<const char*>({"", "x", "mean", "sum", "bicubic", "circular", "i,j->ijk", "...ij->...", "->",
-                                                      "a,b,c", "reflect", "%s%n", "\xff", "U", "nuc", "midpoint", "amax"}));
+        return std::string(
+            random_.pick<const char*>({"", "x", "mean", "sum", "bicubic", "circular", "i,j->ijk", "...ij->...", "->",
+                                       "a,b,c", "reflect", "%s%n", "\xff", "U", "nuc", "midpoint", "amax"}));
       case TypeKind::ListType:
         return wild_list(argument, *type.expectRef<c10::ListType>().getElementType());
       default:
@@ -409,7 +438,8 @@ class Maker {
     if (!tensors_.empty() && random_.percent(30)) return make_alias(random_.pick(tensors_), random_);
     TensorPlan plan;
     plan.sizes = first_.defined() && random_.percent(40) ? first_.sizes().vec() : any_sizes(random_);
-    if (random_.percent(10)) plan.sizes = random_.pick({Sizes{0}, Sizes{0, 3}, Sizes{2, 0}, Sizes{1, 0, 2}, Sizes{}, Sizes{1, 1, 1, 1, 1}});
+    if (random_.percent(10))
+      plan.sizes = random_.pick({Sizes{0}, Sizes{0, 3}, Sizes{2, 0}, Sizes{1, 0, 2}, Sizes{}, Sizes{1, 1, 1, 1, 1}});
     plan.dtype = any_dtype(random_);
     plan.values = random_.pick({Values::special, Values::ordinary, Values::stray_index, Values::positive});
     plan.limit = 4;
@@ -434,7 +464,8 @@ class Maker {
       case TypeKind::TensorType:
       case TypeKind::OptionalType: {
         std::vector<at::Tensor> tensors;
-        for (int64_t i = 0; i < length; ++i) tensors.push_back(random_.percent(50) ? wild_tensor() : plausible_tensor(argument).toTensor());
+        for (int64_t i = 0; i < length; ++i)
+          tensors.push_back(random_.percent(50) ? wild_tensor() : plausible_tensor(argument).toTensor());
         return list_of(tensors, element.kind() == TypeKind::OptionalType);
       }
       default:
@@ -460,6 +491,8 @@ class Maker {
 
 }  // namespace
 
-torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random) { return Maker(schema, random).make(); }
+torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random) {
+  return Maker(schema, random).make();
+}
 
 }  // namespace triage::fuzz

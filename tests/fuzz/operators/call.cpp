@@ -14,12 +14,12 @@
 namespace triage::fuzz {
 namespace {
 
-constexpr int64_t budget_bytes = 64 << 20;           // of one call: what policies have by default
+constexpr int64_t budget_bytes = 64 << 20;  // of one call: what policies have by default
 constexpr int64_t budget_nanoseconds = 1'000'000'000;
-constexpr int64_t slack_bytes = 1 << 20;             // scratch of threads, the grid of bytes that allocators give
-constexpr int64_t slack_resident = 96 << 20;         // kernels that a library loads or makes on its first call
-constexpr int64_t slack_nanoseconds = 300'000'000;   // a first call, a machine that is busy
-constexpr int64_t most_compared = 4 << 20;           // elements of a result
+constexpr int64_t slack_bytes = 1 << 20;            // scratch of threads, the grid of bytes that allocators give
+constexpr int64_t slack_resident = 96 << 20;        // kernels that a library loads or makes on its first call
+constexpr int64_t slack_nanoseconds = 300'000'000;  // a first call, a machine that is busy
+constexpr int64_t most_compared = 4 << 20;          // elements of a result
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool sanitized = true;
 #else
@@ -43,7 +43,8 @@ uint64_t digest_of(uint64_t digest, const at::Tensor& tensor) {
   for (const int64_t size : tensor.sizes()) digest = mixed(digest, size);
   if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || tensor.numel() > most_compared) return digest;
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
-  return plain.data_ptr() ? mixed(digest, plain.data_ptr(), plain.nbytes()) : digest;  // a gradient of zeros has no memory
+  return plain.data_ptr() ? mixed(digest, plain.data_ptr(), plain.nbytes())
+                          : digest;  // a gradient of zeros has no memory
 }
 
 uint64_t digest_of(uint64_t digest, const c10::IValue& value) {
@@ -103,7 +104,8 @@ bool ask_for_gradients(const c10::FunctionSchema& schema, torch::jit::Stack& arg
   bool any = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
-    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined() || argument.alias_info() || random.percent(30)) continue;
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined() || argument.alias_info() || random.percent(30))
+      continue;
     const at::Tensor tensor = arguments[i].toTensor();
     if (!at::isFloatingType(tensor.scalar_type()) || tensor.unsafeGetTensorImpl()->is_wrapped_number()) continue;
     arguments[i] = tensor.detach().set_requires_grad(true);
@@ -132,14 +134,17 @@ std::string bytes_text(int64_t bytes) {
 }
 
 /// What the call cost, beside what was promised.
-std::string excess(const FencedAllocator& memory, int64_t byte_bound, int64_t resident_growth, uint64_t took, int64_t time_bound) {
+std::string excess(const FencedAllocator& memory, int64_t byte_bound, int64_t resident_growth, uint64_t took,
+                   int64_t time_bound) {
   const auto asked = static_cast<int64_t>(std::min<uint64_t>(memory.highest(), INT64_MAX));
   if (asked - slack_bytes > byte_bound)
     return "allocation: asked for " + bytes_text(asked) + ", the contract says at most " + bytes_text(byte_bound);
   if (!sanitized && resident_growth - slack_resident > byte_bound)
-    return "allocation: the process grew by " + bytes_text(resident_growth) + ", the contract says at most " + bytes_text(byte_bound);
+    return "allocation: the process grew by " + bytes_text(resident_growth) + ", the contract says at most " +
+           bytes_text(byte_bound);
   if (!sanitized && static_cast<int64_t>(took) - slack_nanoseconds > time_bound)
-    return "time: took " + std::to_string(took / 1000) + " us, the contract says at most " + std::to_string(time_bound / 1000);
+    return "time: took " + std::to_string(took / 1000) + " us, the contract says at most " +
+           std::to_string(time_bound / 1000);
   return "";
 }
 
@@ -173,7 +178,8 @@ CallResult make_call(const Target& target, CallId id) {
     return result;
   }
   const int64_t byte_bound = target.allocation_bound(arguments), time_bound = target.time_bound(arguments);
-  if (byte_bound > budget_bytes || time_bound > budget_nanoseconds) return result.outcome = Outcome::beyond_budget, result;
+  if (byte_bound > budget_bytes || time_bound > budget_nanoseconds)
+    return result.outcome = Outcome::beyond_budget, result;
 
   Random random(hash_of(id, 63));
   const bool gradients = ask_for_gradients(target.op.schema(), arguments, random);
@@ -199,7 +205,8 @@ CallResult make_call(const Target& target, CallId id) {
     result.fault = "threw something that is no std::exception";
   }
   result.nanoseconds = cpu_nanoseconds() - start;
-  if (result.fault.empty()) result.fault = excess(memory, byte_bound, resident_bytes() - resident, result.nanoseconds, time_bound);
+  if (result.fault.empty())
+    result.fault = excess(memory, byte_bound, resident_bytes() - resident, result.nanoseconds, time_bound);
   result.digest = mixed(static_cast<uint64_t>(result.outcome), result.text.data(), result.text.size());
   if (result.outcome == Outcome::succeeded) {
     if (result.fault.empty()) result.fault = results_beyond_memory(stack);
@@ -212,12 +219,14 @@ CallResult make_call(const Target& target, CallId id) {
       result.digest = run_backward(result.digest, arguments, stack);
     } catch (const std::exception& error) {
       const std::string text = error.what();
-      result.digest = mixed(result.digest, text.data(), text.find('\n') == std::string::npos ? text.size() : text.find('\n'));
+      result.digest =
+          mixed(result.digest, text.data(), text.find('\n') == std::string::npos ? text.size() : text.find('\n'));
     }
   }
   stack.clear();
   arguments.clear();
-  if (result.fault.empty() && memory.damaged()) result.fault = "stray write: bytes beside a block of memory were changed";
+  if (result.fault.empty() && memory.damaged())
+    result.fault = "stray write: bytes beside a block of memory were changed";
   return result;
 }
 

@@ -20,7 +20,8 @@ class Campaign {
   Campaign(const std::vector<Target>& targets, const CampaignOptions& options)
       : targets_(targets),
         options_(options),
-        workers_{{targets, {options.seed, options.hang_seconds}, chunk}, {targets, {options.seed, options.hang_seconds}, chunk}},
+        workers_{{targets, {options.seed, options.hang_seconds, options.most_deaths}, chunk},
+                 {targets, {options.seed, options.hang_seconds, options.most_deaths}, chunk}},
         skipped_(targets.size()) {
     report_.targets.resize(targets.size());
   }
@@ -33,7 +34,10 @@ class Campaign {
       const Record* one = workers_[0].run(first, count, fill[0], skipped_);
       const Record* other = options_.compare_fills ? workers_[1].run(first, count, fill[1], skipped_) : one;
       for (size_t i = 0; i < count; ++i) look_at(first + static_cast<int64_t>(i), one[i], other[i]);
-      if (options_.progress) *options_.progress << fmt::format("{} calls, {} succeeded, {} faults\n", report_.calls, report_.succeeded, report_.faults) << std::flush;
+      if (options_.progress)
+        *options_.progress << fmt::format("{} calls, {} succeeded, {} faults\n", report_.calls, report_.succeeded,
+                                          report_.faults)
+                           << std::flush;
     }
     for (size_t i = 0; i < targets_.size(); ++i)
       if (report_.targets[i].succeeded < options_.least_successes) report_.too_few.push_back(targets_[i].name);
@@ -54,10 +58,13 @@ class Campaign {
     report.succeeded += one.outcome == Outcome::succeeded;
     report_.within += within;
     report_.succeeded += one.outcome == Outcome::succeeded;
-    if (const Record* faulty = *one.fault ? &one : *other.fault ? &other : nullptr) return add(index, position, faulty->fault, faulty->text);
-    if (one.digest == other.digest) return;
-    if (one.outcome == Outcome::succeeded && other.outcome == Outcome::succeeded) return add(index, position, "stray memory: the results differ with the fill of new memory", "");
-    add(index, position, "stray memory: the errors differ with the fill of new memory", std::string(one.text) + "\n" + other.text);
+    if (const Record* faulty = *one.fault ? &one : *other.fault ? &other : nullptr)
+      return add(index, position, faulty->fault, faulty->text);
+    if (one.digest == other.digest || one.outcome == Outcome::none || other.outcome == Outcome::none) return;
+    if (one.outcome == Outcome::succeeded && other.outcome == Outcome::succeeded)
+      return add(index, position, "stray memory: the results differ with the fill of new memory", "");
+    add(index, position, "stray memory: the errors differ with the fill of new memory",
+        std::string(one.text) + "\n" + other.text);
   }
 
   void add(int64_t index, size_t position, const std::string& fault, const std::string& words) {
@@ -70,7 +77,8 @@ class Campaign {
     if (std::any_of(report.findings.begin(), report.findings.end(), same)) return;
     report.findings.push_back({kind, fault, described(position, index), index, words});
     if (options_.progress)
-      *options_.progress << fmt::format("call {}: {}({}): {}\n", index, targets_[position].name, report.findings.back().arguments, fault);
+      *options_.progress << fmt::format("call {}: {}({}): {}\n", index, targets_[position].name,
+                                        report.findings.back().arguments, fault);
   }
 
   std::string described(size_t position, int64_t index) {
@@ -105,16 +113,18 @@ void write_report(std::ostream& out, const std::vector<Target>& targets, const C
   }
   for (const std::string& name : report.too_few) out << name << ": too few calls succeeded\n";
   if (table) {
-    out << fmt::format("{:<48} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9}\n", "operator", "calls", "within", "gave", "threw", "beyond", "slowest");
+    out << fmt::format("{:<48} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9}\n", "operator", "calls", "within", "gave", "threw",
+                       "beyond", "slowest");
     for (size_t i = 0; i < targets.size(); ++i) {
       const TargetReport& target = report.targets[i];
       out << fmt::format("{:<48} {:>7} {:>6.1f}% {:>7} {:>7} {:>7} {:>6} us\n", targets[i].name, target.calls,
-                         100.0 * static_cast<double>(target.calls - target.outside) / static_cast<double>(std::max<int64_t>(1, target.calls)),
+                         100.0 * static_cast<double>(target.calls - target.outside) /
+                             static_cast<double>(std::max<int64_t>(1, target.calls)),
                          target.succeeded, target.threw, target.beyond_budget, target.slowest / 1000);
     }
   }
-  out << fmt::format("{} operators, {} calls: {} within their contracts, {} succeeded, {} faults\n", targets.size(), report.calls, report.within,
-                     report.succeeded, report.faults);
+  out << fmt::format("{} operators, {} calls: {} within their contracts, {} succeeded, {} faults\n", targets.size(),
+                     report.calls, report.within, report.succeeded, report.faults);
 }
 
 }  // namespace triage::fuzz

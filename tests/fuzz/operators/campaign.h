@@ -12,7 +12,7 @@ struct CampaignOptions {
   double hang_seconds = 2;
   int64_t least_successes = 0;  // of each target, else it is a failure of the fuzzer
   bool compare_fills = true;
-  int most_deaths = 6;          // of one target, which is then left out
+  int most_deaths = 6;  // of one target, which is then left out
   std::ostream* progress = nullptr;
 };
 

@@ -49,7 +49,8 @@ int sharer(const torch::jit::Stack& arguments, size_t position) {
   for (size_t i = 0; i < position; ++i)
     if (arguments[i].isTensor() && arguments[i].toTensor().defined() && arguments[i].toTensor().has_storage() &&
         arguments[position].toTensor().has_storage() &&
-        arguments[i].toTensor().storage().unsafeGetStorageImpl() == arguments[position].toTensor().storage().unsafeGetStorageImpl())
+        arguments[i].toTensor().storage().unsafeGetStorageImpl() ==
+            arguments[position].toTensor().storage().unsafeGetStorageImpl())
       return static_cast<int>(i);
   return -1;
 }

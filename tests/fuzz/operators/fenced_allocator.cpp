@@ -12,9 +12,9 @@ namespace {
 
 constexpr size_t page = 4096;
 constexpr size_t large = SIZE_MAX;
-constexpr size_t zone = 64;                  // bytes beside a block that are checked
+constexpr size_t zone = 64;                    // bytes beside a block that are checked
 constexpr uint64_t most_bytes = 512ull << 20;  // alive at once
-constexpr size_t refilled = 64 << 10;        // a freed block is filled up to here
+constexpr size_t refilled = 64 << 10;          // a freed block is filled up to here
 constexpr unsigned char freed = 0x6b;
 
 /// `count` slots of pages, each followed by a fence; one fence in front of them all.
@@ -24,7 +24,8 @@ unsigned char* map_slots(size_t pages, size_t count) {
   TORCH_CHECK(memory != MAP_FAILED, "not enough memory: no room for ", bytes, " bytes");
   auto* first = static_cast<unsigned char*>(memory) + page;
   for (size_t i = 0; i < count; ++i)
-    TORCH_CHECK(::mprotect(first + i * (pages + 1) * page, pages * page, PROT_READ | PROT_WRITE) == 0, "not enough memory");
+    TORCH_CHECK(::mprotect(first + i * (pages + 1) * page, pages * page, PROT_READ | PROT_WRITE) == 0,
+                "not enough memory");
   return first;
 }
 
@@ -56,8 +57,8 @@ void* FencedAllocator::take(size_t bytes) {
   std::lock_guard lock(mutex_);
   highest_ = std::max(highest_, live_ + bytes < bytes ? UINT64_MAX : live_ + bytes);
   // The words of LibTorch's own allocator.
-  TORCH_CHECK(bytes <= most_bytes && live_ + bytes <= most_bytes, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
-              bytes, " bytes.");
+  TORCH_CHECK(bytes <= most_bytes && live_ + bytes <= most_bytes,
+              "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes, " bytes.");
   const size_t pages = (bytes + page - 1) / page;
   size_t kind = 0;
   while (kind < kinds_.size() && kinds_[kind].pages < pages) ++kind;
@@ -97,8 +98,10 @@ void FencedAllocator::release(const Block& block) {
 /// Marks what lies beside a block within its pages, or looks whether the mark is whole.
 void FencedAllocator::surround(const Block& block, bool check) {
   unsigned char* const end = block.slot + block.pages * page;
-  unsigned char* const zones[2][2] = {{std::max(block.slot, block.data - std::min<size_t>(zone, static_cast<size_t>(block.data - block.slot))), block.data},
-                                      {block.data + block.bytes, std::min(end, block.data + block.bytes + zone)}};
+  unsigned char* const zones[2][2] = {
+      {std::max(block.slot, block.data - std::min<size_t>(zone, static_cast<size_t>(block.data - block.slot))),
+       block.data},
+      {block.data + block.bytes, std::min(end, block.data + block.bytes + zone)}};
   for (const auto& [from, to] : zones) {
     if (!check)
       std::memset(from, 0xc3, static_cast<size_t>(to - from));
@@ -119,8 +122,9 @@ bool FencedAllocator::describe(const void* address, char* text, size_t size) con
     const Block& block = recent_[(next_recent_ + remembered - 1 - i) % remembered];
     if (!block.slot || at < block.slot - page || at >= block.slot + (block.pages + 1) * page) continue;
     const bool behind = at >= block.data;
-    std::snprintf(text, size, "%ld bytes %s the beginning of a block of %zu bytes", static_cast<long>(behind ? at - block.data : block.data - at),
-                  behind ? "behind" : "before", block.bytes);
+    std::snprintf(text, size, "%ld bytes %s the beginning of a block of %zu bytes",
+                  static_cast<long>(behind ? at - block.data : block.data - at), behind ? "behind" : "before",
+                  block.bytes);
     return true;
   }
   return false;

@@ -24,7 +24,9 @@ class FencedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override { return as_pointer(take(bytes)); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 #else
-  c10::DataPtr allocate(size_t bytes) const override { return as_pointer(const_cast<FencedAllocator*>(this)->take(bytes)); }
+  c10::DataPtr allocate(size_t bytes) const override {
+    return as_pointer(const_cast<FencedAllocator*>(this)->take(bytes));
+  }
 #endif
   c10::DeleterFnPtr raw_deleter() const override { return &FencedAllocator::release; }
 

@@ -73,7 +73,8 @@ int64_t Symbols::letter(char name) {
 int64_t Symbols::product(std::string_view expression) {
   int64_t value = 1;
   for (const std::string& factor : split(expression, '*'))
-    value *= std::isalpha(static_cast<unsigned char>(factor[0])) ? letter(factor[0]) : std::strtoll(factor.c_str(), nullptr, 10);
+    value *= std::isalpha(static_cast<unsigned char>(factor[0])) ? letter(factor[0])
+                                                                 : std::strtoll(factor.c_str(), nullptr, 10);
   return value;
 }
 

@@ -25,7 +25,11 @@ int repeat(const std::vector<Target>& targets, uint64_t seed, int64_t index) {
       continue;
     }
     const CallResult result = make_call(target, {seed, index});
-    std::cout << "  " << (result.outcome == Outcome::succeeded ? "succeeded" : result.text.empty() ? "not called" : "threw: " + result.text) << "\n";
+    std::cout << "  "
+              << (result.outcome == Outcome::succeeded ? "succeeded"
+                  : result.text.empty()                ? "not called"
+                                                       : "threw: " + result.text)
+              << "\n";
     if (!result.fault.empty()) std::cout << "  " << result.fault << "\n";
   }
   return 0;
@@ -34,8 +38,9 @@ int repeat(const std::vector<Target>& targets, uint64_t seed, int64_t index) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Calls operators within their contracts with made-up arguments: none may crash, hang, read stray memory, write "
-               "to what it does not declare, or allocate beyond its bound.");
+  CLI::App app(
+      "Calls operators within their contracts with made-up arguments: none may crash, hang, read stray memory, write "
+      "to what it does not declare, or allocate beyond its bound.");
   CampaignOptions options;
   std::vector<std::string> names;
   int64_t at = -1;
@@ -71,7 +76,8 @@ int main(int argc, char** argv) {
   if (progress) options.progress = &std::cerr;
   const CampaignReport report = run_campaign(targets, options);
   write_report(std::cout, targets, report, table);
-  const auto failed = std::count_if(report.targets.begin(), report.targets.end(), [](const TargetReport& target) { return target.faults > 0; }) +
+  const auto failed = std::count_if(report.targets.begin(), report.targets.end(),
+                                    [](const TargetReport& target) { return target.faults > 0; }) +
                       static_cast<std::ptrdiff_t>(report.too_few.size());
   std::cout << static_cast<std::ptrdiff_t>(targets.size()) - failed << " passed, " << failed << " failed\n";
   return failed ? 1 : 0;

@@ -20,7 +20,8 @@ MemoryOfArguments::MemoryOfArguments(const c10::FunctionSchema& schema, const to
 void MemoryOfArguments::add(const std::string& name, const at::Tensor& tensor, bool written) {
   if (!tensor.defined() || !tensor.has_storage() || !tensor.device().is_cpu()) return;
   c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
-  auto found = std::find_if(storages_.begin(), storages_.end(), [&](const Storage& storage) { return storage.impl == impl; });
+  auto found =
+      std::find_if(storages_.begin(), storages_.end(), [&](const Storage& storage) { return storage.impl == impl; });
   if (found == storages_.end()) {
     const auto* data = static_cast<const unsigned char*>(impl->data());
     storages_.push_back({impl, data, {}, std::vector<bool>(impl->nbytes())});
@@ -39,7 +40,8 @@ void MemoryOfArguments::mark_written(Storage& storage, const at::Tensor& tensor)
   std::vector<int64_t> position(static_cast<size_t>(tensor.dim()), 0);
   int64_t element = tensor.storage_offset();
   while (true) {
-    for (int64_t byte = element * width; byte < (element + 1) * width; ++byte) storage.written[static_cast<size_t>(byte)] = true;
+    for (int64_t byte = element * width; byte < (element + 1) * width; ++byte)
+      storage.written[static_cast<size_t>(byte)] = true;
     int64_t dim = tensor.dim() - 1;
     for (; dim >= 0; --dim) {
       const auto d = static_cast<size_t>(dim);
@@ -54,14 +56,15 @@ void MemoryOfArguments::mark_written(Storage& storage, const at::Tensor& tensor)
 
 std::string MemoryOfArguments::undeclared_change() const {
   for (const Shape& shape : read_only_)
-    if (shape.tensor.sizes() != at::IntArrayRef(shape.sizes) || shape.tensor.strides() != at::IntArrayRef(shape.strides) ||
-        shape.tensor.storage_offset() != shape.offset)
+    if (shape.tensor.sizes() != at::IntArrayRef(shape.sizes) ||
+        shape.tensor.strides() != at::IntArrayRef(shape.strides) || shape.tensor.storage_offset() != shape.offset)
       return "undeclared write: sizes of argument '" + shape.name + "' changed";
   for (const Storage& storage : storages_) {
     if (storage.impl->data() != storage.data) continue;  // a written one that got new memory
     for (size_t i = 0; i < storage.bytes.size(); ++i)
       if (!storage.written[i] && storage.data[i] != storage.bytes[i])
-        return "undeclared write: byte " + std::to_string(i) + " of " + std::to_string(storage.bytes.size()) + " of an argument's memory changed";
+        return "undeclared write: byte " + std::to_string(i) + " of " + std::to_string(storage.bytes.size()) +
+               " of an argument's memory changed";
   }
   return "";
 }

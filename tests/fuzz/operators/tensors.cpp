@@ -14,8 +14,8 @@ int64_t integer_value(Values kind, int64_t limit, Random& random) {
     case Values::ordinary:
       return random.between(-5, 5);
     case Values::special:
-      return random.pick<int64_t>({0, 1, -1, 2, 127, 128, -128, 255, 1 << 15, -(1 << 15), INT32_MAX, INT32_MIN, 1LL << 33,
-                                   1LL << 62, Limits::max(), Limits::min(), 1LL << 53});
+      return random.pick<int64_t>({0, 1, -1, 2, 127, 128, -128, 255, 1 << 15, -(1 << 15), INT32_MAX, INT32_MIN,
+                                   1LL << 33, 1LL << 62, Limits::max(), Limits::min(), 1LL << 53});
     case Values::index:
       return limit > 0 ? random.below(limit) : 0;
     case Values::stray_index:
@@ -36,9 +36,9 @@ double real_value(Values kind, int64_t limit, Random& random) {
     case Values::ordinary:
       return (random.unit() + random.unit() + random.unit() - 1.5) * 2;
     case Values::special:
-      return random.pick<double>({Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), -0.0, 0.0, 1.0, -1.0, 0.5,
-                                  1e-40, 5e-324, 1e38, -1e38, 3.4e38, 1e300, -4503599627370495.5, 65504.0, 9.2e18, 77.0,
-                                  -2.5});
+      return random.pick<double>({Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), -0.0, 0.0, 1.0, -1.0,
+                                  0.5, 1e-40, 5e-324, 1e38, -1e38, 3.4e38, 1e300, -4503599627370495.5, 65504.0, 9.2e18,
+                                  77.0, -2.5});
     case Values::positive:
       return 0.1 + random.unit() * 2;
     case Values::unit:
@@ -69,7 +69,8 @@ void fill(at::Tensor& tensor, const TensorPlan& plan, Random& random) {
       data[i] = T(static_cast<typename T::value_type>(real_value(plan.values, plan.limit, random)),
                   static_cast<typename T::value_type>(real_value(plan.values, plan.limit, random)));
     else if constexpr (std::is_same_v<T, double>)
-      data[i] = plan.values == Values::sorted ? static_cast<double>(whole) : real_value(plan.values, plan.limit, random);
+      data[i] =
+          plan.values == Values::sorted ? static_cast<double>(whole) : real_value(plan.values, plan.limit, random);
     else
       data[i] = static_cast<T>(static_cast<float>(
           plan.values == Values::sorted ? static_cast<double>(whole) : real_value(plan.values, plan.limit, random)));
@@ -78,8 +79,8 @@ void fill(at::Tensor& tensor, const TensorPlan& plan, Random& random) {
 
 void fill_any(at::Tensor& tensor, const TensorPlan& plan, Random& random) {
   switch (tensor.scalar_type()) {
-#define TRIAGE_FILL(type, name)           \
-  case at::ScalarType::name:              \
+#define TRIAGE_FILL(type, name) \
+  case at::ScalarType::name:    \
     return fill<type>(tensor, plan, random);
     TRIAGE_FILL(float, Float)
     TRIAGE_FILL(double, Double)
@@ -108,7 +109,10 @@ at::Tensor filled(const TensorPlan& plan, const Sizes& sizes, Random& random) {
 /// n on the diagonal, a little beside it.
 at::Tensor definite(const TensorPlan& plan) {
   const int64_t n = plan.sizes.empty() ? 1 : plan.sizes.back();
-  return (at::eye(n, at::TensorOptions(at::kDouble)) * static_cast<double>(n + 1) + 0.25).to(plan.dtype).expand(plan.sizes).contiguous();
+  return (at::eye(n, at::TensorOptions(at::kDouble)) * static_cast<double>(n + 1) + 0.25)
+      .to(plan.dtype)
+      .expand(plan.sizes)
+      .contiguous();
 }
 
 /// The dimension to play with.
@@ -185,8 +189,8 @@ at::Tensor make_alias(const at::Tensor& tensor, Random& random) {
 
 at::ScalarType any_dtype(Random& random) {
   static const std::vector<at::ScalarType> common = {at::kFloat, at::kFloat, at::kFloat, at::kDouble, at::kLong};
-  static const std::vector<at::ScalarType> all = {at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16,
-                                                  at::kByte,  at::kChar,   at::kShort, at::kInt,
+  static const std::vector<at::ScalarType> all = {at::kFloat, at::kDouble, at::kHalf,         at::kBFloat16,
+                                                  at::kByte,  at::kChar,   at::kShort,        at::kInt,
                                                   at::kLong,  at::kBool,   at::kComplexFloat, at::kComplexDouble};
   return random.pick(random.percent(55) ? common : all);
 }

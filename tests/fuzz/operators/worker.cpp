@@ -17,6 +17,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 
 namespace triage::fuzz {
@@ -47,7 +48,8 @@ double seconds_of(pid_t process) {
 void on_signal(int signal, siginfo_t* info, void*) {
   char text[200], place[120] = "";
   FencedAllocator::install().describe(info->si_addr, place, sizeof place);
-  const int size = std::snprintf(text, sizeof text, "signal %d (%s)%s%s\n", signal, strsignal(signal), *place ? ": " : "", place);
+  const int size =
+      std::snprintf(text, sizeof text, "signal %d (%s)%s%s\n", signal, strsignal(signal), *place ? ": " : "", place);
   if (size > 0 && ::write(2, text, static_cast<size_t>(size)) < 0) ::_exit(died_of_signal);
   void* frames[24];
   ::backtrace_symbols_fd(frames, ::backtrace(frames, 24), 2);
@@ -82,7 +84,10 @@ void limit_memory(uint64_t extra) {
 }  // namespace
 
 Worker::Worker(const std::vector<Target>& targets, WorkerOptions options, size_t most_calls)
-    : targets_(targets), options_(options), shared_bytes_(sizeof(Shared) + most_calls * sizeof(Record)), words_(::memfd_create("words", 0)) {
+    : targets_(targets),
+      options_(options),
+      shared_bytes_(sizeof(Shared) + most_calls * sizeof(Record)),
+      words_(::memfd_create("words", 0)) {
   void* memory = ::mmap(nullptr, shared_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || words_ < 0) throw std::runtime_error("no memory to share with workers");
   shared_ = new (memory) Shared;
@@ -97,6 +102,8 @@ const Record* Worker::run(int64_t first, size_t count, unsigned char fill, const
   std::memset(static_cast<void*>(shared_->records), 0, count * sizeof(Record));
   const int64_t end = first + static_cast<int64_t>(count);
   int64_t from = first;
+  std::vector<bool> left_out = skipped;
+  std::map<size_t, int> deaths;
   while (from < end) {
     int ends[2];
     if (::pipe(ends) != 0 || ::ftruncate(words_, 0) != 0) throw std::runtime_error("no pipe for a worker");
@@ -105,7 +112,7 @@ const Record* Worker::run(int64_t first, size_t count, unsigned char fill, const
     if (process < 0) throw std::runtime_error("no process for a worker");
     if (process == 0) {
       ::close(ends[0]);
-      work(first, from, end, fill, skipped);
+      work(first, from, end, fill, left_out);
     }
     ::close(ends[1]);
     const std::string death = watch(process, ends[0]);
@@ -117,6 +124,8 @@ const Record* Worker::run(int64_t first, size_t count, unsigned char fill, const
     record.outcome = Outcome::died;
     put(record.fault, death);
     put(record.text, last_words());
+    const size_t position = static_cast<size_t>(from) % targets_.size();
+    if (++deaths[position] >= options_.most_deaths) left_out[position] = true;
     ++from;
   }
   return shared_->records;
@@ -167,7 +176,8 @@ std::string Worker::watch(pid_t process, int pipe) {
     if (now - since < patience && ++idle < 600) continue;
     ::kill(process, SIGKILL);
     ::waitpid(process, nullptr, 0);
-    return now - since < patience ? "hang: waits for ever" : "hang: more than " + std::to_string(patience).substr(0, 4) + " s of processor time";
+    return now - since < patience ? "hang: waits for ever"
+                                  : "hang: more than " + std::to_string(patience).substr(0, 4) + " s of processor time";
   }
   int status = 0;
   ::waitpid(process, &status, 0);

@@ -19,7 +19,8 @@ struct Record {
 
 struct WorkerOptions {
   uint64_t seed = 0;
-  double hang_seconds = 2;          // of processor time, for one call
+  double hang_seconds = 2;            // of processor time, for one call
+  int most_deaths = 6;                // of one target in a run, which is then left out
   uint64_t extra_bytes = 3ull << 30;  // of address space, beyond what the process has at its start
 };
 
@@ -40,7 +41,8 @@ class Worker {
     std::atomic<int64_t> current;
     Record records[1];
   };
-  [[noreturn]] void work(int64_t first, int64_t from, int64_t end, unsigned char fill, const std::vector<bool>& skipped);
+  [[noreturn]] void work(int64_t first, int64_t from, int64_t end, unsigned char fill,
+                         const std::vector<bool>& skipped);
   /// How the process ended; empty where it did all its calls.
   std::string watch(pid_t process, int pipe);
   std::string last_words() const;
