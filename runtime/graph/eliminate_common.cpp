@@ -85,7 +85,8 @@ void merge_constants(Graph& graph) {
 
 /// Two outputs that were made apart must not come to share their memory.
 bool is_output(const std::unordered_set<const Value*>& outputs, const Node& node) {
-  return std::any_of(node.results.begin(), node.results.end(), [&](const Value* result) { return outputs.count(result) != 0; });
+  return std::any_of(node.results.begin(), node.results.end(),
+                     [&](const Value* result) { return outputs.count(result) != 0; });
 }
 
 }  // namespace

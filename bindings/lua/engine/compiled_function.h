@@ -101,9 +101,9 @@ struct CompiledFunction {
   int broken_buckets = 0, too_large_worlds = 0;
   uint64_t generation = 0;
   std::optional<capture::GraphBreak> odd_argument;  // that was met first: such calls run the script
-  int64_t graphs_charged = 0;  // to the budgets of a policy, and the bytes of what was charged
+  int64_t graphs_charged = 0;                       // to the budgets of a policy, and the bytes of what was charged
   size_t bytes_charged = 0;
-  bool running = false;                             // the function calls itself: from the inside it is called as it is
+  bool running = false;  // the function calls itself: from the inside it is called as it is
   std::shared_ptr<Caller> caller = std::make_shared<Caller>();
   uint64_t last_epoch = 0;
   std::string last_arguments, last_variables;  // and which of the arguments are variables of the function

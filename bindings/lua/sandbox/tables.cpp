@@ -188,12 +188,10 @@ int table_sort(lua_State* L) {
 
 void budget_tables(lua_State* L) {
   lua_getglobal(L, "table");
-  static const luaL_Reg functions[] = {{"insert", library_function<table_insert>},
-                                       {"remove", library_function<table_remove>},
-                                       {"concat", library_function<table_concat>},
-                                       {"move", library_function<table_move>},
-                                       {"unpack", library_function<table_unpack>},
-                                       {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {
+      {"insert", library_function<table_insert>}, {"remove", library_function<table_remove>},
+      {"concat", library_function<table_concat>}, {"move", library_function<table_move>},
+      {"unpack", library_function<table_unpack>}, {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   wrap_function(L, "sort", library_function<table_sort>);
   lua_pop(L, 1);
