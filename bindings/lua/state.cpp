@@ -13,9 +13,9 @@
 namespace triage::lua {
 namespace {
 
-constexpr size_t bytes_of_a_tensor = 512;          // of C++ objects behind a userdata, roughly
-constexpr lua_Integer largest_key = 1 << 26;       // so many numbers cannot come to few places of a table
-constexpr size_t most_unusual_keys = 4'000;        // of one state: their square is a moment's work
+constexpr size_t bytes_of_a_tensor = 512;     // of C++ objects behind a userdata, roughly
+constexpr lua_Integer largest_key = 1 << 26;  // so many numbers cannot come to few places of a table
+constexpr size_t most_unusual_keys = 4'000;   // of one state: their square is a moment's work
 
 /// An error that must reach the host with its type. Lives in a userdata, so that scripts can pass it on but not forge
 /// it.
@@ -210,7 +210,8 @@ void note_key(lua_State* L, int index) {
   switch (lua_type(L, index)) {
     case LUA_TSTRING:
       if (std::string_view(lua_tostring(L, index), lua_rawlen(L, index)) == "__mode")
-        throw PolicyError("a policy may not assign to '__mode'; give it in the table of setmetatable(t, {__mode = \"v\"})");
+        throw PolicyError(
+            "a policy may not assign to '__mode'; give it in the table of setmetatable(t, {__mode = \"v\"})");
       return;
     case LUA_TNUMBER: {
       int is_integer = 0;

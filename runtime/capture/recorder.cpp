@@ -7,8 +7,8 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
-#include "runtime/graph/number_ops.h"
 #include "runtime/graph/argument_type.h"
+#include "runtime/graph/number_ops.h"
 
 #include <ATen/ops/alias.h>
 #include <c10/core/GradMode.h>

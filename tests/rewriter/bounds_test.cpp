@@ -55,9 +55,12 @@ const Constructs& without_bound() {
       {"comparisons", [](size_t n) { return "local z=1 " + repeat("z=z>0 ", n); }},
       {"ifs", [](size_t n) { return "local z=1 " + repeat("if z>0 then end ", n); }},
       {"blocks with locals", [](size_t n) { return numbered("do local a# end ", n); }},
-      {"locals of many functions", [](size_t n) { return numbered("local function f() local a# end ", 150) + repeat("x() ", n); }},
+      {"locals of many functions",
+       [](size_t n) { return numbered("local function f() local a# end ", 150) + repeat("x() ", n); }},
       {"globals in nested functions",
-       [](size_t n) { return numbered("local function f#() local a#,b#,c# ", 100) + repeat("x() ", n) + repeat("end ", 100); }},
+       [](size_t n) {
+         return numbered("local function f#() local a#,b#,c# ", 100) + repeat("x() ", n) + repeat("end ", 100);
+       }},
       {"table items", [](size_t n) { return "local t={" + repeat("1,", n) + "}"; }},
       {"table fields", [](size_t n) { return "local t={" + numbered("a#=1,", n) + "}"; }},
       {"loops that break", [](size_t n) { return repeat("while x do break end ", n); }},
@@ -94,7 +97,8 @@ const std::vector<Bound>& bounded() {
       {"operators in a row", kOperators, [](size_t n) { return "local x = z" + repeat(" and z>0", n); }},
       {"operators in a row", kOperators, [](size_t n) { return "local x = z" + repeat(" or z", n); }},
       {"`elseif` in one `if`", kArms, [](size_t n) { return "if z then" + repeat(" elseif z then", n) + " end"; }},
-      {"labels, `goto` and `break` in one function", kJumps, [](size_t n) { return "do " + repeat("goto e ", n - 1) + "::e:: end"; }},
+      {"labels, `goto` and `break` in one function", kJumps,
+       [](size_t n) { return "do " + repeat("goto e ", n - 1) + "::e:: end"; }},
       {"labels, `goto` and `break` in one function", kJumps,
        [](size_t n) { return "while x do " + repeat("if x then break end ", n) + "end"; }},
       {"functions", kFunctions, [](size_t n) { return repeat("f=function() end ", n - 1); }},  // and the main one
@@ -110,7 +114,8 @@ TEST_CASE("the text of a policy has bounds; within them it is accepted") {
     CHECK(message_of(bound.source(bound.most)) == "");
     const std::string message = message_of("\n" + bound.source(bound.most + 1));
     CHECK(message.find("p.lua:") == 0);
-    CHECK(message.find("a policy may have at most " + std::to_string(bound.most) + " " + bound.what) != std::string::npos);
+    CHECK(message.find("a policy may have at most " + std::to_string(bound.most) + " " + bound.what) !=
+          std::string::npos);
     Options trusted;
     trusted.policy = false;
     CHECK_NOTHROW(rewrite(bound.source(bound.most + 1), "@p.lua", trusted));

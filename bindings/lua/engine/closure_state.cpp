@@ -28,7 +28,7 @@ const char kSurroundings = 0;
 
 constexpr int max_depth = 180;
 constexpr int max_values = 20'000;
-constexpr size_t max_bytes = 1 << 20;  // of texts among them
+constexpr size_t max_bytes = 1 << 20;         // of texts among them
 constexpr lua_Integer max_surroundings = 64;  // kept
 // What our library's Lua part finds by name when it is called.
 constexpr const char* names_of_library[] = {

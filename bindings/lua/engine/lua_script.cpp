@@ -275,7 +275,8 @@ std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
     }
     report.emplace_back(test_name(i), std::move(failure));
     if (!end || std::chrono::steady_clock::now() < *end) continue;
-    report.emplace_back("tests", "they used up the time of a load (" + std::to_string(state_->context().limits.seconds) +
+    report.emplace_back("tests", "they used up the time of a load (" +
+                                     std::to_string(state_->context().limits.seconds) +
                                      " s) together; make them smaller, or raise triage::Limits");
     break;
   }

@@ -49,7 +49,8 @@ void check_name(lua_State* L, const std::string& where) {
     const char* const name = lua_tolstring(L, -1, &length);
     if (length > longest_name || !is_one_line({name, length}))
       throw LoadError(where +
-                      ": field 'name': expected a line of text of at most 255 bytes, got one that is longer or empty, or has a line "
+                      ": field 'name': expected a line of text of at most 255 bytes, got one that is longer or empty, "
+                      "or has a line "
                       "break or another control character in it");
   }
   lua_pop(L, 1);

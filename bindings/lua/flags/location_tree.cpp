@@ -20,7 +20,7 @@ const char* const weighted_type = "WeightedLocationTree";
 
 struct TreeBox {
   std::unique_ptr<LocationTree> tree;
-  int64_t bytes = 0;  // of what was charged
+  int64_t bytes = 0;       // of what was charged
   int64_t components = 0;  // of paths, those that paths share counted again
   uint64_t path_bytes = 0, pattern_bytes = 0, weights = 0;
 };

@@ -25,7 +25,8 @@ bool tests_left(const Expression& e, bool tested) {
 
 class Rewriter {
  public:
-  Rewriter(std::string_view source, const Options& options) : source_(source), policy_(options.policy), work_(options.charge) {}
+  Rewriter(std::string_view source, const Options& options)
+      : source_(source), policy_(options.policy), work_(options.charge) {}
 
   std::string rewrite(const Chunk& chunk, std::string_view chunk_name) {
     if (is_natural(chunk, source_)) natural_.emplace(chunk, display_name(chunk_name), edits_, work_);
@@ -378,7 +379,7 @@ const std::vector<std::string>& intrinsics() {
       "__triage_lt",    "__triage_le",     "__triage_gt",     "__triage_ge",    "__triage_eq",    "__triage_ne",
       "__triage_test",  "__triage_concat", "__triage_fn",     "__triage_touch", "__triage_write", "__triage_table",
       "__triage_plain", "__triage_chain",  "__triage_decide", "__triage_next",  "__triage_leave", "__triage_loop",
-      "__triage_keep",  "__triage_join",   "__triage_not",  "__triage_key"};
+      "__triage_keep",  "__triage_join",   "__triage_not",    "__triage_key"};
   return names;
 }
 

@@ -18,7 +18,8 @@ struct SyntaxError : std::runtime_error {
 };
 
 struct Options {
-  bool policy = true;  // refuse what policies may not write (`local _ENV`, ...), and texts beyond the bounds of bounds.h
+  bool policy =
+      true;  // refuse what policies may not write (`local _ENV`, ...), and texts beyond the bounds of bounds.h
   std::function<void(size_t steps)> charge = {};  // called about every thousand steps; may throw to end the work
 };
 

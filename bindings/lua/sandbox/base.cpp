@@ -78,7 +78,8 @@ int base_setmetatable_of_script(lua_State* L) {
     const std::string mode = has_mode ? lua_tostring(L, -1) : "";
     if (mode.find('k') != std::string::npos && mode.find('v') == std::string::npos)
       throw LibraryError(
-          "a policy may not make keys weak (__mode = \"k\"): collecting them has no bound in time; use \"kv\" or \"v\"");
+          "a policy may not make keys weak (__mode = \"k\"): collecting them has no bound in time; use \"kv\" or "
+          "\"v\"");
     lua_pop(L, 1);
   }
   return call_wrapped(L);

@@ -320,7 +320,8 @@ int string_arithmetic(lua_State* L) {
 /// For functions whose work grows with what they return.
 int charge_results(lua_State* L) {
   const int count = call_wrapped(L);
-  if (count > most_values) throw LibraryError("too many results: a call in a policy has at most " + std::to_string(most_values));
+  if (count > most_values)
+    throw LibraryError("too many results: a call in a policy has at most " + std::to_string(most_values));
   size_t bytes = static_cast<size_t>(count) * sizeof(lua_Integer);
   for (int i = lua_gettop(L) - count + 1; i <= lua_gettop(L); ++i)
     if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);

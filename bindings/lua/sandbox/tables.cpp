@@ -154,11 +154,11 @@ int compare_elements(lua_State* L) {
 int table_sort(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
-  if (!lua_isnil(L, 2)) luaL_checktype(L, 2, LUA_TFUNCTION);
   const lua_Integer size = luaL_len(L, 1);
   if (size < 2) return 0;
   charge(L, 0, 0, static_cast<uint64_t>(size));
   luaL_argcheck(L, size < INT_MAX, 1, "array too big");
+  if (!lua_isnil(L, 2)) luaL_checktype(L, 2, LUA_TFUNCTION);
   lua_pushcclosure(L, library_function<compare_elements>, 1);  // 2: comparator
   if (!lua_getmetatable(L, 1)) return call_wrapped(L);
   lua_pop(L, 1);
@@ -188,12 +188,10 @@ int table_sort(lua_State* L) {
 
 void budget_tables(lua_State* L) {
   lua_getglobal(L, "table");
-  static const luaL_Reg functions[] = {{"insert", library_function<table_insert>},
-                                       {"remove", library_function<table_remove>},
-                                       {"concat", library_function<table_concat>},
-                                       {"move", library_function<table_move>},
-                                       {"unpack", library_function<table_unpack>},
-                                       {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {
+      {"insert", library_function<table_insert>}, {"remove", library_function<table_remove>},
+      {"concat", library_function<table_concat>}, {"move", library_function<table_move>},
+      {"unpack", library_function<table_unpack>}, {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   wrap_function(L, "sort", library_function<table_sort>);
   lua_pop(L, 1);

@@ -84,7 +84,8 @@ class Compiler {
       return finished(nullptr);
     }
     if (const auto known = kernels_.find(source); known != kernels_.end()) return known->second;
-    if (const auto found = added_.find(source); found != added_.end()) return kernels_[source] = finished(found->second);
+    if (const auto found = added_.find(source); found != added_.end())
+      return kernels_[source] = finished(found->second);
     if (queue_.size() >= most_waiting) drop_unwanted();
     if (queue_.size() >= most_waiting) return finished(nullptr);  // the next graph that wants it tries again
     const auto kernel = kernels_[source] = std::make_shared<Kernel>();
