@@ -85,7 +85,7 @@ const Bad bads[] = {
     {"endless", "while true do end return z * 2, f", "budget"},
     {"endless on some values", "while z:max():item() > 1.5 do end return z * 2, f", "budget"},
     {"memory", "local t = {} for i = 1, 100 do t[i] = torch.zeros({1 << 24}) end return z * 2, f", "budget"},
-    {"an operator that throws", "return (z * 2):view({7, 11}), f", "view"},
+    {"an operator that throws", "return (z * 2):view({7, 11}), f", "invalid for input"},
     {"an unknown operator", "return z:no_such_thing(), f", "no_such_thing"},
     {"its own tests", "return z * 2, f", "fails its own tests",
      "tests = {{name = 'never', args = function() return torch.ones({2, 3}) end, check = function() return false end}},"},
@@ -231,7 +231,9 @@ void try_bad(const Live& live, const Bad& bad, bool watched) {
   CHECK(now.number == 1);
   REQUIRE(now.last_error);
   const auto says = [&](const char* text) { return now.last_error->message.find(text) != std::string::npos; };
-  CHECK_MESSAGE((says(bad.says) || says("declared type")), now.last_error->message);
+  // Of calls that wait for one that does not end, the first to give up may be the one that is told.
+  const bool waited = std::string(bad.says) == "budget" && says("deadline of the call passed");
+  CHECK_MESSAGE((says(bad.says) || says("declared type") || waited), now.last_error->message);
   CHECK(fs::path(now.last_error->source.file).filename() == "p.lua");
   CHECK_MESSAGE(now.last_error->source.line > 0, now.last_error->message);
   CHECK_MESSAGE(host.errors_logged() == 1, host.lines->last_formatted().back());

@@ -22,7 +22,8 @@ triage::RuntimeOptions quiet(triage::RuntimeOptions options = {}) {
 }
 
 std::string source(const std::string& body, const std::string& fields = "") {
-  return "local calls = 0\nreturn policy {outputs = {'y'}," + fields + " run = function(z, p)\n" + body + "\nend}";
+  const std::string parameters = fields.find("params") == std::string::npos ? "z" : "z, p";
+  return "local calls = 0\nreturn policy {outputs = {'y'}," + fields + " run = function(" + parameters + ")\n" + body + "\nend}";
 }
 
 const at::Tensor z = at::full({4, 3}, 2.0f);
