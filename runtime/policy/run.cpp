@@ -71,7 +71,8 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   } catch (const std::exception& error) {
     const size_t limit = runtime_->options().failures_to_revert;
     const bool too_often = ++live.version->failures_in_row >= limit && limit > 0;
-    if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, outputs, error)) return outputs;
+    if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, outputs, error))
+      return outputs;
     report_failure(*live.version, error);
     if (runtime_->options().on_error == OnError::raise) throw;
     recover(live, inputs, options, outputs);
@@ -132,7 +133,8 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
                                   known ? known->what_without_backtrace() : error.what()),
                       {version.path, 0});
   }
-  if (!version.output_types.empty() && !version.output_types.fit(inputs, outputs)) check_types(version, inputs, outputs);
+  if (!version.output_types.empty() && !version.output_types.fit(inputs, outputs))
+    check_types(version, inputs, outputs);
   if (!version.has_run.load(std::memory_order_relaxed)) version.has_run.store(true, std::memory_order_relaxed);
   if (version.failures_in_row.load(std::memory_order_relaxed) != 0)
     version.failures_in_row.store(0, std::memory_order_relaxed);

@@ -32,10 +32,10 @@ class PolicyVersion {
   const OutputTypes output_types;
   const Source defined_at;  // where its function begins; empty where that is not known
   capture::Compiled compiled;
-  std::vector<Kind> kinds;                // of inputs in use when it was loaded; fixed once it is live
-  std::set<std::string> former_params;    // that earlier versions had and this one has not; fixed once it is live
-  std::atomic<bool> has_run{false};       // answered a call without failing
-  std::atomic<bool> taken_back{false};    // failed on trial, or too often in a row
+  std::vector<Kind> kinds;              // of inputs in use when it was loaded; fixed once it is live
+  std::set<std::string> former_params;  // that earlier versions had and this one has not; fixed once it is live
+  std::atomic<bool> has_run{false};     // answered a call without failing
+  std::atomic<bool> taken_back{false};  // failed on trial, or too often in a row
   Trial trial;
   std::atomic<uint64_t> failures{0};
   std::atomic<uint32_t> failures_in_row{0};  // since the last call that was answered
