@@ -130,11 +130,12 @@ int check(const Options& options) {
 
 void add_check(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("check",
-                                         "Check policies: syntax, likely mistakes, what the file returns. The file "
-                                         "itself runs once, sandboxed, as it does when it "
-                                         "is loaded, and a policy that declares the types of its outputs is tried on "
-                                         "inputs made of its types; its tests and the functions of the host do not run");
+  CLI::App* command =
+      app.add_subcommand("check",
+                         "Check policies: syntax, likely mistakes, what the file returns. The file "
+                         "itself runs once, sandboxed, as it does when it "
+                         "is loaded, and a policy that declares the types of its outputs is tried on "
+                         "inputs made of its types; its tests and the functions of the host do not run");
   command->add_option("FILES", options->files, "Lua files that return policies")->required();
   command
       ->add_option("--define", options->host_functions,

@@ -95,8 +95,8 @@ void print_line(const Line& line, bool json) {
     return;
   }
   Paint colour = line.event == "refused" || line.event == "reverted" || line.event == "lost" ? Paint::error
-                 : line.event == "deleted"                       ? Paint::warning
-                                                                 : Paint::good;
+                 : line.event == "deleted"                                                   ? Paint::warning
+                                                                                             : Paint::good;
   std::string version = line.version > 0 ? fmt::format("  version {}", line.version) : "";
   std::string hash = line.hash.empty() ? "" : "  " + line.hash;
   std::string message = line.message.empty() ? "" : "  " + line.message;

@@ -53,8 +53,7 @@ bool same_but_batch(at::IntArrayRef a, at::IntArrayRef b) {
   return a.size() == b.size() && (a.empty() || a.slice(1) == b.slice(1));
 }
 
-void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inputs,
-                      at::ArrayRef<at::Tensor> outputs) {
+void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
   int64_t batch = -1;
   for (const at::Tensor& input : inputs)
     if (batch < 0 && input.dim() > 0) batch = input.size(0);

@@ -155,8 +155,8 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     check_tests(*tried);
     check_declared_outputs(*tried);
     if (next->kinds.empty()) return;
-    known = rehearse(*runtime_->load_to_try(live.source, path_), *runtime_->load_to_try(source, path_), live, next->kinds,
-                     params);
+    known = rehearse(*runtime_->load_to_try(live.source, path_), *runtime_->load_to_try(source, path_), live,
+                     next->kinds, params);
   });
   try {
     capture_ahead(next, params, known);
@@ -214,7 +214,8 @@ void PolicyCore::tell_live(const PolicyVersion& version) const {
   if (version.number == 1) return;
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
-  if (!version.trial.tried()) trial += "; it was not captured ahead, for made-up inputs do not suit it: " + version.trial.reason();
+  if (!version.trial.tried())
+    trial += "; it was not captured ahead, for made-up inputs do not suit it: " + version.trial.reason();
   runtime_->logger().info("policy '{}': version {} is live (source {}){}", name_, version.number, version.hash, trial);
 }
 
@@ -259,7 +260,9 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& ve
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
     return other && other.get() != &version && other->can_stand_in() && (on_trial || other->number < version.number);
   };
-  const auto is_kept = [&](const auto& other) { return std::find(versions_.begin(), versions_.end(), other) != versions_.end(); };
+  const auto is_kept = [&](const auto& other) {
+    return std::find(versions_.begin(), versions_.end(), other) != versions_.end();
+  };
   if (previous)
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || is_kept(other))) return other;

@@ -112,7 +112,8 @@ class PolicyCore {
     std::shared_ptr<PolicyVersion>
         last_good;  // where on_error asks for it: the latest earlier one that has run; may be null
     std::vector<at::Tensor> last_good_params;
-    std::shared_ptr<PolicyVersion> before;  // what answers where `version` fails (trial, failures_to_revert); may be null
+    std::shared_ptr<PolicyVersion>
+        before;  // what answers where `version` fails (trial, failures_to_revert); may be null
     std::vector<at::Tensor> before_params;
   };
   struct Retired {
@@ -164,10 +165,10 @@ class PolicyCore {
   std::atomic<const Live*> live_{nullptr};
   std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
 
-  std::mutex changing_;     // one reload, rollback or pin at a time; may be held for long
-  uint64_t seen_hash_ = 0;  // of the source last looked at, taken over or not; under changing_
-  bool refused_ = false;    // ... and was refused; under changing_
-  bool deleted_ = false;    // the file was gone when last looked at; under changing_
+  std::mutex changing_;                   // one reload, rollback or pin at a time; may be held for long
+  uint64_t seen_hash_ = 0;                // of the source last looked at, taken over or not; under changing_
+  bool refused_ = false;                  // ... and was refused; under changing_
+  bool deleted_ = false;                  // the file was gone when last looked at; under changing_
   std::set<std::string> lasting_params_;  // those that every version so far has had; under changing_
   std::set<std::string> former_params_;   // those that any version has had; under changing_
 

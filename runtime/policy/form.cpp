@@ -1,7 +1,5 @@
 #include "runtime/policy/form.h"
 
-#include "runtime/policy/output_types.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -50,14 +48,14 @@ Form form_of(const std::vector<capture::InputShape>& outputs, const std::vector<
 
 OpenSizes declared_open_sizes(const Signature& signature) {
   std::set<std::string> bound;
-  for (size_t i = 0; i < std::min(signature.input_types.size(), signature.inputs.size()); ++i)
-    if (const auto& type = signature.input_types[i])
+  for (const auto& type : signature.input_types)
+    if (type)
       for (const Dim& dim : type->dims)
         if (dim.kind == Dim::Kind::name) bound.insert(dim.name);
   OpenSizes open;
-  for (size_t i = 0; i < output_types(signature).size(); ++i) {
-    if (!output_types(signature)[i]) continue;
-    const auto& dims = output_types(signature)[i]->dims;
+  for (size_t i = 0; i < signature.output_types.size(); ++i) {
+    if (!signature.output_types[i]) continue;
+    const auto& dims = signature.output_types[i]->dims;
     for (size_t dim = 0; dim < dims.size() && dims[dim].kind != Dim::Kind::rest; ++dim)
       if (dims[dim].kind == Dim::Kind::broadcast || (dims[dim].kind == Dim::Kind::name && !bound.count(dims[dim].name)))
         open.emplace(i, dim);

@@ -75,7 +75,8 @@ std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<
   try {
     RunOptions mine = options;
     mine.donate.clear();  // another version may have to answer
-    if (live.before) mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
+    if (live.before)
+      mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
     run_version(version, inputs, live.params, mine, outputs);
     if (live.before) check_form(live, inputs, options, outputs);
   } catch (const std::exception& error) {
@@ -88,10 +89,11 @@ std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<
     return outputs;
   }
   if (live.before && overran(options.deadline, begin, version.trial.time_before()))
-    go_back(live, LimitError(fmt::format("policy '{}' (version {}) answered after the deadline of the call, which version {} "
-                                         "would have met",
-                                         version.name, version.number, live.before->number),
-                             version.defined_at));
+    go_back(live,
+            LimitError(fmt::format("policy '{}' (version {}) answered after the deadline of the call, which version {} "
+                                   "would have met",
+                                   version.name, version.number, live.before->number),
+                       version.defined_at));
   else
     pass_trial(live, inputs);
   return outputs;

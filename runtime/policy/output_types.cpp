@@ -35,10 +35,11 @@ std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inpu
   for (size_t i = 0; i < std::min(signature.input_types.size(), inputs.size()); ++i)  // binds the names of sizes
     if (const auto& type = signature.input_types[i])
       matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]});
-  for (size_t i = 0; i < output_types(signature).size(); ++i) {
-    const auto& type = output_types(signature)[i];
+  for (size_t i = 0; i < signature.output_types.size(); ++i) {
+    const auto& type = signature.output_types[i];
     if (!type) continue;
-    if (i >= outputs.size() || !outputs[i].defined()) return fmt::format("output '{}' is missing", name_of(signature, i));
+    if (i >= outputs.size() || !outputs[i].defined())
+      return fmt::format("output '{}' is missing", name_of(signature, i));
     const auto failure = matcher.match(outputs[i], *type, {Subject::Role::result, std::to_string(i + 1)});
     if (failure && (failure->kind != ValidationKind::validation || get_config().strict_validation))
       return fmt::format("output '{}' does not fit its declared type {}: {}", name_of(signature, i), type->text(),
@@ -49,13 +50,8 @@ std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inpu
 
 }  // namespace
 
-at::ArrayRef<std::optional<TensorSpec>> output_types(const Signature& signature) {
-  const at::ArrayRef<std::optional<TensorSpec>> all(signature.input_types);
-  return all.size() > signature.inputs.size() ? all.slice(signature.inputs.size()) : at::ArrayRef<std::optional<TensorSpec>>();
-}
-
 bool declares_outputs(const Signature& signature) {
-  const auto types = output_types(signature);
+  const auto& types = signature.output_types;
   return std::any_of(types.begin(), types.end(), [](const auto& type) { return type.has_value(); });
 }
 
@@ -63,8 +59,8 @@ OutputTypes::OutputTypes(const Signature& signature) {
   if (!declares_outputs(signature)) return;
   std::map<std::string, Place> named;
   const auto note = [&](size_t tensor, bool of_output, const TensorSpec& spec, Type* type) {
-    const auto rest = std::find_if(spec.dims.begin(), spec.dims.end(),
-                                   [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
+    const auto rest =
+        std::find_if(spec.dims.begin(), spec.dims.end(), [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
     const auto count = static_cast<int64_t>(spec.dims.size());
     const int64_t before = rest - spec.dims.begin();
     for (int64_t i = 0; i < count; ++i) {
@@ -81,10 +77,10 @@ OutputTypes::OutputTypes(const Signature& signature) {
     type->open = rest != spec.dims.end();
     type->rank = type->open ? count - 1 : count;
   };
-  for (size_t i = 0; i < std::min(signature.input_types.size(), signature.inputs.size()); ++i)
+  for (size_t i = 0; i < signature.input_types.size(); ++i)
     if (const auto& spec = signature.input_types[i]) note(i, false, *spec, nullptr);
-  for (size_t i = 0; i < output_types(signature).size(); ++i)
-    if (const auto& spec = output_types(signature)[i]) {
+  for (size_t i = 0; i < signature.output_types.size(); ++i)
+    if (const auto& spec = signature.output_types[i]) {
       types_.push_back({i, *spec, 0, false, {}, {}});
       note(i, true, *spec, &types_.back());
     }
@@ -96,8 +92,8 @@ bool OutputTypes::fit(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> 
     const at::Tensor& output = outputs[type.output];
     const TensorSpec& spec = type.spec;
     if (spec.device || spec.requires_grad) return false;  // looked at by the matcher
-    if (spec.flags && (output.dim() != 2 || output.size(1) != flags::check::words_for(get_config().num_slots,
-                                                                                     output.scalar_type())))
+    if (spec.flags &&
+        (output.dim() != 2 || output.size(1) != flags::check::words_for(get_config().num_slots, output.scalar_type())))
       return false;
     if (!fits_dtype(spec, output.scalar_type())) return false;
     const int64_t rank = output.dim();
@@ -110,7 +106,8 @@ bool OutputTypes::fit(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> 
       if (at(sizes, index) != size) return false;
     for (const auto& [index, place] : type.same) {
       const auto& tensors = place.of_output ? outputs : inputs;
-      if (place.tensor >= tensors.size() || at(sizes, index) != at(tensors[place.tensor].sizes(), place.dim)) return false;
+      if (place.tensor >= tensors.size() || at(sizes, index) != at(tensors[place.tensor].sizes(), place.dim))
+        return false;
     }
   }
   return true;

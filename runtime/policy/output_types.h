@@ -10,8 +10,6 @@
 
 namespace triage::policy {
 
-/// Of the outputs, in their order; empty where none is declared.
-at::ArrayRef<std::optional<TensorSpec>> output_types(const Signature& signature);
 bool declares_outputs(const Signature& signature);
 
 /// What of these outputs does not fit the declared types; nothing where all does.

@@ -64,7 +64,8 @@ Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& p
       return answer;
     }
     answer.form = form_of(outputs, script.flags_outputs());
-    if (const auto failure = output_failure(script.signature(), inputs, outputs)) throw PolicyError(*failure, script.definition().where);
+    if (const auto failure = output_failure(script.signature(), inputs, outputs))
+      throw PolicyError(*failure, script.definition().where);
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
@@ -180,7 +181,8 @@ class Rehearsal {
     if (change.empty()) return;
     std::vector<std::string> inputs;
     for (const auto& shape : kind) inputs.push_back(fmt::format("[{}]", fmt::join(shape.sizes, ", ")));
-    throw_contract(next_.definition().where, live_, change + fmt::format(" for inputs of sizes {}", fmt::join(inputs, ", ")));
+    throw_contract(next_.definition().where, live_,
+                   change + fmt::format(" for inputs of sizes {}", fmt::join(inputs, ", ")));
   }
 
   [[noreturn]] void refuse_failure(const Answer& answer) const {
@@ -204,11 +206,10 @@ class Rehearsal {
 /// Inputs of the declared types; nothing where those leave open what to make.
 std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signature) {
   constexpr int64_t batch = 4;
-  if (signature.input_types.size() < signature.inputs.size()) return std::nullopt;
+  if (signature.input_types.size() != signature.inputs.size()) return std::nullopt;
   std::map<std::string, int64_t> sizes;
   std::vector<at::Tensor> inputs;
-  for (size_t i = 0; i < signature.inputs.size(); ++i) {
-    const auto& type = signature.input_types[i];
+  for (const auto& type : signature.input_types) {
     if (!type || type->flags || type->kind != DTypeKind::exact) return std::nullopt;
     capture::InputShape shape{{}, type->dtype, type->device.value_or(at::kCPU), type->requires_grad.value_or(false)};
     for (const Dim& dim : type->dims) {
@@ -248,7 +249,8 @@ void check_declared_outputs(Script& script) {
     return;  // of values that nobody sent
   }
   if (made_up.stopped()) return;
-  if (const auto failure = output_failure(script.signature(), *inputs, outputs)) throw LoadError(*failure, script.definition().where);
+  if (const auto failure = output_failure(script.signature(), *inputs, outputs))
+    throw LoadError(*failure, script.definition().where);
 }
 
 }  // namespace triage::policy

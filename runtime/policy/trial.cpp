@@ -100,8 +100,7 @@ void Trial::add_open(const Form& one, const Form& other) {
 
 Trial::Progress Trial::pass(at::ArrayRef<at::Tensor> inputs) {
   const std::lock_guard lock(mutex_);
-  const size_t untried =
-      std::erase_if(known_.untried, [&](const Kind& kind) { return same_kind(kind, inputs); });
+  const size_t untried = std::erase_if(known_.untried, [&](const Kind& kind) { return same_kind(kind, inputs); });
   if (calls_left_ > 0) --calls_left_;
   if (most_left_ > 0) --most_left_;
   const bool over = most_left_ == 0 || (calls_left_ == 0 && known_.untried.empty());

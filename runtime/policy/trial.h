@@ -21,11 +21,11 @@ class Trial {
  public:
   /// What is known before the first call.
   struct Known {
-    std::vector<std::pair<Kind, Form>> forms;  // what the version before gives for inputs of exactly these sizes
+    std::vector<std::pair<Kind, Form>> forms;        // what the version before gives for inputs of exactly these sizes
     std::vector<capture::Compiled::Answered> shown;  // what it gave in calls: for what it cannot be asked
     OpenSizes open;                                  // sizes of its outputs that depend on values
-    std::vector<Kind> untried;                 // kinds in use that the new version could not be tried on
-    std::vector<std::string> reasons;          // why, for each
+    std::vector<Kind> untried;                       // kinds in use that the new version could not be tried on
+    std::vector<std::string> reasons;                // why, for each
     std::optional<std::chrono::nanoseconds> time_before;  // that a call of the version before takes
   };
 

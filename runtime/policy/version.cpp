@@ -50,7 +50,7 @@ std::string list_of(const std::vector<std::string>& names) { return fmt::format(
 /// A type that is dropped hurts nobody; a new one would refuse calls that were fine.
 void check_input_types(const PolicyVersion& live, const PolicyVersion& next) {
   const auto &before = live.signature.input_types, &after = next.signature.input_types;
-  for (size_t i = 0; i < std::min(after.size(), next.signature.inputs.size()); ++i) {
+  for (size_t i = 0; i < after.size(); ++i) {
     const bool typed = i < before.size() && before[i];
     if (after[i] && !(typed && *before[i] == *after[i]))
       throw_contract(next.defined_at, live,
@@ -61,7 +61,7 @@ void check_input_types(const PolicyVersion& live, const PolicyVersion& next) {
 
 /// Nothing is declared any more, or something else: hosts may rely on it.
 void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
-  const auto before = output_types(live.signature), after = output_types(next.signature);
+  const auto &before = live.signature.output_types, &after = next.signature.output_types;
   for (size_t i = 0; i < before.size(); ++i) {
     const bool typed = i < after.size() && after[i];
     if (before[i] && !(typed && *before[i] == *after[i]))

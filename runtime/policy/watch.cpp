@@ -185,11 +185,13 @@ bool WatchCore::being_written(const PolicyCore& policy) const {
 void WatchCore::follow(PolicyCore& policy) {
   using Change = PolicyCore::FileChange;
   if (auto reversal = policy.take_reversal())
-    tell({WatchEvent::Kind::reverted, policy.path(), reversal->version, reversal->failure.message, reversal->failure.source});
+    tell({WatchEvent::Kind::reverted, policy.path(), reversal->version, reversal->failure.message,
+          reversal->failure.source});
   const Change change = policy.follow_file(/*retry=*/false);
   if (change == Change::unchanged) return;
   const VersionInfo now = policy.version();
-  const int number = change == Change::swapped ? policy.newest_number() : now.number;  // a call may have led back already
+  const int number =
+      change == Change::swapped ? policy.newest_number() : now.number;  // a call may have led back already
   WatchEvent event{WatchEvent::Kind::reloaded, policy.path(), number, {}, {}};
   switch (change) {
     case Change::refused:

@@ -22,8 +22,8 @@ using triage::Reload;
 /// Version `i` adds it to every element, and gives it as a second output, so that an answer shows which version it is of.
 std::string version(int i, const std::string& first, const std::string& then = "") {
   const std::string number = std::to_string(i);
-  return "local calls = 0\nreturn policy {outputs = {'y', 'v'}, run = function(z)\n" + first + "\nlocal y, v = z + " + number +
-         ", torch.zeros_like(z) + " + number + "\n" + then + "\nreturn y, v end}";
+  return "local calls = 0\nreturn policy {outputs = {'y', 'v'}, run = function(z)\n" + first + "\nlocal y, v = z + " +
+         number + ", torch.zeros_like(z) + " + number + "\n" + then + "\nreturn y, v end}";
 }
 
 int64_t resident_bytes() {
@@ -100,7 +100,8 @@ TEST_CASE("reloads under load: good, broken, slow and failing versions, and no f
     for (const int64_t seen = calls; calls < seen + 30 + i % 40;) std::this_thread::yield();
     if (i % 7 == 0) policy.rollback(policy.versions()[static_cast<size_t>(i) % policy.versions().size()].number);
     if (asked && i % std::max(1, reloads / 10) == 0)
-      MESSAGE(i << " reloads, " << calls.load() << " calls, " << failed.load() << " failed, " << resident_bytes() / 1024 << " KiB");
+      MESSAGE(i << " reloads, " << calls.load() << " calls, " << failed.load() << " failed, " << resident_bytes() / 1024
+                << " KiB");
     if (i == reloads / 2) memory = resident_bytes();
   }
   stop = true;

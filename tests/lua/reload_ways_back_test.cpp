@@ -22,7 +22,9 @@ triage::RuntimeOptions quiet(triage::RuntimeOptions options = {}) {
 }
 
 std::string source(const std::string& body, const std::string& fields = "") {
-  return "local calls = 0\nreturn policy {outputs = {'y'}," + fields + " run = function(z, p)\n" + body + "\nend}";
+  const std::string parameters = fields.find("params") == std::string::npos ? "z" : "z, p";
+  return "local calls = 0\nreturn policy {outputs = {'y'}," + fields + " run = function(" + parameters + ")\n" + body +
+         "\nend}";
 }
 
 const at::Tensor z = at::full({4, 3}, 2.0f);
@@ -49,14 +51,16 @@ TEST_CASE("reload: a param that a reload added goes again with a revert, and cal
   CHECK_THROWS_AS(policy.run({z}, {.params = {{"other", 7.0}}}), triage::InputError);
   CHECK((policy.replace(source("return z * p.k + p.more", " params = {k = 2.0, more = 1.0},")) == Reload::swapped));
   CHECK(policy.run({z})[0].equal(z * 2 + 5));  // what the host set before
-  CHECK((policy.replace(source("return z * p.k * 3", " params = {k = 2.0},")) == Reload::swapped));  // no revert, and fine too
+  CHECK((policy.replace(source("return z * p.k * 3", " params = {k = 2.0},")) ==
+         Reload::swapped));  // no revert, and fine too
   CHECK((policy.replace(source("return z * 2")) == Reload::refused));
   CHECK(says(policy, "'k' is gone"));
 }
 
 TEST_CASE("reload: a revert works though the version that is live says more of itself") {
   Runtime runtime(quiet());
-  const std::string first = "return policy {signature = {z = Tensor(float32_t, {'N', 3})}, run = function(z) return z * 2 end}";
+  const std::string first =
+      "return policy {signature = {z = Tensor(float32_t, {'N', 3})}, run = function(z) return z * 2 end}";
   const Policy policy = runtime.load_source(first, "p.lua");
   policy.run({z});
   CHECK((policy.replace("return policy {run = function(z) return z * 3 end}") == Reload::swapped));
@@ -70,7 +74,8 @@ TEST_CASE("reload: failures in a row behind the trial lead back; single ones do 
   Runtime runtime(quiet({.trial_calls = 5, .failures_to_revert = 3}));
   const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
   policy.run({z});
-  REQUIRE((policy.replace(source("if z:max():item() > 100 then error('too large') end return z * 3")) == Reload::swapped));
+  REQUIRE(
+      (policy.replace(source("if z:max():item() > 100 then error('too large') end return z * 3")) == Reload::swapped));
   for (int i = 0; i < 5; ++i) CHECK(policy.run({z})[0].equal(z * 3));
   CHECK_FALSE(policy.version().on_trial);
   const at::Tensor large = z * 100;
@@ -89,7 +94,9 @@ TEST_CASE("reload: failures in a row behind the trial lead back; single ones do 
   CHECK(policy.versions().back().taken_back);
 }
 
-TEST_CASE("reload: a version that was taken back is on trial again after a rollback, and a pin keeps it while calls are answered") {
+TEST_CASE(
+    "reload: a version that was taken back is on trial again after a rollback, and a pin keeps it while calls are "
+    "answered") {
   Runtime runtime(quiet());
   const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
   policy.run({z});
@@ -119,7 +126,8 @@ TEST_CASE("reload: a version on trial that does not answer in its share of the d
   const Policy policy = runtime.load_source(source("local s = z:sum():item() return z * 2"), "p.lua");
   policy.run({z});
   REQUIRE((policy.replace(source("while z:max():item() > 1.5 do end return z * 3")) == Reload::swapped));
-  CHECK(policy.run({z}, {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(400)})[0].equal(z * 2));
+  CHECK(
+      policy.run({z}, {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(400)})[0].equal(z * 2));
   CHECK(policy.version().number == 1);
   CHECK(says(policy, "budget"));
 }
@@ -135,19 +143,22 @@ TEST_CASE("reload: without a trial the version that is live answers for itself")
 
 TEST_CASE("reload: how many rows are kept depends on values, and may change") {
   Runtime runtime(quiet());
-  const Policy policy = runtime.load_source(source("return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten())"), "p.lua");
+  const Policy policy =
+      runtime.load_source(source("return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten())"), "p.lua");
   policy.run({z});
   CHECK((policy.replace(source("return z:index_select(0, (z:sum(-1) > 100):nonzero():flatten())")) == Reload::swapped));
   CHECK(policy.run({z})[0].sizes() == at::IntArrayRef{0, 3});
   CHECK(policy.version().number == 2);
-  CHECK((policy.replace(source("return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten()):narrow(1, 0, 2)")) == Reload::refused));
+  CHECK((policy.replace(source("return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten()):narrow(1, 0, 2)")) ==
+         Reload::refused));
   CHECK(says(policy, "the shape of output 'y'"));
 }
 
 TEST_CASE("reload: what a policy remembers is not touched by trying the next one, nor is what the next one will") {
   Runtime runtime(quiet());
   const auto counting = [](const std::string& factor) {
-    return "local n = 0\nreturn policy {outputs = {'y'}, run = function(z)\nn = n + 1\nreturn z * 0 + n * " + factor + "\nend}";
+    return "local n = 0\nreturn policy {outputs = {'y'}, run = function(z)\nn = n + 1\nreturn z * 0 + n * " + factor +
+           "\nend}";
   };
   const Policy policy = runtime.load_source(counting("1"), "p.lua");
   CHECK(policy.run({z})[0][0][0].item<float>() == 1.0f);
@@ -168,10 +179,12 @@ TEST_CASE("T20: declared outputs are the contract, at load, in calls and over re
     runtime.load_source(typed("return z:sum(-1)"), "p.lua");
     FAIL("a policy that gives other outputs than it declares was loaded");
   } catch (const triage::LoadError& error) {
-    CHECK_MESSAGE(std::string(error.what()).find("output 'y' does not fit its declared type") != std::string::npos, error.what());
+    CHECK_MESSAGE(std::string(error.what()).find("output 'y' does not fit its declared type") != std::string::npos,
+                  error.what());
     CHECK(error.source().line > 0);
   }
-  CHECK_THROWS_AS(runtime.load_source(source("return z", " signature = {q = Tensor(float32_t)},"), "p.lua"), triage::LoadError);
+  CHECK_THROWS_AS(runtime.load_source(source("return z", " signature = {q = Tensor(float32_t)},"), "p.lua"),
+                  triage::LoadError);
   const Policy policy = runtime.load_source(typed("return z * 2"), "p.lua");
   for (const int64_t n : {0, 1, 2, 31, 32, 33}) CHECK(policy.run({at::ones({n, 3})})[0].equal(at::full({n, 3}, 2.0f)));
   CHECK(policy.graphs().size() == 1);
@@ -185,7 +198,8 @@ TEST_CASE("T20: declared outputs are the contract, at load, in calls and over re
   CHECK(some.run({z})[0].equal(z * 2));
   CHECK_THROWS_AS(some.run({at::ones({7, 3})}), triage::PolicyError);
 
-  const Policy open = runtime.load_source(typed("return z:narrow(1, 0, 2)", "Tensor(float32_t, {'N', 'any'})"), "p.lua");
+  const Policy open =
+      runtime.load_source(typed("return z:narrow(1, 0, 2)", "Tensor(float32_t, {'N', 'any'})"), "p.lua");
   open.run({z});
   CHECK((open.replace(typed("return z * 1", "Tensor(float32_t, {'N', 'any'})")) == Reload::swapped));
 }

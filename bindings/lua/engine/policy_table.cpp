@@ -148,12 +148,12 @@ const TensorSpec& check_type(lua_State* L, const std::string& name) {
 }
 
 /// Where `names` has `name`, its type there becomes `spec`.
-void set_type(std::vector<std::optional<TensorSpec>>& types, size_t first, const std::vector<std::string>& names,
+void set_type(std::vector<std::optional<TensorSpec>>& types, const std::vector<std::string>& names,
               const std::string& name, const TensorSpec& spec) {
   const auto place = std::find(names.begin(), names.end(), name);
   if (place == names.end()) return;
-  types.resize(std::max(types.size(), first + names.size()));
-  types[first + static_cast<size_t>(place - names.begin())] = spec;
+  types.resize(names.size());
+  types[static_cast<size_t>(place - names.begin())] = spec;
 }
 
 /// signature = { z = Tensor(float32_t, {"N", 512}), f = Tensor(error_t) }: types of inputs and outputs, by name. What is both an
@@ -169,12 +169,14 @@ void read_signature(lua_State* L, int table, Signature& signature) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
     if (!is_in(signature.inputs) && !is_in(signature.outputs))
-      throw LoadError("policy: field 'signature': " +
-                      (name.empty() ? "an entry has no name" : "'" + name + "' is no input of the policy, nor one of its `outputs`") +
-                      "; types belong to inputs and outputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
+      throw LoadError(
+          "policy: field 'signature': " +
+          (name.empty() ? "an entry has no name"
+                        : "'" + name + "' is no input of the policy, nor one of its `outputs`") +
+          "; types belong to inputs and outputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
     const TensorSpec& spec = check_type(L, name);
-    set_type(signature.input_types, 0, signature.inputs, name, spec);
-    set_type(signature.input_types, signature.inputs.size(), signature.outputs, name, spec);
+    set_type(signature.input_types, signature.inputs, name, spec);
+    set_type(signature.output_types, signature.outputs, name, spec);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);

@@ -30,6 +30,8 @@ struct Signature {
   /// Declared types of the inputs, in their order; empty where there are none. `run` throws a ValidationError for an input
   /// that does not fit.
   std::vector<std::optional<TensorSpec>> input_types = {};
+  /// The same for the outputs. An answer that does not fit is a failure of the policy (PolicyError).
+  std::vector<std::optional<TensorSpec>> output_types = {};
 };
 
 /// Budgets of one script. Zero means unlimited.
