@@ -295,9 +295,8 @@ class RuleReader {
         }
         return read_range(word, rule.low, rule.high);
       case Kind::number:
-        if (word == "finite") return rule.finite = true;
-        rule.finite = true;
-        return read_range(word, rule.low_number, rule.high_number);
+        if (word != "finite" && !read_range(word, rule.low_number, rule.high_number)) return false;
+        return rule.finite = true;
       case Kind::text:
         if (word == "any") return true;
         if (word.substr(0, 4) != "one:") return false;

@@ -20,9 +20,8 @@ return function(z)
   local noise = torch.randn({4, 8}) + torch.rand_like(z) + torch.randn_like(z) + torch.rand({4, 8})
   local whole = torch.randint(0, 100, {4, 8}) + torch.randperm(8) + torch.randint_like(z, 50)
   local kept = torch.bernoulli(torch.full({4, 8}, 0.5)) + torch.dropout(z, 0.5, true)
-  kept = kept + torch.feature_dropout(z, 0.3, true) + torch.alpha_dropout(z, 0.2, true)
   local chosen = torch.multinomial(torch.ones({4, 8}), 8)
-  return z + noise + whole + kept + chosen + torch.normal(z, 0.1) + torch.rrelu(-z, 0.1, 0.3, true)
+  return z + noise + whole + kept + chosen + torch.normal(z, 0.1)
 end
 )";
 
