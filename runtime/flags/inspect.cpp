@@ -23,17 +23,27 @@ Tensor on_cpu(const char* op, const Tensor& f, const ConfigOptions& options) {
   return f.to(at::kCPU).contiguous();
 }
 
-// Calls visit(sample, slot index, slot) for each error of the samples [begin, end). Stretches without errors are read at the
+// How many slots of a sample the configuration has, where its flags are as wide as these: behind them stands what it never
+// wrote, in flags from elsewhere. Of flags of another width all count.
+int64_t slots_of(const Tensor& f, const ConfigOptions& options) {
+  const ErrorConfig& config = options.config ? *options.config : get_config();
+  const bool of_this_width = f.size(1) == check::words_for(config.num_slots, f.scalar_type());
+  return of_this_width ? config.num_slots : MAX_SLOTS;
+}
+
+// Calls visit(sample, slot index, slot) for each error in the first `slots` of the samples [begin, end). Stretches without errors are read at the
 // speed of memory; rows and slots are looked at only in the others.
 template <class Visit>
-void each_error(const Tensor& contiguous, int64_t begin, int64_t end, Visit visit) {
+void each_error(const Tensor& contiguous, int64_t begin, int64_t end, int64_t slots, Visit visit) {
   const cpu::Rows rows(contiguous);
   const int64_t stretch = cpu::rows_in_stretch(rows);
   for (int64_t first = begin; first < end; first += stretch) {
     const int64_t last = std::min(first + stretch, end);
     if (!cpu::any_live(rows, first, last)) continue;
     for (int64_t sample = first; sample < last; ++sample) {
-      each_error_slot(rows[sample], rows.width, [&](int64_t index, uint16_t slot) { visit(sample, index, slot); });
+      each_error_slot(rows[sample], rows.width, [&](int64_t index, uint16_t slot) {
+        if (index < slots) visit(sample, index, slot);
+      });
     }
   }
 }
@@ -46,8 +56,7 @@ class Overflow {
  public:
   Overflow(const Tensor& f, const ConfigOptions& options) {
     const ErrorConfig& config = options.config ? *options.config : get_config();
-    const bool of_this_width = f.size(1) == check::words_for(config.num_slots, f.scalar_type());
-    if (config.track_overflow && of_this_width) slot_ = config.num_slots - 1;
+    if (config.track_overflow && slots_of(f, options) == config.num_slots) slot_ = config.num_slots - 1;
   }
   bool is(int64_t index, uint16_t slot) const { return index == slot_ && is_overflow_record(slot); }
 
@@ -87,20 +96,21 @@ struct Counts {
   Counts(const Tensor& contiguous, const ConfigOptions& options) {
     const Overflow overflow(contiguous, options);
     std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
-    each_error(contiguous, 0, contiguous.size(0), [&](int64_t, int64_t at, uint16_t slot) {
-      if (overflow.is(at, slot)) {
-        dropped += location_of(slot);
-        more_dropped |= location_of(slot) == MAX_DROPPED;
-        return;
-      }
-      int& known = index[static_cast<size_t>(location_of(slot))];
-      if (!known) {
-        places.push_back({location_of(slot), {}});
-        known = static_cast<int>(places.size());
-      }
-      add(places[static_cast<size_t>(known) - 1].codes, code_of(slot), 1);
-      ++total;
-    });
+    each_error(contiguous, 0, contiguous.size(0), slots_of(contiguous, options),
+               [&](int64_t, int64_t at, uint16_t slot) {
+                 if (overflow.is(at, slot)) {
+                   dropped += location_of(slot);
+                   more_dropped |= location_of(slot) == MAX_DROPPED;
+                   return;
+                 }
+                 int& known = index[static_cast<size_t>(location_of(slot))];
+                 if (!known) {
+                   places.push_back({location_of(slot), {}});
+                   known = static_cast<int>(places.size());
+                 }
+                 add(places[static_cast<size_t>(known) - 1].codes, code_of(slot), 1);
+                 ++total;
+               });
   }
   static void add(std::vector<std::pair<int64_t, int64_t>>& codes, int64_t code, int64_t count) {
     for (auto& entry : codes) {
@@ -134,7 +144,7 @@ std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigO
   const auto one = f.narrow(0, row, 1).to(at::kCPU).contiguous();
   const Overflow overflow(one, options);
   std::vector<UnpackedError> errors;
-  each_error(one, 0, 1, [&](int64_t, int64_t index, uint16_t slot) {
+  each_error(one, 0, 1, slots_of(one, options), [&](int64_t, int64_t index, uint16_t slot) {
     errors.push_back(unpacked(slot, overflow.is(index, slot)));
   });
   return errors;
@@ -144,7 +154,7 @@ std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const Config
   const auto all = on_cpu("flags.unpack_all", f, options);
   const Overflow overflow(all, options);
   std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
-  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
+  each_error(all, 0, all.size(0), slots_of(all, options), [&](int64_t sample, int64_t index, uint16_t slot) {
     samples[static_cast<size_t>(sample)].push_back(unpacked(slot, overflow.is(index, slot)));
   });
   return samples;
@@ -198,7 +208,7 @@ std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
   const auto all = on_cpu("flags.to_table", f, options);
   const Overflow overflow(all, options);
   std::vector<TableRow> table;
-  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
+  each_error(all, 0, all.size(0), slots_of(all, options), [&](int64_t sample, int64_t index, uint16_t slot) {
     table.push_back({sample, index, unpacked(slot, overflow.is(index, slot))});
   });
   return table;

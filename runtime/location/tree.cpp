@@ -252,7 +252,8 @@ std::map<std::string, int64_t> LocationTree::to_dict() const {
 }
 
 std::string LocationTree::text() const {
-  check_built("text");
+  const std::string head = std::string(name()) + ": " + std::to_string(size_) + " paths, ";
+  if (!built_) return head + "no ids yet (build_ids gives them)";
   std::vector<int64_t> sharing(1024);
   for (const Node& node : nodes_)
     if (node.added && !node.kept) ++sharing[static_cast<size_t>(node.id)];
@@ -267,8 +268,7 @@ std::string LocationTree::text() const {
       lines += "  and " + std::to_string(more) + " below it";
   }
   if (sharing[0] > 0) lines += "\n0  Unknown, which stands for " + std::to_string(sharing[0]);
-  return std::string(name()) + ": " + std::to_string(size_) + " paths, " + std::to_string(ids) + " ids of " +
-         std::to_string(max_locations_ - 1) + lines;
+  return head + std::to_string(ids) + " ids of " + std::to_string(max_locations_ - 1) + lines;
 }
 
 double LocationTree::weight_of(const std::string&) const { return 1.0; }

@@ -284,6 +284,9 @@ function err.map_err_flags(flags, fn)
   arguments.flags("err.map_err_flags", flags)
   local mapped = arguments.callable("err.map_err_flags", "fn", fn)(flags)
   arguments.tensor("err.map_err_flags", "the result of fn", mapped)
+  if core.capturing() then   -- what takes flags has the recorder refuse arithmetic on them
+    is_ok(mapped)
+  end
   return select_rows(is_err(flags), mapped, flags)
 end
 

@@ -205,13 +205,15 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "dynamic" && lua_isboolean(L, -1))
       function.options.dynamic = lua_toboolean(L, -1);
+    else if (key == "warn" && lua_isboolean(L, -1))
+      function.options.warn = lua_toboolean(L, -1) ? function.options.warn : nullptr;
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
       function.name = lua_tostring(L, -1);
     else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
-          "fail_on_backend_error (boolean), dynamic (boolean), name (string).");
+          "fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), name (string).");
     lua_pop(L, 1);
   }
 }

@@ -256,10 +256,10 @@ int is_data(lua_State* L) {
   return 1;
 }
 
-/// core.forwarding(fn) -> a C function that calls it, for methods of what scripts hold.
+/// core.forwarding(fn, name) -> a C function that calls it, for methods of what scripts hold.
 int make_forwarding(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
-  push_forwarding(L, 1);
+  push_forwarding(L, 1, luaL_checkstring(L, 2));
   return 1;
 }
 

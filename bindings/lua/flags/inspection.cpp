@@ -1,6 +1,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/flags/forms.h"
@@ -184,14 +185,14 @@ int dynamic_shape(lua_State* L) {
 }  // namespace
 
 void add_inspection(lua_State* L) {
-  static const luaL_Reg core_functions[] = {
-      {"has_err", guarded<has_err>}, {"dynamic_shape", guarded<dynamic_shape>}, {nullptr, nullptr}};
-  luaL_setfuncs(L, core_functions, 0);
-  static const luaL_Reg functions[] = {
-      {"unpack", guarded<unpack>}, {"unpack_all", guarded<unpack_all>},     {"summary", guarded<summary>},
-      {"repr", guarded<repr>},     {"pretty_print", guarded<pretty_print>}, {"to_table", guarded<to_table>},
-      {nullptr, nullptr}};
-  luaL_newlib(L, functions);
+  static const LimitedFunction core_functions[] = {{"has_err", guarded<has_err>, 1},
+                                                   {"dynamic_shape", guarded<dynamic_shape>, 1}};
+  set_limited(L, "", core_functions);
+  static const LimitedFunction functions[] = {
+      {"unpack", guarded<unpack>, 3}, {"unpack_all", guarded<unpack_all>, 2},     {"summary", guarded<summary>, 2},
+      {"repr", guarded<repr>, 2},     {"pretty_print", guarded<pretty_print>, 3}, {"to_table", guarded<to_table>, 2}};
+  lua_newtable(L);
+  set_limited(L, "flags.", functions);
   lua_setfield(L, -2, "inspection");
 }
 

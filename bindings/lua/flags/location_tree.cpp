@@ -2,6 +2,7 @@
 
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 
@@ -189,17 +190,18 @@ int tree_set_default_weight(lua_State* L) {
 void make_metatable(lua_State* L, const char* type, bool weighted) {
   static const luaL_Reg functions[] = {
       {"__gc", guarded<tree_gc>}, {"__tostring", guarded<tree_tostring>}, {nullptr, nullptr}};
-  static const luaL_Reg methods[] = {
-      {"add_path", guarded<tree_add_path>},         {"build_ids", guarded<tree_build_ids>},
-      {"get_location", guarded<tree_get_location>}, {"get_path", guarded<tree_get_path>},
-      {"to_dict", guarded<tree_to_dict>},           {nullptr, nullptr}};
-  static const luaL_Reg weighted_methods[] = {{"set_weight", guarded<tree_set_weight>},
-                                              {"set_default_weight", guarded<tree_set_default_weight>},
-                                              {nullptr, nullptr}};
+  static const LimitedFunction methods[] = {{"add_path", guarded<tree_add_path>, 2},
+                                            {"build_ids", guarded<tree_build_ids>, 1},
+                                            {"get_location", guarded<tree_get_location>, 2},
+                                            {"get_path", guarded<tree_get_path>, 2},
+                                            {"to_dict", guarded<tree_to_dict>, 1}};
+  static const LimitedFunction weighted_methods[] = {{"set_weight", guarded<tree_set_weight>, 3},
+                                                     {"set_default_weight", guarded<tree_set_default_weight>, 2}};
   luaL_newmetatable(L, type);
   luaL_setfuncs(L, functions, 0);
-  luaL_newlib(L, methods);
-  if (weighted) luaL_setfuncs(L, weighted_methods, 0);
+  lua_newtable(L);
+  set_limited(L, "tree:", methods);
+  if (weighted) set_limited(L, "tree:", weighted_methods);
   lua_setfield(L, -2, "__index");
   lua_pushstring(L, type);
   lua_setfield(L, -2, "__metatable");
@@ -216,10 +218,9 @@ LocationTree* test_location_tree(lua_State* L, int index) {
 void add_location_trees(lua_State* L) {
   make_metatable(L, tree_type, false);
   make_metatable(L, weighted_type, true);
-  lua_pushcfunction(L, guarded<new_tree<LocationTree>>);
-  lua_setfield(L, -2, tree_type);
-  lua_pushcfunction(L, guarded<new_tree<WeightedLocationTree>>);
-  lua_setfield(L, -2, weighted_type);
+  static const LimitedFunction functions[] = {{tree_type, guarded<new_tree<LocationTree>>, 1},
+                                              {weighted_type, guarded<new_tree<WeightedLocationTree>>, 1}};
+  set_limited(L, "", functions);
 }
 
 }  // namespace triage::lua

@@ -3,6 +3,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/location/assign.h"
@@ -181,15 +182,15 @@ int location_get_all_paths(lua_State* L) {
 void add_locations(lua_State* L) {
   lua_pushcfunction(L, guarded<resolve_location>);
   lua_setfield(L, -2, "location");
-  static const luaL_Reg functions[] = {{"register", guarded<location_register>},
-                                       {"get", guarded<location_get>},
-                                       {"name", guarded<location_name>},
-                                       {"path", guarded<location_path>},
-                                       {"is_registered", guarded<location_is_registered>},
-                                       {"count", guarded<location_count>},
-                                       {"get_all_paths", guarded<location_get_all_paths>},
-                                       {nullptr, nullptr}};
-  luaL_newlib(L, functions);
+  static const LimitedFunction functions[] = {{"register", guarded<location_register>, 1},
+                                              {"get", guarded<location_get>, 1},
+                                              {"name", guarded<location_name>, 1},
+                                              {"path", guarded<location_path>, 1},
+                                              {"is_registered", guarded<location_is_registered>, 1},
+                                              {"count", guarded<location_count>, 0},
+                                              {"get_all_paths", guarded<location_get_all_paths>, 0}};
+  lua_newtable(L);
+  set_limited(L, "ErrorLocation.", functions);
   lua_pushinteger(L, ErrorLocation::UNKNOWN);
   lua_setfield(L, -2, "UNKNOWN");
   if (!context(L).sandboxed) {  // a policy must not rename what other policies record

@@ -21,7 +21,7 @@ void open_prelude(lua_State* L);
 
 /// Pushes a C function that calls the Lua function at `index`: a script that ends in `return f(...)` keeps its frame, so
 /// that messages and graphs name its line.
-void push_forwarding(lua_State* L, int index);
+void push_forwarding(lua_State* L, int index, const std::string& name);
 
 /// The function at `outer` stands for the one at `inner` and takes what that takes, though its own parameters are `...`.
 void set_wrapped(lua_State* L, int outer, int inner);

@@ -57,6 +57,7 @@ class Checker {
     for (const Expression& e : chunk.expressions) {
       const auto place = static_cast<size_t>(flags_argument(called_global(e)));  // -1: beyond all
       if (place < e.items.size()) given_as_flags.insert(e.items[place]->variable);
+      if (const Function* const mapping = function_of_flags(e)) given_as_flags.insert(mapping->parameters[0]);
     }
     for (const Function& function : chunk.functions)
       for (const Variable* const parameter : function.parameters)
@@ -65,6 +66,14 @@ class Checker {
       if (continues_chain(e) && e.left->kind == ExpressionKind::Name) continued_later_.insert(e.left->variable);
     for (const Statement* const s : chunk.main->body->statements)
       for (const Expression* const target : s->targets) main_globals_.insert(global_path(*target));
+  }
+
+  /// The function that `err.map_err_flags` calls with flags, where it stands there.
+  static const Function* function_of_flags(const Expression& e) {
+    if (called_global(e) != "err.map_err_flags" || e.items.size() < 2) return nullptr;
+    const Expression& mapping = *e.items[1];
+    return mapping.kind == ExpressionKind::Function && !mapping.function->parameters.empty() ? mapping.function
+                                                                                             : nullptr;
   }
 
   /// The expression that the i-th of several variables gets, and which of its results.

@@ -12,6 +12,7 @@
 #include <triage/type_cast.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace triage::lua {
@@ -44,6 +45,46 @@ int spec_eq(lua_State* L) {
   const TensorSpec *a = test_spec(L, 1), *b = test_spec(L, 2);
   lua_pushboolean(L, a && b && *a == *b);
   return 1;
+}
+
+void push_dim(lua_State* L, const Dim& dim) {
+  if (dim.kind == Dim::Kind::size)
+    lua_pushinteger(L, dim.value);
+  else if (dim.kind == Dim::Kind::attribute || dim.kind == Dim::Kind::broadcast)
+    push_userdata(L, dim, &dim_metatable);
+  else
+    lua_pushstring(L, dim.kind == Dim::Kind::rest ? "..." : dim.name.c_str());
+}
+
+/// dtype, dims, device and requires_grad, as `Tensor` takes them; nil where the declaration leaves one open.
+int spec_index(lua_State* L) {
+  const TensorSpec* spec = test_spec(L, 1);
+  const std::string_view field = spec && lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+  if (field == "dtype") {
+    if (!spec->flags && spec->kind == DTypeKind::exact) return push_dtype(L, spec->dtype), 1;
+    for (const DTypes& several : several_dtypes)
+      if (several.flags == spec->flags && several.kind == spec->kind) push_userdata(L, several, &dtypes_metatable);
+    return 1;
+  }
+  if (field == "dims") {
+    lua_createtable(L, static_cast<int>(spec->dims.size()), 0);
+    for (size_t i = 0; i < spec->dims.size(); ++i) {
+      push_dim(L, spec->dims[i]);
+      lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+    }
+    return 1;
+  }
+  if (field == "device") {
+    spec->device ? void(lua_pushstring(L, spec->device->str().c_str())) : lua_pushnil(L);
+    return 1;
+  }
+  if (field == "requires_grad") {
+    spec->requires_grad ? lua_pushboolean(L, *spec->requires_grad) : lua_pushnil(L);
+    return 1;
+  }
+  throw InputError("a type of tensors has no field " +
+                   (lua_type(L, 2) == LUA_TSTRING ? "'" + std::string(lua_tostring(L, 2)) + "'" : describe(L, 2)) +
+                   "; it has dtype, dims, device and requires_grad");
 }
 
 int dim_tostring(lua_State* L) {
@@ -128,6 +169,7 @@ int new_spec(lua_State* L) {
 void make_metatables(lua_State* L) {
   static const luaL_Reg spec[] = {{"__tostring", guarded<spec_tostring>},
                                   {"__eq", guarded<spec_eq>},
+                                  {"__index", guarded<spec_index>},
                                   {"__gc", guarded<free_userdata<TensorSpec, spec_metatable>>},
                                   {nullptr, nullptr}};
   make_metatable(L, &spec_metatable, "Tensor type", spec);

@@ -140,7 +140,11 @@ const char* detector(lua_State* L, int value) {
   constexpr const char* expected = "true, false, or a list of err.NAN and err.INF";
   if (lua_isnil(L, value)) return "flag_nan_and_inf";
   if (lua_isboolean(L, value)) return lua_toboolean(L, value) ? "flag_nan_and_inf" : nullptr;
-  if (!lua_istable(L, value) || lua_rawlen(L, value) == 0) refuse(L, "auto_detect", expected, describe(L, value));
+  if (!lua_istable(L, value)) refuse(L, "auto_detect", expected, describe(L, value));
+  lua_pushnil(L);
+  if (!lua_next(L, value)) return nullptr;  // an empty list: nothing
+  lua_pop(L, 2);
+  if (lua_rawlen(L, value) == 0) refuse(L, "auto_detect", expected, describe(L, value));
   bool nan = false, inf = false;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, value)); ++i) {
     lua_rawgeti(L, value, i);

@@ -1,0 +1,45 @@
+#include "bindings/lua/surplus.h"
+
+#include "bindings/lua/state.h"
+#include "bindings/lua/tensors/tensor.h"
+
+#include <triage/error.h>
+
+#include <cstring>
+#include <string>
+
+namespace triage::lua {
+
+void at_most(lua_State* L, int most, const char* function) {
+  int last = lua_gettop(L);
+  while (last > most && lua_isnil(L, last)) --last;
+  if (last <= most) return;
+  const bool method = std::strchr(function, ':') != nullptr;
+  const int taken = method ? most - 1 : most, given = method ? last - 1 : last;
+  throw InputError(
+      std::string(function) + ": expected " +
+      (taken == 0 ? "no arguments" : "at most " + std::to_string(taken) + " argument" + (taken == 1 ? "" : "s")) +
+      ", got " + std::to_string(given) + ": " + describe(L, most + 1) + " is one too many");
+}
+
+namespace {
+
+/// Upvalues: the function, how many arguments it takes, its name.
+int call_limited(lua_State* L) {
+  at_most(L, static_cast<int>(lua_tointeger(L, lua_upvalueindex(2))), lua_tostring(L, lua_upvalueindex(3)));
+  return lua_tocfunction(L, lua_upvalueindex(1))(L);
+}
+
+}  // namespace
+
+void set_limited(lua_State* L, const char* prefix, const LimitedFunction* functions, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    lua_pushcfunction(L, functions[i].function);
+    lua_pushinteger(L, functions[i].most);
+    lua_pushfstring(L, "%s%s", prefix, functions[i].name);
+    lua_pushcclosure(L, guarded<call_limited>, 3);
+    lua_setfield(L, -2, functions[i].name);
+  }
+}
+
+}  // namespace triage::lua
