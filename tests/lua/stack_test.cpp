@@ -182,8 +182,8 @@ TEST_CASE("stack: what recurses without end is an error, whatever it is in, and 
             .item<float>() == 4);
 }
 
-TEST_CASE("stack: policies of 250 inputs and outputs, and their tests") {
-  constexpr int count = 250;
+TEST_CASE("stack: policies of 200 inputs and outputs, and their tests") {
+  constexpr int count = 200;
   std::string quoted;
   for (int i = 1; i <= count; ++i) quoted += fmt::format("'v{}', ", i);
   const std::string source = fmt::format(

@@ -196,7 +196,8 @@ TEST_CASE("operators give the same bits through Lua as through the dispatcher") 
   std::set<std::string> compared;
   size_t calls = 0;
   std::set<std::string> names;
-  for (const auto& [name, overload] : operators::all_contracts()) names.insert(name);
+  for (const auto& [name, overload] : operators::all_contracts())
+    if (name.rfind("aten::", 0) == 0) names.insert(name);
   for (const std::string& name : names) {
     const Operator* op = name.back() == '_' || !repeats_itself(name) ? nullptr : find_operator(name);
     if (!op) continue;
