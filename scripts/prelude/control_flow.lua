@@ -235,7 +235,8 @@ function methods:ELSE(fn)
   return unpack(merged, 1, merged.n)
 end
 
-methods.ELIF, methods.ELSE = core.forwarding(methods.ELIF, "chain:ELIF"), core.forwarding(methods.ELSE, "chain:ELSE")
+methods.ELIF = core.forwarding(methods.ELIF, "chain:ELIF")
+methods.ELSE = core.forwarding(methods.ELSE, "chain:ELSE")
 
 function globals.IF(condition, fn)
   local chain = add_branch(setmetatable({finished = false}, Chain), "IF", condition, fn)

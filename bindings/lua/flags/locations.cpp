@@ -194,8 +194,8 @@ void add_locations(lua_State* L) {
   lua_pushinteger(L, ErrorLocation::UNKNOWN);
   lua_setfield(L, -2, "UNKNOWN");
   if (!context(L).sandboxed) {  // a policy must not rename what other policies record
-    lua_pushcfunction(L, guarded<location_reset>);
-    lua_setfield(L, -2, "reset");
+    static const LimitedFunction reset[] = {{"reset", guarded<location_reset>, 0}};
+    set_limited(L, "ErrorLocation.", reset);
   }
   lua_setfield(L, -2, "locations");
 }

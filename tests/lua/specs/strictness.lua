@@ -17,7 +17,7 @@ end)
 
 test("err.map_err_flags takes functions of flags in captured code, with the bits of the script", function()
   local function fn(x)
-    return err.map_err_flags(flag_nan(x, "s"), function(g) return push(g, err.CONSTANT, "s") end)
+    return err.map_err_flags(flag_nan(x, "s"), function(g) return push(g, err.SATURATED, "s") end)
   end
   local compiled = triage.compile(fn, {fullgraph = true})
   for _ = 1, 3 do eq(compiled(z), fn(z)) end
@@ -59,8 +59,8 @@ test("every function of the library's flags refuses a list of arguments that is 
       if type(fn) == "function" then check(library .. "." .. name, fn) end
     end
   end
-  for _, name in ipairs({"find", "push", "fix", "has_err", "flag_nan", "flag_inf", "flag_nan_and_inf", 
-    "flag_oob_indices", "HAS", "IS", "NOT", "tracked", "tensorcheck", "type_cast", "LocationTree", "WeightedLocationTree"}) do
+  for name in ("find push fix has_err flag_nan flag_inf flag_nan_and_inf flag_oob_indices HAS IS NOT tracked "
+    .. "tensorcheck type_cast LocationTree WeightedLocationTree"):gmatch("%S+") do
     check(name, _G[name])
   end
   assert(#complaints == 0, table.concat(complaints, "\n"))
@@ -101,10 +101,10 @@ test("the fields of a type of tensors can be read", function()
   eq(spec.dims[4], "...")
   eq(spec.device, "cpu")
   eq(spec.requires_grad, false)
-  eq(Tensor(spec.dtype, spec.dims, spec.device, spec.requires_grad), spec)
+  assert(Tensor(spec.dtype, spec.dims, spec.device, spec.requires_grad) == spec)
   local open = Tensor(error_t)
-  eq(Tensor(open.dtype), open)
-  eq(#open.dims, 0)
+  assert(Tensor(open.dtype) == open)
+  eq(open.dims, {"..."})
   eq(open.device, nil)
   eq(open.requires_grad, nil)
   fails(function() return spec.shape end, "it has dtype, dims, device and requires_grad")

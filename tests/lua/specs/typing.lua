@@ -258,7 +258,7 @@ test("T20: a declaration that cannot be used is an InvalidParameterError", funct
   refused({returns = {3}}, "`returns[1]`: expected a type")
   refused({auto_detect = true}, "a result declared with error_t to record into")
   refused({auto_detect = {err.OVERFLOW}, returns = Tensor(error_t)}, "err.NAN and err.INF")
-  refused({auto_detect = {}, returns = Tensor(error_t)}, "true, false, or a list")
+  refused({auto_detect = {nan = true}, returns = Tensor(error_t)}, "true, false, or a list")
   refused({returns = {Tensor(error_t), Tensor(error_t)}}, "one result declared with error_t")
   fails(function() tensorcheck(same, {arg = {}}) end, "there is no option 'arg'")
   fails(function() tensorcheck(3, {}) end, "expected a function as `fn`")
