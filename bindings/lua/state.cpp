@@ -209,9 +209,9 @@ void note_key(lua_State* L, int index) {
   if (!own.sandboxed) return;
   switch (lua_type(L, index)) {
     case LUA_TSTRING:
-      if (std::string_view(lua_tostring(L, index), lua_rawlen(L, index)) == "__mode")
-        throw PolicyError(
-            "a policy may not assign to '__mode'; give it in the table of setmetatable(t, {__mode = \"v\"})");
+      if (const std::string_view key(lua_tostring(L, index), lua_rawlen(L, index)); key == "__mode" || key == "__call")
+        throw PolicyError("a policy may not assign to '" + std::string(key) +
+                          "'; give it in the table of setmetatable(t, {...})");
       return;
     case LUA_TNUMBER: {
       int is_integer = 0;

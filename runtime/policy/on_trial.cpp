@@ -108,16 +108,24 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   const Form form = form_of(outputs, version.compiled.flags_outputs());
   std::optional<Form> expected = version.trial.expected(inputs);
   if (expected && difference(*expected, form, version.trial.open(), names).empty()) return;
-  std::optional<Form> asked;
-  try {
-    const capture::MadeUpInputs no_host_functions;
-    std::vector<at::Tensor> answer;
-    RunOptions question = as_asked(before, options);
-    question.deadline = question_deadline(options.deadline, version.trial.time_before());
-    run_version(before, inputs, live.before_params, question, answer);
-    if (!no_host_functions.stopped()) asked = form_of(answer, before.compiled.flags_outputs());
-  } catch (const std::exception&) {  // it cannot answer either
-  }
+  bool busy = false;
+  const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
+    try {
+      const capture::MadeUpInputs no_host_functions;
+      std::vector<at::Tensor> answer;
+      RunOptions question = as_asked(before, options);
+      question.deadline = deadline;
+      run_version(before, inputs, live.before_params, question, answer);
+      if (!no_host_functions.stopped()) return form_of(answer, before.compiled.flags_outputs());
+    } catch (const LimitError&) {
+      busy = true;
+    } catch (const std::exception&) {  // it cannot answer either
+    }
+    return std::nullopt;
+  };
+  std::optional<Form> asked = ask(question_deadline(options.deadline, version.trial.time_before()));
+  // An answer that nothing is known about waits for what takes longer: it may be of any form.
+  if (!asked && busy && !expected && !version.trial.expected_of_kind(inputs)) asked = ask(options.deadline);
   OpenSizes open;
   if (asked) {
     if (expected) version.trial.add_open(*expected, *asked);

@@ -44,7 +44,7 @@ class PolicyVersion {
   std::atomic<uint32_t> failures_in_row{0};  // since the last call that was answered
 
   /// Whether it may answer in place of a version that fails.
-  bool can_stand_in() const { return !taken_back && (has_run || trial.tried()); }
+  bool can_stand_in() const { return !taken_back && !trial.on() && (has_run || trial.tried()); }
   std::vector<Kind> kinds_in_use() const;
 
   /// The signature with outputs named `out0`, ... where the script gave no names but has shown how many there are.

@@ -65,7 +65,7 @@ local calls = 0
 local function call(name, fn, arguments, count)
   if told then io.stderr:write(name, " with ", count, "\n") end
   calls = calls + 1
-  local results = table.pack(pcall(fn, table.unpack(arguments, 1, count)))
+  local results = table.pack(pcall(function() return fn(table.unpack(arguments, 1, count)) end))
   for i = results.n, 2, -1 do   -- scopes of modes end at once
     local ended, scope = pcall(function() local s <close> = results[i] return s end)
     if not ended then results[i] = scope end

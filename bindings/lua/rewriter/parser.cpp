@@ -444,8 +444,8 @@ void Parser::check_not_constant(const Expression& target) {
   const bool by_name =
       target.kind == ExpressionKind::Name ? !target.variable : target.right->kind == ExpressionKind::String;
   const std::string& field = target.kind == ExpressionKind::Name ? target.text : target.right->text;
-  if (options_.policy && by_name && field == "__mode")
-    fail_meaning("a policy may not assign to '__mode'; give it in the table of setmetatable(t, {__mode = \"v\"})");
+  if (options_.policy && by_name && (field == "__mode" || field == "__call"))
+    fail_meaning("a policy may not assign to '" + field + "'; give it in the table of setmetatable(t, {...})");
   if (target.kind != ExpressionKind::Name) return;
   if (target.variable && target.variable->attribute != Variable::Attribute::Regular)
     fail_meaning("attempt to assign to const variable '" + target.text + "'");
