@@ -362,8 +362,8 @@ PolicyDefinition read_policy(lua_State* L, const std::string& path) {
   if (lua_isfunction(L, -1)) return read_function(L, name);
   if (is_policy(L, -1)) return read_table(L, name);
   if (lua_istable(L, -1))
-    throw LoadError("the script returned a plain table; a policy is a function, or what policy {...} returns");
-  throw LoadError(std::string("the script returned ") +
+    throw LoadError(path + ": the script returned a plain table; a policy is a function, or what policy {...} returns");
+  throw LoadError(path + ": the script returned " +
                   (lua_isnil(L, -1) ? "nothing" : std::string("a ") + luaL_typename(L, -1)) +
                   "; a policy file ends with `return function(z) ... end` or `return policy {...}`");
 }
