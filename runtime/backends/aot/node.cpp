@@ -198,6 +198,13 @@ class JointBackward final : public torch::autograd::Node {
     size_t next = 0;
     for (size_t i = 0; i < result.size(); ++i)
       if (variant.has_gradient[i]) result[i] = made[next++];
+    for (size_t i = 0; i < result.size(); ++i) {
+      const auto end = result.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto shares = [&](const at::Tensor& earlier) {
+        return earlier.defined() && earlier.is_alias_of(result[i]);
+      };
+      if (variant.own_memory[i] && std::any_of(result.begin(), end, shares)) result[i] = result[i].clone();
+    }
     return result;
   }
 

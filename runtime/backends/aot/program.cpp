@@ -11,6 +11,7 @@
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/strict.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/memory.h"
 #include "runtime/messages/log.h"
@@ -57,6 +58,20 @@ bool drops_nothing(const graph::Node& node) {
   const c10::IValue *p = node.operands[1].constant(), *train = node.operands[2].constant();
   const bool zero = p && ((p->isDouble() && p->toDouble() == 0) || (p->isInt() && p->toInt() == 0));
   return zero || (train && train->isBool() && !train->toBool());
+}
+
+/// Which gradients must not share memory with an earlier one and might: equal calls are merged.
+std::vector<bool> own_memory(const graph::Graph& backward, const Joint& joint) {
+  graph::OutputMemory memory(backward);
+  std::unordered_set<const graph::Value*> seen;
+  std::vector<bool> own(joint.has_gradient.size());
+  size_t next = 0;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (!joint.has_gradient[i]) continue;
+    for (const graph::Value* root : memory.origin(backward.outputs()[next++]).roots)
+      if (!seen.insert(root).second) own[i] = !joint.shares[i];
+  }
+  return own;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -203,6 +218,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     variant->backward = half_(halves.backward, {});
     variant->saved_primals = std::move(halves.saved_primals);
     variant->output_of_saved = std::move(halves.output_of_saved);
+    variant->own_memory = own_memory(halves.backward, joint);
     variant->has_gradient = std::move(joint.has_gradient);
     if (const Variant* added = layout.add(std::move(variant))) return added;
     hand_over(fmt::format("its outputs got more than {} kinds of gradients", most_variants));

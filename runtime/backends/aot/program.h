@@ -27,6 +27,7 @@ struct Variant {
   std::vector<size_t> saved_primals;
   std::vector<std::optional<size_t>> output_of_saved;
   std::vector<bool> has_gradient;
+  std::vector<bool> own_memory;  // gradients that ATen would give memory of their own, though the half may not
 };
 
 /// What a backward run goes over: the outputs that a gradient came to, and the primals whose gradients are asked for.
