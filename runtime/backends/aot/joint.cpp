@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "runtime/graph/copy.h"
@@ -83,7 +84,8 @@ Joint record_joint(const Graph& function, const Tensors& primals, const Tensors&
   }
   for (const auto& constant : function.constants()) constants.push_back(constant.tensor);
 
-  Joint joint{Graph(), leaves.size(), function.outputs().size(), std::vector<bool>(leaves.size())};
+  Joint joint{Graph(), leaves.size(), function.outputs().size(), std::vector<bool>(leaves.size()),
+              std::vector<bool>(leaves.size())};
   const auto both = [&](const Tensors& inputs) {
     const c10::AutoGradMode record(true);
     const Tensors own(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(leaves.size()));
@@ -103,6 +105,8 @@ Joint record_joint(const Graph& function, const Tensors& primals, const Tensors&
       const at::Tensor& gradient = gradients[end++];
       joint.has_gradient[i] = gradient.defined();
       if (!gradient.defined()) continue;
+      joint.shares[i] = std::any_of(results.begin() + static_cast<std::ptrdiff_t>(joint.num_outputs), results.end(),
+                                    [&](const at::Tensor& earlier) { return gradient.is_alias_of(earlier); });
       results.push_back(gradient);
       output_names.push_back("grad_" + function.inputs()[i].value->name);
     }

@@ -16,6 +16,7 @@ struct Joint {
   size_t num_primals = 0;
   size_t num_outputs = 0;
   std::vector<bool> has_gradient;  // one for each primal
+  std::vector<bool> shares;        // one for each primal: ATen gives this gradient the memory of an earlier one
 };
 
 /// Records `function` (a graph without variables) and its backward run. `primals` say by requires_grad whose gradients are

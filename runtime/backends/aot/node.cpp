@@ -19,6 +19,18 @@ namespace {
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
+/// Tells whether a tensor was written to in place since.
+class Version {
+ public:
+  explicit Version(const at::Tensor& tensor)
+      : counter_(torch::autograd::impl::version_counter(tensor)), then_(counter_.current_version()) {}
+  bool is_old() const { return counter_.current_version() != then_; }
+
+ private:
+  c10::VariableVersion counter_;
+  uint32_t then_;
+};
+
 /// One call in autograd's graph. Where the backward half that was prepared does not fit (other gradients come in, or the
 /// gradient itself is to be differentiated), it runs the graph again from the primals, which it holds for that.
 class JointBackward final : public torch::autograd::Node {
@@ -35,6 +47,9 @@ class JointBackward final : public torch::autograd::Node {
 
   void save(const Tensors& primals, const Tensors& outputs, at::ArrayRef<at::Tensor> saved) {
     for (const at::Tensor& primal : primals) primals_.emplace_back(primal, false);
+    versions_.reserve(primals.size() + outputs.size());
+    for (const Tensors* tensors : {&primals, &outputs})
+      for (const at::Tensor& tensor : *tensors) versions_.emplace_back(tensor);
     for (size_t i = 0; i < saved.size(); ++i) {
       const std::optional<size_t>& output = variant_->output_of_saved[i];
       if (output)  // the same version counter as what the caller holds, but no cycle
@@ -47,6 +62,7 @@ class JointBackward final : public torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     frees_ = false;
+    look_for_writes();
     const Tensors tangents = one_for_each_output(gradients);
     run_ = run_of(tangents);
     variable_list result = run_back(tangents);
@@ -54,23 +70,26 @@ class JointBackward final : public torch::autograd::Node {
     return result;
   }
 
-  /// Outputs whose own steps did not run may still be gone back from, as in a graph of ATen's nodes; what is saved goes when
-  /// none of them can. Called after a run that frees the graph, and before the node goes.
+  /// Called after a run that frees the graph, and before the node goes. What no run went over may still be gone back through,
+  /// as in a graph of ATen's nodes, by computing the graph again; what was gone over can only if it saves nothing.
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
+    saved_.clear();
     if (std::exchange(frees_, false)) {
-      released_.insert(run_);
-      if (can_run_again()) return;
+      history_.released.insert(run_);
+      if (has_unvisited()) return;
     }
     primals_.clear();
-    saved_.clear();
   }
 
  private:
   variable_list run_back(const Tensors& tangents) {
     if (std::none_of(tangents.begin(), tangents.end(), [](const at::Tensor& t) { return t.defined(); }))
       return variable_list(num_outputs());
-    if (!released_.empty()) TORCH_CHECK(!primals_.empty() && survives(run_), torch::autograd::ERR_BACKWARD_TWICE);
+    if (!history_.released.empty() || history_.any_written()) {
+      const std::string refusal = refusal_of(run_);
+      TORCH_CHECK(refusal.empty(), refusal);
+    }
     if (c10::GradMode::is_enabled()) {
       program_->hand_over("its gradient is differentiated again; that gradient is ATen's own");
       return differentiate(tangents, true);
@@ -91,22 +110,37 @@ class JointBackward final : public torch::autograd::Node {
     return run;
   }
 
-  bool survives(const BackwardRun& next) {
-    if (const auto known = layout_.survives(released_, next)) return *known;
-    return program_->survives(layout_, unpacked_primals(), released_, next);
+  void look_for_writes() {
+    history_.written.clear();
+    if (std::none_of(versions_.begin(), versions_.end(), [](const Version& version) { return version.is_old(); }))
+      return;
+    for (const Version& version : versions_) history_.written.push_back(version.is_old());
   }
 
-  bool can_run_again() try {
-    BackwardRun one{std::vector<bool>(layout_.differentiable.size()), {}};
-    for (size_t i = 0; i < num_outputs(); ++i) one.primals.push_back(should_compute_output(i));
-    for (size_t i = 0; i < one.outputs.size(); ++i) {
-      if (!layout_.differentiable[i]) continue;
-      one.outputs[i] = true;
-      if (survives(one)) return true;
-      one.outputs[i] = false;
-    }
-    return false;
-  } catch (const std::exception&) {  // what it would be found out with was written to
+  bool is_output_written() const {
+    const auto& written = history_.written;
+    if (written.empty()) return false;
+    return std::find(written.begin() + static_cast<std::ptrdiff_t>(num_outputs()), written.end(), true) !=
+           written.end();
+  }
+
+  std::string refusal_of(const BackwardRun& next) {
+    if (const auto known = layout_.refusal(history_, next)) return *known;
+    const auto is_lost = [&](size_t i) { return primals_.empty() || (history_.any_written() && history_.written[i]); };
+    Tensors primals;
+    for (size_t i = 0; i < num_outputs(); ++i)
+      primals.push_back(is_lost(i) ? program_->blank(layout_, i) : primals_[i].unpack());
+    return program_->refusal(layout_, primals, history_, next);
+  }
+
+  bool has_unvisited() const {
+    const auto visited = [&](size_t output, size_t primal) {
+      return std::any_of(history_.released.begin(), history_.released.end(),
+                         [&](const BackwardRun& run) { return run.outputs[output] && run.primals[primal]; });
+    };
+    for (size_t output = 0; output < layout_.differentiable.size(); ++output)
+      for (size_t primal = 0; primal < num_outputs(); ++primal)
+        if (layout_.differentiable[output] && should_compute_output(primal) && !visited(output, primal)) return true;
     return false;
   }
 
@@ -130,13 +164,15 @@ class JointBackward final : public torch::autograd::Node {
 
   Tensors unpacked_primals() {
     Tensors primals;
+    if (primals_.empty())  // a run over what saves nothing does not look at values
+      for (size_t i = 0; i < num_outputs(); ++i) primals.push_back(program_->blank(layout_, i));
     for (const SavedVariable& primal : primals_) primals.push_back(primal.unpack());
     return primals;
   }
 
   /// What the forward half of the variant saved: kept by this call, or computed now when another variant was expected.
   void append_saved(const Variant& variant, Tensors& inputs) {
-    if (&variant == variant_) {
+    if (&variant == variant_ && history_.released.empty() && !is_output_written()) {
       for (const size_t index : variant.saved_primals) inputs.push_back(primals_[index].unpack());
       for (const SavedVariable& saved : saved_) inputs.push_back(saved.unpack(compat::self(this)));
       return;
@@ -162,6 +198,13 @@ class JointBackward final : public torch::autograd::Node {
     size_t next = 0;
     for (size_t i = 0; i < result.size(); ++i)
       if (variant.has_gradient[i]) result[i] = made[next++];
+    for (size_t i = 0; i < result.size(); ++i) {
+      const auto end = result.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto shares = [&](const at::Tensor& earlier) {
+        return earlier.defined() && earlier.is_alias_of(result[i]);
+      };
+      if (variant.own_memory[i] && std::any_of(result.begin(), end, shares)) result[i] = result[i].clone();
+    }
     return result;
   }
 
@@ -170,9 +213,10 @@ class JointBackward final : public torch::autograd::Node {
   const Variant* variant_;  // whose forward half ran; null where none was known
   at::Generator random_;    // as it was at the call, where the graph draws
   std::vector<SavedVariable> primals_, saved_;
-  BackwardRun run_;                 // the one that runs, or ran last
-  std::set<BackwardRun> released_;  // that freed what they went over
-  bool frees_ = false;              // the one that ran last does
+  std::vector<Version> versions_;  // of primals, then outputs
+  BackwardRun run_;                // the one that runs, or ran last
+  bool frees_ = false;             // it frees what it goes over
+  History history_;
 };
 
 /// An output that autograd may take for its own: no view of what the graph made inside. Writes to it are still seen by what

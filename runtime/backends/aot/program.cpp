@@ -11,6 +11,7 @@
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/strict.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/memory.h"
 #include "runtime/messages/log.h"
@@ -21,6 +22,7 @@ namespace {
 
 // A graph that meets more kinds of inputs, or a layout more kinds of gradients, is not worth recording again and again.
 constexpr size_t most_layouts = 32, most_variants = 16;
+constexpr size_t most_refusals = 256;  // that a layout keeps
 
 void append(std::vector<int64_t>& key, const at::Tensor& tensor) {
   key.push_back(static_cast<int64_t>(tensor.scalar_type()));
@@ -39,6 +41,12 @@ int64_t number_bits(const at::Tensor& tensor) {
   return bits;
 }
 
+double number_of_bits(int64_t bits) {
+  double number = 0;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.has_storage() && b.has_storage() && a.is_alias_of(b);
 }
@@ -50,6 +58,20 @@ bool drops_nothing(const graph::Node& node) {
   const c10::IValue *p = node.operands[1].constant(), *train = node.operands[2].constant();
   const bool zero = p && ((p->isDouble() && p->toDouble() == 0) || (p->isInt() && p->toInt() == 0));
   return zero || (train && train->isBool() && !train->toBool());
+}
+
+/// Which gradients must not share memory with an earlier one and might: equal calls are merged.
+std::vector<bool> own_memory(const graph::Graph& backward, const Joint& joint) {
+  graph::OutputMemory memory(backward);
+  std::unordered_set<const graph::Value*> seen;
+  std::vector<bool> own(joint.has_gradient.size());
+  size_t next = 0;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (!joint.has_gradient[i]) continue;
+    for (const graph::Value* root : memory.origin(backward.outputs()[next++]).roots)
+      if (!seen.insert(root).second) own[i] = !joint.shares[i];
+  }
+  return own;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -83,15 +105,15 @@ const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
   return variants_.emplace_back(std::move(variant)).get();
 }
 
-std::optional<bool> Layout::survives(const std::set<BackwardRun>& released, const BackwardRun& next) const {
+std::optional<std::string> Layout::refusal(const History& history, const BackwardRun& next) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = survival_.find({released, next});
-  return found == survival_.end() ? std::nullopt : std::optional(found->second);
+  const auto found = refusals_.find({history, next});
+  return found == refusals_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void Layout::note_survival(const std::set<BackwardRun>& released, const BackwardRun& next, bool survives) const {
+void Layout::note_refusal(const History& history, const BackwardRun& next, const std::string& refusal) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  survival_[{released, next}] = survives;
+  if (refusals_.size() < most_refusals) refusals_[{history, next}] = refusal;
 }
 
 size_t Layout::bytes() const {
@@ -196,6 +218,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     variant->backward = half_(halves.backward, {});
     variant->saved_primals = std::move(halves.saved_primals);
     variant->output_of_saved = std::move(halves.output_of_saved);
+    variant->own_memory = own_memory(halves.backward, joint);
     variant->has_gradient = std::move(joint.has_gradient);
     if (const Variant* added = layout.add(std::move(variant))) return added;
     hand_over(fmt::format("its outputs got more than {} kinds of gradients", most_variants));
@@ -236,13 +259,13 @@ Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, 
   return gradients;
 }
 
-bool Program::survives(const Layout& layout, const Tensors& primals, const std::set<BackwardRun>& released,
-                       const BackwardRun& next) const {
+std::string Program::refusal(const Layout& layout, const Tensors& primals, const History& history,
+                             const BackwardRun& next) const {
   const c10::AutoGradMode record(true);
   const random::Replay draws_again(draws_);
   Tensors given, outputs;
   for (const at::Tensor& primal : primals)
-    given.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal);
+    given.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal.detach());
   plain_->run(given, outputs);
   const auto run = [&](const BackwardRun& backward) {
     Tensors roots, tangents, ends;
@@ -255,15 +278,34 @@ bool Program::survives(const Layout& layout, const Tensors& primals, const std::
       if (backward.primals[i]) ends.push_back(given[i]);
     torch::autograd::grad(roots, ends, tangents, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
   };
-  bool fine = true;
+  std::string refusal;
   try {
-    for (const BackwardRun& backward : released) run(backward);
+    for (const BackwardRun& backward : history.released) run(backward);
+    for (size_t i = 0; i < history.written.size(); ++i)
+      if (history.written[i])
+        torch::autograd::impl::bump_version(i < given.size() ? given[i] : outputs[i - given.size()]);
     run(next);
-  } catch (const c10::Error&) {
-    fine = false;
+  } catch (const c10::Error& error) {
+    refusal = error.what_without_backtrace();
   }
-  layout.note_survival(released, next, fine);
-  return fine;
+  layout.note_refusal(history, next, refusal);
+  return refusal;
+}
+
+at::Tensor Program::blank(const Layout& layout, size_t primal) const {
+  const int64_t* at = layout.key.data();
+  for (size_t i = 0;; ++i) {  // as key_of writes it
+    const auto type = static_cast<at::ScalarType>(*at++);
+    const auto dim = static_cast<size_t>(*at++);
+    const at::IntArrayRef sizes(at, dim), strides(at + dim, dim);
+    at += 2 * dim;
+    const bool requires_grad = *at++ != 0;
+    const int64_t bits = read_as_number_[i] ? *at++ : 0;
+    if (i < primal) continue;
+    const at::Tensor made = at::empty_strided(sizes, strides, at::dtype(type));
+    at::isIntegralType(type, true) ? made.fill_(bits) : made.fill_(number_of_bits(bits));
+    return made.set_requires_grad(requires_grad);
+  }
 }
 
 void Program::finish_compiling() {

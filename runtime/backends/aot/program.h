@@ -3,6 +3,7 @@
 #include <triage/backend.h>
 #include <triage/graph.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -26,6 +27,7 @@ struct Variant {
   std::vector<size_t> saved_primals;
   std::vector<std::optional<size_t>> output_of_saved;
   std::vector<bool> has_gradient;
+  std::vector<bool> own_memory;  // gradients that ATen would give memory of their own, though the half may not
 };
 
 /// What a backward run goes over: the outputs that a gradient came to, and the primals whose gradients are asked for.
@@ -33,6 +35,17 @@ struct BackwardRun {
   std::vector<bool> outputs, primals;
   bool operator<(const BackwardRun& other) const {
     return std::tie(outputs, primals) < std::tie(other.outputs, other.primals);
+  }
+};
+
+/// What happened to one call since: backward runs that freed what they went over, and which primals and outputs (in this
+/// order) were written to in place.
+struct History {
+  std::set<BackwardRun> released;
+  std::vector<bool> written;
+  bool any_written() const { return std::find(written.begin(), written.end(), true) != written.end(); }
+  bool operator<(const History& other) const {
+    return std::tie(released, written) < std::tie(other.released, other.written);
   }
 };
 
@@ -52,9 +65,9 @@ class Layout {
   const Variant* find(const std::vector<int64_t>& tangents) const;
   /// Keeps one made meanwhile by another thread, if there is one. Null when there are too many already.
   const Variant* add(std::unique_ptr<Variant> variant) const;
-  /// What is known of Program::survives; keeps what is found out.
-  std::optional<bool> survives(const std::set<BackwardRun>& released, const BackwardRun& next) const;
-  void note_survival(const std::set<BackwardRun>& released, const BackwardRun& next, bool survives) const;
+  /// What is known of Program::refusal; keeps what is found out.
+  std::optional<std::string> refusal(const History& history, const BackwardRun& next) const;
+  void note_refusal(const History& history, const BackwardRun& next, const std::string& refusal) const;
   void finish_compiling() const;
   size_t bytes() const;  // as Executable::bytes
 
@@ -63,7 +76,7 @@ class Layout {
   mutable std::atomic<const Variant*> last_{nullptr};
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Variant>> variants_;
-  mutable std::map<std::pair<std::set<BackwardRun>, BackwardRun>, bool> survival_;
+  mutable std::map<std::pair<History, BackwardRun>, std::string> refusals_;
 };
 
 /// Shared by the executable and the autograd nodes of its calls. Thread-safe.
@@ -88,10 +101,13 @@ class Program {
   /// The gradients as autograd itself computes them, by running the graph again: at any time right, and differentiable
   /// with `create_graph`. `tangents`: one for each output, undefined where none came in.
   Tensors differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const;
-  /// Whether ATen's own graph of a call, which frees what it saved step by step, could still run `next` after backward runs
-  /// that freed what they went over. Found out by doing so, once for each layout.
-  bool survives(const Layout& layout, const Tensors& primals, const std::set<BackwardRun>& released,
-                const BackwardRun& next) const;
+  /// Why ATen's own graph of a call, which frees what it saved step by step and sees writes to it, would not run `next` after
+  /// that history; empty where it would. Found out by doing so, once for each layout. Of the primals only sizes, and the
+  /// numbers read out of them, matter.
+  std::string refusal(const Layout& layout, const Tensors& primals, const History& history,
+                      const BackwardRun& next) const;
+  /// A tensor like a primal of the layout, for one whose values are lost.
+  at::Tensor blank(const Layout& layout, size_t primal) const;
 
   /// Waits until nothing about the graph and the halves there are gets faster any more.
   void finish_compiling();
