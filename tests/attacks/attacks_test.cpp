@@ -53,7 +53,8 @@ std::string outcome_of(const std::string& source) {
   }
 }
 
-constexpr const char* healthy = "return function(z) local f = flag_nan(z, 1) return fix(z, f, 1, {fallback = 0.0}), f end";
+constexpr const char* healthy =
+    "return function(z) local f = flag_nan(z, 1) return fix(z, f, 1, {fallback = 0.0}), f end";
 
 }  // namespace
 
