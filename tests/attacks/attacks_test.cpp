@@ -17,7 +17,7 @@
 namespace triage::lua::testing {
 namespace {
 
-/// One attack of a file: they stand after lines `-- NAME: words of the error`.
+/// One attack of a file: an expression on the tensor `z`, after a line `-- NAME: words of the error`.
 struct Attack {
   std::string name, expected, source;
 };
@@ -36,6 +36,12 @@ std::vector<Attack> attacks_of(const std::filesystem::path& path) {
   return attacks;
 }
 
+/// The attack when the policy loads, on a `z` of its own, and when it is called.
+std::string at_load(const Attack& attack) {
+  return "local z = torch.ones(8, 8)\n" + attack.source + "\nreturn function(z) return z end";
+}
+std::string at_call(const Attack& attack) { return "return function(z) return " + attack.source + "\nend"; }
+
 /// Loads the policy and calls it; the error, or "no error".
 std::string outcome_of(const std::string& source) {
   try {
@@ -47,7 +53,8 @@ std::string outcome_of(const std::string& source) {
   }
 }
 
-constexpr const char* healthy = "return function(z) local f = flag_nan(z, 1) return fix(z, f, {value = 0.0}), f end";
+constexpr const char* healthy =
+    "return function(z) local f = flag_nan(z, 1) return fix(z, f, 1, {fallback = 0.0}), f end";
 
 }  // namespace
 
@@ -57,15 +64,17 @@ TEST_CASE("attacks: operators are stopped by their contracts, and the process go
     const std::vector<Attack> attacks = attacks_of(entry.path());
     CHECK(!attacks.empty());
     for (const Attack& attack : attacks) {
-      const Ended ended = in_fork(
-          [&](const Say&) {
-            const std::string error = outcome_of(attack.source);
-            return outcome_of(healthy) == "no error" ? error : "the healthy policy fails after: " + error;
-          },
-          20);
-      INFO(entry.path().filename().string() << ", " << attack.name << ": " << ended.text);
-      CHECK(ended.death == "");
-      CHECK(ended.text.find(attack.expected) != std::string::npos);
+      for (const std::string& policy : {at_load(attack), at_call(attack)}) {
+        const Ended ended = in_fork(
+            [&](const Say&) {
+              const std::string error = outcome_of(policy), after = outcome_of(healthy);
+              return after == "no error" ? error : "the healthy policy fails: " + after;
+            },
+            20);
+        INFO(entry.path().filename().string() << ", " << attack.name << ": " << ended.text << "\n" << policy);
+        CHECK(ended.death == "");
+        CHECK(ended.text.find(attack.expected) != std::string::npos);
+      }
     }
   }
 }

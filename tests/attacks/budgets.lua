@@ -1,5 +1,4 @@
 -- What takes more memory or time than a policy has, inside of one operator.
-local z = torch.ones(8, 8)
 
 -- a range: budget
 torch.arange(1.6e9)

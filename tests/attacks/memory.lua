@@ -1,6 +1,5 @@
 -- What reads or writes where it must not, or returns memory that nobody wrote. Each block ends in an error with the words after
 -- its name, when the policy loads and when it is called.
-local z = torch.ones(8, 8)
 
 -- scales of upsampling: is not among the operators of policies
 torch.upsample_linear1d(z:unsqueeze(0), {1 << 20}, false, 1.0)
@@ -17,8 +16,11 @@ torch.reflection_pad1d(torch.ones({1, 4}), {})
 -- reflection without sizes: expected
 torch.pad(torch.ones({1, 1, 4, 4}), {1}, {mode = "reflect"})
 
--- repeats that overflow: is not among the operators of policies
+-- repeats in a tensor alone: argument 'repeats' (int) is missing
 torch.repeat_interleave(torch.tensor({math.maxinteger, math.maxinteger, 4}))
+
+-- repeats that overflow: expected int, got Tensor
+torch.repeat_interleave(torch.ones(3), torch.tensor({math.maxinteger, math.maxinteger, 4}))
 
 -- unpooling beyond: is not among the operators of policies
 torch.max_unpool2d(torch.ones({1, 1, 2, 2}), torch.full({1, 1, 2, 2}, 1 << 40), {4, 4})
@@ -35,7 +37,7 @@ z:sum_to_size({1, 1, 1, 1})
 -- a division by nothing: is not among the operators of policies
 torch.lcm(torch.tensor({math.mininteger}), torch.tensor({-1}))
 
--- a quotient that does not fit: expected
+-- a quotient by nothing: ZeroDivisionError
 torch.floor_divide(torch.tensor({math.mininteger}), 0)
 
 -- shuffled pixels: is not among the operators of policies

@@ -21,6 +21,10 @@ local words = {"", "mean", "sum", "none", "constant", "reflect", "replicate", "l
 local keys = {"dim", "keepdim", "dtype", "device", "out", "size", "reduction", "mode", "min", "max", "value", "other", "weight", "bias", "layout",
               "memory_format", "generator", "requires_grad", "dims", "axis", "self", "input", "index", "eps", "p", "n", "k", "largest", "nonsense"}
 local pool = {}
+local of_policies = {}  -- dtypes; calls get the others as arguments too
+for _, dtype in ipairs(dtypes) do
+  if pcall(function() return torch.ones(1):to(dtype) end) then of_policies[#of_policies + 1] = dtype end
+end
 
 local views = {
   function(x) return x:t() end,
@@ -42,7 +46,7 @@ for _ = 1, 40 do
   for i = 1, below(5) do sizes[i] = pick {0, 1, 1, 2, 2, 3, 3, 4, 7} end
   local x = torch.ones(sizes) * below(5) + (chance(30) and torch.randn(sizes) or 0)
   if chance(10) then x = x * pick(reals) end
-  pool[#pool + 1] = x:to(pick(dtypes))
+  pool[#pool + 1] = x:to(pick(of_policies))
 end
 
 local cyclic = {}

@@ -97,8 +97,10 @@ TEST_CASE("attacks: random calls from a policy end in a result or an error") {
     }
     if (std::getenv("TRIAGE_RANDOM_CALLS")) MESSAGE("seed " << seed << ": " << ended.text.substr(0, 200));
   }
-  CHECK(whole_runs > 0);
-  CHECK(results > 10 * whole_runs);
+  MESSAGE(results << " of " << 300 * whole_runs << " calls gave a result, in " << whole_runs << " of " << runs
+                  << " runs");
+  CHECK(2 * whole_runs > runs);
+  CHECK(results > 30 * whole_runs);  // one in ten: so that some get beyond the checks of their arguments
 }
 
 }  // namespace triage::lua::testing
