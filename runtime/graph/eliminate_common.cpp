@@ -90,7 +90,8 @@ void merge_constants(Graph& graph, const Seen& seen_outside) {
 using Outputs = std::unordered_set<const Value*>;
 
 bool is_output(const Outputs& outputs, const Node& node) {
-  return std::any_of(node.results.begin(), node.results.end(), [&](const Value* result) { return outputs.count(result) != 0; });
+  return std::any_of(node.results.begin(), node.results.end(),
+                     [&](const Value* result) { return outputs.count(result) != 0; });
 }
 
 /// What a caller sees as two memories, or as two tensors, must stay two. Two views of one memory are that as one, too.

@@ -491,7 +491,9 @@ class RuleCheck {
 
   Wrong check_tensor(size_t i, const Rule& rule, const at::Tensor& tensor) const {
     const bool plain = tensor.layout() == at::kStrided && fits_device(tensor.device());
-    if (!plain) return start(i) + " is no dense tensor with data";
+    if (!plain)
+      return fmt::format("{} is on {}, of layout {}; expected a dense tensor with data", start(i),
+                         tensor.device().str(), c10::str(tensor.layout()));
     if (!holds(rule.dtypes, tensor.scalar_type()))
       return fmt::format("{} is a tensor of {}; expected {}", start(i), c10::toString(tensor.scalar_type()),
                          dtype_names(rule.dtypes));

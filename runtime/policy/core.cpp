@@ -120,7 +120,8 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
 
 /// Loads, tries and warms up what is to follow the live version; throws when it may not, with a place in the script.
 std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source) {
-  random::Sequence of_trials(runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
+  random::Sequence of_trials(
+      runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
   const random::DrawFrom draws(&of_trials);
   const random::DrawAside draws_aside;
   std::shared_ptr<PolicyVersion> next = runtime_->load_version(source, path_, random_);

@@ -73,7 +73,8 @@ std::vector<Attack> all_attacks() {
 }
 
 bool is_expected(const Attack& attack, const std::string& outcome) {
-  if (outcome.find("budget of time") != std::string::npos) return true;  // on a busy machine each may come to that first
+  if (outcome.find("budget of time") != std::string::npos)
+    return true;  // on a busy machine each may come to that first
   std::istringstream parts(attack.expected);
   for (std::string part; std::getline(parts, part, '|');)
     if (part == "ok" ? outcome == "ok" : outcome.find(part) != std::string::npos) return true;

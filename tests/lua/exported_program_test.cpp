@@ -109,7 +109,7 @@ std::string why_not_loaded(const std::string& call) {
 
 }  // namespace
 
-TEST_CASE("E07: a program from a file calls operators by contract, unless the host trusts it") {
+TEST_CASE("a program from a file calls operators by contract, unless the host trusts it") {
   for (const char* call : {R"(%0: "f32[2, 2]" = aten::empty_like(%x, None, None, None, None, None))",
                            R"(%0: "f32[2, 2]" = aten::special_zeta(%x, %x))"})
     CHECK(why_not_loaded(call).find("is not among the operators") != std::string::npos);
@@ -121,7 +121,7 @@ TEST_CASE("E07: a program from a file calls operators by contract, unless the ho
   CHECK(ExportedProgram::load(path, /*trusted=*/true).run({at::full({2, 2}, 2.0)}).size() == 1);
 }
 
-TEST_CASE("E07: a program from a file is held to its contracts when it runs") {
+TEST_CASE("a program from a file is held to its contracts when it runs") {
   const ExportedProgram large = ExportedProgram::load(saved(R"(%0: "f32[2, 4]" = aten::repeat(%x, [65536, 65536]))"));
   CHECK_THROWS_WITH_AS(large.run({at::ones({2, 2})}), doctest::Contains("MiB"), PolicyError);
   const ExportedProgram wrong = ExportedProgram::load(saved(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 7, None))"));

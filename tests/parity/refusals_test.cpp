@@ -152,7 +152,7 @@ const Mistake mistakes[] = {
     {"return function(z) return err.replace(z, 0, {}) end", "list of targets is empty"},
     {"return function(z) return err.replace(z, 0, {'many'}) end", "there is no target"},
     {"return function(i) return flag_oob_indices(i, -4, 3) end", "0 or more"},
-    {"return function(z) return flag_oob_indices(z:to(torch.complex64), 4, 3) end", "integer dtype"},
+    {"return function(z) return flag_oob_indices(z:to(torch.complex64), 4, 3) end", "no dtype of policies"},
     {"return function(z) return flag_oob_indices(z, 4, 3) end", "integer dtype"},
     {"return function(z) return flag_oob_indices(z:isnan(), 4, 3) end", "integer dtype"},
     {"return function(z) return err.new_t(-1) end", "number of samples"},

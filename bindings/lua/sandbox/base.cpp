@@ -81,7 +81,8 @@ int base_setmetatable_of_script(lua_State* L) {
           "a policy may not make keys weak (__mode = \"k\"): collecting them has no bound in time; use \"kv\" or "
           "\"v\"");
     lua_pushliteral(L, "__call");
-    if (const int type = lua_rawget(L, 2); type != LUA_TNIL && type != LUA_TFUNCTION)  // Lua would look for what that calls
+    if (const int type = lua_rawget(L, 2);
+        type != LUA_TNIL && type != LUA_TFUNCTION)  // Lua would look for what that calls
       throw LibraryError(std::string("`__call` of a policy's metatable is a function; got a ") + lua_typename(L, type));
     lua_pop(L, 2);
   }

@@ -22,7 +22,7 @@ double size_of(const at::Tensor& tensor, int64_t dim) {
 /// The two tensors of a product of matrices; a vector `self` of addmm is none of them.
 std::pair<const at::Tensor*, const at::Tensor*> factors(const Call& call) {
   static constexpr std::pair<const char*, const char*> names[] = {
-      {"mat1", "mat2"}, {"batch1", "batch2"}, {"mat", "vec"},   {"self", "mat2"},   {"self", "vec"},
+      {"mat1", "mat2"}, {"batch1", "batch2"}, {"mat", "vec"},    {"self", "mat2"},   {"self", "vec"},
       {"self", "vec2"}, {"self", "tensor"},   {"self", "other"}, {"input", "weight"}};
   for (const auto& [first, second] : names)
     if (call.tensor(first) && call.tensor(second)) return {call.tensor(first), call.tensor(second)};
@@ -134,9 +134,9 @@ double pooling_work(const Call& call) {
   double window = 1;
   const auto kernel = filled_up(call, "kernel_size", 1), padding = filled_up(call, "padding", 0);
   for (size_t i = 0; i < kernel.size(); ++i)
-    window *= std::min(static_cast<double>(kernel[i]),
-                       size_of(*self, self->dim() - static_cast<int64_t>(kernel.size() - i)) +
-                           2 * static_cast<double>(padding[i]));
+    window *=
+        std::min(static_cast<double>(kernel[i]), size_of(*self, self->dim() - static_cast<int64_t>(kernel.size() - i)) +
+                                                     2 * static_cast<double>(padding[i]));
   return of_spatial(*self, sizes.size()) * product(sizes) * window + given_elements(call);
 }
 
@@ -190,8 +190,8 @@ double multinomial(const Call& call) { return (multinomial_work(call) + 8) * 8 *
 
 double diagonal_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
-  const double offset =
-      std::abs(static_cast<double>(call.integer("diagonal", 0))) + std::abs(static_cast<double>(call.integer("offset", 0)));
+  const double offset = std::abs(static_cast<double>(call.integer("diagonal", 0))) +
+                        std::abs(static_cast<double>(call.integer("offset", 0)));
   const bool embed = call.schema.name() == "aten::diag_embed", flat = call.schema.name() == "aten::diagflat";
   if (!embed && !flat && self->dim() != 1) return elements(*self);
   const double last = embed ? size_of(*self, -1) : elements(*self);

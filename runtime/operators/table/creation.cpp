@@ -24,12 +24,16 @@ constexpr Row rows[] = {
     {"randint_like", ". low_dtype", "low: any; high: any; dtype: number", alike},
     {"bernoulli", ". p Tensor", "p: 0..1", {cost::broadcast_eightfold, 50}},
     {"bernoulli_", "float", "p: 0..1", {cost::broadcast_eightfold, 50}},
-    {"normal", "Tensor_float float_Tensor Tensor_Tensor", "*: single; mean: finite; std: finite",
+    {"normal",
+     "Tensor_float float_Tensor Tensor_Tensor",
+     "*: single; mean: finite; std: finite",
      {cost::broadcast_eightfold, 50}},
     {"normal", "float_float", "mean: finite; std: finite; dtype: float", sized},
     {"normal_ uniform_", ".", "self: float; mean: finite; std: finite; from: finite; to: finite", alike},
     {"dropout", "_ .", "input: float; self: float; p: 0..1", {cost::broadcast_eightfold, 50}},
-    {"multinomial", ".", "self: single rank:1..2; num_samples: 1..1099511627776",
+    {"multinomial",
+     ".",
+     "self: single rank:1..2; num_samples: 1..1099511627776",
      {cost::multinomial, 100, cost::multinomial_work}},
 };
 

@@ -23,7 +23,9 @@ constexpr Row rows[] = {
      "_ .", "", slow_pointwise},
     {"special_erf special_erfc special_expit special_exp2 special_expm1 special_log1p special_ndtr special_sinc "
      "special_entr special_digamma special_psi special_gammaln special_i0",
-     ".", "", {cost::broadcast_eightfold, 100}},
+     ".",
+     "",
+     {cost::broadcast_eightfold, 100}},
     {"logit", "_ .", "eps: finite", pointwise},
     {"special_logit", ".", "eps: finite", pointwise},
     {"gelu", "_ .", "approximate: one:none|tanh", slow_pointwise},

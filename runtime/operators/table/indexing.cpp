@@ -13,8 +13,7 @@ constexpr Cost composed{cost::eightfold, 50};
 
 constexpr Row rows[] = {
     {"index", "Tensor", "self: any; indices: real len:0..16", indexed, relation::indexes},
-    {"index_put", "_ .", "self: any apart; indices: real len:0..16; values: any like:self", indexed,
-     relation::indexes},
+    {"index_put", "_ .", "self: any apart; indices: real len:0..16; values: any like:self", indexed, relation::indexes},
     {"index_select", ".", "self: any; index: index rank:0..1", indexed},
     {"index_add", "_ .", "self: apart; index: index rank:0..1; source: like:self", copying},
     {"index_copy", "_ .", "self: any apart; index: int64 rank:0..1; source: any like:self", copying},
@@ -37,7 +36,9 @@ constexpr Row rows[] = {
      "weight: float rank:2..2; indices: index; padding_idx: offset; scale_grad_by_freq: false; sparse: false", indexed},
     {"one_hot", ".", "self: int64 rank:0..15; num_classes: 1..2147483647", {cost::one_hot, 20, cost::one_hot_work}},
     {"bucketize", "Tensor Scalar", "boundaries: number rank:1..1", {cost::eightfold, 100}},
-    {"searchsorted", "Tensor Scalar", "*: number; sorted_sequence: rank:1..16; side: one:left|right; sorter: absent",
+    {"searchsorted",
+     "Tensor Scalar",
+     "*: number; sorted_sequence: rank:1..16; side: one:left|right; sorter: absent",
      {cost::eightfold, 100}},
     {"isin", "Tensor_Tensor Tensor_Scalar Scalar_Tensor", "*: number", {cost::eightfold, 1000}},
 };

@@ -158,8 +158,7 @@ Wrong padding(const Call& call) {
   for (size_t i = 0; i < pad.size(); ++i) {
     const int64_t size = self->size(self->dim() - 1 - static_cast<int64_t>(i / 2));
     const int64_t most = mode.toStringRef() == "reflect" ? size - 1 : mode.toStringRef() == "circular" ? size : 1 << 30;
-    if (pad[i] < 0 || pad[i] > most)
-      return fmt::format("argument 'pad' holds {}; expected 0 to {}", pad[i], most);
+    if (pad[i] < 0 || pad[i] > most) return fmt::format("argument 'pad' holds {}; expected 0 to {}", pad[i], most);
   }
   return std::nullopt;
 }
@@ -174,8 +173,7 @@ Wrong einsum(const Call& call) {
 Wrong divides(const Call& call) {
   const c10::IValue &self = call.value("self"), &other = call.value("other"), &mode = call.value("rounding_mode");
   const bool quotient = call.schema.name().find("div") != std::string::npos;
-  const bool as_floats =
-      quotient && mode.isNone() && call.schema.overload_name().find("_mode") != std::string::npos;
+  const bool as_floats = quotient && mode.isNone() && call.schema.overload_name().find("_mode") != std::string::npos;
   const auto whole = [](const c10::IValue& value) {
     return value.isTensor() ? value.toTensor().defined() && is_whole(value.toTensor()) : !value.isDouble();
   };

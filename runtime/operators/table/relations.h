@@ -6,19 +6,19 @@ namespace triage::operators::relation {
 
 using Wrong = std::optional<std::string>;
 
-Wrong pieces(const Call& call);            // into how many tensors one is cut
-Wrong broadcasts(const Call& call);        // what all tensors broadcast to is a number of elements
-Wrong meshes(const Call& call);            // the same of a grid
-Wrong indexes(const Call& call);           // `indices` are of dtypes that index, and not more than there are dimensions
-Wrong vector_norm(const Call& call);       // no norm of matrices that needs their singular values
-Wrong same_sizes(const Call& call);        // `self`, `target` and `weight`
-Wrong batch_norm(const Call& call);        // statistics are not written to
+Wrong pieces(const Call& call);       // into how many tensors one is cut
+Wrong broadcasts(const Call& call);   // what all tensors broadcast to is a number of elements
+Wrong meshes(const Call& call);       // the same of a grid
+Wrong indexes(const Call& call);      // `indices` are of dtypes that index, and not more than there are dimensions
+Wrong vector_norm(const Call& call);  // no norm of matrices that needs their singular values
+Wrong same_sizes(const Call& call);   // `self`, `target` and `weight`
+Wrong batch_norm(const Call& call);   // statistics are not written to
 Wrong convolution(const Call& call);
 Wrong pooling(const Call& call);
 Wrong constant_padding(const Call& call);
 Wrong padding(const Call& call);
 Wrong einsum(const Call& call);
-Wrong adds_to_self(const Call& call);      // `beta` is not 0: memory that nobody wrote would be multiplied by it
+Wrong adds_to_self(const Call& call);  // `beta` is not 0: memory that nobody wrote would be multiplied by it
 
 /// No quotient of integers that its dtype does not hold: the processor stops a program that asks for it.
 Wrong divides(const Call& call);

@@ -12,8 +12,8 @@ namespace triage::operators {
 
 /// What a call costs at most, from its arguments.
 struct Cost {
-  double (*bytes)(const Call& call);  // allocated: results and workspace
-  double nanoseconds;                 // for each unit of work, on one slow core
+  double (*bytes)(const Call& call);           // allocated: results and workspace
+  double nanoseconds;                          // for each unit of work, on one slow core
   double (*work)(const Call& call) = nullptr;  // units; null: the larger of what the tensors hold and broadcast to
 };
 

@@ -1,9 +1,11 @@
--- Which outputs, inputs and variables of a function share memory, and which of them are one tensor, is the same compiled and as
--- a script. Random programs: every tensor that can be seen is written to in turn, and all of them must look the same after it.
+-- Which outputs, inputs and variables of a function share memory, and which of them are one tensor, is the same
+-- compiled and as a script. Random programs: every tensor that can be seen is written to in turn, and all of them must
+-- look the same after it.
 -- TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins elsewhere.
 local random, pick, seeds = random_programs(40, 104729)
 
-local views = {":t()", ":contiguous()", ":to(torch.float32)", ":to(torch.float64)", ":view({-1, 2})", ":reshape({2, -1})",
+local views = {":t()", ":contiguous()", ":to(torch.float32)", ":to(torch.float64)", ":view({-1, 2})",
+  ":reshape({2, -1})",
   ":reshape({-1})", ":flatten()", "[0]", "[{{0, 1}}]", ":unsqueeze(0)", ":squeeze()", ":detach()", ":expand({2, 2})",
   ":narrow(0, 0, 1)", ":select(0, 1)", ":chunk(2)", ":type_as(x)", ":unbind(0)", ":clone()", ":expand_as(x)",
   ":dropout(0.5, false)", ":atleast_2d()", ":permute({1, 0})", ":diagonal()", ":view_as(x)", ":ravel()", ":positive()",
@@ -104,7 +106,9 @@ local function compare(a, b)
   local why = equal("values")
   for i = 1, #a - 1 do   -- a variable that is returned may come in another Lua value
     for j = 1, i - 1 do
-      if rawequal(a[i], a[j]) and not rawequal(b[i], b[j]) then why = why or ("tensors %d and %d are two"):format(j, i) end
+      if rawequal(a[i], a[j]) and not rawequal(b[i], b[j]) then
+        why = why or ("tensors %d and %d are two"):format(j, i)
+      end
     end
   end
   for i = 1, #a do

@@ -1,4 +1,5 @@
--- Backward runs over some of the outputs, in any order, again and again: the gradients, which of them there are, and the errors are
+-- Backward runs over some of the outputs, in any order, again and again: the gradients, which of them there are, and
+-- the errors are
 -- those of the script by itself. Random functions with random runs; TRIAGE_DIFFERENTIAL=N makes N of them,
 -- TRIAGE_DIFFERENTIAL_SEED begins elsewhere.
 local random, pick, seeds = random_programs(60, 15485863)
@@ -7,7 +8,7 @@ local unary = {"%s:exp()", "%s:tanh()", "%s:relu()", "%s * 2", "%s + 1", "%s:neg
   "%s:reshape({-1}):view({-1, 3})", "%s:detach()", "%s:square()", "%s[{{0, 1}}]:expand_as(%s)", "%s - %s:mean()",
   "%s:sum(0)", "%s:clamp({min = 0})", "%s:flip({1})", "%s:expand({-1, -1})", "%s:contiguous()",
   "torch.no_grad(function() return %s * 3 end)", "%s:mul(0)", "%s:sum(-1, {keepdim = true})"}
-local binary = {"%s + %s", "%s * %s", "%s - %s", "torch.where(%s > 0, %s, x)", "torch.maximum(%s, %s)", "%s + b", "%s * w",
+local binary = {"%s + %s", "%s * %s", "%s - %s", "torch.where(%s > 0, %s, x)", "torch.maximum(%s, %s)", "%s + b", "%s * w", -- luacheck: ignore 631
   "%s + w", "%s * b", "%s + x + y", "torch.cat({%s, %s}):narrow(0, 0, 1)", "torch.linear(%s, m)"}
 
 local function expression(locals)
@@ -131,7 +132,7 @@ end
 local function agree(a, b, what, bound)
   local none, other_none = rawequal(a, nil), rawequal(b, nil)
   if none or other_none then
-    if none ~= other_none then return what .. (other_none and " is missing" or " is there, and is not in the script") end
+    if none ~= other_none then return what .. (other_none and " is missing" or " is there, and is not in the script") end -- luacheck: ignore 631
     return
   end
   if a.requires_grad ~= b.requires_grad then return what .. ": requires_grad" end
@@ -182,7 +183,7 @@ local function differ(text, seed, backend, wait)
     local why = compare(plain, world, bound)
     for i, step in ipairs(list) do
       if why then break end
-      script[i] = ("%d%s(%d,%d%s)"):format(step.kind, step.retain and "r" or "", step.one, step.two, step.both and "+" or "")
+      script[i] = ("%d%s(%d,%d%s)"):format(step.kind, step.retain and "r" or "", step.one, step.two, step.both and "+" or "") -- luacheck: ignore 631
       local one, given = run(plain, step)
       local other, got = run(world, step)
       if one ~= other and other == "inplace" and backend ~= "eager" and world.wrote_argument then
