@@ -236,7 +236,11 @@ TEST_CASE("sandbox: what a call allocates is charged before it does, with its wo
 }
 
 TEST_CASE("sandbox: a call that may take longer than the budget of time is not begun") {
-  const std::string message = error_of("local x = torch.ones({1500, 1}):expand({1500, 1500}) return x:matmul(x)");
+  StateOptions options = policy_options();
+  options.limits.tensor_bytes = size_t{1} << 30;
+  State state(options);
+  const std::string message =
+      error_of(state, "local x = torch.ones({1500, 1}):expand({1500, 1500}) return x:matmul(x)");
   CHECK_MESSAGE(message.find("may take") != std::string::npos, message);
 }
 

@@ -20,7 +20,7 @@ constexpr Row rows[] = {
     {"addmv", "_ .", "*: number; mat: number rank:2..2; vec: number rank:1..1; self: number apart", product},
     {"baddbmm", "_ .", "*: number; batch1: number rank:3..3; batch2: number rank:3..3; self: number apart", product,
      relation::adds_to_self},
-    {"addbmm", "_ .", "*: number; batch1: number rank:3..3; batch2: number rank:3..3; self: number apart", product},
+    {"addbmm", ".", "*: number; batch1: number rank:3..3; batch2: number rank:3..3; self: number apart", product},
     {"linear", ".",
      "*: float; weight: float rank:1..2 like:input; bias: float rank:0..1 like:input; input: float rank:1..16",
      product},
