@@ -46,16 +46,6 @@ Moment question_deadline(const Moment& deadline, std::optional<nanoseconds> time
   return deadline ? std::min(*deadline, until) : until;
 }
 
-/// The values for params that `version` has: an earlier version may lack some of them.
-Params those_of(const PolicyVersion& version, const Params& values) {
-  Params known;
-  for (const auto& value : values)
-    if (std::any_of(version.signature.params.begin(), version.signature.params.end(),
-                    [&](const Param& param) { return param.name == value.first; }))
-      known.push_back(value);
-  return known;
-}
-
 /// How another version is asked for its answer.
 RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
   RunOptions same = options;
@@ -139,12 +129,8 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   }
   open.merge(version.trial.open());
   const std::string change = difference(*expected, form, open, names);
-  if (change.empty()) return;
-  const Source& where = version.defined_at;
-  const std::string place = where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
-  throw PolicyError(fmt::format("{}policy '{}' (version {}) changes {}; hosts call it as version {} is", place,
-                                version.name, version.number, change, before.number),
-                    where.file.empty() ? Source{version.path, 0} : where);
+  if (!change.empty())
+    throw_at(version, fmt::format(" changes {}; hosts call it as version {} is", change, before.number));
 }
 
 void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) {

@@ -39,21 +39,7 @@ void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
 
 void check_types(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
   const auto failure = output_failure(version.signature, inputs, outputs);
-  if (!failure) return;
-  const Source& where = version.defined_at;
-  const std::string place = where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
-  throw PolicyError(fmt::format("{}policy '{}' (version {}): {}", place, version.name, version.number, *failure),
-                    where.file.empty() ? Source{version.path, 0} : where);
-}
-
-/// The values for params that `version` has: an earlier version may lack some of them.
-Params those_of(const PolicyVersion& version, const Params& values) {
-  Params known;
-  for (const auto& value : values)
-    if (std::any_of(version.signature.params.begin(), version.signature.params.end(),
-                    [&](const Param& param) { return param.name == value.first; }))
-      known.push_back(value);
-  return known;
+  if (failure) throw_at(version, ": " + *failure);
 }
 
 }  // namespace

@@ -140,12 +140,29 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
   return base;
 }
 
+Params those_of(const PolicyVersion& version, const Params& values) {
+  Params known;
+  for (const auto& value : values)
+    if (find_param(version.signature, value.first)) known.push_back(value);
+  return known;
+}
+
+/// "f.lua:2: "; nothing where it is not known.
+static std::string place_of(const Source& where) {
+  return where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
+}
+
+void throw_at(const PolicyVersion& version, const std::string& what) {
+  const Source& where = version.defined_at;
+  throw PolicyError(fmt::format("{}policy '{}' (version {}){}", place_of(where), version.name, version.number, what),
+                    where.file.empty() ? Source{version.path, 0} : where);
+}
+
 void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change) {
-  const std::string place = where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
   throw LoadError(
       fmt::format("{}the new source changes {}; hosts call it as version {} is. Keep the contract, or load it as "
                   "another policy",
-                  place, change, live.number),
+                  place_of(where), change, live.number),
       where.file.empty() ? Source{live.path, 0} : where);
 }
 

@@ -59,6 +59,11 @@ std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& 
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values);
 
+/// Those of `values` whose params `version` has: an earlier version may lack some of them.
+Params those_of(const PolicyVersion& version, const Params& values);
+/// Throws PolicyError that begins with where the function of `version` stands, and its name: "f.lua:2: policy 'f' (version 3)".
+[[noreturn]] void throw_at(const PolicyVersion& version, const std::string& what);
+
 /// Throws LoadError where hosts that call `live` could not call `next` in its place, by what both say of themselves. A param that
 /// is not among `lasting` may go.
 void check_contract(const PolicyVersion& live, const PolicyVersion& next, const std::set<std::string>& lasting);

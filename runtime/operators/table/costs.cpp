@@ -1,6 +1,7 @@
 #include "runtime/operators/table/costs.h"
 
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
 
@@ -14,14 +15,21 @@ double given_elements(const Call& call) {
   return sum;
 }
 
+/// Sizes from the last dimension on; in place, for every call of an operator asks.
+using Sizes = c10::SmallVector<int64_t, 16>;
+
+/// Broadcasts `sizes` with those of another tensor.
+static void broadcast_with(Sizes& sizes, c10::ArrayRef<int64_t> own) {
+  if (own.size() > sizes.size()) sizes.resize(own.size(), 1);
+  for (size_t i = 0; i < own.size(); ++i) sizes[i] = std::max(sizes[i], own[own.size() - 1 - i]);
+}
+
 double broadcast_elements(const Call& call) {
-  std::vector<int64_t> sizes;  // from the last dimension on
+  Sizes sizes;
   bool any = false;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
     any = true;
-    const auto own = tensor.sizes();
-    if (own.size() > sizes.size()) sizes.resize(own.size(), 1);
-    for (size_t i = 0; i < own.size(); ++i) sizes[i] = std::max(sizes[i], own[own.size() - 1 - i]);
+    broadcast_with(sizes, tensor.sizes());
   });
   return any ? product(sizes) : 0;
 }
@@ -73,12 +81,8 @@ double indexed_work(const Call& call) {
   const at::Tensor* self = call.tensor(call.tensor("weight") ? "weight" : "self");
   double places = 1, rest = 1, masks = 0;
   if (const c10::IValue& indices = call.value("indices"); indices.isList()) {
-    std::vector<int64_t> sizes;
+    Sizes sizes;
     int64_t dim = 0;
-    const auto note = [&](c10::ArrayRef<int64_t> own) {
-      if (own.size() > sizes.size()) sizes.resize(own.size(), 1);
-      for (size_t i = 0; i < own.size(); ++i) sizes[i] = std::max(sizes[i], own[own.size() - 1 - i]);
-    };
     for (const c10::IValue& item : indices.toListRef()) {
       if (!item.isTensor() || !item.toTensor().defined()) {
         if (dim < self->dim()) rest *= static_cast<double>(self->size(dim));
@@ -88,11 +92,11 @@ double indexed_work(const Call& call) {
       const at::Tensor& index = item.toTensor();
       const bool mask = index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
       if (mask) {
-        note({index.numel()});
+        broadcast_with(sizes, {index.numel()});
         masks += elements(index) * static_cast<double>(index.dim() + 1);
         dim += index.dim();
       } else {
-        note(index.sizes());
+        broadcast_with(sizes, index.sizes());
         ++dim;
       }
     }
