@@ -95,6 +95,11 @@ const Bad bads[] = {
     {"memory", "local t = {} for i = 1, 100 do t[i] = torch.zeros({1 << 24}) end return z * 2, f", "budget"},
     {"an operator that throws", "return (z * 2):view({7, 11}), f", "invalid for input"},
     {"an unknown operator", "return z:no_such_thing(), f", "no_such_thing"},
+    {"writes to its input", "z:add_(1) if z:size(0) == 5 then error('x') end return (z - 1) * 2, f",
+     "belong to the host"},
+    {"writes to a view of its input", "z:t():narrow(0, 0, 1):zero_() return z * 2, f", "belong to the host"},
+    {"syntax", "return return z * 2, f", "near 'return'"},
+    {"endless when it is read", "return z * 2, f", "budget", "tests = (function() while true do end end)(),"},
     {"its own tests", "return z * 2, f", "fails its own tests",
      "tests = {{name = 'never', args = function() return torch.ones({2, 3}) end, check = function() return false "
      "end}},"},
