@@ -8,6 +8,7 @@
 #include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/sandbox/side_effects.h"
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/overloads.h"
@@ -47,6 +48,8 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
   c10::SmallVector<const void*, 8> userdata;
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (const at::Tensor* tensor = test_tensor(L, i)) {
+      if (tensors.size() == most_inputs)
+        throw InputError(fmt::format("a compiled function takes at most {} tensors; join them with torch.stack or torch.cat", most_inputs));
       tensors.push_back(*tensor);
       plain += 't';
       const void* const own = lua_touserdata(L, i);
@@ -74,8 +77,9 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
 }
 
 /// What there is to say besides the script's own words: where those are taken, else on standard error.
-void say(const Context& context, const std::string& text) {
+void say(Context& context, const std::string& text) {
   const std::string line = "triage: " + text;
+  if (!may_show(context, line.size() + 1)) return;
   if (context.print)
     context.print(line);
   else
@@ -104,7 +108,7 @@ struct Running {
   Running(CompiledFunction& function, Context& own) : function(function), own(own) { function.running = true; }
   ~Running() {
     function.running = false;
-    settle_held_memory(own);
+    drop_held_memory(own, /*all=*/false);
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
@@ -284,9 +288,9 @@ int call_compiled(lua_State* L) {
     function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();
     const lua_Integer allowed_writes = count_allowed_writes(L);
-    const operators::Untrusted::Terms terms{.bytes_a_call = static_cast<int64_t>(context(L).limits.tensor_bytes)};
+    const operators::Untrusted::Terms terms{.bytes = static_cast<int64_t>(context(L).limits.tensor_bytes)};
     const operators::Untrusted graphs(by_contract(L) ? &terms : nullptr);
-    bucket->compiled->run(inputs, {}, std::nullopt, outputs);
+    bucket->compiled->run(inputs, {}, context(L).deadline, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
     charge_graphs(L, function);
