@@ -195,17 +195,16 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
   }
 }
 
-
 void check_time(lua_State* L, const std::string& what, double nanoseconds) {
   const Context& own = context(L);
   constexpr double free_nanoseconds = 1e6;
   if (nanoseconds <= free_nanoseconds || !own.deadline) return;
   if (nanoseconds <= std::chrono::duration<double, std::nano>(*own.deadline - std::chrono::steady_clock::now()).count())
     return;
-  throw LimitError(what +
-                   fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it less "
-                               "to do, or have the host raise triage::Limits",
-                               nanoseconds / 1e9));
+  throw LimitError(
+      what + fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it less "
+                         "to do, or have the host raise triage::Limits",
+                         nanoseconds / 1e9));
 }
 
 void drop_held_memory(Context& context, bool all) noexcept {

@@ -49,7 +49,8 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (const at::Tensor* tensor = test_tensor(L, i)) {
       if (tensors.size() == most_inputs)
-        throw InputError(fmt::format("a compiled function takes at most {} tensors; join them with torch.stack or torch.cat", most_inputs));
+        throw InputError(fmt::format(
+            "a compiled function takes at most {} tensors; join them with torch.stack or torch.cat", most_inputs));
       tensors.push_back(*tensor);
       plain += 't';
       const void* const own = lua_touserdata(L, i);
@@ -194,6 +195,8 @@ int compiled_finish_compiling(lua_State* L) {
   return 0;
 }
 
+constexpr size_t longest_name = 255;
+
 void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   if (lua_isnoneornil(L, index)) return;
   table_argument(L, {index, "triage.compile", "options"});
@@ -211,13 +214,13 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       function.options.dynamic = lua_toboolean(L, -1);
     else if (key == "warn" && lua_isboolean(L, -1))
       function.options.warn = lua_toboolean(L, -1) ? function.options.warn : nullptr;
-    else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
+    else if (key == "name" && lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) <= longest_name)
       function.name = lua_tostring(L, -1);
     else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
-          "fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), name (string).");
+          "fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), name (a string of at most 255 bytes).");
     lua_pop(L, 1);
   }
 }

@@ -15,6 +15,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/messages/printable.h"
 #include "runtime/policy/version.h"
 
 #include <ATen/core/Tensor.h>
@@ -202,7 +203,9 @@ LuaScript::Definition LuaScript::definition() const {
 std::string LuaScript::test_name(size_t index) {
   std::string name = "test " + std::to_string(index + 1);
   in_protected_call(state_->lua(), [&](lua_State* L) {
-    if (push_test_field(L, policy_, index, "name") == LUA_TSTRING) name = lua_tostring(L, -1);
+    constexpr size_t longest = 255;
+    if (push_test_field(L, policy_, index, "name") == LUA_TSTRING)
+      name = messages::one_line(std::string_view(lua_tostring(L, -1)).substr(0, longest));
   });
   return name;
 }

@@ -99,10 +99,8 @@ int attention(lua_State* L) {
   const int64_t keys = luaL_checkinteger(L, 4), values = luaL_checkinteger(L, 5);
   prepare(L, {width, std::max({width, keys, values}), 4});
   const c10::InferenceMode no_inference(false);
-  const torch::nn::MultiheadAttention module(torch::nn::MultiheadAttentionOptions(width, heads)
-                                                 .bias(lua_toboolean(L, 3))
-                                                 .kdim(keys)
-                                                 .vdim(values));
+  const torch::nn::MultiheadAttention module(
+      torch::nn::MultiheadAttentionOptions(width, heads).bias(lua_toboolean(L, 3)).kdim(keys).vdim(values));
   return push_parameters(L, module->named_parameters());
 }
 
