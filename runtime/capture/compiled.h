@@ -296,6 +296,8 @@ class ProtectInputs {
   ProtectInputs& operator=(const ProtectInputs&) = delete;
   /// Throws when `op`, called with `stack`, would write to protected memory.
   static void check(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Throws when the memory of `tensor`, which `what` would change, is protected.
+  static void refuse_change(const at::Tensor& tensor, const std::string& what);
   static bool active() noexcept;
 
  private:

@@ -117,19 +117,22 @@ ProtectInputs::~ProtectInputs() { protecting = previous_; }
 
 bool ProtectInputs::active() noexcept { return protecting != nullptr; }
 
+void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
+  if (!active() || !tensor.defined() || !tensor.has_storage()) return;
+  for (const auto& input : protecting->inputs_)
+    if (input.has_storage() && input.is_alias_of(tensor))
+      throw Error(what +
+                  " would write to an input of the policy in place; inputs belong to the host. "
+                  "Write to a copy (x:clone()), or use the form that returns its result.");
+}
+
 void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!graph::writes(op)) return;
   const auto& arguments = op.schema().arguments();
   size_t first = stack.size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!written(arguments[i]) || !stack[first + i].isTensor()) continue;
-    const at::Tensor& target = stack[first + i].toTensor();
-    if (!target.defined() || !target.has_storage()) continue;
-    for (const auto& input : protecting->inputs_)
-      if (input.has_storage() && input.is_alias_of(target))
-        throw Error("`" + base_name(op) +
-                    "` would write to an input of the policy in place; inputs belong to the host. "
-                    "Write to a copy (x:clone()), or use the form that returns its result.");
+    refuse_change(stack[first + i].toTensor(), "`" + base_name(op) + "`");
   }
 }
 

@@ -12,7 +12,7 @@ namespace triage::operators {
 class Untrusted {
  public:
   struct Terms {
-    int64_t bytes_a_call = int64_t{4} << 30;  // what one call may take; 0: any number
+    int64_t bytes = int64_t{4} << 30;  // what one call may take, and what results that live at once hold; 0: any number
     bool captured =
         true;  // the calls ran within their contracts once: what sizes and numbers do not change is not asked again
   };

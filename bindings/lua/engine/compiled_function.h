@@ -17,6 +17,9 @@
 
 namespace triage::lua {
 
+/// Tensors that a compiled function or an exported program takes: each is compared with each.
+constexpr size_t most_inputs = 2048;
+
 struct CompiledFunction;
 
 /// A Lua function that is compiled, in the state it lives in.

@@ -15,13 +15,16 @@
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
+#include "runtime/backends/deadline.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/graph/memory.h"
+#include "runtime/operators/untrusted.h"
 
 #include <triage/export.h>
 
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,6 +79,10 @@ int program_call(lua_State* L) {
                        "Call the function that it was made of.");
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
+  std::optional<Deadline> deadline;
+  if (context(L).deadline) deadline.emplace(*context(L).deadline);
+  const operators::Untrusted::Terms terms{.bytes = static_cast<int64_t>(context(L).limits.tensor_bytes)};
+  const operators::Untrusted within(by_contract(L) ? &terms : nullptr);
   std::vector<at::Tensor> outputs = program.run(inputs);
   reserve(L, outputs.size(), "too many results");
   const auto& values = program.graph().outputs();
@@ -197,6 +204,9 @@ int export_(lua_State* L) {
   lua_settop(L, 3);
   check_callable(L, 1, "triage.export");
   const std::vector<at::Tensor> inputs = check_tensor_list(L, 2, "triage.export");
+  if (inputs.size() > most_inputs)
+    throw InputError("triage.export: a program takes at most " + std::to_string(most_inputs) +
+                     " inputs; join them with torch.stack or torch.cat");
   const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
   std::string name = default_name(L, 1);
   ExportOptions options = read_export_options(L, 3, names, inputs, name);

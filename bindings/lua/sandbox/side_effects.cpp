@@ -27,15 +27,7 @@
 namespace triage::lua {
 namespace {
 
-/// What a policy prints goes to the log or the disk of its host.
-void charge_output(lua_State* L, size_t bytes) {
-  constexpr size_t most = 1 << 20;
-  Context& own = context(L);
-  own.printed_bytes += bytes;
-  if (own.sandboxed && own.printed_bytes > most)
-    throw LimitError("the script used up its budget of printed text (" + std::to_string(most) +
-                     " bytes in a load or call); print less");
-}
+constexpr size_t most_shown = 1 << 20;  // bytes: what a policy prints goes to the log or the disk of its host
 
 int print(lua_State* L) {
   std::string line;
@@ -55,7 +47,9 @@ int print(lua_State* L) {
   break_graph(L, capture::Break::output, "`print` writes to the outside",
               "Print before or after the compiled code, or look at what it returns.");
   if (context(L).sandboxed) line = messages::printable(line);
-  charge_output(L, line.size() + 1);
+  if (!may_show(context(L), line.size() + 1))
+    throw LimitError("the script used up its budget of printed text (" + std::to_string(most_shown) +
+                     " bytes in a load or call); print less");
   if (context(L).print) {
     context(L).print(line);
   } else {
@@ -258,6 +252,11 @@ void wrap_outside(lua_State* L) {
 }
 
 }  // namespace
+
+bool may_show(Context& context, size_t bytes) noexcept {
+  context.printed_bytes += bytes;
+  return !context.sandboxed || context.printed_bytes <= most_shown;
+}
 
 bool is_protected_call(lua_CFunction function) {
   return function == guarded<protected_call> || function == guarded<protected_call_with_handler>;

@@ -6,6 +6,7 @@
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/compiled.h"
@@ -15,6 +16,8 @@
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <chrono>
 
 namespace triage::lua {
 namespace {
@@ -122,7 +125,6 @@ std::optional<bool> option(lua_State* L, int index, const char* key) {
 /// torch.autograd.grad(outputs, inputs, grad_outputs or nil, {retain_graph, create_graph, allow_unused}) -> one
 /// gradient for each input (nil where it was not used).
 int grad(lua_State* L) {
-  touch_autograd("`torch.autograd.grad`");
   std::vector<at::Tensor> outputs = check_tensors(L, 1), inputs = check_tensors(L, 2), gradients;
   int options = 3;
   bool list_of_gradients = lua_type(L, 3) == LUA_TTABLE && lua_rawlen(L, 3) > 0;
@@ -135,6 +137,7 @@ int grad(lua_State* L) {
     allow_unused = option(L, options, "allow_unused").value_or(false);
     if (auto given = option(L, options, "retain_graph")) retain_graph = *given;
   }
+  check_backward(L, "`torch.autograd.grad`", create_graph);
   std::vector<at::Tensor> results =
       torch::autograd::grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused);
   reserve(L, results.size(), "too many gradients");
@@ -155,6 +158,22 @@ void touch_autograd(const std::string& what) {
 void break_for_autograd(const std::string& what) {
   capture::graph_break(capture::Break::autograd, what + " changes what autograd keeps",
                        "Do it outside of the compiled code.");
+}
+
+void check_backward(lua_State* L, const std::string& what, bool create_graph) {
+  touch_autograd(what);
+  charge(L, 0);
+  const Context& own = context(L);
+  if (!by_contract(L)) return;
+  if (create_graph)
+    throw std::invalid_argument(what +
+                                ": `create_graph` is not for policies, as gradients of gradients may take any time and "
+                                "memory; a trusted script may ask for it");
+  if (!own.deadline || own.limits.seconds <= 0) return;
+  // Going back takes about twice as long as what it goes back through, which took no longer than all until now.
+  const double left = std::chrono::duration<double>(*own.deadline - std::chrono::steady_clock::now()).count();
+  const double used = own.limits.seconds - left;
+  check_time(L, what, 2e9 * used);
 }
 
 void add_autograd(lua_State* L) {

@@ -104,7 +104,8 @@ int generator_new(lua_State* L) {
   }
   const lua_Integer seed = integer_argument(L, {1, "torch.Generator", "seed"},
                                             static_cast<lua_Integer>(c10::detail::getNonDeterministicRandom() >> 1));
-  push_userdata(L, at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed))), &generator_metatable);
+  push_userdata(L, at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed))), &generator_metatable,
+                sizeof(at::CPUGeneratorImpl));
   return 1;
 }
 

@@ -160,7 +160,7 @@ int totable(lua_State* L) {
   at::Tensor tensor = self(L);
   break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it behind the compiled code.");
   charge_table(L, tensor);
-  at::Tensor values = tensor.detach().cpu();
+  at::Tensor values = tensor.detach().resolve_neg().cpu();
   if (values.scalar_type() == at::kBool) {
     values = values.contiguous();
     push_nested<bool>(L, values.data_ptr<bool>(), values.sizes(), [](lua_State* S, bool v) { lua_pushboolean(S, v); });
@@ -322,7 +322,6 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
   refuse_in_selection(L, "`backward`");
-  touch_autograd("`backward`");
   at::Tensor tensor = self(L);
   at::Tensor gradient;
   int options_index = 2;
@@ -330,6 +329,7 @@ int backward(lua_State* L) {
   if (gradient.defined() || lua_isnil(L, 2)) options_index = 3;
   BackwardOptions options;
   if (lua_type(L, options_index) == LUA_TTABLE) options = read_backward_options(L, options_index);
+  check_backward(L, "`backward`", options.create_graph);
   if (options.inputs.empty())
     tensor.backward(gradient, options.retain_graph, options.create_graph);
   else

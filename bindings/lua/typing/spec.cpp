@@ -162,7 +162,8 @@ int new_spec(lua_State* L) {
   else if (!lua_isnil(L, 4))
     throw InputError("Tensor: expected true or false as requires_grad, or nil for any, got " + describe(L, 4));
   spec.validate();
-  push_userdata(L, std::move(spec), &spec_metatable);
+  const size_t behind = bytes_behind(spec);
+  push_userdata(L, std::move(spec), &spec_metatable, behind);
   return 1;
 }
 
@@ -246,6 +247,12 @@ int is_failure(lua_State* L) {
 }  // namespace
 
 const TensorSpec* test_spec(lua_State* L, int index) { return test_userdata<TensorSpec>(L, index, &spec_metatable); }
+
+size_t bytes_behind(const TensorSpec& spec) {
+  size_t bytes = spec.dims.capacity() * sizeof(Dim);
+  for (const Dim& dim : spec.dims) bytes += dim.name.capacity();
+  return bytes;
+}
 
 void push_failure(lua_State* L, ValidationFailure failure) {
   const Source where = current_line(L);

@@ -169,11 +169,31 @@ double quantile_work(const Call& call) {
 }
 double quantiles(const Call& call) { return (quantile_work(call) + 8) * 8 * 8; }
 
-double flags(const Call& call) {
+static double slots_of_record(const Call& call) {
+  return static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
+}
+static double records(const Call& call) {
   double rows = 1;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rows = std::max(rows, size_of(tensor, 0)); });
-  const double slots = static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
-  return rows * slots * 16 + (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
+  return rows;
+}
+double flags(const Call& call) {
+  return records(call) * slots_of_record(call) * 16 +
+         (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
+}
+double flags_work(const Call& call) {
+  return std::max({given_elements(call), broadcast_elements(call), records(call) * slots_of_record(call) / 4});
+}
+double merging_work(const Call& call) {  // each error of one record is looked for in the other
+  const double slots = slots_of_record(call);
+  return records(call) * slots * (slots + 50);
+}
+double replacing_work(const Call& call) {  // each element is compared with each target
+  const auto count = [&](const char* name) {
+    const c10::IValue& list = call.value(name);
+    return list.isList() ? static_cast<double>(list.toListRef().size()) : 0.0;
+  };
+  return given_elements(call) * (4 + count("values") + count("integers"));
 }
 
 double one_hot_work(const Call& call) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/operators/division.h"
 #include "runtime/operators/table/costs.h"
 #include "runtime/operators/table/shapes_of.h"
 
@@ -178,10 +179,10 @@ Wrong divides(const Call& call) {
     return value.isTensor() ? value.toTensor().defined() && is_whole(value.toTensor()) : !value.isDouble();
   };
   if (as_floats || !whole(self) || !whole(other)) return std::nullopt;
-  const bool by_minus_one = other.isTensor() ? other.toTensor().scalar_type() != at::kBool &&
-                                                   other.toTensor().scalar_type() != at::kByte &&
-                                                   other.toTensor().eq(-1).any().item<bool>()
-                                             : number_of(other) == -1;
+  const at::ScalarType dtype = dtype_of_division(call.schema, self, other);
+  if (dtype == at::kBool || dtype == at::kByte) return std::nullopt;
+  const bool by_minus_one = other.isTensor() ? other.toTensor().to(dtype).eq(-1).any().item<bool>()
+                                             : is_minus_one(static_cast<int64_t>(number_of(other)), dtype);
   if (!by_minus_one) return std::nullopt;
   return "argument 'other' holds -1, by which ATen does not divide the least integer; divide by 1 and negate";
 }
