@@ -4,8 +4,10 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
+#include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/seen_types.h"
+#include "runtime/graph/clean.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/following/follower.h"
@@ -123,7 +125,8 @@ void Compiled::follow_always() noexcept {
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)),
       options_(std::move(options)),
-      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {
+      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)),
+      by_interpreter_(is_eager(backend_)) {
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
   backend_ = options_.clock->timed(std::move(backend_));
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
@@ -396,7 +399,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       });
     });
   check_marks(without_params(all, num_params), captured, names);
-  graph::clean(captured.graph);
+  graph::clean(captured.graph, captured.differentiable);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   guards.add_variables(captured.graph, script_->variables());
   entry->lifted = lift_variables(captured.graph, *script_);
@@ -405,7 +408,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = compile(*entry->graph, examples, captured.raises);
   if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
-    entry->executable = compile_outputs(*entry->graph, examples, find_backend("eager"), lent_memory());
+    entry->executable = compile_outputs_eager(*entry->graph, compile_eager, lent_memory());
     entry->fell_back = !OnGraphBreak::raises();
   }
   if (entry->executable->answers_capture()) {
@@ -457,7 +460,8 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
   try {
     const Strict strict(options_.fail_on_backend_error);
     const SeenTypes seen;
-    return compile_outputs(graph, examples, backend_, lent_memory());
+    return by_interpreter_ ? compile_outputs_eager(graph, backend_, lent_memory())
+                           : compile_outputs(graph, examples, backend_, lent_memory());
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {

@@ -49,6 +49,13 @@ Sharing sharing(const c10::OperatorHandle& op) {
   return unsaid().count(name) ? Sharing::maybe : Sharing::none;
 }
 
+bool repeats_elements(const Value* value) {
+  static const Names names = {"aten::expand", "aten::expand_as", "aten::broadcast_to"};
+  for (; value && value->producer && sharing(value->producer->op) == Sharing::always; value = value->producer->operands[0].value())
+    if (names.count(value->producer->op.operator_name().name)) return true;
+  return false;
+}
+
 void for_each_shared(const Node& node, const std::function<void(Value*)>& visit) {
   if (sharing(node.op) == Sharing::none) return;
   const auto& schema = node.op.schema();
