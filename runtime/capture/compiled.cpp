@@ -7,7 +7,6 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/seen_types.h"
-#include "runtime/graph/clean.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/following/follower.h"
@@ -16,6 +15,7 @@
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/variables.h"
+#include "runtime/graph/clean.h"
 #include "runtime/random/sequence.h"
 
 #include <c10/core/InferenceMode.h>

@@ -54,7 +54,8 @@ Sharing sharing(const c10::OperatorHandle& op) {
 
 bool repeats_elements(const Value* value) {
   static const Names names = {"aten::expand", "aten::expand_as", "aten::broadcast_to"};
-  for (; value && value->producer && sharing(value->producer->op) == Sharing::always; value = value->producer->operands[0].value())
+  for (; value && value->producer && sharing(value->producer->op) == Sharing::always;
+       value = value->producer->operands[0].value())
     if (names.count(value->producer->op.operator_name().name)) return true;
   return false;
 }

@@ -17,7 +17,8 @@ void append_tensors(std::vector<at::Tensor>& all, const c10::IValue& value) {
 }
 
 bool shares(const std::vector<at::Tensor>& tensors, const at::Tensor& result) {
-  return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& other) { return result.is_alias_of(other); });
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& other) { return result.is_alias_of(other); });
 }
 
 }  // namespace
@@ -31,7 +32,8 @@ std::string untold_sharing(const c10::OperatorHandle& op, const torch::jit::Stac
     append_tensors(told != graph::Sharing::none && graph::may_share(op, i) ? viewed : others, arguments[i]);
   for (const c10::IValue& result : results) append_tensors(made, result);
   for (size_t i = 0; i < made.size(); ++i) {
-    if (shares(others, made[i]) && !shares(viewed, made[i])) return "untold view: a result has the memory of an argument";
+    if (shares(others, made[i]) && !shares(viewed, made[i]))
+      return "untold view: a result has the memory of an argument";
     if (told == graph::Sharing::always && made[i].numel() > 0 && !shares(viewed, made[i]))
       return "untold copy: a result that is said to be a view has memory of its own";
     if (told == graph::Sharing::none && shares({made.begin(), made.begin() + static_cast<std::ptrdiff_t>(i)}, made[i]))

@@ -235,3 +235,16 @@ test("A02: gradients share memory where those of the script do, and nowhere else
     end
   end
 end)
+
+test("A02: of two equal calls, a backward run through one leaves the other to be gone through", function()
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(function(x) return x:exp() * 2, x:exp() * 3 end, {backend = backend})
+    for _ = 1, 3 do
+      local x = torch.ones({2, 2}, {requires_grad = true})
+      local a, b = f(x)
+      a:sum():backward()
+      b:sum():backward()
+      close_to(x.grad, torch.ones({2, 2}):exp() * 5, 1e-5)
+    end
+  end
+end)
