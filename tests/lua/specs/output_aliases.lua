@@ -1,6 +1,6 @@
 -- Which outputs, inputs and variables of a function share memory, and which of them are one tensor, is the same
--- compiled and as a script, whatever it writes to in place. Random programs: every tensor that can be seen is written to
--- in turn, and all of them must look the same after it.
+-- compiled and as a script, whatever it writes to in place. Random programs: every tensor that can be seen is
+-- written to in turn, and all of them must look the same after it.
 -- TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins elsewhere.
 local random, pick, seeds = random_programs(40, 104729)
 
