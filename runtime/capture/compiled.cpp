@@ -190,12 +190,15 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
       entry.executable->run(with_lifted(entry, all), outputs);
   };
   if (!entry.script_handles_errors) return run();
-  try {
-    return run();
-  } catch (const LimitError&) {
-    throw;
-  } catch (const std::exception&) {
-    outputs.clear();
+  // What a graph drew before it failed cannot be put back: where it draws, the script runs by itself.
+  if (!entry.draws) {
+    try {
+      return run();
+    } catch (const LimitError&) {
+      throw;
+    } catch (const std::exception&) {
+      outputs.clear();
+    }
   }
   const Turn turn(*this, deadline);
   run_script(all, num_params, deadline, outputs);

@@ -339,3 +339,18 @@ test("programs of flags, masks, random numbers, scopes and sizes do the same com
     check_twins(seed, text, calls)
   end
 end)
+
+test("a graph that draws, and whose errors the script handles, draws as often as the script", function()
+  local function f(x)
+    x = x + torch.rand({1})
+    local ok, v = pcall(function() return x:view({3, -1}) end)
+    return ok and v or x
+  end
+  local compiled = triage.compile(f, {backend = "eager"})
+  for _, rows in ipairs({3, 6, 4, 3, 1}) do
+    torch.manual_seed(rows)
+    local expected, next_one = f(torch.ones({rows, 4})), torch.rand({1})
+    torch.manual_seed(rows)
+    eq({compiled(torch.ones({rows, 4})), torch.rand({1})}, {expected, next_one})
+  end
+end)
