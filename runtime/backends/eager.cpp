@@ -288,6 +288,11 @@ std::unique_ptr<Executable> compile_eager(const graph::Graph& graph, const std::
   return std::make_unique<EagerExecutable>(eager::plan_of(graph), true);
 }
 
+bool is_eager(const Backend& backend) {
+  const auto* const function = backend.target<decltype(&compile_eager)>();
+  return function && *function == &compile_eager;
+}
+
 std::unique_ptr<Executable> compile_eager_as_it_is(const graph::Graph& graph) {
   graph::verify(graph);
   return std::make_unique<EagerExecutable>(eager::plan_of(graph), false);

@@ -266,6 +266,7 @@ class Compiled {
   std::shared_ptr<Script> script_;
   Options options_;
   Backend backend_;
+  bool by_interpreter_;  // it is `eager`
   std::atomic<const Entry*> newest_{nullptr};
   bool gave_up() const;
   std::atomic<bool> broken_{false};   // a graph break was met: calls that have no entry are followed

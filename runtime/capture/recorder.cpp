@@ -558,6 +558,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
     tensor = at::alias(tensor);
   }
   value->meta = meta_of(tensor);
+  if (tensor.requires_grad()) differentiable_.insert(value);
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
   entry.identity.emplace(tensor);
   entry.original = std::move(original);
@@ -615,8 +616,13 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
   }
   current_recorder = previous_;
   if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
-  return {std::move(graph_),      std::move(sizes_), std::move(same_sizes_),
-          std::move(conditions_), std::move(notes_), raises_};
+  return {std::move(graph_),
+          std::move(sizes_),
+          std::move(same_sizes_),
+          std::move(conditions_),
+          std::move(notes_),
+          std::move(differentiable_),
+          raises_};
 }
 
 }  // namespace triage::capture

@@ -136,10 +136,11 @@ class Recorder {
   };
   struct Result {
     graph::Graph graph;
-    std::vector<SizeGuard> sizes;           // specialised sizes of inputs
-    std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
-    std::vector<SizeCondition> conditions;  // on sizes of inputs, by which the script went its way
-    std::vector<std::string> notes;         // what a reader of the graph should know, one line each
+    std::vector<SizeGuard> sizes;                            // specialised sizes of inputs
+    std::vector<SameSizeGuard> same_sizes;                   // sizes of inputs that must be equal, whatever they are
+    std::vector<SizeCondition> conditions;                   // on sizes of inputs, by which the script went its way
+    std::vector<std::string> notes;                          // what a reader of the graph should know, one line each
+    std::unordered_set<const graph::Value*> differentiable;  // results that required grad
     bool raises;  // some of it, or a graph of nothing, is from where an error of the backend is one of the call
   };
   /// What broke the capture, if anything did.
@@ -187,6 +188,7 @@ class Recorder {
   std::vector<SameSizeGuard> same_sizes_;
   std::vector<SizeCondition> conditions_;
   std::vector<std::string> notes_;
+  std::unordered_set<const graph::Value*> differentiable_;
   bool all_sizes_ = false;
   std::optional<GraphBreak> caught_error_;  // what is a graph break unless the script ends with it
   int branch_depth_ = 0;

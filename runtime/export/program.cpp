@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/export/state.h"
 #include "runtime/files/disk.h"
@@ -125,7 +126,7 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
   const auto dims = exporting::input_dims(graph, options);
   for (size_t i = 0; i < dims.size(); ++i) input_dims[graph.inputs()[i].value] = dims[i];
   if (origin == Origin::capture) name_assertions();
-  executable = compile_outputs(graph, {}, find_backend("eager"), {/*inputs=*/true, /*variables=*/false});
+  executable = compile_outputs_eager(graph, compile_eager, {/*inputs=*/true, /*variables=*/false});
 }
 
 namespace {

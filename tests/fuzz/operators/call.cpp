@@ -3,6 +3,7 @@
 #include "tests/fuzz/operators/arguments.h"
 #include "tests/fuzz/operators/fenced_allocator.h"
 #include "tests/fuzz/operators/memory_of_arguments.h"
+#include "tests/fuzz/operators/shared_memory.h"
 
 #include <ATen/ATen.h>
 #include <sys/resource.h>
@@ -210,6 +211,7 @@ CallResult make_call(const Target& target, CallId id) {
   result.digest = mixed(static_cast<uint64_t>(result.outcome), result.text.data(), result.text.size());
   if (result.outcome == Outcome::succeeded) {
     if (result.fault.empty()) result.fault = results_beyond_memory(stack);
+    if (result.fault.empty()) result.fault = untold_sharing(target.op, arguments, stack);
     if (result.fault.empty())
       for (const c10::IValue& value : stack) result.digest = digest_of(result.digest, value);
   }
