@@ -31,6 +31,7 @@ int note_write(lua_State* L) {
 int set_requires_grad(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   capture::BranchGuard::refuse_change(tensor, "`requires_grad_`");
+  capture::ProtectInputs::refuse_change(tensor, "`requires_grad_` of a module");
   tensor.requires_grad_(lua_toboolean(L, 2) != 0);
   ++context(L).epoch;
   return 0;
@@ -39,7 +40,9 @@ int set_requires_grad(lua_State* L) {
 /// core.drop_grad(tensor)
 int drop_grad(lua_State* L) {
   refuse_in_selection(L, "`zero_grad` of a module");
-  check_tensor(L, 1).mutable_grad() = at::Tensor();
+  const at::Tensor& tensor = check_tensor(L, 1);
+  capture::ProtectInputs::refuse_change(tensor, "`zero_grad` of a module");
+  tensor.mutable_grad() = at::Tensor();
   return 0;
 }
 
