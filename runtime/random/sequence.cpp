@@ -10,9 +10,6 @@
 namespace triage::random {
 namespace {
 
-/// Of those that LibTorch has for tests of modes, and uses nowhere itself.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-
 thread_local Sequence* current = nullptr;
 thread_local Sequence* aside = nullptr;
 
@@ -43,12 +40,12 @@ void name_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
       if (!device.is_meta()) value = current->generator(device);
     }
   }
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, scope_key), stack);
 }
 
 /// In all versions of LibTorch, whichever operators they have.
 struct Registration {
-  Registration() : others(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__) {
+  Registration() : others(torch::Library::IMPL, "_", scope_key, __FILE__, __LINE__) {
     others.fallback(torch::CppFunction::makeFallthrough());
     for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
       const auto op = c10::Dispatcher::singleton().findSchema(name);
@@ -59,13 +56,13 @@ struct Registration {
     }
   }
   torch::Library others;
-  torch::Library own{torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__};
+  torch::Library own{torch::Library::IMPL, "aten", scope_key, __FILE__, __LINE__};
 };
 const Registration registration;
 
 bool include(bool included) {
-  const bool before = c10::impl::tls_is_dispatch_key_included(kKey);
-  if (before != included) c10::impl::tls_set_dispatch_key_included(kKey, included);
+  const bool before = c10::impl::tls_is_dispatch_key_included(scope_key);
+  if (before != included) c10::impl::tls_set_dispatch_key_included(scope_key, included);
   return before;
 }
 
