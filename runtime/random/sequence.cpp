@@ -113,9 +113,18 @@ DrawAside::~DrawAside() { aside = previous_; }
 
 Sequence* or_aside(Sequence* sequence) { return aside ? aside : sequence; }
 
-at::Generator copy_of_current() {
-  return copied(current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator());
+/// Where this thread's random numbers on the CPU come from.
+static at::Generator of_cpu() {
+  return current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator();
 }
+
+uint64_t draw_bits() {
+  at::Generator generator = of_cpu();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+}
+
+at::Generator copy_of_current() { return copied(of_cpu()); }
 
 Replay::Replay(bool needed, const at::Generator& state) {
   if (!needed) return;

@@ -66,6 +66,9 @@ class DrawAside {
 };
 Sequence* or_aside(Sequence* sequence);
 
+/// 64 random bits from where this thread's random numbers on the CPU come from.
+uint64_t draw_bits();
+
 /// Where this thread's random numbers on the CPU come from, as a copy that draws the same ones.
 at::Generator copy_of_current();
 

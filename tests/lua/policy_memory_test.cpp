@@ -53,6 +53,7 @@ TEST_CASE("a version that goes live is ready for donated calls, where there were
   CHECK(takes_the_memory(policy));
   REQUIRE((policy.replace(repair_by("5.25")) == triage::Reload::swapped));
   CHECK(takes_the_memory(policy));
+  CHECK(policy.graphs().size() == 1);  // the one that was captured before it went live
 }
 
 TEST_CASE("a host is told what is kept for outputs to come, and may free it") {

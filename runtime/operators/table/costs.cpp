@@ -78,7 +78,7 @@ double conversion(const Call& call) {
 
 /// How many places an index names, and how many elements lie at each.
 double indexed_work(const Call& call) {
-  const at::Tensor* self = call.tensor(call.tensor("weight") ? "weight" : "self");
+  const at::Tensor* self = call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
   double places = 1, rest = 1, masks = 0;
   if (const c10::IValue& indices = call.value("indices"); indices.isList()) {
     Sizes sizes;
@@ -102,7 +102,7 @@ double indexed_work(const Call& call) {
     }
     for (; dim < self->dim(); ++dim) rest *= static_cast<double>(self->size(dim));
     places = product(sizes);
-  } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? "indices" : "index")) {
+  } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? Name("indices") : Name("index"))) {
     places = elements(*index);
     const std::string& name = call.schema.name();
     if (name == "aten::embedding") rest = static_cast<double>(self->size(1));

@@ -21,7 +21,10 @@ double size_of(const at::Tensor& tensor, int64_t dim) {
 
 /// The two tensors of a product of matrices; a vector `self` of addmm is none of them.
 std::pair<const at::Tensor*, const at::Tensor*> factors(const Call& call) {
-  static constexpr std::pair<const char*, const char*> names[] = {
+  struct Pair {
+    Name first, second;
+  };
+  static constexpr Pair names[] = {
       {"mat1", "mat2"}, {"batch1", "batch2"}, {"mat", "vec"},    {"self", "mat2"},   {"self", "vec"},
       {"self", "vec2"}, {"self", "tensor"},   {"self", "other"}, {"input", "weight"}};
   for (const auto& [first, second] : names)
@@ -220,7 +223,7 @@ double repeated_difference(const Call& call) {
 double repetition_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   double times = 1;
-  for (const char* name : {"repeats", "dims"})
+  for (const Name name : {Name("repeats"), Name("dims")})
     for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 0));
   return elements(*self) * times + sum_of(self->sizes());
 }

@@ -78,10 +78,10 @@ Wrong vector_norm(const Call& call) {
 
 Wrong same_sizes(const Call& call) {
   const at::Tensor* self = call.tensor("self");
-  for (const char* name : {"target", "weight"}) {
+  for (const Name name : {Name("target"), Name("weight")}) {
     const at::Tensor* other = call.tensor(name);
     if (self && other && other->sizes() != self->sizes())
-      return fmt::format("argument '{}' is of shape [{}]; expected [{}], as argument 'self' is", name,
+      return fmt::format("argument '{}' is of shape [{}]; expected [{}], as argument 'self' is", name.text(),
                          fmt::join(other->sizes(), ", "), fmt::join(self->sizes(), ", "));
   }
   return std::nullopt;
@@ -89,10 +89,10 @@ Wrong same_sizes(const Call& call) {
 
 Wrong batch_norm(const Call& call) {
   const at::Tensor* input = call.tensor("input");
-  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+  for (const Name name : {Name("weight"), Name("bias"), Name("running_mean"), Name("running_var")}) {
     const at::Tensor* given = call.tensor(name);
     if (input && given && given->numel() != input->size(1))
-      return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name, given->numel(),
+      return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name.text(), given->numel(),
                          input->size(1));
   }
   if (call.boolean("training", false) && (call.tensor("running_mean") || call.tensor("running_var")))
