@@ -22,7 +22,7 @@ class Name {
       "n",      "num_classes", "num_samples", "num_slots", "offset", "ord",          "other",       "output_size",
       "pad",    "padding", "q",           "repeats",   "rounding_mode", "running_mean", "running_var", "self",
       "size",   "split_size", "start",    "step",      "steps",      "stride",       "target",      "tensor",
-      "tensors", "training", "vec",       "vec2",      "weight",     "x1",           "x2"};
+      "tensors", "training", "values",    "vec",       "vec2",      "weight",     "x1",           "x2"};
 
   consteval Name(const char* text) : number_(0) {  // NOLINT: literals stand for names; one that is not among them does not compile
     while (all[number_] != text) ++number_;
