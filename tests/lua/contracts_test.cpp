@@ -5,6 +5,7 @@
 #include <triage/triage.h>
 
 #include <atomic>
+#include <optional>
 
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/compat/autocast.h"
@@ -87,7 +88,23 @@ void in_every_mode(const std::string& source, const std::vector<at::Tensor>& inp
   }
 }
 
-void check_same(const at::Tensor& got, const at::Tensor& expected) {
+/// What ATen gives; nothing where this LibTorch takes no such call (1.13 has no norms of narrow inputs by float32 weights).
+template <typename Call>
+std::optional<at::Tensor> by_aten(const Call& call) {
+  try {
+    return call();
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+template <typename Run>
+void check_same(const Run& run, const std::optional<at::Tensor>& wanted) {
+  if (!wanted) {
+    CHECK_THROWS_AS(run(), triage::PolicyError);
+    return;
+  }
+  const at::Tensor got = run(), &expected = *wanted;
   CHECK((got.scalar_type() == expected.scalar_type()));
   CHECK(at::allclose(got.to(at::kFloat), expected.to(at::kFloat), 0.02, 0.02));
 }
@@ -137,8 +154,8 @@ TEST_CASE("under autocast of the host, contracts take what autocast casts, in ev
       const at::ScalarType dtype = narrow_weights ? at::kBFloat16 : at::kFloat;
       const std::vector<at::Tensor> inputs{x, w.to(dtype), b.to(dtype)};
       const Autocast autocast;
-      const at::Tensor expected = one.expected(inputs[0], inputs[1], inputs[2]);
-      in_every_mode(source_of(one), inputs, [&](const auto& run) { check_same(run(), expected); });
+      const auto expected = by_aten([&] { return one.expected(inputs[0], inputs[1], inputs[2]); });
+      in_every_mode(source_of(one), inputs, [&](const auto& run) { check_same(run, expected); });
     }
   }
 }
@@ -148,14 +165,14 @@ TEST_CASE("autocast that a policy asks for passes its contracts, in every mode")
   const at::Tensor x = at::randn({4, 8}), w = at::randn({8, 8}), b = at::randn({8});
   for (const Case& one : cases) {
     CAPTURE(one.name);
-    const at::Tensor expected = [&] {
+    const auto expected = by_aten([&] {
       const Autocast autocast;
       return one.expected(x, w, b);
-    }();
+    });
     const std::string source =
         std::string("local one, zero = torch.ones({8}), torch.zeros({8})\nreturn function(x, w, b)\n"
                     "return torch.autocast('cpu', function()\n") + one.body + "\nend)\nend";
-    in_every_mode(source, {x, w, b}, [&](const auto& run) { check_same(run(), expected); });
+    in_every_mode(source, {x, w, b}, [&](const auto& run) { check_same(run, expected); });
   }
 }
 
@@ -174,9 +191,9 @@ TEST_CASE("without autocast, what is of two dtypes is refused, but for norms of 
   };
   in_every_mode(source_of(cases[0]), {x, w.to(at::kBFloat16), b.to(at::kBFloat16)}, refused);
   const at::Tensor narrow = x.to(at::kBFloat16), one = at::ones({8});
-  const at::Tensor expected = at::layer_norm(narrow, {8}, one, one * 0);
+  const auto expected = by_aten([&] { return at::layer_norm(narrow, {8}, one, one * 0); });
   in_every_mode("return function(x, one, zero) return torch.layer_norm(x, {8}, one, zero) end", {narrow, one, one * 0},
-                [&](const auto& run) { check_same(run(), expected); });
+                [&](const auto& run) { check_same(run, expected); });
 }
 
 TEST_CASE("graphs of a policy run under its terms wherever they run: calls, preparation, reloads") {

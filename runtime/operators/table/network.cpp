@@ -16,7 +16,7 @@ constexpr Row rows[] = {
     {"group_norm", ".",
      "input: float rank:2..16; num_groups: 1..1099511627776; weight: mixed:input rank:1..1; bias: mixed:input rank:1..1; "
      "eps: finite",
-     norm},
+     norm, relation::groups},
     {"batch_norm", ".",
      "input: float rank:2..5; weight: mixed:input rank:1..1 contiguous; bias: mixed:input rank:1..1 contiguous; "
      "running_mean: mixed:input rank:1..1 contiguous; running_var: mixed:input rank:1..1 contiguous; momentum: finite; "

@@ -87,6 +87,13 @@ Wrong same_sizes(const Call& call) {
   return std::nullopt;
 }
 
+Wrong groups(const Call& call) {
+  const int64_t channels = call.tensor("input")->size(1), count = call.integer("num_groups", 1);
+  if (count <= std::max<int64_t>(1, channels)) return std::nullopt;  // of no channels, any number would divide them
+  return fmt::format("argument 'num_groups' is {}; expected at most {}, the channels", count,
+                     std::max<int64_t>(1, channels));
+}
+
 Wrong batch_norm(const Call& call) {
   const at::Tensor* input = call.tensor("input");
   for (const Name name : {Name("weight"), Name("bias"), Name("running_mean"), Name("running_var")}) {
