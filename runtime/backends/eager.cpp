@@ -115,8 +115,7 @@ class EagerExecutable final : public Executable {
 
   /// What is not trusted calls no operator out of its contract, whatever came in.
   static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
-    if (const auto wrong =
-            operators::refusal(*step.contract, step.op.schema(), stack, terms, Deadline::current()))
+    if (const auto wrong = operators::refusal(*step.contract, step.op.schema(), stack, terms, Deadline::current()))
       throw InputError(*wrong);
   }
 

@@ -114,9 +114,7 @@ DrawAside::~DrawAside() { aside = previous_; }
 Sequence* or_aside(Sequence* sequence) { return aside ? aside : sequence; }
 
 /// Where this thread's random numbers on the CPU come from.
-static at::Generator of_cpu() {
-  return current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator();
-}
+static at::Generator of_cpu() { return current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator(); }
 
 uint64_t draw_bits() {
   at::Generator generator = of_cpu();

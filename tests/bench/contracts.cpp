@@ -46,18 +46,17 @@ void measure_checks(const Add& add) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(call.name, call.overload);
     const operators::Contract* contract = operators::find_contract(call.name, call.overload);
     const auto& schema = op.schema();
-    const Timing timing = measure({[&] {
-                                     for (int i = 0; i < repeats; ++i)
-                                       benchmark::DoNotOptimize(operators::violation(*contract, schema, call.arguments));
-                                   },
-                                   [&] {
-                                     for (int i = 0; i < repeats; ++i) {
-                                       benchmark::DoNotOptimize(
-                                           operators::allocation_bound(*contract, schema, call.arguments));
-                                       benchmark::DoNotOptimize(
-                                           operators::time_bound(*contract, schema, call.arguments));
-                                     }
-                                   }});
+    const Timing timing =
+        measure({[&] {
+                   for (int i = 0; i < repeats; ++i)
+                     benchmark::DoNotOptimize(operators::violation(*contract, schema, call.arguments));
+                 },
+                 [&] {
+                   for (int i = 0; i < repeats; ++i) {
+                     benchmark::DoNotOptimize(operators::allocation_bound(*contract, schema, call.arguments));
+                     benchmark::DoNotOptimize(operators::time_bound(*contract, schema, call.arguments));
+                   }
+                 }});
     for (size_t i = 0; i < 2; ++i) {
       Line line = line_of(timing, i, std::string(call.name).substr(6), i == 0 ? "rules" : "bounds", "", 100);
       line.took *= 1000.0 / repeats, line.spread *= 1000.0 / repeats, line.unit = "ns";
@@ -76,11 +75,16 @@ void measure_scripts(const Add& add) {
   trusting.trusted = true;
   Runtime runtime(options), trusted(trusting);
   // A broken graph whose operators are called one by one: `triage.disable`d code runs as a plain script.
-  for (const auto& [name, body] : std::vector<std::pair<std::string, std::string>>{
-           {"add", "y = z + z"}, {"mm", "y = torch.mm(z, w)"}, {"sum", "y = z:sum(1)"}, {"cat", "y = torch.cat({z, z})"}}) {
-    const std::string source = "local w = torch.ones({64, 64})\nlocal work = triage.disable(function(z)\n"
-                               "  local y\n  for i = 1, 100 do " + body + " end\n  return y\nend)\n"
-                               "return function(z) return work(z) end";
+  for (const auto& [name, body] : std::vector<std::pair<std::string, std::string>>{{"add", "y = z + z"},
+                                                                                   {"mm", "y = torch.mm(z, w)"},
+                                                                                   {"sum", "y = z:sum(1)"},
+                                                                                   {"cat", "y = torch.cat({z, z})"}}) {
+    const std::string source =
+        "local w = torch.ones({64, 64})\nlocal work = triage.disable(function(z)\n"
+        "  local y\n  for i = 1, 100 do " +
+        body +
+        " end\n  return y\nend)\n"
+        "return function(z) return work(z) end";
     const Policy held = runtime.load_source(source, name + ".lua"), free = trusted.load_source(source, name + ".lua");
     const Timing timing = measure({[&] { benchmark::DoNotOptimize(free.run({z}).data()); },
                                    [&] { benchmark::DoNotOptimize(held.run({z}).data()); }});

@@ -34,7 +34,8 @@ struct Case {
 };
 
 const Case cases[] = {
-    {"linear", "return torch.linear(x, w, b)", [](const auto& x, const auto& w, const auto& b) { return at::linear(x, w, b); }},
+    {"linear", "return torch.linear(x, w, b)",
+     [](const auto& x, const auto& w, const auto& b) { return at::linear(x, w, b); }},
     {"linear twice", "return torch.linear(torch.linear(x, w, b), w, b)",
      [](const auto& x, const auto& w, const auto& b) { return at::linear(at::linear(x, w, b), w, b); }},
     {"matmul", "return torch.matmul(x, w)", [](const auto& x, const auto& w, const auto&) { return at::matmul(x, w); }},
@@ -49,42 +50,50 @@ const Case cases[] = {
        return at::group_norm(at::matmul(x, w), 2, one, one * 0);
      }},
     {"cat", "return torch.cat({torch.matmul(x, w), x})",
-     [](const auto& x, const auto& w, const auto&) { return at::cat({at::matmul(x, w), x}); }},
+     [](const auto& x, const auto& w, const auto&) {
+       return at::cat({at::matmul(x, w), x});
+     }},
     {"where", "return torch.where(x > 0, torch.matmul(x, w), x)",
      [](const auto& x, const auto& w, const auto&) { return at::where(x > 0, at::matmul(x, w), x); }},
     {"convolutions, pooled and normed",
      "local y = torch.conv1d(x:view({1, 4, 8}), w:view({2, 4, 8}), nil, {1}, {4})\n"
      "y = torch.conv1d(y, torch.ones({2, 2, 3}), nil, {1}, {1})\n"
-     "return torch.batch_norm(torch.max_pool1d(y, {2}), one[{{1, 2}}], zero[{{1, 2}}], zero[{{1, 2}}], one[{{1, 2}}], false, 0.1, 1e-5, true)",
+     "return torch.batch_norm(torch.max_pool1d(y, {2}), one:narrow(0, 0, 2), zero:narrow(0, 0, 2), zero:narrow(0, 0, "
+     "2), one:narrow(0, 0, 2), false, 0.1, 1e-5, true)",
      [](const auto& x, const auto& w, const auto&) {
        at::Tensor y = at::conv1d(x.view({1, 4, 8}), w.view({2, 4, 8}), {}, 1, 4);
        y = at::conv1d(y, at::ones({2, 2, 3}), {}, 1, 1);
        const at::Tensor one = at::ones({2});
        return at::batch_norm(at::max_pool1d(y, {2}), one, one * 0, one * 0, one, false, 0.1, 1e-5, true);
      }},
-    {"a loss of what a product gives", "return torch.cross_entropy(torch.matmul(x, w), torch.zeros({4}, {dtype = torch.int64}))",
+    {"a loss of what a product gives",
+     "return torch.cross_entropy(torch.matmul(x, w), torch.zeros({4}, {dtype = torch.int64}))",
      [](const auto& x, const auto& w, const auto&) {
        return at::cross_entropy_loss(at::matmul(x, w), at::zeros({4}, at::kLong));
      }},
 };
 
 std::string source_of(const Case& one) {
-  return std::string("local one, zero = torch.ones({8}), torch.zeros({8})\nreturn function(x, w, b)\n") + one.body + "\nend";
+  return std::string("local one, zero = torch.ones({8}), torch.zeros({8})\nreturn function(x, w, b)\n") + one.body +
+         "\nend";
 }
 
 /// What a policy gives in each way that it runs: as a script, captured, and when its graph runs again.
 template <typename Check>
 void in_every_mode(const std::string& source, const std::vector<at::Tensor>& inputs, const Check& check) {
-  const auto stance = triage::get_stance();
+  struct Restore {
+    triage::Stance stance = triage::get_stance();
+    ~Restore() { triage::set_stance(stance); }
+  };
   for (const char* mode : {"script", "eager", "aot_eager", "fused"}) {
     CAPTURE(mode);
     triage::RuntimeOptions options;
     const bool script = std::string(mode) == "script";
     if (!script) options.backend = mode;
+    const Restore restore;
     if (script) triage::set_stance(triage::Stance::force_eager);
     const Policy policy = Runtime(options).load_source(source);
     for (int call = 0; call < 3; ++call) check([&] { return policy.run(inputs)[0]; });
-    triage::set_stance(stance);
   }
 }
 
@@ -133,9 +142,10 @@ class Counting final : public triage::Executable {
 
 void register_counting() {
   static const bool once = [] {
-    triage::register_backend("counting", [](const triage::graph::Graph& graph, const std::vector<at::Tensor>& examples) {
-      return std::make_unique<Counting>(triage::find_backend("eager")(graph, examples));
-    });
+    triage::register_backend("counting",
+                             [](const triage::graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+                               return std::make_unique<Counting>(triage::find_backend("eager")(graph, examples));
+                             });
     return true;
   }();
   (void)once;
@@ -169,9 +179,10 @@ TEST_CASE("autocast that a policy asks for passes its contracts, in every mode")
       const Autocast autocast;
       return one.expected(x, w, b);
     });
-    const std::string source =
-        std::string("local one, zero = torch.ones({8}), torch.zeros({8})\nreturn function(x, w, b)\n"
-                    "return torch.autocast('cpu', function()\n") + one.body + "\nend)\nend";
+    const std::string source = std::string(
+                                   "local one, zero = torch.ones({8}), torch.zeros({8})\nreturn function(x, w, b)\n"
+                                   "return torch.autocast('cpu', function()\n") +
+                               one.body + "\nend)\nend";
     in_every_mode(source, {x, w, b}, [&](const auto& run) { check_same(run, expected); });
   }
 }

@@ -214,8 +214,7 @@ class Tester {
   }
 
   const TestOptions& options_;
-  const operators::Untrusted::Terms terms_{.bytes_a_call =
-                                               static_cast<int64_t>(options_.script.limits.tensor_bytes)};
+  const operators::Untrusted::Terms terms_{.bytes_a_call = static_cast<int64_t>(options_.script.limits.tensor_bytes)};
   LuaScript plain_;
   std::vector<at::Tensor> params_;  // of the test that runs
   Compiled captured_;

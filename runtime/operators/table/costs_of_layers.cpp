@@ -25,15 +25,10 @@ struct Factors {
   Name first, second;
   Kind kind = Kind::matrices;
 };
-constexpr Factors all_factors[] = {{"mat1", "mat2"},
-                                   {"batch1", "batch2"},
-                                   {"mat", "vec"},
-                                   {"self", "mat2"},
-                                   {"self", "vec"},
-                                   {"self", "vec2", Factors::Kind::all_pairs},
-                                   {"self", "tensor"},
-                                   {"self", "other"},
-                                   {"input", "weight", Factors::Kind::rows_of_both}};
+constexpr Factors all_factors[] = {
+    {"mat1", "mat2"},   {"batch1", "batch2"}, {"mat", "vec"},
+    {"self", "mat2"},   {"self", "vec"},      {"self", "vec2", Factors::Kind::all_pairs},
+    {"self", "tensor"}, {"self", "other"},    {"input", "weight", Factors::Kind::rows_of_both}};
 
 /// Sizes of a product of matrices: batch, rows, inner, columns.
 struct Product {
@@ -50,7 +45,8 @@ Product product_of(const Call& call) {
   const at::Tensor *a = call.tensor(names->first), *b = call.tensor(names->second);
   if (!a || !b) return sizes;
   const bool outer = names->kind == Factors::Kind::all_pairs;
-  if (outer || names->kind == Factors::Kind::rows_of_both || call.schema.name() == "aten::inner") {  // all but the last dimension
+  if (outer || names->kind == Factors::Kind::rows_of_both ||
+      call.schema.name() == "aten::inner") {  // all but the last dimension
     sizes.inner = outer ? 1 : std::max(1.0, size_of(*a, -1));
     sizes.rows = outer ? elements(*a) : elements(*a) / sizes.inner;
     sizes.columns = outer ? elements(*b) : elements(*b) / sizes.inner;

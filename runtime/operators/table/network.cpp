@@ -14,7 +14,8 @@ constexpr Row rows[] = {
      "input: float; normalized_shape: sizes len:1..16; weight: mixed:input; bias: mixed:input; eps: finite", norm},
     {"rms_norm", ".", "input: float; normalized_shape: sizes len:1..16; weight: mixed:input; eps: finite", norm},
     {"group_norm", ".",
-     "input: float rank:2..16; num_groups: 1..1099511627776; weight: mixed:input rank:1..1; bias: mixed:input rank:1..1; "
+     "input: float rank:2..16; num_groups: 1..1099511627776; weight: mixed:input rank:1..1; bias: mixed:input "
+     "rank:1..1; "
      "eps: finite",
      norm, relation::groups},
     {"batch_norm", ".",

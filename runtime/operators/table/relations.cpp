@@ -99,8 +99,8 @@ Wrong batch_norm(const Call& call) {
   for (const Name name : {Name("weight"), Name("bias"), Name("running_mean"), Name("running_var")}) {
     const at::Tensor* given = call.tensor(name);
     if (input && given && given->numel() != input->size(1))
-      return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name.text(), given->numel(),
-                         input->size(1));
+      return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name.text(),
+                         given->numel(), input->size(1));
   }
   if (call.boolean("training", false) && (call.tensor("running_mean") || call.tensor("running_var")))
     return "argument 'training' is true, and the running statistics would be written to; expected none of them, or "
