@@ -162,14 +162,8 @@ class EagerExecutable final : public Executable {
 
   /// What is not trusted calls no operator out of its contract, whatever came in.
   static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
-    const auto& schema = step.op.schema();
-    if (const auto wrong = operators::refusal(*step.contract, schema, stack, terms)) throw InputError(*wrong);
-    const std::optional<Deadline::Moment>& deadline = Deadline::current();
-    if (!deadline) return;
-    const std::chrono::nanoseconds takes(operators::time_bound(*step.contract, schema, stack));
-    if (takes > std::chrono::milliseconds(10) && takes > *deadline - std::chrono::steady_clock::now())
-      throw InputError(fmt::format("it may take {:.3g} s, which is past the deadline of the call",
-                                   std::chrono::duration<double>(takes).count()));
+    if (const auto wrong = operators::refusal(*step.contract, step.op.schema(), stack, terms, Deadline::current()))
+      throw InputError(*wrong);
   }
 
   static std::string place(const eager::StepOrigin& origin) {

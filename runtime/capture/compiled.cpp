@@ -149,8 +149,8 @@ class Compiled::Turn {
     if (!deadline)
       compiled.mutex_.lock();
     else if (!compiled.mutex_.try_lock_until(*deadline))
-      throw LimitError("the deadline of the call passed while another call was running the script of policy '" +
-                       compiled.script_->name() + "'");
+      throw WaitedError("the deadline of the call passed while another call was running the script of policy '" +
+                        compiled.script_->name() + "'");
     running.push_back(&compiled);
   }
   ~Turn() {

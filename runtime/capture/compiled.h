@@ -37,6 +37,11 @@ class EntryIndex;
 class Follower;
 class TraceTree;
 
+/// A call gave up before its turn at the script came: what takes so long is another call's.
+class WaitedError final : public LimitError {
+  using LimitError::LimitError;
+};
+
 /// What a captured graph depends on besides its inputs' values. Checked on every call, without Lua, lock or allocation.
 struct Guards {
   struct Input {

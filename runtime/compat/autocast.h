@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceType.h>
 #include <torch/version.h>
 
@@ -37,6 +38,14 @@ inline void set_autocast(c10::DeviceType device, Autocast mode) {
   }
 }
 #endif
+
+/// Whether autocast, where it is on, gives the kernels of `op` on this device other dtypes than the caller's: all float arguments that
+/// are no float64 become of one dtype, or of one that is as wide as the widest of them.
+inline bool autocast_casts(const c10::OperatorHandle& op, c10::DeviceType device) {
+  const bool cpu = device == c10::kCPU;
+  if (!cpu && device != c10::kCUDA) return false;
+  return op.hasKernelForDispatchKey(cpu ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA);
+}
 
 /// CPU's and CUDA's as one number: what a captured graph was recorded under.
 inline uint64_t autocast_state() {

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,8 +30,10 @@ class Untrusted {
   const Terms* outer_;
 };
 
-/// Why a call may not be made under these terms, as the end of a sentence; nothing where it may.
+/// Why a call may not be made under these terms, or may take longer than the caller waits, as the end of a sentence; nothing where it
+/// may be made.
 std::optional<std::string> refusal(const Contract& contract, const c10::FunctionSchema& schema,
-                                   c10::ArrayRef<c10::IValue> arguments, const Untrusted::Terms& terms);
+                                   c10::ArrayRef<c10::IValue> arguments, const Untrusted::Terms& terms,
+                                   const std::optional<std::chrono::steady_clock::time_point>& deadline = {});
 
 }  // namespace triage::operators

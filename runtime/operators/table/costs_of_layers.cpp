@@ -19,15 +19,16 @@ double size_of(const at::Tensor& tensor, int64_t dim) {
   return static_cast<double>(tensor.size(dim < 0 ? dim + tensor.dim() : dim));
 }
 
-/// The two tensors of a product of matrices; a vector `self` of addmm is none of them.
-std::pair<const at::Tensor*, const at::Tensor*> factors(const Call& call) {
-  static constexpr std::pair<const char*, const char*> names[] = {
-      {"mat1", "mat2"}, {"batch1", "batch2"}, {"mat", "vec"},    {"self", "mat2"},   {"self", "vec"},
-      {"self", "vec2"}, {"self", "tensor"},   {"self", "other"}, {"input", "weight"}};
-  for (const auto& [first, second] : names)
-    if (call.tensor(first) && call.tensor(second)) return {call.tensor(first), call.tensor(second)};
-  return {nullptr, nullptr};
-}
+/// The names of the two tensors of a product; a vector `self` of addmm is none of them.
+struct Factors {
+  enum class Kind : uint8_t { matrices, rows_of_both, all_pairs };
+  Name first, second;
+  Kind kind = Kind::matrices;
+};
+constexpr Factors all_factors[] = {
+    {"mat1", "mat2"},   {"batch1", "batch2"}, {"mat", "vec"},
+    {"self", "mat2"},   {"self", "vec"},      {"self", "vec2", Factors::Kind::all_pairs},
+    {"self", "tensor"}, {"self", "other"},    {"input", "weight", Factors::Kind::rows_of_both}};
 
 /// Sizes of a product of matrices: batch, rows, inner, columns.
 struct Product {
@@ -35,12 +36,17 @@ struct Product {
 };
 
 Product product_of(const Call& call) {
-  const auto [a, b] = factors(call);
   Product sizes;
+  const auto has_both = [&](const Factors& names) {
+    return call.positions.of(names.first) >= 0 && call.positions.of(names.second) >= 0;
+  };
+  const auto names = std::find_if(std::begin(all_factors), std::end(all_factors), has_both);
+  if (names == std::end(all_factors)) return sizes;
+  const at::Tensor *a = call.tensor(names->first), *b = call.tensor(names->second);
   if (!a || !b) return sizes;
-  const std::string& name = call.schema.name();
-  const bool outer = name == "aten::outer" || name == "aten::ger", inner = name == "aten::inner";
-  if (outer || inner || name == "aten::linear") {  // all but the last dimension of each
+  const bool outer = names->kind == Factors::Kind::all_pairs;
+  if (outer || names->kind == Factors::Kind::rows_of_both ||
+      call.schema.name() == "aten::inner") {  // all but the last dimension
     sizes.inner = outer ? 1 : std::max(1.0, size_of(*a, -1));
     sizes.rows = outer ? elements(*a) : elements(*a) / sizes.inner;
     sizes.columns = outer ? elements(*b) : elements(*b) / sizes.inner;
@@ -240,7 +246,7 @@ double repeated_difference(const Call& call) {
 double repetition_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   double times = 1;
-  for (const char* name : {"repeats", "dims"})
+  for (const Name name : {Name("repeats"), Name("dims")})
     for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 0));
   return elements(*self) * times + sum_of(self->sizes());
 }

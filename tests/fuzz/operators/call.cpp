@@ -12,6 +12,8 @@
 
 #include <limits>
 
+#include "runtime/compat/autocast.h"
+
 namespace triage::fuzz {
 namespace {
 
@@ -153,9 +155,25 @@ uint64_t hash_of(CallId id, int64_t attempt) {
   return Random(id.seed ^ Random(static_cast<uint64_t>(id.index) * 64 + static_cast<uint64_t>(attempt)).next()).next();
 }
 
+/// Some calls of operators that autocast knows are made, and checked, under autocast.
+class SomeAutocast {
+ public:
+  SomeAutocast(const Target& target, CallId id) {
+    if (compat::autocast_casts(target.op, c10::kCPU) && Random(hash_of(id, 62)).percent(25))
+      compat::set_autocast(c10::kCPU, {true, at::kBFloat16});
+  }
+  ~SomeAutocast() { at::autocast::clear_cache(); }
+  SomeAutocast(const SomeAutocast&) = delete;
+  SomeAutocast& operator=(const SomeAutocast&) = delete;
+
+ private:
+  compat::RestoreAutocast restore_;
+};
+
 }  // namespace
 
 torch::jit::Stack arguments_of(const Target& target, CallId id, std::optional<std::string>& violation) {
+  const SomeAutocast autocast(target, id);
   constexpr int64_t attempts = 8;
   torch::jit::Stack arguments;
   const int64_t tries = id.index % 5 == 0 ? 1 : attempts;
@@ -169,6 +187,7 @@ torch::jit::Stack arguments_of(const Target& target, CallId id, std::optional<st
 }
 
 CallResult make_call(const Target& target, CallId id) {
+  const SomeAutocast autocast(target, id);
   CallResult result;
   std::optional<std::string> violation;
   torch::jit::Stack arguments = arguments_of(target, id, violation);
