@@ -2,6 +2,7 @@
 // left out. Which operators it has, and what it casts for them, is LibTorch's own affair; the second call shows it.
 #include "runtime/capture/autocast.h"
 
+#include "runtime/capture/arguments.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 #include "runtime/compat/autocast.h"
@@ -105,9 +106,14 @@ c10::IValue cast_argument(const c10::IValue& given, const c10::IValue& again, st
 
 }  // namespace
 
-bool has_autocast(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA);
+bool has_autocast(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  for (const c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) {
+    if (autocast_left_out(key) || !op.hasKernelForDispatchKey(key)) continue;
+    bool concerned = false;
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { concerned |= tensor.key_set().has(key); });
+    if (concerned) return true;
+  }
+  return false;
 }
 
 CastCall call_under_autocast(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -123,7 +129,7 @@ CastCall call_under_autocast(const c10::OperatorHandle& op, torch::jit::Stack& s
     if (watch.again.size() != count) call.refusal = "autocast gives it other arguments";
     for (size_t i = 0; i < count && call.refusal.empty(); ++i)
       call.arguments[i] = cast_argument(call.arguments[i], watch.again[i], call.refusal);
-  } else if (has_autocast(op)) {
+  } else if (has_autocast(op, call.arguments)) {
     call.refusal = "autocast calls another operator in its place";
   }
   return call;

@@ -14,8 +14,8 @@ struct CastCall {
   std::string refusal;  // why no such arguments are known; empty where they are
 };
 
-/// Autocast has a rule of its own for `op`.
-bool has_autocast(const c10::OperatorHandle& op);
+/// Autocast, as it is on now, has a rule of its own for `op` on these arguments.
+bool has_autocast(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 /// Runs `op` on `stack` as OperatorHandle::callBoxed does, in the autocast mode of this thread.
 CastCall call_under_autocast(const c10::OperatorHandle& op, torch::jit::Stack& stack);

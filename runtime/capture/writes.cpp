@@ -1,5 +1,6 @@
 // In-place operators while capturing. The graph has no mutation: `x:add_(y)` is recorded as `add`, and x stands for the new
 // value from then on. That is sound as long as nothing else looks at x's memory.
+#include "runtime/capture/arguments.h"
 #include "runtime/capture/autocast.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
@@ -60,7 +61,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (graph::is_random(op))
     return stop("fills a tensor with random numbers in place",
                 "Use torch.rand_like, torch.randn_like or torch.bernoulli.");
-  if (casts() && has_autocast(op))
+  if (casts() && has_autocast(op, arguments_of(op, stack)))
     return stop("writes in place, and autocast casts what it takes", "Use the form without the underscore.");
   std::optional<c10::impl::ExcludeDispatchKeyGuard> uncast;  // autocast may know the twin, which stands for `op` here
   if (casts()) uncast.emplace(c10::autocast_dispatch_keyset);

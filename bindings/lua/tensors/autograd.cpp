@@ -87,6 +87,14 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
   return mode;
 }
 
+/// A table that cannot be called: a module is what is to run.
+bool is_options(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE) return false;
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
 /// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a scope for a block.
 int autocast(lua_State* L) {
   int next = 1;
@@ -96,7 +104,7 @@ int autocast(lua_State* L) {
   if (device != c10::kCPU && device != c10::kCUDA)
     throw std::invalid_argument("torch.autocast: expected the device \"cpu\" or \"cuda\", got " + describe(L, 1));
   compat::Autocast mode{true, compat::autocast(device).dtype};
-  if (lua_type(L, next) == LUA_TTABLE) mode = read_autocast_options(L, next++, mode);
+  if (is_options(L, next)) mode = read_autocast_options(L, next++, mode);
   if (device == c10::kCPU && mode.enabled && mode.dtype != at::kBFloat16)
     throw std::invalid_argument("torch.autocast: on the CPU it computes in torch.bfloat16 only");
   const bool for_block = lua_isnone(L, next);
