@@ -165,7 +165,8 @@ class Compiled {
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
     std::shared_ptr<CompileClock> clock;             // when several share it
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
-    std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
+    std::function<void(const std::string&)> warn;    // graph breaks, limits, what a backend cannot do
+    bool warn_of_breaks = true;                      // false: they are meant
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
     std::shared_ptr<random::Sequence> random;

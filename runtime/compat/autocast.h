@@ -57,19 +57,16 @@ inline uint64_t autocast_state() {
   return state;
 }
 
-/// Puts autocast of this thread back to what it was, whatever a script leaves behind.
-class RestoreAutocast {
+/// Autocast of this thread as it is when this is made.
+class AutocastNow {
  public:
-  RestoreAutocast() = default;
-  ~RestoreAutocast() {
+  void restore() const {
     compat::set_autocast(c10::kCPU, cpu_);
     compat::set_autocast(c10::kCUDA, cuda_);
     if (nesting() == nesting_) return;
     for (int depth = nesting(); depth > nesting_; --depth) at::autocast::decrement_nesting();
     at::autocast::clear_cache();
   }
-  RestoreAutocast(const RestoreAutocast&) = delete;
-  RestoreAutocast& operator=(const RestoreAutocast&) = delete;
 
  private:
   static int nesting() {
@@ -78,6 +75,18 @@ class RestoreAutocast {
   }
   Autocast cpu_ = autocast(c10::kCPU), cuda_ = autocast(c10::kCUDA);
   int nesting_ = nesting();
+};
+
+/// Puts autocast of this thread back to what it was, whatever a script leaves behind.
+class RestoreAutocast {
+ public:
+  RestoreAutocast() = default;
+  ~RestoreAutocast() { before_.restore(); }
+  RestoreAutocast(const RestoreAutocast&) = delete;
+  RestoreAutocast& operator=(const RestoreAutocast&) = delete;
+
+ private:
+  AutocastNow before_;
 };
 
 }  // namespace triage::compat

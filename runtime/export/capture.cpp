@@ -93,6 +93,7 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
     if (recorder.broken()) throw recorder.broken()->error();  // the script turned the break into another error
     throw;
   }
+  if (compat::autocast_state()) throw InputError("export: the function leaves autocast on; have its scope end with it");
   recorder.check_caught_errors();
   if (recorder.broken()) throw recorder.broken()->error();
   if (recorder.has_protected_calls())

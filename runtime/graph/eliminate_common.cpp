@@ -106,6 +106,13 @@ bool would_show(const Values& outputs, const Node& a, const Node& b, const Value
   }
 }
 
+/// Gradients add up behind each cast to fewer bits; behind one cast for both they would add up in those fewer bits.
+bool narrows(const Node& node) {
+  if (op_name(node.op).rfind("aten::to.", 0) != 0 || !node.results[0]->meta) return false;
+  const at::ScalarType dtype = node.results[0]->meta->dtype;
+  return dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
 }  // namespace
 
 void eliminate_common(Graph& graph) { eliminate_common(graph, {}); }
@@ -120,6 +127,7 @@ void eliminate_common(Graph& graph, const Values& differentiable) {
     for_each_use(*node, [&](Value*& value) {
       if (auto found = replacements.find(value); found != replacements.end()) value = found->second;
     });
+    if (narrows(*node)) continue;
     if (is_random(node->op) || is_effect(node->op) || writes(node->op) || is_uninitialized(node->op)) continue;
     if (makes_one_of(differentiable, *node)) continue;
     auto [first, fresh] = seen.emplace(key_of(*node), node.get());

@@ -11,6 +11,7 @@
 #include "bindings/lua/sandbox/side_effects.h"
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/stack.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compile_clock.h"
@@ -101,7 +102,7 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
                                 code.where(), code.stack()};
   if (raises) throw odd.error();
   function.odd_argument = odd;
-  if (function.options.warn && capture::get_logs().graph_breaks)
+  if (function.options.warn && function.options.warn_of_breaks && capture::get_logs().graph_breaks)
     function.options.warn("'" + function.name + "' runs as a script on such calls: " + odd.text());
 }
 
@@ -213,7 +214,7 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     else if (key == "dynamic" && lua_isboolean(L, -1))
       function.options.dynamic = lua_toboolean(L, -1);
     else if (key == "warn" && lua_isboolean(L, -1))
-      function.options.warn = lua_toboolean(L, -1) ? function.options.warn : nullptr;
+      function.options.warn_of_breaks = lua_toboolean(L, -1);
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) <= longest_name)
       function.name = lua_tostring(L, -1);
     else
@@ -240,6 +241,7 @@ std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) 
   if (!lua_isfunction(L, -1)) {
     skipped = 1;  // self
     if (lua_istable(L, -1)) lua_getfield(L, -1, "forward");
+    see_through_forwarding(L);
   }
   std::vector<std::string> names;
   for (size_t i = 0; i < count; ++i) {
@@ -349,17 +351,16 @@ int compiled_function_of(lua_State* L, int index) {
 }
 
 void open_compiled(lua_State* L) {
-  static const luaL_Reg compiled_methods[] = {{"__call", guarded<call_compiled>},
-                                              {"__gc", guarded<compiled_gc>},
-                                              {"__tostring", guarded<compiled_tostring>},
-                                              {nullptr, nullptr}};
+  static const luaL_Reg meta[] = {{"__call", guarded<call_compiled>},
+                                  {"__gc", guarded<compiled_gc>},
+                                  {"__tostring", guarded<compiled_tostring>},
+                                  {nullptr, nullptr}};
   luaL_newmetatable(L, compiled_type);
-  luaL_setfuncs(L, compiled_methods, 0);
+  luaL_setfuncs(L, meta, 0);
   lua_createtable(L, 0, 2);
-  lua_pushcfunction(L, guarded<compiled_cache>);
-  lua_setfield(L, -2, "cache");
-  lua_pushcfunction(L, guarded<compiled_finish_compiling>);
-  lua_setfield(L, -2, "finish_compiling");
+  static const LimitedFunction methods[] = {{"cache", guarded<compiled_cache>, 1},
+                                            {"finish_compiling", guarded<compiled_finish_compiling>, 1}};
+  set_limited(L, "compiled:", methods);
   lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "compiled function");
   lua_setfield(L, -2, "__metatable");

@@ -15,6 +15,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/version.h"
 
@@ -123,6 +124,13 @@ std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Ten
   return text;
 }
 
+/// Inputs that are declared as flags are some to every question of the script, whatever configuration the host made them with.
+void note_declared_flags(const Signature& signature, at::ArrayRef<at::Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size() && i < signature.input_types.size(); ++i)
+    if (signature.input_types[i] && signature.input_types[i]->flags && inputs[i].dim() == 2)
+      flags::KnownForms::add(inputs[i].scalar_type(), inputs[i].size(1));
+}
+
 }  // namespace
 
 LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
@@ -170,6 +178,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   const int64_t bytes_before = context(L).tensor_bytes;
   if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
   in_protected_call(L, [&](lua_State* L) {
+    note_declared_flags(policy_.signature, inputs);
     reserve(L, inputs.size(), "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
     push_tensors(L, inputs);

@@ -3,6 +3,7 @@
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/typing/typing.h"
@@ -359,7 +360,7 @@ void push_policy(lua_State* L) {
   lua_pushliteral(L, "policy");
   lua_setfield(L, -2, "__metatable");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &policy_mark);
-  lua_pushcfunction(L, guarded<make_policy>);
+  push_limited(L, "policy", guarded<make_policy>, 1);
 }
 
 PolicyDefinition read_policy(lua_State* L, const std::string& path) {

@@ -2,6 +2,7 @@
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
@@ -142,6 +143,7 @@ std::vector<Dim> read_dims(lua_State* L, int index) {
 
 /// Tensor(dtype, {dims...}, device, requires_grad)
 int new_spec(lua_State* L) {
+  at_most(L, 4, "Tensor");
   lua_settop(L, 4);
   TensorSpec spec;
   const auto dtype = test_dtype(L, 1);
