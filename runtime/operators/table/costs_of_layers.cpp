@@ -195,11 +195,10 @@ double merging_work(const Call& call) {  // each error of one record is looked f
   return records(call) * slots * (slots + 50);
 }
 double replacing_work(const Call& call) {  // each element is compared with each target
-  const auto count = [&](const char* name) {
-    const c10::IValue& list = call.value(name);
+  const auto count = [](const c10::IValue& list) {
     return list.isList() ? static_cast<double>(list.toListRef().size()) : 0.0;
   };
-  return given_elements(call) * (4 + count("values") + count("integers"));
+  return given_elements(call) * (4 + count(call.value("values")) + count(call.value("integers")));
 }
 
 double one_hot_work(const Call& call) {
