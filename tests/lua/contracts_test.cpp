@@ -142,7 +142,7 @@ class Counting final : public triage::Executable {
 
 void register_counting() {
   static const bool once = [] {
-    triage::register_backend("counting",
+    triage::register_backend("counting_terms",
                              [](const triage::graph::Graph& graph, const std::vector<at::Tensor>& examples) {
                                return std::make_unique<Counting>(triage::find_backend("eager")(graph, examples));
                              });
@@ -210,7 +210,7 @@ TEST_CASE("without autocast, what is of two dtypes is refused, but for norms of 
 TEST_CASE("graphs of a policy run under its terms wherever they run: calls, preparation, reloads") {
   register_counting();
   triage::RuntimeOptions options;
-  options.backend = "counting";
+  options.backend = "counting_terms";
   const auto drive = [](const Policy& policy) {
     const at::Tensor z = at::ones({4, 3});
     policy.prepare({z}, {.donate = {0}});
@@ -234,7 +234,7 @@ TEST_CASE("a policy's tests run its graphs under its terms, unless it is trusted
       "torch.ones({4, 3}) end, check = function(y) return true end }} }";
   triage::lua::TestOptions options;
   options.script.path = "p.lua";
-  options.backend = "counting";
+  options.backend = "counting_terms";
   for (const bool trusted : {false, true}) {
     register_counting();
     options.script.trusted = trusted;
