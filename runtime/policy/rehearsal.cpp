@@ -94,8 +94,8 @@ class Rehearsal {
   static constexpr size_t most_shown = 32;
 
  public:
-  Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params)
-      : before_(before), next_(next), live_(live), params_(params) {}
+  Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params, const Limits& limits)
+      : before_(before), next_(next), live_(live), params_(params), limits_(limits) {}
 
   Trial::Known run(const std::vector<Kind>& kinds) {
     known_.open = declared_open_sizes(live_.signature);
@@ -168,6 +168,7 @@ class Rehearsal {
     std::vector<at::Tensor> all = inputs_of(kind, values), outputs;
     for (at::Tensor& param : param_tensors(live_.signature, params_)) all.push_back(std::move(param));
     auto time = of_script;
+    const OnMadeUpValues held(live_, limits_);
     const auto begin = Clock::now();
     try {
       if (live_.compiled.run_graph(all, outputs)) time = Clock::now() - begin;
@@ -200,6 +201,7 @@ class Rehearsal {
   Script& next_;
   const PolicyVersion& live_;
   const Params& params_;
+  const Limits& limits_;
   Trial::Known known_;
 };
 
@@ -227,9 +229,16 @@ std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signatur
 
 }  // namespace
 
+OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits)
+    : graphs_(version.terms ? &*version.terms : nullptr) {
+  if (limits.seconds <= 0) return;
+  const auto budget = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(limits.seconds));
+  deadline_.emplace(Clock::now() + budget);
+}
+
 Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
-                      const Params& params) {
-  return Rehearsal(before, next, live, params).run(kinds);
+                      const Params& params, const Limits& limits) {
+  return Rehearsal(before, next, live, params, limits).run(kinds);
 }
 
 void check_declared_outputs(Script& script) {
