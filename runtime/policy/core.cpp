@@ -131,32 +131,43 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
   return next;
 }
 
-/// A source that was live before is a way back, and stays open whatever came after it.
+/// A source that was live before is a way back, and stays open whatever came after it. The new one is compared with what answers where
+/// it fails: a version on trial says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const std::string source = next->source;
   Params params;
   bool was_live = false, proven = false;
+  std::shared_ptr<const PolicyVersion> usual;
   {
     std::lock_guard lock(mutex_);
+    const Live& live = *live_.load(std::memory_order_relaxed);
+    usual = live.version->trial.on() && live.before ? live.before : live.version;
+    next->kinds = live.version->kinds_in_use();
     params = params_;
     const std::optional<bool> known = known_sources_.proven(source);
     was_live = known.has_value();
     proven = known.value_or(false);
   }
   Trial::Known known;
-  with_live([&](const PolicyVersion& live) {
-    next->kinds = live.kinds_in_use();
-    if (was_live) return;
-    check_contract(live, *next, lasting_params_);
+  const auto try_out = [&] {
+    check_contract(*usual, *next, lasting_params_);
     const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
     check_tests(*tried);
     check_declared_outputs(*tried);
     if (next->kinds.empty()) return;
-    known = rehearse(*runtime_->load_to_try(live.source, path_), *runtime_->load_to_try(source, path_), live,
+    known = rehearse(*runtime_->load_to_try(usual->source, path_), *runtime_->load_to_try(source, path_), *usual,
                      next->kinds, params, runtime_->options().limits);
-  });
+  };
+  try {
+    if (!proven) try_out();
+  } catch (const Error& error) {
+    if (!was_live) throw;
+    known = known_of(*usual);  // its calls tell more, once more
+    known.untried = next->kinds;
+    known.reasons = {error.what()};
+  }
   capture_ahead(next, params, known, was_live);
-  if (!was_live) with_live([&](const PolicyVersion& live) { check_contract(live, *next, lasting_params_); });
+  if (!was_live) check_contract(*usual, *next, lasting_params_);
   for (const std::string& name : former_params_)
     if (std::none_of(next->signature.params.begin(), next->signature.params.end(),
                      [&](const Param& param) { return param.name == name; }))
@@ -307,7 +318,7 @@ void PolicyCore::rollback(int number, bool pin) {
   {
     std::lock_guard lock(mutex_);
     const std::shared_ptr<PolicyVersion> version = find_kept(number);
-    if (version->taken_back.exchange(false)) version->trial.begin({}, runtime_->options().trial_calls);
+    if (version->taken_back.exchange(false)) version->trial.begin_again(runtime_->options().trial_calls);
     publish(version, params_);
     pinned_ = pin;
   }

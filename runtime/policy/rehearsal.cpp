@@ -91,21 +91,12 @@ std::optional<Kind> with_batch(Kind kind, int64_t rows) {
 }
 
 class Rehearsal {
-  static constexpr size_t most_shown = 32;
-
  public:
   Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params, const Limits& limits)
-      : before_(before), next_(next), live_(live), params_(params), limits_(limits) {}
+      : before_(before), next_(next), live_(live), params_(params), limits_(limits), known_(known_of(live)) {}
 
   Trial::Known run(const std::vector<Kind>& kinds) {
-    known_.open = declared_open_sizes(live_.signature);
     for (const Kind& kind : kinds) try_kind(kind);
-    known_.shown = live_.compiled.answered_by_script();
-    for (auto& earlier : live_.trial.shown()) {  // where it has not been called yet
-      const auto same = [&](const auto& one) { return one.inputs == earlier.inputs; };
-      if (std::none_of(known_.shown.begin(), known_.shown.end(), same) && known_.shown.size() < most_shown)
-        known_.shown.push_back(std::move(earlier));
-    }
     return std::move(known_);
   }
 
@@ -234,6 +225,19 @@ OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limit
   if (limits.seconds <= 0) return;
   const auto budget = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(limits.seconds));
   deadline_.emplace(Clock::now() + budget);
+}
+
+Trial::Known known_of(const PolicyVersion& live) {
+  constexpr size_t most_shown = 32;
+  Trial::Known known;
+  known.open = declared_open_sizes(live.signature);
+  known.shown = live.compiled.answered_by_script();
+  for (auto& earlier : live.trial.shown()) {  // where it has not been called yet
+    const auto same = [&](const auto& one) { return one.inputs == earlier.inputs; };
+    if (std::none_of(known.shown.begin(), known.shown.end(), same) && known.shown.size() < most_shown)
+      known.shown.push_back(std::move(earlier));
+  }
+  return known;
 }
 
 Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,

@@ -22,6 +22,9 @@ class OnMadeUpValues {
   std::optional<Deadline> deadline_;
 };
 
+/// What is known of the answers of `live` without asking it.
+Trial::Known known_of(const PolicyVersion& live);
+
 /// Tries a new source on made-up inputs of the kinds in use, beside the source that is live, and compares what they give. Both run
 /// as plain scripts in interpreters of their own (`before`, `next`), so that neither what the live version remembers nor what the
 /// new one will is touched. What is found goes into the trial of the new version. Throws LoadError where the new source is at

@@ -43,6 +43,16 @@ void check_types(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, 
   if (failure) throw_at(version, ": " + *failure);
 }
 
+/// Of an answer that does not fit: whether its outputs lie where donated inputs were, which nobody can be asked with again then.
+bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at::ArrayRef<at::Tensor> outputs) {
+  return std::any_of(options.donate.begin(), options.donate.end(), [&](size_t index) {
+    return std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& output) {
+      return output.defined() && output.has_storage() && inputs[index].has_storage() &&
+             output.is_alias_of(inputs[index]);
+    });
+  });
+}
+
 }  // namespace
 
 std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
@@ -63,7 +73,7 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
     if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, outputs, error))
       return outputs;
     report_failure(*live.version, error);
-    if (runtime_->options().on_error == OnError::raise) throw;
+    if (runtime_->options().on_error == OnError::raise || took_inputs(inputs, options, outputs)) throw;
     recover(live, inputs, options, outputs);
   }
   return outputs;

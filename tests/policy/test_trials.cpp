@@ -119,6 +119,7 @@ TEST_CASE("a param that was dropped may come back as another type; a revert pass
   REQUIRE(policy.replace(with_integer) == Reload::swapped);
   CHECK(first(policy.run({z})) == 1.0f);
   REQUIRE(policy.replace("add 3") == Reload::swapped);
+  policy.run({z});
   REQUIRE(policy.replace(with_number) == Reload::swapped);
   CHECK_THROWS_AS(policy.set_param("more", true), triage::InputError);
   policy.rollback(2);
@@ -146,6 +147,7 @@ TEST_CASE("a value for one call that the version before cannot take does not kee
   REQUIRE(policy.replace("int_param more 1\nadd_param more") == Reload::swapped);
   policy.run({z});  // its trial is over: it may stand in
   REQUIRE(policy.replace("add 3") == Reload::swapped);
+  policy.run({z});
   REQUIRE(policy.replace("param more 0.25\nadd_param more\nraise_above 5") == Reload::swapped);
   policy.rollback(2);
   policy.rollback(4);
@@ -221,6 +223,105 @@ TEST_CASE("a source that was live before goes live again as it was loaded, or no
       CHECK(first(policy.run({z - 10})) == -9.0f);
     }
   }
+}
+
+TEST_CASE("a new version is compared with what hosts are used to, not with a version that nobody has called yet") {
+  const at::Tensor z = at::zeros({2});
+  const std::string bad = "double_above -100\nadd 2", worse = "double_above -100\nadd 3";
+  const auto check = [&](const Policy& policy) {
+    const std::vector<at::Tensor> answer = policy.run({z});
+    CHECK((answer[0].scalar_type() == at::kFloat));
+    CHECK(first(answer) == 1.0f);
+    CHECK(policy.version().number == 1);
+    check_versions(policy);
+  };
+  Runtime runtime;
+  runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
+  const auto loaded = [&] {  // it cannot be asked what it would give, for it calls a function of the host
+    const Policy policy = runtime.load_source("host same\nadd 1", "p.fake");
+    policy.run({z});
+    return policy;
+  };
+  {
+    const Policy policy = loaded();
+    REQUIRE(policy.replace(bad) == Reload::swapped);
+    REQUIRE(policy.replace(worse) == Reload::swapped);
+    check(policy);
+  }
+  {  // put away and back again
+    const Policy policy = loaded();
+    REQUIRE(policy.replace(bad) == Reload::swapped);
+    REQUIRE(policy.replace("host same\nadd 4") == Reload::swapped);
+    REQUIRE(policy.replace(bad) == Reload::swapped);
+    check(policy);
+    CHECK(policy.versions().back().taken_back);
+  }
+  {  // once more after it was taken back
+    const Policy policy = loaded();
+    REQUIRE(policy.replace(bad) == Reload::swapped);
+    check(policy);
+    policy.rollback(2);
+    check(policy);
+    policy.pin(2);
+    CHECK((policy.run({z})[0].scalar_type() == at::kFloat));
+  }
+  {  // taken back while the next one is tried
+    const Policy policy = loaded();
+    REQUIRE(policy.replace(bad) == Reload::swapped);
+    fake::when_loaded = [&] { CHECK(first(policy.run({z})) == 1.0f); };
+    const Reload outcome = policy.replace("hook\n" + worse);
+    fake::when_loaded = nullptr;
+    REQUIRE(outcome == Reload::swapped);
+    check(policy);
+  }
+}
+
+TEST_CASE("reloads, ways back, params and failures from several threads leave a policy in order (threads)") {
+  Runtime runtime({.on_error = OnError::last_good, .keep_versions = 3, .trial_calls = 3, .failures_to_revert = 2});
+  runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
+  const std::string first_source = "param p 0.0\nadd_param p";
+  const Policy policy = runtime.load_source(first_source, "p.fake");
+  const at::Tensor small = at::zeros({2}), large = at::full({2}, 10.0);
+  policy.run({small});
+  const std::vector<std::string> sources = {
+      first_source,
+      "param p 0.0\nint_param more 1\nadd_param p\nraise_above 5",
+      "param p 0.0\nhost same\nadd_param p\nraise_above 5",
+      "param p 0.0\nparam more 0.5\nadd_param p\ndouble_above 5",
+      "param p 0.0\ncount\nraise_above 5",
+      "param p 0.0\nbroken on purpose",
+  };
+  std::atomic<int> wrong{0}, unexpected{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; !stop; ++i) try {
+          const at::Tensor answer = policy.run({(i + t) % 3 == 0 ? large : small})[0];
+          if (answer.scalar_type() != at::kFloat || answer.sizes() != small.sizes()) ++wrong;
+        } catch (const triage::PolicyError&) {  // of a version that went on failing behind its trial
+        }
+    });
+  threads.emplace_back([&] {
+    for (int i = 0; !stop; ++i) try {
+        policy.set_param(i % 3 ? "p" : "more", i % 2 ? 1 : 0.5);
+        const auto all = policy.versions();
+        if (std::count_if(all.begin(), all.end(), [](const auto& one) { return one.live; }) != 1) ++wrong;
+        if (all.size() > 3) ++wrong;
+        if (i % 5 == 0) policy.rollback(all[static_cast<size_t>(i) % all.size()].number);
+        if (i % 7 == 0) policy.pin(all.back().number);
+        if (i % 7 == 3) policy.unpin();
+      } catch (const triage::InputError&) {  // a param that the live version lacks, a version that was just dropped
+      } catch (const std::exception&) {
+        ++unexpected;
+      }
+  });
+  for (int i = 0; i < 150; ++i) policy.replace(sources[static_cast<size_t>(i * 7 + i / 5) % sources.size()]);
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(unexpected == 0);
+  check_versions(policy);
 }
 
 TEST_CASE("graphs that run on made-up values are held to their contracts and end in time") {
