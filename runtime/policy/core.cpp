@@ -20,8 +20,31 @@ PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, s
 
 PolicyCore::~PolicyCore() { delete live_.load(std::memory_order_seq_cst); }
 
+/// One reload, rollback or pin at a time. A function of the host that a script calls while it is loaded would wait for itself.
+class PolicyCore::Changing {
+ public:
+  explicit Changing(PolicyCore& core) : core_(core) {
+    if (core.changer_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+      throw InputError(
+          fmt::format("policy '{}' was reloaded, rolled back or pinned from within its own reload, on the "
+                      "same thread (by a function of the host that its script calls?)",
+                      core.path_));
+    core.changing_.lock();
+    core.changer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
+  ~Changing() {
+    core_.changer_.store({}, std::memory_order_relaxed);
+    core_.changing_.unlock();
+  }
+  Changing(const Changing&) = delete;
+  Changing& operator=(const Changing&) = delete;
+
+ private:
+  PolicyCore& core_;
+};
+
 void PolicyCore::load_first(std::optional<std::string> source) {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   std::shared_ptr<PolicyVersion> version;
   std::optional<Error> failure;
   random::Sequence of_trials(runtime_->options().seed);
@@ -56,7 +79,7 @@ void PolicyCore::load_first(std::optional<std::string> source) {
 
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   if (file_.empty()) return FileChange::unchanged;
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   if (pinned()) return FileChange::unchanged;
   std::optional<std::string> source;
   try {
@@ -83,7 +106,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
 }
 
 Reload PolicyCore::replace(std::string source) {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   switch (take_up(std::move(source), /*retry=*/true)) {
     case FileChange::swapped:
       return Reload::swapped;
@@ -212,15 +235,25 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
     ++next_number_;
     known_sources_.note(version->source, /*proven=*/!version->trial.on());
     last_error_.reset();
-    tell_live(*version);
   }
+  tell_live(*version);
   keep_source();
 }
 
-void PolicyCore::tell_live(const PolicyVersion& version) const {
-  for (const std::string& name : unfitting(version, params_))
+/// Of what the host has set and this version cannot take.
+void PolicyCore::tell_params(const PolicyVersion& version) const {
+  std::vector<std::string> names;
+  {
+    std::lock_guard lock(mutex_);
+    names = unfitting(version, params_);
+  }
+  for (const std::string& name : names)
     runtime_->logger().warn("policy '{}': param '{}' has its default in version {}: what was set for it does not fit",
                             name_, name, version.number);
+}
+
+void PolicyCore::tell_live(const PolicyVersion& version) const {
+  tell_params(version);
   if (version.number == 1) return;
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
@@ -248,8 +281,9 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   auto retired = std::make_shared<Retired>();
   Versions kept = versions_;
   if (std::find(kept.begin(), kept.end(), version) == kept.end())
-    kept.insert(std::find_if(kept.begin(), kept.end(), [&](const auto& other) { return other->number > version->number; }),
-                version);
+    kept.insert(
+        std::find_if(kept.begin(), kept.end(), [&](const auto& other) { return other->number > version->number; }),
+        version);
   for (auto other = kept.begin(); kept.size() > std::max<size_t>(1, runtime_->options().keep_versions);) {
     if (*other == version) {
       ++other;
@@ -292,9 +326,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& ve
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
     return other && other.get() != &version && other->can_stand_in() && (on_trial || other->number < version.number);
   };
-  const auto is_kept = [&](const auto& other) {
-    return std::find(kept.begin(), kept.end(), other) != kept.end();
-  };
+  const auto is_kept = [&](const auto& other) { return std::find(kept.begin(), kept.end(), other) != kept.end(); };
   if (previous)
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || is_kept(other))) return other;
@@ -314,19 +346,21 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
 }
 
 void PolicyCore::rollback(int number, bool pin) {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
+  std::shared_ptr<PolicyVersion> version;
   {
     std::lock_guard lock(mutex_);
-    const std::shared_ptr<PolicyVersion> version = find_kept(number);
+    version = find_kept(number);
     if (version->taken_back.exchange(false)) version->trial.begin_again(runtime_->options().trial_calls);
     publish(version, params_);
     pinned_ = pin;
   }
   runtime_->logger().info("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : "");
+  tell_params(*version);
 }
 
 void PolicyCore::unpin() {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   std::lock_guard lock(mutex_);
   pinned_ = false;
 }

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace triage::policy {
@@ -104,6 +105,7 @@ class PolicyCore {
   }
 
  private:
+  class Changing;
   using Versions = std::deque<std::shared_ptr<PolicyVersion>>;
   /// All that one call needs, replaced as a whole. Immutable.
   struct Live {
@@ -147,6 +149,7 @@ class PolicyCore {
                      bool was_live) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
   void tell_live(const PolicyVersion& version) const;
+  void tell_params(const PolicyVersion& version) const;
   void keep_source();
   // With mutex_ held:
   void publish(const std::shared_ptr<PolicyVersion>& version, Params params);
@@ -169,12 +172,13 @@ class PolicyCore {
   std::atomic<const Live*> live_{nullptr};
   std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
 
-  std::mutex changing_;                   // one reload, rollback or pin at a time; may be held for long
-  std::optional<std::string> seen_source_;  // the one last looked at, taken over or not; under changing_
-  bool refused_ = false;                  // ... and was refused; under changing_
-  bool deleted_ = false;                  // the file was gone when last looked at; under changing_
-  std::set<std::string> lasting_params_;  // those that every version so far has had; under changing_
-  std::set<std::string> former_params_;   // those that any version has had; under changing_
+  std::mutex changing_;                     // may be held for long; taken by Changing, and what follows is under it
+  std::atomic<std::thread::id> changer_;    // who has it
+  std::optional<std::string> seen_source_;  // the one last looked at, taken over or not
+  bool refused_ = false;                    // ... and was refused
+  bool deleted_ = false;                    // the file was gone when last looked at
+  std::set<std::string> lasting_params_;    // those that every version so far has had
+  std::set<std::string> former_params_;     // those that any version has had
 
   std::mutex keeping_;  // one source after the other is kept for a restart
 

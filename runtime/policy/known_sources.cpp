@@ -16,7 +16,8 @@ void KnownSources::note(const std::string& source, bool proven) {
 }
 
 void KnownSources::forget(std::string_view source) {
-  const auto same = std::find_if(known_.begin(), known_.end(), [&](const auto& known) { return known.source == source; });
+  const auto same =
+      std::find_if(known_.begin(), known_.end(), [&](const auto& known) { return known.source == source; });
   if (same == known_.end()) return;
   bytes_ -= source.size();
   known_.erase(same);

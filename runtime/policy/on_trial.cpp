@@ -191,6 +191,7 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
   keep_source();
   runtime_->logger().error("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
                            before->number, error.what());
+  tell_params(*before);
   runtime_->wake_watches();
 }
 

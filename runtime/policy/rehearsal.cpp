@@ -223,7 +223,8 @@ std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signatur
 OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits)
     : graphs_(version.terms ? &*version.terms : nullptr) {
   if (limits.seconds <= 0) return;
-  const auto budget = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(limits.seconds));
+  const auto budget =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(limits.seconds));
   deadline_.emplace(Clock::now() + budget);
 }
 

@@ -150,7 +150,8 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values) {
   std::vector<std::string> names;
   for (const auto& [name, value] : values)
-    if (const Param* param = find_param(version.signature, name); param && !fitting(*param, value)) names.push_back(name);
+    if (const Param* param = find_param(version.signature, name); param && !fitting(*param, value))
+      names.push_back(name);
   return names;
 }
 

@@ -170,6 +170,40 @@ TEST_CASE("reload: what a policy remembers is not touched by trying the next one
   CHECK(policy.run({z})[0][0][0].item<float>() == 10.0f);
 }
 
+TEST_CASE("reload: what a new version remembers without breaking its graph is not of made-up inputs either") {
+  Runtime runtime(quiet());
+  const std::string remembers =
+      "local last\nreturn policy {outputs = {'y'}, run = function(z)\nlocal y = last and z + last or z * 1\nlast = z * "
+      "1\n"
+      "return y\nend}";
+  const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
+  policy.run({z});
+  for (int round = 0; round < 2; ++round) {
+    REQUIRE((policy.replace(remembers) == Reload::swapped));
+    CHECK(policy.run({z})[0].equal(z));
+    CHECK(policy.run({z * 5})[0].equal(z * 6));
+    REQUIRE((policy.replace(source("return z * 2")) == Reload::swapped));
+  }
+}
+
+TEST_CASE("reload: inputs whose memory an answer has taken are handed to no other version") {
+  for (const auto on_error : {triage::OnError::last_good, triage::OnError::pass_through}) {
+    Runtime runtime(quiet({.on_error = on_error, .backend = "fused", .trial_calls = 1, .failures_to_revert = 0}));
+    const at::Tensor square = at::ones({4, 4}), other = at::ones({4, 8});
+    const Policy typed =
+        runtime.load_source("return policy {outputs = {'y'}, run = function(x) return x * 2 + 1 end}", "q.lua");
+    typed.run({square});
+    REQUIRE((typed.replace("return policy {outputs = {'y'}, signature = {y = Tensor(float32_t, {'N', 'N'})}, "
+                           "run = function(x) return x * 2 + 1 end}") == Reload::swapped));
+    typed.run({square});
+    REQUIRE_FALSE(typed.version().on_trial);
+    typed.prepare({square}, {.donate = {0}});
+    const at::Tensor given = square.clone();
+    CHECK(typed.run({given}, {.donate = {0}})[0].is_alias_of(given));
+    CHECK_THROWS_AS(typed.run({other.clone()}, {.donate = {0}}), triage::PolicyError);
+  }
+}
+
 TEST_CASE("T20: declared outputs are the contract, at load, in calls and over reloads") {
   Runtime runtime(quiet());
   const auto typed = [](const std::string& body, const std::string& y = "Tensor(float32_t, {'N', 3})") {
