@@ -154,18 +154,19 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
   return next;
 }
 
-/// A source that was live before is a way back, and stays open whatever came after it. The new one is compared with what answers where
-/// it fails: a version on trial says nothing of what hosts are used to.
+/// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
+/// answers where it fails: a live version that is on trial itself says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const std::string source = next->source;
   Params params;
   bool was_live = false, proven = false;
-  std::shared_ptr<const PolicyVersion> usual;
+  std::shared_ptr<const PolicyVersion> live, usual;
   {
     std::lock_guard lock(mutex_);
-    const Live& live = *live_.load(std::memory_order_relaxed);
-    usual = live.version->trial.on() && live.before ? live.before : live.version;
-    next->kinds = live.version->kinds_in_use();
+    const Live& now = *live_.load(std::memory_order_relaxed);
+    live = now.version;
+    usual = live->trial.on() && now.before ? now.before : live;
+    next->kinds = live->kinds_in_use();
     params = params_;
     const std::optional<bool> known = known_sources_.proven(source);
     was_live = known.has_value();
@@ -173,7 +174,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   }
   Trial::Known known;
   const auto try_out = [&] {
-    check_contract(*usual, *next, lasting_params_);
+    check_contract(*live, *next, lasting_params_);
     const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
     check_tests(*tried);
     check_declared_outputs(*tried);
@@ -190,7 +191,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     known.reasons = {error.what()};
   }
   capture_ahead(next, params, known, was_live);
-  if (!was_live) check_contract(*usual, *next, lasting_params_);
+  if (!was_live) check_contract(*live, *next, lasting_params_);
   for (const std::string& name : former_params_)
     if (std::none_of(next->signature.params.begin(), next->signature.params.end(),
                      [&](const Param& param) { return param.name == name; }))
