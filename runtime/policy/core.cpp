@@ -1,7 +1,6 @@
 // How a policy changes: loading, reloading, rolling back. Whatever goes wrong, the live version stays live.
 #include "runtime/policy/core.h"
 
-#include "runtime/files/checksum.h"
 #include "runtime/policy/rehearsal.h"
 
 #include <fmt/format.h>
@@ -21,8 +20,31 @@ PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, s
 
 PolicyCore::~PolicyCore() { delete live_.load(std::memory_order_seq_cst); }
 
+/// One reload, rollback or pin at a time. A function of the host that a script calls while it is loaded would wait for itself.
+class PolicyCore::Changing {
+ public:
+  explicit Changing(PolicyCore& core) : core_(core) {
+    if (core.changer_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+      throw InputError(
+          fmt::format("policy '{}' was reloaded, rolled back or pinned from within its own reload, on the "
+                      "same thread (by a function of the host that its script calls?)",
+                      core.path_));
+    core.changing_.lock();
+    core.changer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
+  ~Changing() {
+    core_.changer_.store({}, std::memory_order_relaxed);
+    core_.changing_.unlock();
+  }
+  Changing(const Changing&) = delete;
+  Changing& operator=(const Changing&) = delete;
+
+ private:
+  PolicyCore& core_;
+};
+
 void PolicyCore::load_first(std::optional<std::string> source) {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   std::shared_ptr<PolicyVersion> version;
   std::optional<Error> failure;
   random::Sequence of_trials(runtime_->options().seed);
@@ -34,7 +56,7 @@ void PolicyCore::load_first(std::optional<std::string> source) {
   };
   try {
     if (!source) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
-    seen_hash_ = files::checksum(*source);
+    seen_source_ = source;
     version = load(*source);
   } catch (const Error& error) {
     std::optional<std::string> kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
@@ -50,7 +72,6 @@ void PolicyCore::load_first(std::optional<std::string> source) {
     lasting_params_.insert(param.name);
     former_params_.insert(param.name);
   }
-  note_known(version->hash, /*proven=*/true);
   go_live(version);
   if (failure) note_failure(failure->what(), failure->source());
   runtime_->logger().debug("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash);
@@ -58,14 +79,14 @@ void PolicyCore::load_first(std::optional<std::string> source) {
 
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   if (file_.empty()) return FileChange::unchanged;
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   if (pinned()) return FileChange::unchanged;
   std::optional<std::string> source;
   try {
     source = read_source(file_);
   } catch (const FileError& error) {
     if (!note_failure(error.what(), error.source())) return FileChange::unchanged;
-    seen_hash_ = 0;
+    seen_source_.reset();
     runtime_->logger().error("policy '{}': {}; version {} stays live", name_, error.what(), version().number);
     return FileChange::refused;
   }
@@ -85,7 +106,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
 }
 
 Reload PolicyCore::replace(std::string source) {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   switch (take_up(std::move(source), /*retry=*/true)) {
     case FileChange::swapped:
       return Reload::swapped;
@@ -97,13 +118,11 @@ Reload PolicyCore::replace(std::string source) {
 }
 
 PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
-  const uint64_t hash = files::checksum(source);
-  if (hash == seen_hash_ && !retry) return FileChange::unchanged;
-  seen_hash_ = hash;
+  if (source == seen_source_ && !retry) return FileChange::unchanged;
+  seen_source_ = source;
   refused_ = false;
-  if (hash_text(hash) == with_live([](const PolicyVersion& live) { return live.hash; })) {
+  if (with_live([&](const PolicyVersion& live) { return live.source == source; }))
     return clear_failure() ? FileChange::restored : FileChange::unchanged;
-  }
   try {
     go_live(make_successor(source));
   } catch (const std::exception& error) {
@@ -135,36 +154,44 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
   return next;
 }
 
-/// A source that was live before is a way back, and stays open whatever came after it.
+/// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
+/// answers where it fails: a live version that is on trial itself says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const std::string source = next->source;
   Params params;
   bool was_live = false, proven = false;
+  std::shared_ptr<const PolicyVersion> live, usual;
   {
     std::lock_guard lock(mutex_);
+    const Live& now = *live_.load(std::memory_order_relaxed);
+    live = now.version;
+    usual = live->trial.on() && now.before ? now.before : live;
+    next->kinds = live->kinds_in_use();
     params = params_;
-    const auto known = known_sources_.find(next->hash);
-    was_live = known != known_sources_.end();
-    proven = was_live && known->second;
+    const std::optional<bool> known = known_sources_.proven(source);
+    was_live = known.has_value();
+    proven = known.value_or(false);
   }
   Trial::Known known;
-  with_live([&](const PolicyVersion& live) {
-    next->kinds = live.kinds_in_use();
-    if (was_live) return;
-    check_contract(live, *next, lasting_params_);
+  const auto try_out = [&] {
+    check_contract(*live, *next, lasting_params_);
     const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
     check_tests(*tried);
     check_declared_outputs(*tried);
     if (next->kinds.empty()) return;
-    known = rehearse(*runtime_->load_to_try(live.source, path_), *runtime_->load_to_try(source, path_), live,
-                     next->kinds, params);
-  });
+    known = rehearse(*runtime_->load_to_try(usual->source, path_), *runtime_->load_to_try(source, path_), *usual,
+                     next->kinds, params, runtime_->options().limits);
+  };
   try {
-    capture_ahead(next, params, known);
-    if (!was_live) with_live([&](const PolicyVersion& live) { check_contract(live, *next, lasting_params_); });
-  } catch (const std::exception&) {
+    if (!proven) try_out();
+  } catch (const Error& error) {
     if (!was_live) throw;
+    known = known_of(*usual);  // its calls tell more, once more
+    known.untried = next->kinds;
+    known.reasons = {error.what()};
   }
+  capture_ahead(next, params, known, was_live);
+  if (!was_live) check_contract(*live, *next, lasting_params_);
   for (const std::string& name : former_params_)
     if (std::none_of(next->signature.params.begin(), next->signature.params.end(),
                      [&](const Param& param) { return param.name == name; }))
@@ -172,23 +199,30 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   if (!proven) next->trial.begin(std::move(known), runtime_->options().trial_calls);
 }
 
-/// Where the script breaks its graph and remembers something, running it has changed that: what goes live is loaded anew then.
-void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params,
-                               const Trial::Known& known) const {
+/// Where the script remembers something that no graph holds (it breaks its graph, or did not come to its end), running it has changed
+/// that: what goes live is loaded anew then.
+void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
+                               bool was_live) const {
   const std::vector<at::Tensor> values = param_tensors(next->signature, params);
   const uint64_t writes = next->compiled.script().writes();
-  const operators::Untrusted graphs(next->held_to());
-  for (const Kind& kind : next->kinds)
-    if (std::find(known.untried.begin(), known.untried.end(), kind) == known.untried.end())
-      next->compiled.prepare(kind, values, donated());
-  if (!next->compiled.has_breaks() || next->compiled.script().writes() == writes) return;
-  std::vector<Kind> kinds = std::move(next->kinds);
-  next = runtime_->load_version(next->source, path_, random_);
-  next->kinds = std::move(kinds);
+  bool ended = true;
+  try {
+    for (const Kind& kind : next->kinds) {
+      if (std::find(known.untried.begin(), known.untried.end(), kind) != known.untried.end()) continue;
+      const OnMadeUpValues held(*next, runtime_->options().limits);
+      if (next->compiled.prepare(kind, values, donated())) ended = false;
+    }
+  } catch (const std::exception&) {
+    if (!was_live) throw;
+    ended = false;
+  }
+  if ((ended && !next->compiled.has_breaks()) || next->compiled.script().writes() == writes) return;
+  std::shared_ptr<PolicyVersion> anew = runtime_->load_version(next->source, path_, random_);
+  anew->kinds = next->kinds;
+  next = std::move(anew);
 }
 
 void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
-  std::shared_ptr<Retired> dropped = std::make_shared<Retired>();
   std::set<std::string> lasting;
   for (const Param& param : version->signature.params) {
     if (lasting_params_.count(param.name)) lasting.insert(param.name);
@@ -197,22 +231,30 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   lasting_params_ = std::move(lasting);
   {
     std::lock_guard lock(mutex_);
-    version->number = next_number_++;
-    note_known(version->hash, /*proven=*/!version->trial.on());
-    versions_.push_back(version);
+    version->number = next_number_;
+    publish(version, params_);
+    ++next_number_;
+    known_sources_.note(version->source, /*proven=*/!version->trial.on());
     last_error_.reset();
-    while (versions_.size() > std::max<size_t>(1, runtime_->options().keep_versions)) {
-      dropped->versions.push_back(std::move(versions_.front()));
-      versions_.pop_front();
-    }
-    publish(version);
-    tell_live(*version);
   }
-  if (!dropped->versions.empty()) runtime_->janitor().retire(epochs_, dropped);
-  if (version->trial.tried()) keep_source(*version);  // else it is not known yet to be good
+  tell_live(*version);
+  keep_source();
+}
+
+/// Of what the host has set and this version cannot take.
+void PolicyCore::tell_params(const PolicyVersion& version) const {
+  std::vector<std::string> names;
+  {
+    std::lock_guard lock(mutex_);
+    names = unfitting(version, params_);
+  }
+  for (const std::string& name : names)
+    runtime_->logger().warn("policy '{}': param '{}' has its default in version {}: what was set for it does not fit",
+                            name_, name, version.number);
 }
 
 void PolicyCore::tell_live(const PolicyVersion& version) const {
+  tell_params(version);
   if (version.number == 1) return;
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
@@ -221,54 +263,75 @@ void PolicyCore::tell_live(const PolicyVersion& version) const {
   runtime_->logger().info("policy '{}': version {} is live (source {}){}", name_, version.number, version.hash, trial);
 }
 
-/// For a restart that finds the file broken.
-void PolicyCore::keep_source(const PolicyVersion& version) const {
+/// For a restart that finds the file broken: the source of the live version, once that is known to be good.
+void PolicyCore::keep_source() {
   if (file_.empty()) return;
-  const std::string failure = runtime_->last_good().keep(file_, version.source);
+  const std::lock_guard keeping(keeping_);  // what is written last is what was live last
+  const std::shared_ptr<PolicyVersion> live = [&] {
+    const std::lock_guard lock(mutex_);
+    return live_.load(std::memory_order_relaxed)->version;
+  }();
+  if (live->trial.on() && !live->trial.tried()) return;
+  const std::string failure = runtime_->last_good().keep(file_, live->source);
   if (!failure.empty()) runtime_->logger().warn("policy '{}': cannot keep the last good source: {}", name_, failure);
 }
 
-void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version) {
+/// Makes all that belongs to the new state first: where that throws, nothing has changed.
+void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params params) {
   const Live* previous = live_.load(std::memory_order_relaxed);
+  auto retired = std::make_shared<Retired>();
+  Versions kept = versions_;
+  if (std::find(kept.begin(), kept.end(), version) == kept.end())
+    kept.insert(
+        std::find_if(kept.begin(), kept.end(), [&](const auto& other) { return other->number > version->number; }),
+        version);
+  for (auto other = kept.begin(); kept.size() > std::max<size_t>(1, runtime_->options().keep_versions);) {
+    if (*other == version) {
+      ++other;
+      continue;
+    }
+    retired->versions.push_back(std::move(*other));
+    other = kept.erase(other);
+  }
   auto next = std::make_unique<Live>();
   next->version = version;
-  next->params = param_tensors(version->signature, params_);
-  if (runtime_->options().on_error == OnError::last_good) {
-    next->last_good = find_last_good(*version);
-    if (!next->last_good && previous && previous->last_good && previous->last_good->number < version->number)
-      next->last_good = previous->last_good;
-    if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params_);
-  }
-  next->before = find_stand_in(*version, previous);
-  if (next->before) next->before_params = param_tensors(next->before->signature, params_);
+  next->params = param_tensors(version->signature, params);
+  if (runtime_->options().on_error == OnError::last_good) next->last_good = find_last_good(*version, kept, previous);
+  if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
+  next->before = find_stand_in(*version, kept, previous);
+  if (next->before) next->before_params = param_tensors(next->before->signature, params);
+
   if (!previous || previous->version != version) version->since = Clock::now();
-  auto retired = std::make_shared<Retired>();
+  versions_.swap(kept);
+  params_.swap(params);
   retired->live.reset(live_.exchange(next.release(), std::memory_order_seq_cst));
   if (retired->live) runtime_->janitor().retire(epochs_, std::move(retired));
 }
 
-std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& before) const {
-  for (auto version = versions_.rbegin(); version != versions_.rend(); ++version)
-    if ((*version)->number < before.number && (*version)->has_run.load(std::memory_order_relaxed) &&
-        !(*version)->taken_back)
-      return *version;
-  return nullptr;
+std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& version, const Versions& kept,
+                                                          const Live* previous) const {
+  const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
+    return other && other->number < version.number && other->has_run.load(std::memory_order_relaxed) &&
+           other->can_stand_in();
+  };
+  const auto newest = std::find_if(kept.rbegin(), kept.rend(), fits);
+  if (newest != kept.rend()) return *newest;
+  return previous && fits(previous->last_good) ? previous->last_good : nullptr;
 }
 
-/// What answers where `version` fails, with mutex_ held. After its trial only what is kept anyway.
-std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& version, const Live* previous) const {
+/// What answers where `version` fails. After its trial only what is kept anyway.
+std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& version, const Versions& kept,
+                                                         const Live* previous) const {
   const bool on_trial = version.trial.on();
   if (!on_trial && runtime_->options().failures_to_revert == 0) return nullptr;
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
     return other && other.get() != &version && other->can_stand_in() && (on_trial || other->number < version.number);
   };
-  const auto is_kept = [&](const auto& other) {
-    return std::find(versions_.begin(), versions_.end(), other) != versions_.end();
-  };
+  const auto is_kept = [&](const auto& other) { return std::find(kept.begin(), kept.end(), other) != kept.end(); };
   if (previous)
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || is_kept(other))) return other;
-  for (auto other = versions_.rbegin(); other != versions_.rend(); ++other)
+  for (auto other = kept.rbegin(); other != kept.rend(); ++other)
     if ((*other)->number < version.number && fits(*other)) return *other;
   return nullptr;
 }
@@ -284,19 +347,21 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
 }
 
 void PolicyCore::rollback(int number, bool pin) {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
+  std::shared_ptr<PolicyVersion> version;
   {
     std::lock_guard lock(mutex_);
-    const std::shared_ptr<PolicyVersion> version = find_kept(number);
-    if (version->taken_back.exchange(false)) version->trial.begin({}, runtime_->options().trial_calls);
-    publish(version);
+    version = find_kept(number);
+    if (version->taken_back.exchange(false)) version->trial.begin_again(runtime_->options().trial_calls);
+    publish(version, params_);
     pinned_ = pin;
   }
   runtime_->logger().info("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : "");
+  tell_params(*version);
 }
 
 void PolicyCore::unpin() {
-  std::lock_guard changing(changing_);
+  const Changing changing(*this);
   std::lock_guard lock(mutex_);
   pinned_ = false;
 }
@@ -305,14 +370,14 @@ void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
   std::lock_guard lock(mutex_);
   const Live& live = *live_.load(std::memory_order_relaxed);
   override_params(*live.version, live.params, {{name, value}});  // throws where it does not fit
-  const auto same =
-      std::find_if(params_.begin(), params_.end(), [&](const auto& param) { return param.first == name; });
-  if (same == params_.end()) {
-    params_.emplace_back(name, value);
+  Params params = params_;
+  const auto same = std::find_if(params.begin(), params.end(), [&](const auto& param) { return param.first == name; });
+  if (same == params.end()) {
+    params.emplace_back(name, value);
   } else {
     same->second = value;
   }
-  publish(live.version);
+  publish(live.version, std::move(params));
 }
 
 int PolicyCore::newest_number() const {
@@ -349,13 +414,6 @@ std::vector<VersionInfo> PolicyCore::versions() const {
     infos.back().pinned = infos.back().live && pinned_;
   }
   return infos;
-}
-
-void PolicyCore::note_known(const std::string& hash, bool proven) {
-  constexpr size_t most = 1000;
-  if (known_sources_.size() >= most && !known_sources_.count(hash)) known_sources_.erase(known_sources_.begin());
-  bool& is_proven = known_sources_[hash];
-  is_proven = is_proven || proven;
 }
 
 /// True when this is news: not what was noted last.

@@ -1,6 +1,7 @@
 #pragma once
 #include "runtime/policy/epochs.h"
 #include "runtime/policy/janitor.h"
+#include "runtime/policy/known_sources.h"
 #include "runtime/policy/source_file.h"
 #include "runtime/policy/version.h"
 #include "runtime/random/sequence.h"
@@ -11,13 +12,12 @@
 #include <atomic>
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
+#include <thread>
 #include <vector>
 
 namespace triage::policy {
@@ -105,6 +105,8 @@ class PolicyCore {
   }
 
  private:
+  class Changing;
+  using Versions = std::deque<std::shared_ptr<PolicyVersion>>;
   /// All that one call needs, replaced as a whole. Immutable.
   struct Live {
     std::shared_ptr<PolicyVersion> version;
@@ -123,6 +125,7 @@ class PolicyCore {
 
   void note_donation(const RunOptions& options) noexcept;
   std::vector<size_t> donated() const;
+  static void note_answered(PolicyVersion& version) noexcept;
   static void run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                           const std::vector<at::Tensor>& params, const RunOptions& options,
                           std::vector<at::Tensor>& outputs);
@@ -142,15 +145,19 @@ class PolicyCore {
   FileChange take_up(std::string source, bool retry);
   std::shared_ptr<PolicyVersion> make_successor(const std::string& source);
   void make_ready(std::shared_ptr<PolicyVersion>& next);
-  void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known) const;
+  void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
+                     bool was_live) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
   void tell_live(const PolicyVersion& version) const;
-  void publish(const std::shared_ptr<PolicyVersion>& version);  // with mutex_ held
-  void keep_source(const PolicyVersion& version) const;
-  std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& before) const;
-  std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Live* previous) const;
+  void tell_params(const PolicyVersion& version) const;
+  void keep_source();
+  // With mutex_ held:
+  void publish(const std::shared_ptr<PolicyVersion>& version, Params params);
+  std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& version, const Versions& kept,
+                                                const Live* previous) const;
+  std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Versions& kept,
+                                               const Live* previous) const;
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
-  void note_known(const std::string& hash, bool proven);  // with mutex_ held
   bool note_failure(const std::string& message, const Source& source);
   bool clear_failure();
   bool pinned() const;
@@ -165,21 +172,22 @@ class PolicyCore {
   std::atomic<const Live*> live_{nullptr};
   std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
 
-  std::mutex changing_;                   // one reload, rollback or pin at a time; may be held for long
-  uint64_t seen_hash_ = 0;                // of the source last looked at, taken over or not; under changing_
-  bool refused_ = false;                  // ... and was refused; under changing_
-  bool deleted_ = false;                  // the file was gone when last looked at; under changing_
-  std::set<std::string> lasting_params_;  // those that every version so far has had; under changing_
-  std::set<std::string> former_params_;   // those that any version has had; under changing_
+  std::mutex changing_;                     // may be held for long; taken by Changing, and what follows is under it
+  std::atomic<std::thread::id> changer_;    // who has it
+  std::optional<std::string> seen_source_;  // the one last looked at, taken over or not
+  bool refused_ = false;                    // ... and was refused
+  bool deleted_ = false;                    // the file was gone when last looked at
+  std::set<std::string> lasting_params_;    // those that every version so far has had
+  std::set<std::string> former_params_;     // those that any version has had
 
-  mutable std::mutex mutex_;                             // short: what follows, and replacing live_
-  std::deque<std::shared_ptr<PolicyVersion>> versions_;  // kept for rollback, oldest first; the live one is among them
-  Params params_;                                        // set by the host for all calls
+  std::mutex keeping_;  // one source after the other is kept for a restart
+
+  mutable std::mutex mutex_;  // short: what follows, and replacing live_
+  Versions versions_;         // kept for rollback, oldest first; the live one is among them
+  Params params_;             // set by the host for all calls
   std::optional<LoadFailure> last_error_;
   std::optional<Reversal> reversal_;
-  /// Sources (by their hash) that went live and were not taken back: true once the trial was over. A file may be put back to one of
-  /// them whatever came after it.
-  std::map<std::string, bool> known_sources_;
+  KnownSources known_sources_;
   bool pinned_ = false;
   int next_number_ = 1;
 };

@@ -69,6 +69,7 @@ std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<
       mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
     run_version(version, inputs, live.params, mine, outputs);
     if (live.before) check_form(live, inputs, options, outputs);
+    note_answered(version);
   } catch (const std::exception& error) {
     RunOptions later = options;
     later.deadline = deadline_of_stand_in(options.deadline, begin);
@@ -135,15 +136,19 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
     throw_at(version, fmt::format(" changes {}; hosts call it as version {} is", change, before.number));
 }
 
+/// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.
 void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) {
-  const Trial::Progress progress = live.version->trial.pass(inputs);
-  if (progress == Trial::Progress::going_on) return;
-  if (progress == Trial::Progress::over) {
+  {
     const std::lock_guard lock(mutex_);
-    note_known(live.version->hash, /*proven=*/true);
-    if (live_.load(std::memory_order_relaxed)->version == live.version) publish(live.version);
+    if (live_.load(std::memory_order_relaxed)->version != live.version) return;
+    const Trial::Progress progress = live.version->trial.pass(inputs);
+    if (progress == Trial::Progress::going_on) return;
+    if (progress == Trial::Progress::over) {
+      known_sources_.note(live.version->source, /*proven=*/true);
+      publish(live.version, params_);
+    }
   }
-  keep_source(*live.version);
+  keep_source();
 }
 
 /// `live.version` has failed. Where the version before it can answer, it does, and is live again; else the inputs are at fault, and
@@ -172,27 +177,29 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   Source where = known && !known->source().file.empty() ? known->source() : live.version->defined_at;
   if (where.file.empty()) where = {path_, 0};
-  bool keeps_place = false;
+  std::shared_ptr<PolicyVersion> before;
   {
     const std::lock_guard lock(mutex_);
-    if (live_.load(std::memory_order_relaxed)->version != live.version) {  // another call, or a reload, was first
+    const Live& now = *live_.load(std::memory_order_relaxed);
+    if (now.version != live.version) {  // another call, or a reload, was first
       live.version->failures.fetch_add(1, std::memory_order_relaxed);
       return;
     }
-    keeps_place = pinned_;
-    if (!keeps_place) {
+    if (!pinned_) before = live.before->can_stand_in() ? live.before : now.before;  // it may have been taken back since
+    if (before) {
       live.version->failures.fetch_add(1, std::memory_order_relaxed);
       live.version->taken_back = true;
-      known_sources_.erase(live.version->hash);
-      publish(live.before);
+      known_sources_.forget(live.version->source);
+      publish(before, params_);
       last_error_ = LoadFailure{error.what(), where, std::chrono::system_clock::now()};
-      reversal_ = Reversal{live.before->number, *last_error_};
+      reversal_ = Reversal{before->number, *last_error_};
     }
   }
-  if (keeps_place) return report_failure(*live.version, error);
-  keep_source(*live.before);
+  if (!before) return report_failure(*live.version, error);
+  keep_source();
   runtime_->logger().error("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
-                           live.before->number, error.what());
+                           before->number, error.what());
+  tell_params(*before);
   runtime_->wake_watches();
 }
 

@@ -91,21 +91,12 @@ std::optional<Kind> with_batch(Kind kind, int64_t rows) {
 }
 
 class Rehearsal {
-  static constexpr size_t most_shown = 32;
-
  public:
-  Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params)
-      : before_(before), next_(next), live_(live), params_(params) {}
+  Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params, const Limits& limits)
+      : before_(before), next_(next), live_(live), params_(params), limits_(limits), known_(known_of(live)) {}
 
   Trial::Known run(const std::vector<Kind>& kinds) {
-    known_.open = declared_open_sizes(live_.signature);
     for (const Kind& kind : kinds) try_kind(kind);
-    known_.shown = live_.compiled.answered_by_script();
-    for (auto& earlier : live_.trial.shown()) {  // where it has not been called yet
-      const auto same = [&](const auto& one) { return one.inputs == earlier.inputs; };
-      if (std::none_of(known_.shown.begin(), known_.shown.end(), same) && known_.shown.size() < most_shown)
-        known_.shown.push_back(std::move(earlier));
-    }
     return std::move(known_);
   }
 
@@ -168,7 +159,7 @@ class Rehearsal {
     std::vector<at::Tensor> all = inputs_of(kind, values), outputs;
     for (at::Tensor& param : param_tensors(live_.signature, params_)) all.push_back(std::move(param));
     auto time = of_script;
-    const operators::Untrusted graphs(live_.held_to());  // made-up values may lead to numbers that no call had
+    const OnMadeUpValues held(live_, limits_);
     const auto begin = Clock::now();
     try {
       if (live_.compiled.run_graph(all, outputs)) time = Clock::now() - begin;
@@ -201,6 +192,7 @@ class Rehearsal {
   Script& next_;
   const PolicyVersion& live_;
   const Params& params_;
+  const Limits& limits_;
   Trial::Known known_;
 };
 
@@ -228,9 +220,30 @@ std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signatur
 
 }  // namespace
 
+OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits)
+    : graphs_(version.held_to()) {
+  if (limits.seconds <= 0) return;
+  const auto budget =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(limits.seconds));
+  deadline_.emplace(Clock::now() + budget);
+}
+
+Trial::Known known_of(const PolicyVersion& live) {
+  constexpr size_t most_shown = 32;
+  Trial::Known known;
+  known.open = declared_open_sizes(live.signature);
+  known.shown = live.compiled.answered_by_script();
+  for (auto& earlier : live.trial.shown()) {  // where it has not been called yet
+    const auto same = [&](const auto& one) { return one.inputs == earlier.inputs; };
+    if (std::none_of(known.shown.begin(), known.shown.end(), same) && known.shown.size() < most_shown)
+      known.shown.push_back(std::move(earlier));
+  }
+  return known;
+}
+
 Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
-                      const Params& params) {
-  return Rehearsal(before, next, live, params).run(kinds);
+                      const Params& params, const Limits& limits) {
+  return Rehearsal(before, next, live, params, limits).run(kinds);
 }
 
 void check_declared_outputs(Script& script) {

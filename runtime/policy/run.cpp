@@ -1,4 +1,5 @@
 // The path of one call through a policy, and what happens when the policy fails.
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
@@ -42,6 +43,16 @@ void check_types(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, 
   if (failure) throw_at(version, ": " + *failure);
 }
 
+/// Of an answer that does not fit: whether its outputs lie where donated inputs were, which nobody can be asked with again then.
+bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at::ArrayRef<at::Tensor> outputs) {
+  return std::any_of(options.donate.begin(), options.donate.end(), [&](size_t index) {
+    return std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& output) {
+      return output.defined() && output.has_storage() && inputs[index].has_storage() &&
+             output.is_alias_of(inputs[index]);
+    });
+  });
+}
+
 }  // namespace
 
 std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
@@ -53,6 +64,7 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   std::vector<at::Tensor> outputs;
   try {
     run_version(*live.version, inputs, live.params, options, outputs);
+    note_answered(*live.version);
   } catch (const InputError&) {
     throw;
   } catch (const std::exception& error) {
@@ -61,7 +73,7 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
     if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, outputs, error))
       return outputs;
     report_failure(*live.version, error);
-    if (runtime_->options().on_error == OnError::raise) throw;
+    if (runtime_->options().on_error == OnError::raise || took_inputs(inputs, options, outputs)) throw;
     recover(live, inputs, options, outputs);
   }
   return outputs;
@@ -90,14 +102,25 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   keeping.donate.clear();
   const random::DrawAside draws_aside;
   std::vector<at::Tensor> outputs;
-  if (live.version->trial.on())
+  if (live.version->trial.on()) {
     run_on_trial(live, inputs, keeping);
-  else
+  } else {
     run_version(*live.version, inputs, live.params, keeping, outputs);
+    note_answered(*live.version);
+  }
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
   const operators::Untrusted graphs(live.version->held_to());
+  std::optional<Deadline> deadline;
+  if (options.deadline) deadline.emplace(*options.deadline);
   live.version->compiled.finish_compiling(all, options.donate);
+}
+
+/// A call of its own: not one that it answered in place of another version, or was asked what it would have answered.
+void PolicyCore::note_answered(PolicyVersion& version) noexcept {
+  if (!version.has_run.load(std::memory_order_relaxed)) version.has_run.store(true, std::memory_order_relaxed);
+  if (version.failures_in_row.load(std::memory_order_relaxed) != 0)
+    version.failures_in_row.store(0, std::memory_order_relaxed);
 }
 
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
@@ -125,9 +148,6 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
   }
   if (!version.output_types.empty() && !version.output_types.fit(inputs, outputs))
     check_types(version, inputs, outputs);
-  if (!version.has_run.load(std::memory_order_relaxed)) version.has_run.store(true, std::memory_order_relaxed);
-  if (version.failures_in_row.load(std::memory_order_relaxed) != 0)
-    version.failures_in_row.store(0, std::memory_order_relaxed);
 }
 
 /// Called while the policy's error is being handled; throws that error again where the chosen way does not lead on.

@@ -22,8 +22,15 @@ bool same_sizes(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
 }  // namespace
 
 void Trial::begin(Known known, size_t calls) {
+  {
+    const std::lock_guard lock(mutex_);
+    known_ = std::move(known);
+  }
+  begin_again(calls);
+}
+
+void Trial::begin_again(size_t calls) {
   const std::lock_guard lock(mutex_);
-  known_ = std::move(known);
   calls_left_ = calls;
   most_left_ = 100 * calls;
   on_.store(calls > 0, std::memory_order_release);

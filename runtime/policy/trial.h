@@ -31,7 +31,8 @@ class Trial {
 
   /// It is on until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times `calls`.
   void begin(Known known, size_t calls);
-  void end() noexcept { on_.store(false, std::memory_order_release); }
+  /// With what is known already.
+  void begin_again(size_t calls);
   bool on() const noexcept { return on_.load(std::memory_order_acquire); }
   /// Whether every kind in use has been answered, here or before the version went live.
   bool tried() const;

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace triage::policy {
 namespace {
@@ -18,17 +19,23 @@ const char* kind_of(const c10::IValue& value) {
   return value.isInt() ? "an integer" : "a number";
 }
 
-/// `value` as the type that the param has: guards and type promotion depend on it.
-c10::Scalar converted(const Param& param, const c10::Scalar& value) {
+/// `value` as the type that the param has: guards and type promotion depend on it. Nothing where it does not fit.
+std::optional<c10::Scalar> fitting(const Param& param, const c10::Scalar& value) {
   if (param.value.isBool()) {
     if (value.isBoolean()) return value;
   } else if (param.value.isInt()) {
     if (value.isIntegral(/*includeBool=*/false)) return value;
-    if (value.isFloatingPoint() && value.toDouble() == static_cast<double>(static_cast<int64_t>(value.toDouble())))
-      return static_cast<int64_t>(value.toDouble());
+    constexpr double limit = 9223372036854775808.0;  // 2^63
+    const double number = value.isFloatingPoint() ? value.toDouble() : limit;
+    if (number >= -limit && number < limit && number == std::trunc(number)) return static_cast<int64_t>(number);
   } else if (value.isIntegral(/*includeBool=*/false) || value.isFloatingPoint()) {
     return value.toDouble();
   }
+  return std::nullopt;
+}
+
+c10::Scalar converted(const Param& param, const c10::Scalar& value) {
+  if (const auto fits = fitting(param, value)) return *fits;
   throw InputError(fmt::format("param '{}' is {}, which the given value is not", param.name, kind_of(param.value)));
 }
 
@@ -117,7 +124,7 @@ std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& 
   for (const Param& param : signature.params) {
     c10::Scalar value = param.value.toScalar();
     for (const auto& [name, given] : values)
-      if (name == param.name) value = converted(param, given);
+      if (name == param.name) value = fitting(param, given).value_or(value);
     tensors.push_back(wrapped_number(value));
   }
   return tensors;
@@ -140,10 +147,19 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
   return base;
 }
 
+std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values)
+    if (const Param* param = find_param(version.signature, name); param && !fitting(*param, value))
+      names.push_back(name);
+  return names;
+}
+
 Params those_of(const PolicyVersion& version, const Params& values) {
   Params known;
   for (const auto& value : values)
-    if (find_param(version.signature, value.first)) known.push_back(value);
+    if (const Param* param = find_param(version.signature, value.first); param && fitting(*param, value.second))
+      known.push_back(value);
   return known;
 }
 

@@ -37,7 +37,7 @@ class PolicyVersion {
   std::optional<operators::Untrusted::Terms> terms = {};  // what its graphs are held to; nothing: it is trusted
   std::vector<Kind> kinds;                                // of inputs in use when it was loaded; fixed once it is live
   std::set<std::string> former_params;  // that earlier versions had and this one has not; fixed once it is live
-  std::atomic<bool> has_run{false};     // answered a call without failing
+  std::atomic<bool> has_run{false};     // answered a call of its own, in the form that was expected
   std::atomic<bool> taken_back{false};  // failed on trial, or too often in a row
   Trial trial;
   std::atomic<uint64_t> failures{0};
@@ -54,13 +54,16 @@ class PolicyVersion {
 };
 
 /// The params of a call, in the order of the signature: 0-dim tensors that count as wrapped numbers in type promotion,
-/// as Python numbers do. Made of the defaults, then of `values`; names that the signature lacks are passed over here.
+/// as Python numbers do. Made of the defaults, then of `values`; passed over are names that the signature lacks, and values that do
+/// not fit: a host set them while a version with another type of this param was live.
 std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values);
 /// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks.
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values);
 
-/// Those of `values` whose params `version` has: an earlier version may lack some of them.
+/// Params of `version` that `values` name with values that do not fit.
+std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values);
+/// Those of `values` that `version` can take: an earlier version may lack some of the params, or have them as another type.
 Params those_of(const PolicyVersion& version, const Params& values);
 /// Throws PolicyError that begins with where the function of `version` stands, and its name: "f.lua:2: policy 'f' (version 3)".
 [[noreturn]] void throw_at(const PolicyVersion& version, const std::string& what);

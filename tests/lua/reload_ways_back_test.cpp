@@ -23,8 +23,8 @@ triage::RuntimeOptions quiet(triage::RuntimeOptions options = {}) {
 
 std::string source(const std::string& body, const std::string& fields = "") {
   const std::string parameters = fields.find("params") == std::string::npos ? "z" : "z, p";
-  return "local calls = 0\nreturn policy {outputs = {'y'}," + fields + " run = function(" + parameters + ")\n" + body +
-         "\nend}";
+  return "local calls, last = 0\nreturn policy {outputs = {'y'}," + fields + " run = function(" + parameters + ")\n" +
+         body + "\nend}";
 }
 
 const at::Tensor z = at::full({4, 3}, 2.0f);
@@ -168,6 +168,37 @@ TEST_CASE("reload: what a policy remembers is not touched by trying the next one
   CHECK(policy.run({z})[0][0][0].item<float>() == 3.0f);
   CHECK((policy.replace(counting("10")) == Reload::swapped));
   CHECK(policy.run({z})[0][0][0].item<float>() == 10.0f);
+}
+
+TEST_CASE("reload: what a new version remembers without breaking its graph is not of made-up inputs either") {
+  Runtime runtime(quiet());
+  const std::string remembers = source("local y = last and z + last or z * 1 last = z:sum() * 0 + 1 return y");
+  const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
+  policy.run({z});
+  for (int round = 0; round < 2; ++round) {
+    REQUIRE((policy.replace(remembers) == Reload::swapped));
+    CHECK(policy.run({z})[0].equal(z));
+    CHECK(policy.run({z * 5})[0].equal(z * 5 + 1));
+    REQUIRE((policy.replace(source("return z * 2")) == Reload::swapped));
+  }
+}
+
+TEST_CASE("reload: inputs whose memory an answer has taken are handed to no other version") {
+  for (const auto on_error : {triage::OnError::last_good, triage::OnError::pass_through}) {
+    Runtime runtime(quiet({.on_error = on_error, .backend = "fused", .trial_calls = 1, .failures_to_revert = 0}));
+    const at::Tensor square = at::ones({4, 4}), other = at::ones({4, 8});
+    const Policy typed =
+        runtime.load_source("return policy {outputs = {'y'}, run = function(x) return x * 2 + 1 end}", "q.lua");
+    typed.run({square});
+    REQUIRE((typed.replace("return policy {outputs = {'y'}, signature = {y = Tensor(float32_t, {'N', 'N'})}, "
+                           "run = function(x) return x * 2 + 1 end}") == Reload::swapped));
+    typed.run({square});
+    REQUIRE_FALSE(typed.version().on_trial);
+    typed.prepare({square}, {.donate = {0}});
+    const at::Tensor given = square.clone();
+    CHECK(typed.run({given}, {.donate = {0}})[0].is_alias_of(given));
+    CHECK_THROWS_AS(typed.run({other.clone()}, {.donate = {0}}), triage::PolicyError);
+  }
 }
 
 TEST_CASE("T20: declared outputs are the contract, at load, in calls and over reloads") {

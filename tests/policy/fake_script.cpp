@@ -22,6 +22,7 @@ namespace fake {
 std::atomic<int> alive{0};
 std::atomic<int> destroyed_by_caller{0};
 thread_local bool is_caller = false;
+std::function<void()> when_loaded;
 
 namespace {
 
@@ -70,6 +71,7 @@ class FakeScript : public triage::Script {
   bool fullgraph() const override { return fullgraph_; }
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override { return tests_; }
+  uint64_t writes() const override { return count_; }
 
   std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                std::optional<std::chrono::steady_clock::time_point> deadline) override {
@@ -96,6 +98,7 @@ class FakeScript : public triage::Script {
     if (verb == "name") name_ = statement.words.at(0);
     if (verb == "fullgraph") fullgraph_ = true;
     if (verb == "sleep") std::this_thread::sleep_for(std::chrono::milliseconds(std::stol(statement.words.at(0))));
+    if (verb == "hook" && when_loaded) when_loaded();
     if (verb == "test")
       tests_.emplace_back(statement.words.at(0), statement.words.size() > 1 ? statement.words[1] : "");
     if (verb == "broken")
@@ -107,6 +110,19 @@ class FakeScript : public triage::Script {
     const auto& words = statement.words;
     const auto number = [&] { return c10::IValue(std::stod(words.at(0))); };
     at::Tensor& z = values.at(0);
+    if (statement.verb == "for_double") {
+      if (z.scalar_type() == at::kDouble)
+        run({words.at(0), {words.begin() + 1, words.end()}, statement.line}, values, params);
+      return;
+    }
+    if (statement.verb == "cholesky") z = fake::call("aten::linalg_cholesky", "", {z});
+    if (statement.verb == "count") {
+      break_graph(z, "`count` remembers a number");
+      z = z + static_cast<double>(++count_);
+    }
+    if (statement.verb == "raise_above" && above(z, number().toDouble()))
+      throw triage::PolicyError("too large", {options_.path, statement.line});
+    if (statement.verb == "double_above" && above(z, number().toDouble())) z = z.to(at::kDouble);
     if (statement.verb == "add") z = fake::call("aten::add", "Scalar", {z, number()});
     if (statement.verb == "mul") z = fake::call("aten::mul", "Scalar", {z, number()});
     if (statement.verb == "add_param") z = fake::call("aten::add", "Tensor", {z, params.at(param_index(words.at(0)))});
@@ -115,9 +131,7 @@ class FakeScript : public triage::Script {
     if (statement.verb == "raise")
       throw triage::PolicyError(fmt::format("{}:{}: raised", options_.path, statement.line),
                                 {options_.path, statement.line});
-    if (statement.verb == "break") {
-      triage::capture::graph_break(triage::capture::Break::reads_value, "`break` reads a value", "Do not.");
-    }
+    if (statement.verb == "break") break_graph(z, "`break` reads a value");
     if (statement.verb == "host") z = host(words.at(0), z);
     if (statement.verb == "pair") {
       const at::Tensor v = fake::call("aten::add", "Scalar", {fake::call("aten::mul", "Scalar", {z, 0.0}), number()});
@@ -129,6 +143,16 @@ class FakeScript : public triage::Script {
       values.push_back(flags_of(values.at(0)));
       flags_outputs_.push_back(true);
     }
+  }
+
+  static void break_graph(const at::Tensor& z, const std::string& what) {
+    triage::capture::touch(z);
+    triage::capture::graph_break(triage::capture::Break::reads_value, what, "Do not.");
+  }
+
+  static bool above(const at::Tensor& z, double limit) {
+    break_graph(z, "a value is read");
+    return z.numel() > 0 && z.max().item<double>() > limit;
   }
 
   at::Tensor host(const std::string& name, const at::Tensor& z) const {
@@ -156,6 +180,7 @@ class FakeScript : public triage::Script {
   std::vector<Statement> statements_;
   std::vector<std::pair<std::string, std::string>> tests_;
   std::vector<bool> flags_outputs_;
+  uint64_t count_ = 0;
 };
 
 const bool registered = [] {

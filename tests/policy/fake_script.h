@@ -17,6 +17,11 @@
 ///   raise why      throws PolicyError whenever the script runs
 ///   broken why     LoadError at its line
 ///   sleep ms       when it is loaded
+///   hook           calls `fake::when_loaded` when it is loaded
+///   count          z = z + how often this script has run, which breaks its graph
+///   cholesky       an operator that fails on some values, in graphs, too
+///   raise_above x | double_above x    where an element is more than x; a graph break
+///   for_double ... the statement that follows, for inputs of that type
 ///   test name why  a test of its own that fails with `why` (none: passes)
 namespace fake {
 
@@ -24,6 +29,7 @@ namespace fake {
 extern std::atomic<int> alive;
 extern std::atomic<int> destroyed_by_caller;
 extern thread_local bool is_caller;
+extern std::function<void()> when_loaded;
 
 void write(const std::filesystem::path& path, std::string_view text);
 std::string read(const std::filesystem::path& path);

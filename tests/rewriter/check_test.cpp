@@ -99,7 +99,7 @@ TEST_CASE("T02: a parameter that a flags operation takes is flags") {
 
 TEST_CASE("T02: what err.map_err_flags calls is given flags, wherever the function is written") {
   CHECK(
-      says(in_policy("return z, err.map_err_flags(f, function(g) return g << 2 end)"), "2:51", "arithmetic on flags"));
+      says(in_policy("return z, err.map_err_flags(f, function(g) return g << 2 end)"), "2:53", "arithmetic on flags"));
   CHECK(says(in_policy("local function shift(g)\nreturn g * 2\nend\nreturn z, err.map_err_flags(f, shift)"), "3:10",
              "arithmetic on flags"));
   CHECK(says(in_policy("local shift = function(g)\nreturn torch.add(g, 2)\nend\nreturn z, err.map_err_flags(f, shift)"),
