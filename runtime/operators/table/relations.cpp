@@ -19,6 +19,13 @@ Wrong too_many_elements(const char* what, double elements) {
   return fmt::format("{} would have {:.0f} elements; expected at most {:.0f}", what, elements, kMostElements);
 }
 
+/// The elements of a tensor that lie apart: what is expanded repeats them.
+at::Tensor unexpanded(at::Tensor tensor) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
+  return tensor;
+}
+
 bool is_whole(const at::Tensor& tensor) { return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true); }
 
 }  // namespace
@@ -180,7 +187,7 @@ Wrong divides(const Call& call) {
   if (as_floats || !whole(self) || !whole(other)) return std::nullopt;
   const bool by_minus_one = other.isTensor() ? other.toTensor().scalar_type() != at::kBool &&
                                                    other.toTensor().scalar_type() != at::kByte &&
-                                                   other.toTensor().eq(-1).any().item<bool>()
+                                                   unexpanded(other.toTensor()).eq(-1).any().item<bool>()
                                              : number_of(other) == -1;
   if (!by_minus_one) return std::nullopt;
   return "argument 'other' holds -1, by which ATen does not divide the least integer; divide by 1 and negate";
