@@ -4,6 +4,7 @@
 #include "tests/fuzz/operators/targets.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Logging.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -66,18 +67,20 @@ std::optional<double> bytes_of_results(const Target& target, const torch::jit::S
 }  // namespace
 
 TEST_CASE("contracts: the bound of bytes holds what LibTorch says results have, with sizes of 0 beside large ones") {
+  c10::SetStackTraceFetcher([]() -> std::string { return ""; });  // takes a millisecond for each error
   size_t known = 0, of_aten = 0, calls = 0;
   for (const Target& target : contract_targets()) {
     if (target.name.rfind("aten::", 0) != 0) continue;  // triage's own read what they are given
     ++of_aten;
     Random random(std::hash<std::string>()(target.name));
-    size_t given = 0;
-    for (int i = 0; i < 60; ++i) {
+    size_t given = 0, unknown = 0;
+    for (int i = 0; i < 40 && unknown < 10; ++i) {
       const torch::jit::Stack arguments = make_arguments(target.op.schema(), random, Reach::vast);
       if (target.violation(arguments)) continue;
       const auto bytes = bytes_of_results(target, arguments);
+      unknown += !bytes;
       if (!bytes) continue;
-      ++given;
+      ++given, unknown = 0;
       const auto bound = static_cast<double>(target.allocation_bound(arguments));
       INFO(target.name << "(" << describe_arguments(target.op.schema(), arguments) << ")");
       CHECK(*bytes <= bound);

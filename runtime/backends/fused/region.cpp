@@ -148,16 +148,19 @@ void Region::finish_compiling() const {
     for (const Version& version : variant.versions) version.finish_compiling();
 }
 
-/// Whether a call of what is not trusted may take what the loops take. Operators that broadcast make more of their inputs than
-/// what these hold. Where it may not, the interpreter refuses the operator that is too much.
+/// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as tensors. Operators
+/// that broadcast make more of their inputs than what these hold. Where it may not, the interpreter refuses the operator that is too
+/// much.
 bool Region::within_terms(const Memory& memory) const {
   const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
   if (!terms) return true;
   constexpr int64_t few = 1 << 16;
   int64_t positions = 1;
+  if (memory.extents.empty()) return true;
   for (const int64_t extent : memory.extents) positions += extent;
   if (memory.batch <= few && positions <= few && memory.batch * positions <= few) return true;
-  double bytes = 0;
+  const int64_t longest = *std::max_element(memory.extents.begin(), memory.extents.end());
+  double bytes = 0, largest = static_cast<double>(memory.batch) * static_cast<double>(longest) * 4;
   for (const LoopOutput& output : loops_.outputs) {
     const TensorForm& form = output.form;
     const int64_t row = form.kind == Kind::element  ? memory.extents[static_cast<size_t>(form.extent)]
@@ -165,7 +168,7 @@ bool Region::within_terms(const Memory& memory) const {
                                                     : 1;
     bytes += static_cast<double>(memory.batch) * static_cast<double>(row * c10::elementSize(form.dtype));
   }
-  if (terms->bytes_a_call > 0 && bytes > static_cast<double>(terms->bytes_a_call)) return false;
+  if (terms->bytes_a_call > 0 && std::max(bytes, largest) > static_cast<double>(terms->bytes_a_call)) return false;
   if (!Deadline::current()) return true;
   const double nanoseconds =
       static_cast<double>(memory.batch) * static_cast<double>(positions) * static_cast<double>(loops_.values.size());

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -158,8 +159,8 @@ at::Tensor with_offset(const TensorPlan& plan, Random& random) {
 
 at::Tensor make_tensor(const TensorPlan& plan, Random& random) {
   double count = 1;
-  for (const int64_t size : plan.sizes) count *= static_cast<double>(size);
-  if (count > 1 << 16) return filled(plan, Sizes(plan.sizes.size(), 1), random).expand(plan.sizes);
+  for (const int64_t size : plan.sizes) count *= static_cast<double>(std::max<int64_t>(1, size));
+  if (count > 1 << 14) return filled(plan, Sizes(plan.sizes.size(), 1), random).expand(plan.sizes);
   if (plan.values == Values::definite) return definite(plan);
   const int64_t layout = plan.plain || plan.sizes.empty() ? 0 : random.below(100);
   if (layout >= 98) return overlapping(plan, random);
