@@ -151,4 +151,4 @@ torch.conv1d(torch.ones({1, 1048576, 1}, {dtype = torch.float64}), torch.ones({1
 torch.linalg_qr(torch.ones(1):expand({20000000, 1, 1}))
 
 -- many small products: budget
-torch.bmm(torch.ones(1):expand({5000000, 1, 1}), torch.ones(1):expand({5000000, 1, 1}))
+torch.bmm(torch.ones(1):expand({1600000, 8, 8}), torch.ones(1):expand({1600000, 8, 8}))

@@ -26,7 +26,8 @@ const std::vector<std::string> makes_matrices = {
     "torch.broadcast_tensors({z:unsqueeze(1), z})[2]:softmax(0):sum()",
     "torch.broadcast_tensors({z:unsqueeze(1), z})[1]:cumsum(1):sum()",
     "torch.meshgrid({z, z})[1]:exp():sum()",
-    "torch.stack({torch.broadcast_tensors({z:unsqueeze(1), z})[1], torch.broadcast_tensors({z, z:unsqueeze(1)})[1]}):sum()",
+    "torch.stack({torch.broadcast_tensors({z:unsqueeze(1), z})[1], torch.broadcast_tensors({z, "
+    "z:unsqueeze(1)})[1]}):sum()",
     "torch.outer(z, z):sum()",
     "torch.mm(z:unsqueeze(1), z:unsqueeze(0)):sum()",
     "torch.cdist(z:unsqueeze(1), z:unsqueeze(1)):sum()",

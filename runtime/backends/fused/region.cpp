@@ -268,8 +268,7 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, Memory& me
     return false;
   const auto make_dense = [&] {  // of a view, which may be far larger than its memory
     const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
-    memory.too_large =
-        terms && terms->bytes_a_call > 0 && static_cast<int64_t>(tensor->nbytes()) > terms->bytes_a_call;
+    memory.too_large = terms && terms->bytes_a_call > 0 && static_cast<int64_t>(tensor->nbytes()) > terms->bytes_a_call;
     if (memory.too_large) return false;
     memory.kept.push_back(tensor->contiguous());
     tensor = &memory.kept.back();

@@ -167,10 +167,11 @@ double creation_elements(const Call& call) {
 double creation(const Call& call) {
   const std::string& name = call.schema.name();
   const c10::IValue& dtype = call.value("dtype");
-  const bool whole = name == "aten::full" || name == "aten::arange" || name == "aten::randint" || name == "aten::randperm";
-  double bytes = dtype.isInt()                    ? static_cast<double>(c10::elementSize(dtype.toScalarType()))
+  const bool whole =
+      name == "aten::full" || name == "aten::arange" || name == "aten::randint" || name == "aten::randperm";
+  double bytes = dtype.isInt()                  ? static_cast<double>(c10::elementSize(dtype.toScalarType()))
                  : whole || call.tensor("self") ? width(call, 8)
-                                                  : static_cast<double>(at::get_default_dtype().itemsize());
+                                                : static_cast<double>(at::get_default_dtype().itemsize());
   if (name == "aten::randperm") bytes *= 2;
   return (creation_elements(call) + 1) * bytes;
 }

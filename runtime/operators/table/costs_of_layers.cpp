@@ -66,8 +66,11 @@ double rows_of_pairs(const Call& call) {
   return matrices(*a, *b) * (size_of(*a, -2) + size_of(*b, -2)) * (size_of(*a, -1) + 2);
 }
 
-/// Nanoseconds that a call takes before it looks at an element.
-constexpr double each_product = 4000, each_matrix = 1000, each_group = 20000;
+/// Work that each piece of a batch is, however small it is: ATen sets out anew for each product of matrices, for each matrix that LAPACK
+/// takes apart, and for each group of channels that are convolved.
+constexpr double each_product = 3000, each_matrix = 500, each_group = 8000, each_image = 500;
+constexpr double small_product =
+    400;  // multiplications up to which ATen computes a whole batch of products by one loop
 
 double of_spatial(const at::Tensor& tensor, size_t spatial) {
   return product(tensor.sizes().slice(0, static_cast<size_t>(tensor.dim()) - spatial));
@@ -83,7 +86,8 @@ double matrix_product(const Call& call) {
 
 double matrix_product_work(const Call& call) {
   const Product p = product_of(call);
-  return p.batch * (p.rows * p.columns * (p.inner + 1) + each_product) + given_elements(call);
+  const double own = p.rows * p.columns * p.inner < small_product ? 0 : each_product;
+  return p.batch * (p.rows * p.columns * (p.inner + 1) + own) + given_elements(call);
 }
 
 double einsum(const Call& call) {
@@ -101,7 +105,7 @@ double einsum_work(const Call& call) {
 double distances(const Call& call) { return (4 * pairs(call) + 6 * rows_of_pairs(call)) * width(call) + 4096; }
 double distance_work(const Call& call) {
   const double products = matrices(*call.tensor("x1"), *call.tensor("x2"));
-  return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + rows_of_pairs(call) + products * each_product;
+  return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + rows_of_pairs(call) + products * each_product / 5;
 }
 
 double cubic_work(const Call& call) {
@@ -114,7 +118,8 @@ double cubic_work(const Call& call) {
 static std::pair<double, double> solved(const Call& call) {
   const at::Tensor &a = *call.tensor("A"), &b = *call.tensor("B");
   const double rows = size_of(a, -1);
-  const bool vectors = b.dim() == 1 || (b.dim() + 1 == a.dim() && b.sizes() == a.sizes().slice(0, a.sizes().size() - 1));
+  const bool vectors =
+      b.dim() == 1 || (b.dim() + 1 == a.dim() && b.sizes() == a.sizes().slice(0, a.sizes().size() - 1));
   const double batch = vectors ? std::max(elements(a) / (rows * rows), elements(b) / rows) : matrices(a, b);
   const double columns = vectors ? 1 : call.boolean("left", true) ? size_of(b, -1) : size_of(b, -2);
   return {batch * rows * columns, batch * rows * rows};
@@ -148,7 +153,7 @@ double convolution_work(const Call& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const auto sizes = convolved(call);
   const double batch = of_spatial(*input, sizes.size() + 1), groups = static_cast<double>(call.integer("groups", 1));
-  const double pieces = groups * (batch * each_product + each_group);  // of doubles, one after the other
+  const double pieces = groups * (batch * each_image + each_group);
   return batch * product(sizes) * elements(*weight) + given_elements(call) + pieces;
 }
 

@@ -107,8 +107,9 @@ std::optional<Einsum> read_einsum(const Call& call) {
   Einsum read;
   for (const auto& [label, size] : sizes) {
     read.all *= static_cast<double>(size);
-    if (times[label] > 1 && (tensors.size() > 2 || arrow == std::string::npos ||
-                             equation.find(label, arrow) != std::string::npos || !std::isalpha(static_cast<unsigned char>(label))))
+    if (times[label] > 1 &&
+        (tensors.size() > 2 || arrow == std::string::npos || equation.find(label, arrow) != std::string::npos ||
+         !std::isalpha(static_cast<unsigned char>(label))))
       read.batch *= static_cast<double>(size);
   }
   if (arrow == std::string::npos) {
