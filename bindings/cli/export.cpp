@@ -58,7 +58,8 @@ int run_export(const Options& options) {
   std::vector<at::Tensor> inputs;
   for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy))
     inputs.push_back(read_input(source, device));
-  const ExportOptions sizes = options.fixed_sizes ? ExportOptions{} : batch_varies(inputs);
+  ExportOptions sizes = options.fixed_sizes ? ExportOptions{} : batch_varies(inputs);
+  sizes.by_contract = !script_options.trusted;
   const ExportedProgram captured = export_script(*script, inputs, params, sizes);
   const ExportedProgram program = options.decomposed ? captured.run_decompositions() : captured;
   if (!options.output.empty()) program.save(options.output);

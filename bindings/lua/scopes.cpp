@@ -19,24 +19,14 @@ const char scope_metatable = 0;  // its address is the registry key
 thread_local Scope* innermost_call = nullptr;
 thread_local std::shared_ptr<const ScopesOfCoroutine::Resume> current_resume;
 
-int autocast_nesting() {
-  at::autocast::increment_nesting();
-  return at::autocast::decrement_nesting();
-}
-
 /// What a coroutine may leave behind. (`triage.error_on_graph_break` is the coroutine's own: CoroutineScope.)
 struct Modes {
   bool grad = c10::GradMode::is_enabled();
-  compat::Autocast cpu = compat::autocast(c10::kCPU), cuda = compat::autocast(c10::kCUDA);
-  int nesting = autocast_nesting();
+  compat::AutocastNow autocast;
 
   void restore() const {
     c10::GradMode::set_enabled(grad);
-    compat::set_autocast(c10::kCPU, cpu);
-    compat::set_autocast(c10::kCUDA, cuda);
-    if (autocast_nesting() == nesting) return;
-    while (autocast_nesting() > nesting) at::autocast::decrement_nesting();
-    at::autocast::clear_cache();
+    autocast.restore();
   }
 };
 

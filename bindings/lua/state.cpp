@@ -189,9 +189,37 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
   auto alive = [&] { return static_cast<uint64_t>(std::max<int64_t>(own.tensor_bytes, 0)); };
   if (over(alive(), tensor_bytes, limits.tensor_bytes)) {
     lua_gc(L, LUA_GCCOLLECT);
+    drop_held_memory(own, /*all=*/false);
     if (over(alive(), tensor_bytes, limits.tensor_bytes))
       exceeded("tensor memory", std::to_string(limits.tensor_bytes >> 20) + " MiB");
   }
+}
+
+void check_time(lua_State* L, const std::string& what, double nanoseconds) {
+  const Context& own = context(L);
+  constexpr double free_nanoseconds = 1e6;
+  if (nanoseconds <= free_nanoseconds || !own.deadline) return;
+  if (nanoseconds <= std::chrono::duration<double, std::nano>(*own.deadline - std::chrono::steady_clock::now()).count())
+    return;
+  throw LimitError(
+      what + fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it less "
+                         "to do, or have the host raise triage::Limits",
+                         nanoseconds / 1e9));
+}
+
+void drop_held_memory(Context& context, bool all) noexcept {
+  if (context.held_bytes == 0) return;
+  for (auto entry = context.storages.begin(); entry != context.storages.end();) {
+    const Context::Storage& storage = entry->second;
+    if (!storage.held || !(all || storage.held->expired())) {
+      ++entry;
+      continue;
+    }
+    context.held_bytes -= storage.bytes;
+    context.tensor_bytes -= storage.bytes;
+    entry = context.storages.erase(entry);
+  }
+  context.collected_at = std::min<int64_t>(context.collected_at, context.tensor_bytes);
 }
 
 void charge_text(lua_State* L, size_t bytes, size_t added) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/util/Exception.h>
 
 #include <lua.hpp>
@@ -58,14 +59,14 @@ struct Context {
   std::function<void(const std::string&)> print;
   std::string chunk;              // path of the script
   bool calls_everything = false;  // every operator with any arguments; else those with a contract
-  // Storages that userdata of this state hold: how many tensors share each, and its size. Kept by push_tensor and __gc.
+  // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor and __gc.
   struct Storage {
     int64_t tensors = 0;
     int64_t bytes = 0;
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> held;  // Lua let it go, a recorder or autograd did not
   };
   std::unordered_map<const void*, Storage> storages;
-  int64_t held_bytes =
-      0;  // what Lua let go, and a recorder still holds: taken from tensor_bytes at its end (at most 0)
+  int64_t held_bytes = 0;        // of tensor_bytes: of storages that Lua let go, and a recorder or autograd may hold
   int64_t live_tensors = 0;      // userdata not yet finalized
   int64_t names_registered = 0;  // locations that the script was the first to name
   int64_t collected_at = 0;      // tensor_bytes after the last collection that tensors asked for
@@ -85,6 +86,12 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes = 0, uint64_t
 void charge_text(lua_State* L, size_t bytes, size_t added);
 inline void charge_text(lua_State* L, size_t bytes) { charge_text(L, bytes, bytes); }
 constexpr size_t longest_text = 1 << 20;
+
+/// Throws LimitError where `what`, which cannot be interrupted, may take longer than the script's budget of time leaves.
+void check_time(lua_State* L, const std::string& what, double nanoseconds);
+
+/// Counts no longer what Lua let go and nobody holds any more; with `all`, neither what is still held.
+void drop_held_memory(Context& context, bool all) noexcept;
 
 /// The value at `index` becomes a key of a table. Of a policy: refuses the keys that Lua's own work on tables has no bound for.
 /// Weak keys ("__mode") make its collector take time that grows with their square; so does a table that grows when many of its

@@ -32,13 +32,20 @@ int call_limited(lua_State* L) {
 
 }  // namespace
 
+void push_limited(lua_State* L, const char* name, lua_CFunction function, int most) {
+  lua_pushcfunction(L, function);
+  lua_pushinteger(L, most);
+  lua_pushstring(L, name);
+  lua_pushcclosure(L, guarded<call_limited>, 3);
+}
+
 void set_limited(lua_State* L, const char* prefix, const LimitedFunction* functions, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    lua_pushcfunction(L, functions[i].function);
-    lua_pushinteger(L, functions[i].most);
-    lua_pushfstring(L, "%s%s", prefix, functions[i].name);
-    lua_pushcclosure(L, guarded<call_limited>, 3);
-    lua_setfield(L, -2, functions[i].name);
+    const auto& [name, function, most] = functions[i];
+    push_limited(L, (std::string(prefix) + name).c_str(), function, most);
+    lua_pushstring(L, name);
+    lua_insert(L, -2);
+    lua_rawset(L, -3);
   }
 }
 

@@ -15,6 +15,7 @@ struct LimitedFunction {
   lua_CFunction function;
   int most;
 };
+void push_limited(lua_State* L, const char* name, lua_CFunction function, int most);
 /// luaL_setfuncs for such: `prefix` and the name are what messages call them.
 void set_limited(lua_State* L, const char* prefix, const LimitedFunction* functions, size_t count);
 template <size_t count>

@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <unordered_set>
+
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/plan.h"
 #include "runtime/graph/evaluate.h"
@@ -58,6 +60,39 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
+/// Bytes of the results that a run holds at once, bounded where the graph is not trusted.
+class ResultBytes {
+ public:
+  explicit ResultBytes(const operators::Untrusted::Terms* terms) : most_(terms ? terms->bytes : 0) {}
+
+  /// Whether `registers`, of which those from `first` on are new, hold no more than they may besides the memory of the inputs.
+  /// What has died since is only looked for when all that was made would be too much.
+  bool fits(const std::vector<c10::IValue>& registers, size_t first, size_t count, at::ArrayRef<at::Tensor> inputs) {
+    if (most_ <= 0) return true;
+    for (size_t i = first; i < first + count; ++i)
+      if (registers[i].isTensor() && registers[i].toTensor().defined())
+        bytes_ += static_cast<int64_t>(registers[i].toTensor().nbytes());
+    if (bytes_ > most_) bytes_ = alive(registers, inputs);
+    return bytes_ <= most_;
+  }
+
+ private:
+  static int64_t alive(const std::vector<c10::IValue>& registers, at::ArrayRef<at::Tensor> inputs) {
+    std::unordered_set<const c10::StorageImpl*> seen;
+    for (const at::Tensor& input : inputs) seen.insert(storage_of(input));
+    int64_t bytes = 0;
+    for (const c10::IValue& value : registers) {
+      if (!value.isTensor() || !value.toTensor().defined()) continue;
+      const c10::StorageImpl* const storage = storage_of(value.toTensor());
+      if (storage && seen.insert(storage).second) bytes += static_cast<int64_t>(storage->nbytes());
+    }
+    return bytes;
+  }
+
+  const int64_t most_;
+  int64_t bytes_ = 0;
+};
+
 class EagerExecutable final : public Executable {
  public:
   EagerExecutable(Plan plan, bool separates) : plan_(std::move(plan)), separates_(separates) {}
@@ -84,6 +119,7 @@ class EagerExecutable final : public Executable {
     const Step* step = plan_.steps.data();
     const std::optional<Deadline::Moment>& deadline = Deadline::current();
     const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
+    ResultBytes bytes(terms);
     try {
       for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
         if (deadline) check(*deadline, *step);
@@ -91,6 +127,8 @@ class EagerExecutable final : public Executable {
         if (terms && asks(*step, space.stack, *terms)) hold(*step, space.stack, *terms);
         step->op.callBoxed(&space.stack);
         store(*step, space);
+        if (terms && !bytes.fits(space.registers, step->first_result - plan_.num_inputs, step->num_results, inputs))
+          refuse_memory(*step, terms->bytes);
       }
     } catch (const LimitError&) {
       throw;
@@ -117,19 +155,22 @@ class EagerExecutable final : public Executable {
     using operators::AskedAgain;
     if (!step.contract) return false;
     return !terms.captured || step.asked == AskedAgain::always ||
-           (step.asked == AskedAgain::where_large && operators::may_be_large(stack, terms.bytes_a_call));
+           (step.asked == AskedAgain::where_large && operators::may_be_large(stack, terms.bytes));
+  }
+
+  [[noreturn]] void refuse_memory(const Step& step, int64_t most) const {
+    const auto& origin = plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
+    throw LimitError(
+        fmt::format("{}the results that graph `{}` holds with `{}` are more than the budget of tensor memory "
+                    "({} MiB); compute less at a time, or have the host raise triage::Limits",
+                    place(origin), plan_.name, origin.text, most >> 20),
+        origin.source);
   }
 
   /// What is not trusted calls no operator out of its contract, whatever came in.
   static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
-    const auto& schema = step.op.schema();
-    if (const auto wrong = operators::refusal(*step.contract, schema, stack, terms)) throw InputError(*wrong);
-    const std::optional<Deadline::Moment>& deadline = Deadline::current();
-    if (!deadline) return;
-    const std::chrono::nanoseconds takes(operators::time_bound(*step.contract, schema, stack));
-    if (takes > std::chrono::milliseconds(10) && takes > *deadline - std::chrono::steady_clock::now())
-      throw InputError(fmt::format("it may take {:.3g} s, which is past the deadline of the call",
-                                   std::chrono::duration<double>(takes).count()));
+    if (const auto wrong = operators::refusal(*step.contract, step.op.schema(), stack, terms, Deadline::current()))
+      throw InputError(*wrong);
   }
 
   static std::string place(const eager::StepOrigin& origin) {
@@ -246,6 +287,11 @@ class EagerExecutable final : public Executable {
 std::unique_ptr<Executable> compile_eager(const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
   graph::verify(graph);  // kernels trust their arguments: a wrong constant would be undefined behaviour
   return std::make_unique<EagerExecutable>(eager::plan_of(graph), true);
+}
+
+bool is_eager(const Backend& backend) {
+  const auto* const function = backend.target<decltype(&compile_eager)>();
+  return function && *function == &compile_eager;
 }
 
 std::unique_ptr<Executable> compile_eager_as_it_is(const graph::Graph& graph) {

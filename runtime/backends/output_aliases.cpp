@@ -42,7 +42,16 @@ class Cutter {
   Cut run() {
     for (const Value* output : graph_.outputs())
       if (is_made_behind(output)) make_behind(output);
+    find_needed();
     Cut cut{computed(), Graph(graph_.name()), {}};
+    build_behind(cut);
+    return cut;
+  }
+
+  /// For who makes the outputs as ATen does anyway: all of the graph behind the cut.
+  Cut run_whole() {
+    for (const auto& node : graph_.nodes()) behind_.insert(node.get());
+    Cut cut{Graph(graph_.name()), Graph(graph_.name()), {}};
     build_behind(cut);
     return cut;
   }
@@ -52,6 +61,7 @@ class Cutter {
   /// calls for which that decides whether they copy stay with the backend.
   bool is_made_behind(const Value* output) {
     if (!graph::OutputMemory::is_view(output)) return false;
+    if (graph::repeats_elements(output)) return true;
     const auto& roots = memory_.origin(output).roots;
     return std::any_of(roots.begin(), roots.end(), [&](const Value* root) {
       const auto& lookers = *memory_.lookers(root);
@@ -82,8 +92,7 @@ class Cutter {
       if (behind_.count(node.get())) graph::for_each_use(*node, [&](Value*& value) { need(value); });
   }
 
-  Graph computed() {
-    find_needed();
+  Graph computed() const {
     Graph graph(graph_.name());
     graph::Copies copies;
     for (const auto& input : graph_.inputs()) graph::copy_input(graph, input, copies);
@@ -180,6 +189,12 @@ std::unique_ptr<Executable> compile_outputs(const Graph& graph, const std::vecto
   Cutter cutter(graph, lent);
   if (!cutter.needed()) return backend(graph, examples);
   return std::make_unique<CutExecutable>(cutter.run(), examples, backend, lent);
+}
+
+std::unique_ptr<Executable> compile_outputs_eager(const Graph& graph, const Backend& interpreter, LentMemory lent) {
+  Cutter cutter(graph, lent);
+  if (!cutter.needed()) return interpreter(graph, {});
+  return std::make_unique<CutExecutable>(cutter.run_whole(), std::vector<at::Tensor>(), interpreter, lent);
 }
 
 namespace {

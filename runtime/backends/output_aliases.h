@@ -17,6 +17,10 @@ struct LentMemory {
 
 std::unique_ptr<Executable> compile_outputs(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                             const Backend& backend, LentMemory lent);
+/// By ATen's interpreter, which needs no cut: autograd sees the calls in the order of the script, and sums gradients so.
+/// `interpreter`: compile_eager, timed or not.
+std::unique_ptr<Executable> compile_outputs_eager(const graph::Graph& graph, const Backend& interpreter,
+                                                  LentMemory lent);
 
 /// Copies the outputs that `is_lent` holds for. What is one tensor stays one, and looks at one memory share that of the copy (but
 /// where gradients go through them).

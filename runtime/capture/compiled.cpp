@@ -4,6 +4,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/donation.h"
+#include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/seen_types.h"
 #include "runtime/capture/branch_guard.h"
@@ -14,6 +15,7 @@
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/variables.h"
+#include "runtime/graph/clean.h"
 #include "runtime/random/sequence.h"
 
 #include <c10/core/InferenceMode.h>
@@ -123,7 +125,8 @@ void Compiled::follow_always() noexcept {
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)),
       options_(std::move(options)),
-      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)) {
+      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)),
+      by_interpreter_(is_eager(backend_)) {
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
   backend_ = options_.clock->timed(std::move(backend_));
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
@@ -146,8 +149,8 @@ class Compiled::Turn {
     if (!deadline)
       compiled.mutex_.lock();
     else if (!compiled.mutex_.try_lock_until(*deadline))
-      throw LimitError("the deadline of the call passed while another call was running the script of policy '" +
-                       compiled.script_->name() + "'");
+      throw WaitedError("the deadline of the call passed while another call was running the script of policy '" +
+                        compiled.script_->name() + "'");
     running.push_back(&compiled);
   }
   ~Turn() {
@@ -187,12 +190,15 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
       entry.executable->run(with_lifted(entry, all), outputs);
   };
   if (!entry.script_handles_errors) return run();
-  try {
-    return run();
-  } catch (const LimitError&) {
-    throw;
-  } catch (const std::exception&) {
-    outputs.clear();
+  // What a graph drew before it failed cannot be put back: where it draws, the script runs by itself.
+  if (!entry.draws) {
+    try {
+      return run();
+    } catch (const LimitError&) {
+      throw;
+    } catch (const std::exception&) {
+      outputs.clear();
+    }
   }
   const Turn turn(*this, deadline);
   run_script(all, num_params, deadline, outputs);
@@ -396,7 +402,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       });
     });
   check_marks(without_params(all, num_params), captured, names);
-  graph::clean(captured.graph);
+  graph::clean(captured.graph, captured.differentiable);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   guards.add_variables(captured.graph, script_->variables());
   entry->lifted = lift_variables(captured.graph, *script_);
@@ -405,7 +411,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   entry->executable = compile(*entry->graph, examples, captured.raises);
   if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
-    entry->executable = compile_outputs(*entry->graph, examples, find_backend("eager"), lent_memory());
+    entry->executable = compile_outputs_eager(*entry->graph, compile_eager, lent_memory());
     entry->fell_back = !OnGraphBreak::raises();
   }
   if (entry->executable->answers_capture()) {
@@ -457,7 +463,8 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
   try {
     const Strict strict(options_.fail_on_backend_error);
     const SeenTypes seen;
-    return compile_outputs(graph, examples, backend_, lent_memory());
+    return by_interpreter_ ? compile_outputs_eager(graph, backend_, lent_memory())
+                           : compile_outputs(graph, examples, backend_, lent_memory());
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {

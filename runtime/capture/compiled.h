@@ -37,6 +37,11 @@ class EntryIndex;
 class Follower;
 class TraceTree;
 
+/// A call gave up before its turn at the script came: what takes so long is another call's.
+class WaitedError final : public LimitError {
+  using LimitError::LimitError;
+};
+
 /// What a captured graph depends on besides its inputs' values. Checked on every call, without Lua, lock or allocation.
 struct Guards {
   struct Input {
@@ -160,7 +165,8 @@ class Compiled {
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
     std::shared_ptr<CompileClock> clock;             // when several share it
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
-    std::function<void(const std::string&)> warn;    // graph breaks, the recompile limit
+    std::function<void(const std::string&)> warn;    // graph breaks, limits, what a backend cannot do
+    bool warn_of_breaks = true;                      // false: they are meant
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
     std::shared_ptr<random::Sequence> random;
@@ -266,6 +272,7 @@ class Compiled {
   std::shared_ptr<Script> script_;
   Options options_;
   Backend backend_;
+  bool by_interpreter_;  // it is `eager`
   std::atomic<const Entry*> newest_{nullptr};
   bool gave_up() const;
   std::atomic<bool> broken_{false};   // a graph break was met: calls that have no entry are followed
@@ -296,6 +303,8 @@ class ProtectInputs {
   ProtectInputs& operator=(const ProtectInputs&) = delete;
   /// Throws when `op`, called with `stack`, would write to protected memory.
   static void check(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Throws when the memory of `tensor`, which `what` would change, is protected.
+  static void refuse_change(const at::Tensor& tensor, const std::string& what);
   static bool active() noexcept;
 
  private:

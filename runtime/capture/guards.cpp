@@ -13,6 +13,7 @@
 #include "runtime/graph/describe.h"
 #include "runtime/graph/memory.h"
 #include "runtime/location/resets.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::capture {
 namespace {
@@ -48,7 +49,7 @@ Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {
   for (const auto& input : inputs) guards.inputs.push_back(Guards::Input::of(input));
   for (size_t i = 0; i + num_params < inputs.size(); ++i) guards.same_as.push_back(number_among(inputs, inputs[i]));
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
-  guards.included_keys = thread_state.included_.raw_repr();
+  guards.included_keys = (thread_state.included_ - random::scope_keys).raw_repr();
   guards.excluded_keys = thread_state.excluded_.raw_repr();
   guards.grad_mode = c10::GradMode::is_enabled();
   guards.default_dtype = c10::get_default_dtype();
@@ -74,7 +75,8 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
       dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
     return false;
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
-  if (included_keys != thread_state.included_.raw_repr() || excluded_keys != thread_state.excluded_.raw_repr() ||
+  const uint64_t included = (thread_state.included_ - random::scope_keys).raw_repr();
+  if (included_keys != included || excluded_keys != thread_state.excluded_.raw_repr() ||
       grad_mode != c10::GradMode::is_enabled() || default_dtype != c10::get_default_dtype() ||
       (autocast && autocast != compat::autocast_state()))  // whether it is on, the keys above say
     return false;

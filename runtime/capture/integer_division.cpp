@@ -1,14 +1,13 @@
 #include "runtime/capture/integer_division.h"
 
 #include <ATen/ATen.h>
-#include <ATen/native/TypeProperties.h>
 
 #include <string>
 #include <unordered_map>
 
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
-#include "runtime/graph/argument_type.h"
+#include "runtime/operators/division.h"
 
 namespace triage::capture {
 namespace {
@@ -39,22 +38,6 @@ const std::unordered_map<const c10::FunctionSchema*, Gives>& divisions() {
 bool is_whole(const c10::IValue& value) {
   return value.isTensor() ? value.toTensor().defined() && at::isIntegralType(value.toTensor().scalar_type(), true)
                           : value.isInt();
-}
-
-/// What promotion makes of a tensor and a number, whichever comes first. A number of the graph (a size, a param) stands as a
-/// tensor where the schema wants a number, and is one.
-at::ScalarType common_dtype(const c10::FunctionSchema& schema, const c10::IValue& self, const c10::IValue& other) {
-  at::native::ResultTypeState state;
-  const std::pair<size_t, const c10::IValue*> operands[] = {{0, &self}, {1, &other}};
-  for (const auto& [argument, value] : operands) {
-    if (!value->isTensor())
-      state = at::native::update_result_type_state(value->toScalar(), state);
-    else if (graph::type_of(schema.arguments()[argument]).kind == graph::Kind::tensor)
-      state = at::native::update_result_type_state(value->toTensor(), state);
-    else
-      state = at::native::update_result_type_state(value->toTensor().item(), state);
-  }
-  return at::native::result_type(state);
 }
 
 at::Tensor apply(const char* name, const char* overload, torch::jit::Stack arguments) {
@@ -102,11 +85,12 @@ bool divide_integers(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (found == divisions().end()) return false;
   const size_t first = stack.size() - op.schema().arguments().size();
   const c10::IValue self = stack[first], other = stack[first + 1];
-  if (!is_whole(self) || !is_whole(other) || (other.isInt() && other.toInt() != -1)) return false;
+  if (!is_whole(self) || !is_whole(other)) return false;
   const bool has_mode = op.operator_name().overload_name.find("_mode") != std::string::npos;
   if (has_mode && stack[first + 2].isNone()) return false;  // divides as floats
-  const at::ScalarType dtype = common_dtype(op.schema(), self, other);
+  const at::ScalarType dtype = operators::dtype_of_division(op.schema(), self, other);
   if (dtype == at::kBool || dtype == at::kByte) return false;  // without a -1
+  if (other.isInt() && !operators::is_minus_one(other.toInt(), dtype)) return false;
 
   const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
   const at::Tensor number = self.isTensor() ? as_dtype(self.toTensor(), dtype)

@@ -51,7 +51,9 @@ const Numbers::Size* Numbers::find_size(const graph::Value* number) const {
   return found == sizes_.end() ? nullptr : &found->second;
 }
 
-bool Numbers::collect(const graph::Value* number, std::vector<Size>& sizes) const {
+bool Numbers::collect(const graph::Value* number, std::vector<Size>& sizes,
+                      std::unordered_set<const graph::Value*>& seen) const {
+  if (!seen.insert(number).second) return true;
   if (const Size* size = find_size(number)) {
     sizes.push_back(*size);
     return true;
@@ -60,13 +62,14 @@ bool Numbers::collect(const graph::Value* number, std::vector<Size>& sizes) cons
   const bool reads_values = !number->producer || number->producer->op.operator_name().name == graph::kItem;
   if (reads_values) return false;
   for (const graph::Operand& operand : number->producer->operands)
-    if (const graph::Value* value = operand.value(); value && !collect(value, sizes)) return false;
+    if (const graph::Value* value = operand.value(); value && !collect(value, sizes, seen)) return false;
   return true;
 }
 
 std::optional<std::vector<Numbers::Size>> Numbers::sizes_behind(const graph::Value* number) const {
   std::vector<Size> sizes;
-  return collect(number, sizes) ? std::optional(std::move(sizes)) : std::nullopt;
+  std::unordered_set<const graph::Value*> seen;
+  return collect(number, sizes, seen) ? std::optional(std::move(sizes)) : std::nullopt;
 }
 
 at::Tensor record_item(const at::Tensor& tensor) { return run(graph::kItem, {tensor}).at(0).toTensor(); }

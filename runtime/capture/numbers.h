@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/symbols/table.h"
@@ -36,7 +37,8 @@ class Numbers {
   bool keep_items = false;  // `x:item()` is a number of the graph, whatever is configured
 
  private:
-  bool collect(const graph::Value* number, std::vector<Size>& sizes) const;
+  bool collect(const graph::Value* number, std::vector<Size>& sizes,
+               std::unordered_set<const graph::Value*>& seen) const;
   std::unordered_map<const graph::Value*, Size> sizes_;
   std::function<bool(const graph::Value*)> is_literal_;
 };

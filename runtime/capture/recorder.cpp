@@ -7,6 +7,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
+#include "runtime/compat/autocast.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/number_ops.h"
 
@@ -186,6 +187,7 @@ Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
       dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
       strict_(strict),
       grad_mode_(c10::GradMode::is_enabled()),
+      autocast_(compat::autocast_state()),
       previous_(current_recorder) {
   current_recorder = this;
 }
@@ -418,6 +420,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return;
   }
   if (graph::is_random(op)) OutsideBranches::forbid_new_beginning();
+  if (casts()) return record_under_autocast(op, arguments, stack);
   op.callBoxed(&stack);
   shaped_by_values_ |= gives_dynamic_shape(op, arguments);
   append(op, arguments, stack);
@@ -472,6 +475,12 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
     capture::graph_break(Break::random_in_branch,
                          "`" + base_name(op) + "` draws random numbers inside a branch of IF, whose branches all run",
                          "Draw before the IF, and use the tensor inside.");
+    return false;
+  }
+  if (autocast_ != 0 && casts()) {
+    capture::graph_break(Break::mode,
+                         "`" + base_name(op) + "` runs in another autocast mode than the captured code was called in",
+                         "Call the captured code without autocast; scopes inside of it are part of the graph.");
     return false;
   }
   if (c10::GradMode::is_enabled() != grad_mode_ && !never_differentiable(op)) {
@@ -558,6 +567,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
     tensor = at::alias(tensor);
   }
   value->meta = meta_of(tensor);
+  if (tensor.requires_grad()) differentiable_.insert(value);
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
   entry.identity.emplace(tensor);
   entry.original = std::move(original);
@@ -615,8 +625,13 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
   }
   current_recorder = previous_;
   if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
-  return {std::move(graph_),      std::move(sizes_), std::move(same_sizes_),
-          std::move(conditions_), std::move(notes_), raises_};
+  return {std::move(graph_),
+          std::move(sizes_),
+          std::move(same_sizes_),
+          std::move(conditions_),
+          std::move(notes_),
+          std::move(differentiable_),
+          raises_};
 }
 
 }  // namespace triage::capture

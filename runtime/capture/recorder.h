@@ -85,6 +85,9 @@ class Recorder {
   /// own way, `check_caught_errors` at its end makes that a graph break.
   void note_error(const std::string& message);
   void check_caught_errors();
+  /// Scopes of autocast that the script opens are part of the graph, as casts of what operators take. The outermost one ended:
+  /// weights are cast anew from here on.
+  void forget_casts() { leaf_casts_.clear(); }
   /// What `capture::graph_break` tells the recorder. A strict one (fullgraph) throws GraphBreakError, and remembers it: a script
   /// that swallows the error cannot make the capture succeed. Any other stops recording and returns: the script goes on with
   /// its real values, and from here on `current()` is null on this thread.
@@ -136,10 +139,11 @@ class Recorder {
   };
   struct Result {
     graph::Graph graph;
-    std::vector<SizeGuard> sizes;           // specialised sizes of inputs
-    std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
-    std::vector<SizeCondition> conditions;  // on sizes of inputs, by which the script went its way
-    std::vector<std::string> notes;         // what a reader of the graph should know, one line each
+    std::vector<SizeGuard> sizes;                            // specialised sizes of inputs
+    std::vector<SameSizeGuard> same_sizes;                   // sizes of inputs that must be equal, whatever they are
+    std::vector<SizeCondition> conditions;                   // on sizes of inputs, by which the script went its way
+    std::vector<std::string> notes;                          // what a reader of the graph should know, one line each
+    std::unordered_set<const graph::Value*> differentiable;  // results that required grad
     bool raises;  // some of it, or a graph of nothing, is from where an error of the backend is one of the call
   };
   /// What broke the capture, if anything did.
@@ -151,6 +155,11 @@ class Recorder {
   friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  bool casts() const;
+  void record_under_autocast(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                             torch::jit::Stack& stack);
+  c10::IValue cast_to(const c10::IValue& given, const c10::IValue& cast);
+  at::Tensor append_cast(const at::Tensor& given, const at::Tensor& cast);
   /// The call itself, behind a graph break: on the caller's tensors, not on what stood for them here.
   void call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
@@ -179,6 +188,7 @@ class Recorder {
   std::function<Source()> where_;
   std::unordered_map<const c10::TensorImpl*, Traced> traced_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> literals_;
+  std::unordered_map<const graph::Value*, at::Tensor> leaf_casts_;  // as autocast keeps those of weights
   std::vector<at::Tensor> inputs_;
   SizeOrigins origins_;
   Numbers numbers_;
@@ -187,6 +197,7 @@ class Recorder {
   std::vector<SameSizeGuard> same_sizes_;
   std::vector<SizeCondition> conditions_;
   std::vector<std::string> notes_;
+  std::unordered_set<const graph::Value*> differentiable_;
   bool all_sizes_ = false;
   std::optional<GraphBreak> caught_error_;  // what is a graph break unless the script ends with it
   int branch_depth_ = 0;
@@ -199,7 +210,8 @@ class Recorder {
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;
   bool grad_mode_ = true;
-  bool raises_ = false;  // an operator was called under error_on_graph_break
+  uint64_t autocast_ = 0;  // compat::autocast_state
+  bool raises_ = false;    // an operator was called under error_on_graph_break
   std::optional<GraphBreak> broken_;
   Recorder* previous_ = nullptr;
 };

@@ -67,7 +67,7 @@ bool SizeCondition::add(const graph::Operand& operand, const OriginOf& origin, s
 }
 
 bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_t depth) {
-  if (depth >= kDepth) return false;
+  if (depth >= kDepth || steps_.size() >= kMostSteps) return false;
   const Origin from = origin(value);
   if (from.size || from.constant) {
     if (from.size)

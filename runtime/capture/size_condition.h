@@ -73,7 +73,8 @@ class SizeCondition {
     size_t input = 0;
     friend bool operator==(const Step&, const Step&) = default;
   };
-  static constexpr size_t kDepth = 8;  // of the stack
+  static constexpr size_t kDepth = 8;       // of the stack
+  static constexpr size_t kMostSteps = 64;  // a number that is computed of itself twice doubles them each time
 
   bool add(const graph::Value* value, const OriginOf& origin, size_t depth);
   bool add(const graph::Operand& operand, const OriginOf& origin, size_t depth);

@@ -1,10 +1,13 @@
 // In-place operators while capturing. The graph has no mutation: `x:add_(y)` is recorded as `add`, and x stands for the new
 // value from then on. That is sound as long as nothing else looks at x's memory.
+#include "runtime/capture/arguments.h"
+#include "runtime/capture/autocast.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <set>
 
@@ -58,6 +61,10 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (graph::is_random(op))
     return stop("fills a tensor with random numbers in place",
                 "Use torch.rand_like, torch.randn_like or torch.bernoulli.");
+  if (casts() && has_autocast(op, arguments_of(op, stack)))
+    return stop("writes in place, and autocast casts what it takes", "Use the form without the underscore.");
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> uncast;  // autocast may know the twin, which stands for `op` here
+  if (casts()) uncast.emplace(c10::autocast_dispatch_keyset);
   const auto apply = [&](const char* name, const char* overload, torch::jit::Stack given) {
     const auto operation = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
     torch::jit::Stack made = given;
@@ -102,7 +109,17 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     append(to_dtype, operands, results);
   }
   graph::Value* value = value_of(results.back().toTensor());
-  op.callBoxed(&stack);  // the script's tensor itself changes, as it would eagerly
+  uncast.reset();
+  if (casts()) {
+    const CastCall call = call_under_autocast(op, stack);
+    if (!call.refusal.empty()) {
+      graph_break({Break::mode, "`" + base_name(op) + "` in a scope of autocast: " + call.refusal,
+                   "Use the form without the underscore, outside of the scope.", line(), ""});
+      return;
+    }
+  } else {
+    op.callBoxed(&stack);  // the script's tensor itself changes, as it would eagerly
+  }
   if (found->second.value->is_flags) word_origins_.set_flags(*value);
   traced_[target.unsafeGetTensorImpl()].value = value;
   origins_.replace(target, results.back().toTensor());
@@ -117,19 +134,22 @@ ProtectInputs::~ProtectInputs() { protecting = previous_; }
 
 bool ProtectInputs::active() noexcept { return protecting != nullptr; }
 
+void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
+  if (!active() || !tensor.defined() || !tensor.has_storage()) return;
+  for (const auto& input : protecting->inputs_)
+    if (input.has_storage() && input.is_alias_of(tensor))
+      throw Error(what +
+                  " would write to an input of the policy in place; inputs belong to the host. "
+                  "Write to a copy (x:clone()), or use the form that returns its result.");
+}
+
 void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!graph::writes(op)) return;
   const auto& arguments = op.schema().arguments();
   size_t first = stack.size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!written(arguments[i]) || !stack[first + i].isTensor()) continue;
-    const at::Tensor& target = stack[first + i].toTensor();
-    if (!target.defined() || !target.has_storage()) continue;
-    for (const auto& input : protecting->inputs_)
-      if (input.has_storage() && input.is_alias_of(target))
-        throw Error("`" + base_name(op) +
-                    "` would write to an input of the policy in place; inputs belong to the host. "
-                    "Write to a copy (x:clone()), or use the form that returns its result.");
+    refuse_change(stack[first + i].toTensor(), "`" + base_name(op) + "`");
   }
 }
 

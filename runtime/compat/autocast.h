@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceType.h>
 #include <torch/version.h>
 
@@ -38,6 +39,14 @@ inline void set_autocast(c10::DeviceType device, Autocast mode) {
 }
 #endif
 
+/// Whether autocast, where it is on, gives the kernels of `op` on this device other dtypes than the caller's: all float arguments that
+/// are no float64 become of one dtype, or of one that is as wide as the widest of them.
+inline bool autocast_casts(const c10::OperatorHandle& op, c10::DeviceType device) {
+  const bool cpu = device == c10::kCPU;
+  if (!cpu && device != c10::kCUDA) return false;
+  return op.hasKernelForDispatchKey(cpu ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA);
+}
+
 /// CPU's and CUDA's as one number: what a captured graph was recorded under.
 inline uint64_t autocast_state() {
   uint64_t state = 0;
@@ -48,19 +57,16 @@ inline uint64_t autocast_state() {
   return state;
 }
 
-/// Puts autocast of this thread back to what it was, whatever a script leaves behind.
-class RestoreAutocast {
+/// Autocast of this thread as it is when this is made.
+class AutocastNow {
  public:
-  RestoreAutocast() = default;
-  ~RestoreAutocast() {
+  void restore() const {
     compat::set_autocast(c10::kCPU, cpu_);
     compat::set_autocast(c10::kCUDA, cuda_);
     if (nesting() == nesting_) return;
     for (int depth = nesting(); depth > nesting_; --depth) at::autocast::decrement_nesting();
     at::autocast::clear_cache();
   }
-  RestoreAutocast(const RestoreAutocast&) = delete;
-  RestoreAutocast& operator=(const RestoreAutocast&) = delete;
 
  private:
   static int nesting() {
@@ -69,6 +75,18 @@ class RestoreAutocast {
   }
   Autocast cpu_ = autocast(c10::kCPU), cuda_ = autocast(c10::kCUDA);
   int nesting_ = nesting();
+};
+
+/// Puts autocast of this thread back to what it was, whatever a script leaves behind.
+class RestoreAutocast {
+ public:
+  RestoreAutocast() = default;
+  ~RestoreAutocast() { before_.restore(); }
+  RestoreAutocast(const RestoreAutocast&) = delete;
+  RestoreAutocast& operator=(const RestoreAutocast&) = delete;
+
+ private:
+  AutocastNow before_;
 };
 
 }  // namespace triage::compat

@@ -9,6 +9,7 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/export/sameness.h"
 #include "runtime/export/shapes.h"
+#include "runtime/graph/clean.h"
 
 namespace triage {
 namespace {
@@ -92,6 +93,7 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
     if (recorder.broken()) throw recorder.broken()->error();  // the script turned the break into another error
     throw;
   }
+  if (compat::autocast_state()) throw InputError("export: the function leaves autocast on; have its scope end with it");
   recorder.check_caught_errors();
   if (recorder.broken()) throw recorder.broken()->error();
   if (recorder.has_protected_calls())
@@ -112,6 +114,16 @@ std::vector<c10::IValue> defaults_of(at::ArrayRef<at::Tensor> params) {
   return defaults;
 }
 
+/// Who runs the program may ask for gradients of whatever can have them.
+graph::Values differentiable(const graph::Graph& graph) {
+  graph::Values values;
+  for (const auto& node : graph.nodes())
+    for (const graph::Value* result : node->results)
+      if (!result->meta || at::isFloatingType(result->meta->dtype) || at::isComplexType(result->meta->dtype))
+        values.insert(result);
+  return values;
+}
+
 ExportedProgram capture_program(const Given& given, ExportOptions options, const Function& fn) {
   if (compat::autocast_state())
     throw InputError("export: autocast is on, which a program cannot carry along; export outside of it");
@@ -127,7 +139,7 @@ ExportedProgram capture_program(const Given& given, ExportOptions options, const
       given.inputs, options, [&](const Sameness& same) { return record(given, same, options, fn); });
   Recorder::Result& captured = recorded.result;
   if (recorded.held_to) options.same_inputs = *recorded.held_to;
-  graph::clean(captured.graph);
+  graph::clean(captured.graph, differentiable(captured.graph));
   check_sizes(captured, options);
   return ExportedProgram(std::move(captured.graph), std::move(options), defaults_of(given.params),
                          std::move(captured.notes));

@@ -92,7 +92,7 @@ class Copier {
 };
 
 Json tensor_json(const graph::Constant& constant) {
-  const at::Tensor data = constant.tensor.detach().cpu().contiguous();
+  const at::Tensor data = constant.tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   if (data.layout() != at::kStrided || data.is_quantized())
     throw FileError(fmt::format("constant `{}` of the program is {} and cannot be saved; make it dense first",
                                 constant.value->name, c10::str(constant.tensor.layout())));

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/export/state.h"
 #include "runtime/files/disk.h"
@@ -125,20 +126,25 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
   const auto dims = exporting::input_dims(graph, options);
   for (size_t i = 0; i < dims.size(); ++i) input_dims[graph.inputs()[i].value] = dims[i];
   if (origin == Origin::capture) name_assertions();
-  executable = compile_outputs(graph, {}, find_backend("eager"), {/*inputs=*/true, /*variables=*/false});
+  executable = compile_outputs_eager(graph, compile_eager, {/*inputs=*/true, /*variables=*/false});
 }
 
 namespace {
 
-/// Of a program that is not trusted: nothing has called its operators with such arguments before.
-constexpr operators::Untrusted::Terms all_calls{.captured = false};
+/// Of a program that is not trusted: nothing has called its operators with such arguments before. In a script that is not
+/// trusted it takes no more than the script.
+operators::Untrusted::Terms all_calls() {
+  operators::Untrusted::Terms terms{.captured = false};
+  if (const auto* around = operators::Untrusted::current()) terms.bytes = around->bytes;
+  return terms;
+}
 
 }  // namespace
 
 const exporting::Shapes& ExportedProgram::State::shapes() const {
   std::call_once(asked_, [this] {
-    std::optional<operators::Untrusted> terms;
-    if (options.by_contract) terms.emplace(&all_calls);
+    const auto terms = all_calls();
+    const operators::Untrusted scope(options.by_contract ? &terms : operators::Untrusted::current());
     shapes_ = std::make_unique<const exporting::Shapes>(exporting::shapes_of(graph, options));
   });
   return *shapes_;
@@ -182,8 +188,8 @@ std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) co
   for (size_t i = 0; i < declared.size(); ++i) check.check(*declared[i].value, all[i]);
   check_sameness(*state_, all);
   std::vector<at::Tensor> outputs;
-  std::optional<operators::Untrusted> terms;
-  if (state_->options.by_contract) terms.emplace(&all_calls);
+  const auto terms = all_calls();
+  const operators::Untrusted scope(state_->options.by_contract ? &terms : operators::Untrusted::current());
   state_->executable->run(all, outputs);
   return outputs;
 }

@@ -31,40 +31,27 @@ bool can_be_one(at::ArrayRef<at::Tensor> inputs, const ExportOptions& options, s
 }
 
 /// All ways in which inputs can be the same; ends early, with one too many, where there are more than anybody wants.
-class Samenesses {
- public:
-  Samenesses(at::ArrayRef<at::Tensor> inputs, const ExportOptions& options) : inputs_(inputs), options_(options) {
-    extend();
-  }
-  std::vector<Sameness> take() { return std::move(found_); }
-
- private:
-  void extend() {
-    const size_t next = current_.size();
-    if (found_.size() > kMostSamenesses + 1) return;
-    if (next == inputs_.size()) {
-      found_.push_back(current_);
-      return;
+std::vector<Sameness> samenesses(at::ArrayRef<at::Tensor> inputs, const ExportOptions& options) {
+  std::vector<Sameness> found(1);  // for the inputs before `next`: there are no fewer for all of them
+  for (size_t next = 0; next < inputs.size(); ++next) {
+    std::vector<Sameness> longer;
+    for (const Sameness& same : found) {
+      std::vector<bool> joins(next + 1,
+                              false);  // the inputs that are the first of their kind, and may be this one, too
+      for (size_t i = 0; i < next; ++i)
+        joins[same[i]] = (same[i] == i || joins[same[i]]) && can_be_one(inputs, options, i, next);
+      joins[next] = true;
+      for (size_t first = 0; first <= next && longer.size() <= kMostSamenesses + 1; ++first) {
+        if (!joins[first]) continue;
+        longer.push_back(same);
+        longer.back().push_back(first);
+      }
     }
-    for (size_t first = 0; first <= next; ++first) {
-      if (first < next && (current_[first] != first || !joins(first, next))) continue;
-      current_.push_back(first);
-      extend();
-      current_.pop_back();
-    }
+    found = std::move(longer);
+    if (found.size() > kMostSamenesses + 1) break;
   }
-
-  bool joins(size_t first, size_t next) const {
-    for (size_t i = 0; i < next; ++i)
-      if (current_[i] == first && !can_be_one(inputs_, options_, i, next)) return false;
-    return true;
-  }
-
-  at::ArrayRef<at::Tensor> inputs_;
-  const ExportOptions& options_;
-  Sameness current_;
-  std::vector<Sameness> found_;
-};
+  return found;
+}
 
 /// The text of what a graph computes, whatever the sizes of its examples were.
 std::string computation(const Graph& recorded, const Sameness& same) {
@@ -103,7 +90,7 @@ Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const Export
                                    const std::function<Recorder::Result(const Sameness&)>& record) {
   const Sameness given = sameness_of(inputs);
   Recorded own{record(given), std::nullopt};
-  const std::vector<Sameness> all = Samenesses(inputs, options).take();
+  const std::vector<Sameness> all = samenesses(inputs, options);
   if (all.size() == 1) return own;
   if (all.size() > kMostSamenesses + 1) {
     own.held_to = given;

@@ -142,7 +142,7 @@ class Reader {
     std::vector<int64_t> strides = integers(arguments[3]);
     check_bounds(from, offset, sizes, strides);
     at::Tensor result = at::empty({0}, at::TensorOptions(from.dtype)).set_(from.storage, offset, sizes, strides);
-    if (arguments.size() >= 7) set_bits(result, pickle_.at(arguments[6]), from.elements);
+    if (arguments.size() >= 7) set_bits(result, pickle_.at(arguments[6]), from);
     if (arguments.size() >= 5 && integer(arguments[4]) != 0) {
       if (!result.is_floating_point() && !result.is_complex()) throw Malformed("an integer tensor in it requires grad");
       result.set_requires_grad(true);
@@ -151,14 +151,18 @@ class Reader {
   }
 
   /// Conjugated or negated, the values are other ones, in memory of their own.
-  void set_bits(at::Tensor& tensor, const PickleObject& metadata, size_t elements) {
-    constexpr size_t most_bits = 16;
+  void set_bits(at::Tensor& tensor, const PickleObject& metadata, const Storage& from) {
+    constexpr size_t most_bits = 16, most_copies = 8;
     if (metadata.pairs.size() > most_bits) throw Malformed("a tensor in it has attributes that no tensor has");
     for (size_t i = 0; i + 1 < metadata.pairs.size(); i += 2) {
       const PickleObject& name = pickle_.at(metadata.pairs[i]);
       if (pickle_.at(metadata.pairs[i + 1]).integer == 0) continue;
-      if (static_cast<size_t>(tensor.numel()) > elements)
+      const auto count = static_cast<size_t>(tensor.numel());
+      if (count > from.elements)
         throw Malformed("a tensor in it is expanded and conjugated or negated; save x.resolve_conj().resolve_neg()");
+      if ((copied_[&from] += count) > most_copies * from.elements)
+        throw Malformed(
+            "many tensors in it are conjugated or negated and share their memory; save x.resolve_conj().resolve_neg()");
       if (name.text == "conj" && tensor.is_complex()) tensor = tensor.conj().resolve_conj();
       if (name.text == "neg") tensor = tensor.neg();
     }
@@ -273,6 +277,7 @@ class Reader {
   const Pickle& pickle_;
   std::unordered_map<std::string, Storage> storages_;
   std::unordered_map<PickleRef, at::Tensor> tensors_;
+  std::unordered_map<const Storage*, size_t> copied_;  // elements of a storage that stand in memory of their own
   size_t values_ = 0, text_ = 0;
 };
 

@@ -4,13 +4,15 @@
 
 namespace triage::flags {
 
-std::array<std::array<std::atomic<uint64_t>, KnownForms::most_words / 64 + 1>, 4> KnownForms::bits_{};
+KnownForms KnownForms::of_process_;
 
 namespace check {
 namespace {
 
 bool is_known(const Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == c10::kStrided && tensor.dim() == 2 &&
+  if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.dim() != 2) return false;
+  const ErrorConfig& in_force = get_config();
+  return (tensor.scalar_type() == in_force.flag_dtype && tensor.size(1) == in_force.num_words()) ||
          KnownForms::has(tensor.scalar_type(), tensor.size(1));
 }
 
@@ -26,7 +28,8 @@ bool could_be_flags(const Tensor& tensor) {
   throw InputError(c10::str(op, ": `f` is no flags tensor: ", flags.scalar_type(), " of shape ", flags.sizes(),
                             beside && is_known(*beside) ? "; are the two swapped?" : ".",
                             " Flags of the configuration are ", config.flag_dtype, " of shape (N, ", config.num_words(),
-                            "). Those of another one are known once it was made (ErrorConfig{...}) or recorded with."));
+                            "). Those of another one are known where the script made it (ErrorConfig{...}) or recorded "
+                            "with it, or declares an input of that type (Tensor(error_t))."));
 }
 
 }  // namespace
@@ -35,11 +38,7 @@ void known(const char* op, const Tensor& flags, const Tensor* beside) {
   if (is_known(flags)) return;
   if (!flags.defined() || flags.layout() != c10::kStrided) return;
   if (flags.dim() != 2) throw InputError(c10::str(op, ": ", no_flags_shape(flags)));
-  if (!could_be_flags(flags)) return;
-  const ErrorConfig& config = get_config();  // the first one of the process was never validated
-  if (flags.scalar_type() == config.flag_dtype && flags.size(1) == config.num_words())
-    return KnownForms::add(config.flag_dtype, config.num_words());
-  refuse_unknown(op, flags, beside);
+  if (could_be_flags(flags)) refuse_unknown(op, flags, beside);
 }
 
 }  // namespace check

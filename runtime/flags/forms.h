@@ -1,30 +1,41 @@
 #pragma once
-// Which forms (carrier and width) flags have in this process. Nothing in a tensor tells flags from data; its form tells most
-// data from flags: flags have that of the global configuration, of another one that was validated, or of one that an operation
-// recorded with. Questions and combinators take no configuration and so ask this.
+// Which forms (carrier and width) flags have. Nothing in a tensor tells flags from data; its form tells most data from flags:
+// flags have that of the configuration in force, of another one that was validated, or of one that an operation recorded with.
+// Questions and combinators take no configuration and so ask this. A script knows the forms that it met itself, so that its
+// answers do not depend on what else ran in the process; a host knows all that the process met.
 #include <ATen/core/Tensor.h>
 #include <runtime/flags/operators.h>
 
 #include <array>
 #include <atomic>
+#include <utility>
 
 namespace triage::flags {
 
 class KnownForms {
  public:
   static void add(ScalarType carrier, int64_t words) noexcept {
+    of_process_.note(carrier, words);
+    if (of_script_) of_script_->note(carrier, words);
+  }
+  static bool has(ScalarType carrier, int64_t words) noexcept {
+    return (of_script_ ? *of_script_ : of_process_).knows(carrier, words);
+  }
+  /// The forms of the script that this thread runs from here on; null: those of the host. Returns what was there.
+  static KnownForms* enter(KnownForms* script) noexcept { return std::exchange(of_script_, script); }
+
+ private:
+  void note(ScalarType carrier, int64_t words) noexcept {
     std::atomic<uint64_t>* bits = at(carrier, words);
     const uint64_t bit = uint64_t{1} << (words & 63);
     if (bits && !(bits->load(std::memory_order_relaxed) & bit)) bits->fetch_or(bit, std::memory_order_relaxed);
   }
-  static bool has(ScalarType carrier, int64_t words) noexcept {
+  bool knows(ScalarType carrier, int64_t words) noexcept {
     const std::atomic<uint64_t>* bits = at(carrier, words);
     return bits && (bits->load(std::memory_order_relaxed) >> (words & 63) & 1);
   }
-
- private:
   static constexpr int64_t most_words = 16384;  // MAX_SLOTS in words of two
-  static std::atomic<uint64_t>* at(ScalarType carrier, int64_t words) noexcept {
+  std::atomic<uint64_t>* at(ScalarType carrier, int64_t words) noexcept {
     if (words < 1 || words > most_words) return nullptr;
     size_t which;
     switch (carrier) {
@@ -45,12 +56,14 @@ class KnownForms {
     }
     return &bits_[which][static_cast<size_t>(words) / 64];
   }
-  static std::array<std::array<std::atomic<uint64_t>, most_words / 64 + 1>, 4> bits_;
+  std::array<std::array<std::atomic<uint64_t>, most_words / 64 + 1>, 4> bits_{};
+  static KnownForms of_process_;
+  inline static thread_local KnownForms* of_script_ = nullptr;
 };
 
 namespace check {
 /// Refuses a tensor of another rank than flags, and one that has the shape and dtype that some flags could have, but not those
-/// of flags of this process. What else flags cannot have is left to the operator. `beside`: the other tensor of the call, for the question whether the two are swapped.
+/// of known flags. What else flags cannot have is left to the operator. `beside`: the other tensor of the call, for the question whether the two are swapped.
 void known(const char* op, const Tensor& flags, const Tensor* beside = nullptr);
 }  // namespace check
 

@@ -34,6 +34,9 @@ const Names& unsaid() {
   return names;
 }
 
+/// The indices of what holds, dim by dim: parts of one memory.
+bool gives_parts(const c10::OperatorName& name) { return name.name == "aten::where" && name.overload_name.empty(); }
+
 bool is_read_only_alias(const c10::AliasInfo* info) { return info && !info->isWrite(); }
 
 bool says_view(const c10::FunctionSchema& schema) {
@@ -46,15 +49,25 @@ bool says_view(const c10::FunctionSchema& schema) {
 Sharing sharing(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   if (says_view(op.schema())) return views_or_copies().count(name) ? Sharing::maybe : Sharing::always;
-  return unsaid().count(name) ? Sharing::maybe : Sharing::none;
+  return unsaid().count(name) || gives_parts(op.operator_name()) ? Sharing::maybe : Sharing::none;
+}
+
+bool repeats_elements(const Value* value) {
+  static const Names names = {"aten::expand", "aten::expand_as", "aten::broadcast_to"};
+  for (; value && value->producer && sharing(value->producer->op) == Sharing::always;
+       value = value->producer->operands[0].value())
+    if (names.count(value->producer->op.operator_name().name)) return true;
+  return false;
+}
+
+bool may_share(const c10::OperatorHandle& op, size_t argument) {
+  return !says_view(op.schema()) || is_read_only_alias(op.schema().arguments()[argument].alias_info());
 }
 
 void for_each_shared(const Node& node, const std::function<void(Value*)>& visit) {
   if (sharing(node.op) == Sharing::none) return;
-  const auto& schema = node.op.schema();
-  const bool said = says_view(schema);
   for (size_t i = 0; i < node.operands.size(); ++i) {
-    if (said && !is_read_only_alias(schema.arguments()[i].alias_info())) continue;
+    if (!may_share(node.op, i)) continue;
     Operand operand = node.operands[i];
     for_each_use(operand, [&](Value*& value) { visit(value); });
   }

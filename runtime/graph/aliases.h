@@ -18,6 +18,12 @@ enum class Sharing : uint8_t {
 };
 Sharing sharing(const c10::OperatorHandle& op);
 
+/// Whether a value is a view in which one element of memory stands in many places (`expand`): who writes to it is told so.
+bool repeats_elements(const Value* value);
+
+/// Whether results may have the memory of this argument; of an operator that shares.
+bool may_share(const c10::OperatorHandle& op, size_t argument);
+
 /// Calls `visit(Value*)` for each argument whose memory results of the call may share.
 void for_each_shared(const Node& node, const std::function<void(Value*)>& visit);
 

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "runtime/graph/aliases.h"
+#include "runtime/graph/clean.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 #include "runtime/graph/uses.h"
@@ -74,9 +75,7 @@ std::string key_of(const Constant& constant) {
   return layout_text(tensor) + (impl->is_wrapped_number() ? " number " : " ") + values_text(tensor);
 }
 
-using Seen = std::unordered_set<const Value*>;
-
-void merge_constants(Graph& graph, const Seen& seen_outside) {
+void merge_constants(Graph& graph, const Values& seen_outside) {
   Replacements replacements;
   std::unordered_map<std::string, Value*> seen;
   for (const auto& constant : graph.constants()) {
@@ -87,22 +86,19 @@ void merge_constants(Graph& graph, const Seen& seen_outside) {
   replace_uses(graph, replacements);
 }
 
-using Outputs = std::unordered_set<const Value*>;
-
-bool is_output(const Outputs& outputs, const Node& node) {
+bool makes_one_of(const Values& values, const Node& node) {
   return std::any_of(node.results.begin(), node.results.end(),
-                     [&](const Value* result) { return outputs.count(result) != 0; });
+                     [&](const Value* result) { return values.count(result) != 0; });
 }
 
 /// What a caller sees as two memories, or as two tensors, must stay two. Two views of one memory are that as one, too.
-bool would_show(const Outputs& outputs, const Node& a, const Node& b, const Seen& seen) {
+bool would_show(const Values& outputs, const Node& a, const Node& b, const Values& seen) {
   const auto is_seen = [&](const Value* value) { return seen.count(value) != 0; };
   switch (sharing(a.op)) {
     case Sharing::always:
-      return is_output(outputs, a) && is_output(outputs, b);
+      return makes_one_of(outputs, a) && makes_one_of(outputs, b);
     case Sharing::maybe:
-      return std::any_of(a.results.begin(), a.results.end(), is_seen) &&
-             std::any_of(b.results.begin(), b.results.end(), is_seen);
+      return makes_one_of(seen, a) && makes_one_of(seen, b);
     default:
       for (size_t i = 0; i < a.results.size(); ++i)
         if (is_seen(a.results[i]) && is_seen(b.results[i])) return true;
@@ -110,19 +106,30 @@ bool would_show(const Outputs& outputs, const Node& a, const Node& b, const Seen
   }
 }
 
+/// Gradients add up behind each cast to fewer bits; behind one cast for both they would add up in those fewer bits.
+bool narrows(const Node& node) {
+  if (op_name(node.op).rfind("aten::to.", 0) != 0 || !node.results[0]->meta) return false;
+  const at::ScalarType dtype = node.results[0]->meta->dtype;
+  return dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
 }  // namespace
 
-void eliminate_common(Graph& graph) {
-  Seen seen_outside = seen_through_outputs(graph);
+void eliminate_common(Graph& graph) { eliminate_common(graph, {}); }
+
+void eliminate_common(Graph& graph, const Values& differentiable) {
+  Values seen_outside = seen_through_outputs(graph);
   merge_constants(graph, seen_outside);
   Replacements replacements;
-  const Outputs outputs(graph.outputs().begin(), graph.outputs().end());
+  const Values outputs(graph.outputs().begin(), graph.outputs().end());
   std::unordered_map<std::string, const Node*> seen;
   for (auto& node : graph.nodes()) {
     for_each_use(*node, [&](Value*& value) {
       if (auto found = replacements.find(value); found != replacements.end()) value = found->second;
     });
+    if (narrows(*node)) continue;
     if (is_random(node->op) || is_effect(node->op) || writes(node->op) || is_uninitialized(node->op)) continue;
+    if (makes_one_of(differentiable, *node)) continue;
     auto [first, fresh] = seen.emplace(key_of(*node), node.get());
     if (fresh || first->second->results.size() != node->results.size()) continue;
     if (would_show(outputs, *node, *first->second, seen_outside)) continue;

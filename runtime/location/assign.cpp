@@ -27,22 +27,23 @@ std::string full_path(const std::string& path, const std::string& prefix) {
 }
 
 /// Ids that these paths may use, `Unknown` included: those still free, and those that the paths have already.
-int64_t room_for(const std::set<std::string>& paths, const std::string& prefix) {
-  int64_t room = ErrorLocation::MAX_LOCATION_ID + 1 - ErrorLocation::count() + 1;
+int64_t room_for(const std::set<std::string>& paths, const std::string& prefix, int64_t most_new) {
+  int64_t room = std::min(ErrorLocation::MAX_LOCATION_ID + 1 - ErrorLocation::count(), most_new) + 1;
   for (const std::string& path : paths) room += ErrorLocation::is_registered(full_path(path, prefix)) ? 1 : 0;
   return room;
 }
 
 }  // namespace
 
-std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& modules, const TrackOptions& options) {
+std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& modules, const TrackOptions& options,
+                                            int64_t most_new) {
   const std::set<std::string> paths = paths_with_parameters(modules);
   LocationTree own_tree;
   LocationTree& tree = options.tree ? *options.tree : own_tree;
   for (const std::string& path : paths)
     if (!path.empty()) tree.add_path(path);
   // The model itself, which every path falls back to, takes one id.
-  tree.build_ids(std::max<int64_t>(std::min(room_for(paths, options.prefix), tree.max_locations()) - 1, 1));
+  tree.build_ids(std::max<int64_t>(std::min(room_for(paths, options.prefix, most_new), tree.max_locations()) - 1, 1));
 
   std::vector<TrackedModule> result;
   for (const ListedModule& module : modules) {

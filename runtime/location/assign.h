@@ -1,4 +1,5 @@
 #pragma once
+#include <triage/location.h>
 #include <triage/tracked.h>
 
 #include <string>
@@ -13,8 +14,9 @@ struct ListedModule {
 };
 
 /// What `tracked` gives every module that holds parameters or has a submodule that does, in the order of the list; modules
-/// with neither get an entry with an empty path. Registers the locations.
-std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& modules, const TrackOptions& options);
+/// with neither get an entry with an empty path. Registers the locations, at most `most_new` that nobody had named before.
+std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& modules, const TrackOptions& options,
+                                            int64_t most_new = ErrorLocation::MAX_LOCATION_ID + 1);
 
 /// Says once in the process that a module without a location was given as one.
 void warn_of_untracked_module();

@@ -3,24 +3,67 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 
+#include <array>
+#include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
 namespace triage::operators {
 
-/// One call, as bounds and relations of the table look at it. Arguments are found by name; what is not there, or None, gives
-/// the value that stands for it.
+/// The name of an argument that bounds and relations of the table ask for. Each is a number when the program is compiled, and where a
+/// schema has it is found once, when the table is read: calls look no text up.
+class Name {
+ public:
+  static constexpr std::string_view all[] = {
+      "B",           "integers",   "left",          "shifts",
+      "A",           "batch1",     "batch2",        "beta",         "bias",
+      "ceil_mode",   "chunks",     "diagonal",      "dilation",     "dim",
+      "dims",        "dtype",      "end",           "equation",     "groups",
+      "index",       "indices",    "input",         "kernel_size",  "m",
+      "mat",         "mat1",       "mat2",          "mode",         "n",
+      "num_classes", "num_groups", "num_samples",   "num_slots",    "offset",
+      "ord",         "other",      "output_size",   "pad",          "padding",
+      "q",           "repeats",    "rounding_mode", "running_mean", "running_var",
+      "self",        "size",       "split_size",    "start",        "step",
+      "steps",       "stride",     "target",        "tensor",       "tensors",
+      "training",    "values",     "vec",           "vec2",         "weight",
+      "x1",          "x2"};
+
+  consteval Name(const char* text)
+      : number_(0) {  // NOLINT: literals stand for names; one that is not among them does not compile
+    while (all[number_] != text) ++number_;
+  }
+  constexpr size_t number() const { return number_; }
+  constexpr std::string_view text() const { return all[number_]; }
+
+ private:
+  size_t number_;
+};
+
+/// Where a schema has the arguments of these names.
+class Positions {
+ public:
+  explicit Positions(const c10::FunctionSchema& schema);
+  int of(Name name) const { return positions_[name.number()]; }  // -1: it has none
+
+ private:
+  std::array<int8_t, std::size(Name::all)> positions_;
+};
+
+/// One call, as bounds and relations of the table look at it. What is not there, or None, gives the value that stands for it.
 struct Call {
   const c10::FunctionSchema& schema;
+  const Positions& positions;
   c10::ArrayRef<c10::IValue> arguments;
 
-  const c10::IValue& value(std::string_view name) const;
-  const at::Tensor* tensor(std::string_view name) const;  // null: none
-  int64_t integer(std::string_view name, int64_t otherwise) const;
-  double number(std::string_view name, double otherwise) const;
-  bool boolean(std::string_view name, bool otherwise) const;
-  std::vector<int64_t> integers(std::string_view name) const;
-  std::vector<at::Tensor> tensors(std::string_view name) const;
+  const c10::IValue& value(Name name) const;
+  const at::Tensor* tensor(Name name) const;  // null: none
+  int64_t integer(Name name, int64_t otherwise) const;
+  double number(Name name, double otherwise) const;
+  bool boolean(Name name, bool otherwise) const;
+  std::vector<int64_t> integers(Name name) const;
+  std::vector<at::Tensor> tensors(Name name) const;
 };
 
 /// A number that may stand as a tensor of one element.

@@ -16,6 +16,7 @@ namespace triage::operators {
 
 struct Contract {
   const Row* row;
+  Positions positions;
   std::vector<Rule> rules;
 };
 
@@ -31,7 +32,7 @@ std::vector<std::string> words(std::string_view text) {
   return all;
 }
 
-using Name = std::pair<std::string, std::string>;
+using FullName = std::pair<std::string, std::string>;  // "aten::clamp", "Tensor"
 
 /// All rows, against the schemas of this LibTorch.
 class Table {
@@ -43,8 +44,8 @@ class Table {
     for (const auto& [name, contract] : contracts) names.push_back(name);
   }
 
-  std::map<Name, Contract, std::less<>> contracts;
-  std::vector<Name> names;
+  std::map<FullName, Contract, std::less<>> contracts;
+  std::vector<FullName> names;
   std::vector<std::string> faults;
 
  private:
@@ -64,10 +65,10 @@ class Table {
     const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
     if (!op) return;  // of another LibTorch
     std::vector<std::string> own_faults;
-    Contract contract{&row, read_rules(op->schema(), row.rules, own_faults)};
+    Contract contract{&row, Positions(op->schema()), read_rules(op->schema(), row.rules, own_faults)};
     faults.insert(faults.end(), own_faults.begin(), own_faults.end());
     if (!own_faults.empty()) return;
-    if (!contracts.emplace(Name(name, overload), std::move(contract)).second)
+    if (!contracts.emplace(FullName(name, overload), std::move(contract)).second)
       faults.push_back(name + "." + overload + ": it has two rows");
   }
 };
@@ -87,13 +88,13 @@ double work(const Call& call) { return std::max(cost::given_elements(call), cost
 }  // namespace
 
 const Contract* find_contract(std::string_view qualified, std::string_view overload) {
-  const auto found = table().contracts.find(Name(qualified, overload));
+  const auto found = table().contracts.find(FullName(qualified, overload));
   return found == table().contracts.end() ? nullptr : &found->second;
 }
 
 std::optional<std::string> violation(const Contract& contract, const c10::FunctionSchema& schema,
                                      c10::ArrayRef<c10::IValue> arguments, bool mends_division) {
-  const Call call{schema, arguments};
+  const Call call{schema, contract.positions, arguments};
   if (auto wrong = broken_rule(contract.rules, call, nullptr)) return wrong;
   const Relation relation = contract.row->relation;
   return relation && !(mends_division && relation == relation::divides) ? relation(call) : std::nullopt;
@@ -102,17 +103,17 @@ std::optional<std::string> violation(const Contract& contract, const c10::Functi
 std::optional<std::string> violation_of_constants(const Contract& contract, const c10::FunctionSchema& schema,
                                                   c10::ArrayRef<c10::IValue> arguments,
                                                   const std::vector<bool>& known) {
-  return broken_rule(contract.rules, Call{schema, arguments}, &known);
+  return broken_rule(contract.rules, Call{schema, contract.positions, arguments}, &known);
 }
 
 int64_t allocation_bound(const Contract& contract, const c10::FunctionSchema& schema,
                          c10::ArrayRef<c10::IValue> arguments) {
-  return saturated(contract.row->cost.bytes(Call{schema, arguments}));
+  return saturated(contract.row->cost.bytes(Call{schema, contract.positions, arguments}));
 }
 
 int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
   const Cost& cost = contract.row->cost;
-  const Call call{schema, arguments};
+  const Call call{schema, contract.positions, arguments};
   return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : work(call)));
 }
 

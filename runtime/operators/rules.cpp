@@ -1,5 +1,6 @@
 #include "runtime/operators/rules.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Device.h>
 #include <fmt/format.h>
 
@@ -7,6 +8,8 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+
+#include "runtime/compat/autocast.h"
 
 namespace triage::operators {
 namespace {
@@ -253,8 +256,10 @@ class RuleReader {
     if (word == "contiguous") return rule.contiguous = true;
     if (word == "apart") return rule.apart = true;
     if (word == "unexpanded") return rule.unexpanded = true;
-    if (word.substr(0, 5) == "like:") {
-      const auto position = schema_.argumentIndexWithName(std::string(word.substr(5)));
+    const bool mixed = word.substr(0, 6) == "mixed:";
+    if (mixed || word.substr(0, 5) == "like:") {
+      const auto position = schema_.argumentIndexWithName(std::string(word.substr(mixed ? 6 : 5)));
+      rule.or_float = mixed;
       rule.like = position.has_value();
       if (rule.like) rule.reference = *position;
       return rule.like;
@@ -371,7 +376,9 @@ class RuleCheck {
     if (length < rule.least_length || length > rule.most_length)
       return fmt::format("{} has {} elements; expected {} to {}", start(i), length, rule.least_length,
                          rule.most_length);
-    if (rule.kind == Kind::integer || rule.kind == Kind::dimension) return check_integers(i, rule, integers_of(value));
+    if (rule.kind == Kind::integer || rule.kind == Kind::dimension)
+      return value.isIntList() ? check_integers(i, rule, value.toDimVector())
+                               : check_integers(i, rule, integers_of(value));
     for (const c10::IValue& item : value.toListRef()) {
       if (item.isNone() || (item.isTensor() && !item.toTensor().defined())) {
         if (rule.optional) continue;
@@ -384,7 +391,7 @@ class RuleCheck {
     return std::nullopt;
   }
 
-  Wrong check_integers(size_t i, const Rule& rule, const std::vector<int64_t>& list) const {
+  Wrong check_integers(size_t i, const Rule& rule, c10::ArrayRef<int64_t> list) const {
     double product = 1;
     uint64_t seen = 0;
     int64_t rank = -1;
@@ -494,7 +501,7 @@ class RuleCheck {
     if (!plain)
       return fmt::format("{} is on {}, of layout {}; expected a dense tensor with data", start(i),
                          tensor.device().str(), c10::str(tensor.layout()));
-    if (!holds(rule.dtypes, tensor.scalar_type()))
+    if (!holds(rule.dtypes, tensor.scalar_type()) && !(holds(rule.dtypes, at::kFloat) && is_cast(tensor)))
       return fmt::format("{} is a tensor of {}; expected {}", start(i), c10::toString(tensor.scalar_type()),
                          dtype_names(rule.dtypes));
     if (tensor.dim() < rule.low || tensor.dim() > rule.high)
@@ -503,17 +510,36 @@ class RuleCheck {
       return fmt::format("{} has {} elements; expected at most {}", start(i), tensor.numel(), kMostElements);
     if (rule.filled && tensor.numel() == 0) return start(i) + " has no elements";
     if (rule.contiguous && !tensor.is_contiguous()) return start(i) + " is not contiguous; call x:contiguous()";
-    if (rule.like) {
-      const c10::IValue& other = call_.arguments[static_cast<size_t>(rule.reference)];
-      if (is_known(rule.reference) && other.isTensor() && other.toTensor().defined() &&
-          other.toTensor().scalar_type() != tensor.scalar_type())
-        return fmt::format("{} is a tensor of {}; expected {}, as argument '{}' is", start(i),
-                           c10::toString(tensor.scalar_type()), c10::toString(other.toTensor().scalar_type()),
-                           call_.schema.arguments()[static_cast<size_t>(rule.reference)].name());
-    }
+    if (rule.like)
+      if (Wrong wrong = check_like(i, rule, tensor)) return wrong;
     if (rule.unexpanded && may_overlap_itself(tensor))
       return start(i) + " holds elements that share their memory (it is expanded, or a window); call x:contiguous()";
     return rule.written ? check_written(i, rule, tensor) : std::nullopt;
+  }
+
+  Wrong check_like(size_t i, const Rule& rule, const at::Tensor& tensor) const {
+    const c10::IValue& value = call_.arguments[static_cast<size_t>(rule.reference)];
+    if (!is_known(rule.reference) || !value.isTensor() || !value.toTensor().defined()) return std::nullopt;
+    const at::Tensor& other = value.toTensor();
+    if (other.scalar_type() == tensor.scalar_type() || (is_cast(other) && is_cast(tensor))) return std::nullopt;
+    if (rule.or_float && is_narrow(other) && tensor.scalar_type() == at::kFloat) return std::nullopt;
+    return fmt::format("{} is a tensor of {}; expected {}{}, as argument '{}' is", start(i),
+                       c10::toString(tensor.scalar_type()), c10::toString(other.scalar_type()),
+                       rule.or_float && is_narrow(other) ? " or Float" : "",
+                       call_.schema.arguments()[static_cast<size_t>(rule.reference)].name());
+  }
+
+  static bool is_narrow(const at::Tensor& tensor) {
+    return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+  }
+
+  /// Autocast gives the kernel the same dtypes whether these are float32 or narrower. So what holds for float32 holds for all.
+  bool is_cast(const at::Tensor& tensor) const {
+    if (!is_narrow(tensor) && tensor.scalar_type() != at::kFloat) return false;
+    const c10::DeviceType device = tensor.device().type();
+    if (!compat::autocast(device).enabled) return false;
+    const auto op = c10::Dispatcher::singleton().findSchema(call_.schema.operator_name());
+    return op && compat::autocast_casts(*op, device);
   }
 
   Wrong check_written(size_t i, const Rule& rule, const at::Tensor& tensor) const {

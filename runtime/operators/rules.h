@@ -12,6 +12,7 @@
 ///
 ///   tensors   any real number float single integer bool mask index int64   its dtype (real: the default)
 ///             rank:1..3  filled (has elements)  contiguous  like:self (of its dtype)
+///             mixed:self (of its dtype, or float32 where that is narrower)
 ///             apart (what is written to shares no memory with another argument)  unexpanded (no two elements share theirs)
 ///   integers  0..2  any  offset (of a position)  dim (of `self`)  newdim (where a dimension is put in)  absent (None)
 ///   lists     the same of each element; dims  sizes  inferred (sizes, of which one may be -1)  len:1..2
@@ -51,7 +52,7 @@ struct Rule {
   int64_t least_length = 0, most_length = 0;
   int64_t beyond = 0;  // dimensions more than `self` has
   int reference = -1;  // the argument that `dimension` is of, or `like`
-  bool like = false;
+  bool like = false, or_float = false;
   std::vector<std::string> words;
 };
 

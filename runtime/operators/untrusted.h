@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,7 +13,7 @@ namespace triage::operators {
 class Untrusted {
  public:
   struct Terms {
-    int64_t bytes_a_call = int64_t{4} << 30;  // what one call may take; 0: any number
+    int64_t bytes = int64_t{4} << 30;  // what one call may take, and what results that live at once hold; 0: any number
     bool captured =
         true;  // the calls ran within their contracts once: what sizes and numbers do not change is not asked again
   };
@@ -29,8 +30,10 @@ class Untrusted {
   const Terms* outer_;
 };
 
-/// Why a call may not be made under these terms, as the end of a sentence; nothing where it may.
+/// Why a call may not be made under these terms, or may take longer than the caller waits, as the end of a sentence; nothing where it
+/// may be made.
 std::optional<std::string> refusal(const Contract& contract, const c10::FunctionSchema& schema,
-                                   c10::ArrayRef<c10::IValue> arguments, const Untrusted::Terms& terms);
+                                   c10::ArrayRef<c10::IValue> arguments, const Untrusted::Terms& terms,
+                                   const std::optional<std::chrono::steady_clock::time_point>& deadline = {});
 
 }  // namespace triage::operators

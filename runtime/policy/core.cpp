@@ -177,6 +177,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
                                const Trial::Known& known) const {
   const std::vector<at::Tensor> values = param_tensors(next->signature, params);
   const uint64_t writes = next->compiled.script().writes();
+  const operators::Untrusted graphs(next->held_to());
   for (const Kind& kind : next->kinds)
     if (std::find(known.untried.begin(), known.untried.end(), kind) == known.untried.end())
       next->compiled.prepare(kind, values, donated());

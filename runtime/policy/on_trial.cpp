@@ -84,6 +84,8 @@ std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<
                                    "would have met",
                                    version.name, version.number, live.before->number),
                        version.defined_at));
+  else if (const auto waited = version.trial.take_wait(); waited && live.before)
+    go_back(live, LimitError(*waited, version.defined_at));
   else
     pass_trial(live, inputs);
   return outputs;
@@ -145,7 +147,8 @@ void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) {
 }
 
 /// `live.version` has failed. Where the version before it can answer, it does, and is live again; else the inputs are at fault, and
-/// false is returned.
+/// false is returned. A call on trial that only waited for another one, which its budget ends, leaves it to that one to say what is
+/// wrong.
 bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                                     std::vector<at::Tensor>& outputs, const std::exception& error) {
   if (!live.before) return false;
@@ -156,7 +159,12 @@ bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> i
     outputs.clear();
     return false;
   }
-  go_back(live, error);
+  Trial& trial = live.version->trial;
+  const bool waited = dynamic_cast<const capture::WaitedError*>(&error) && runtime_->options().limits.seconds > 0;
+  if (waited && trial.on())
+    trial.note_wait(error.what());
+  else
+    go_back(live, error);
   return true;
 }
 

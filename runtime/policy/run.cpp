@@ -96,6 +96,7 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
     run_version(*live.version, inputs, live.params, keeping, outputs);
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
+  const operators::Untrusted graphs(live.version->held_to());
   live.version->compiled.finish_compiling(all, options.donate);
 }
 
@@ -105,7 +106,7 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
   c10::SmallVector<at::Tensor, 4> given;
   for (const size_t index : options.donate) given.push_back(inputs[index]);
   const Donation donation(given);
-  const operators::Untrusted graphs(version.terms ? &*version.terms : nullptr);
+  const operators::Untrusted graphs(version.held_to());
   try {
     if (options.params.empty()) {
       version.compiled.run(inputs, params, options.deadline, outputs);

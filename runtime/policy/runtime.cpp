@@ -99,7 +99,7 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   compile.random = std::move(random);
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
   if (!options_.trusted)
-    version->terms = operators::Untrusted::Terms{.bytes_a_call = static_cast<int64_t>(options_.limits.tensor_bytes)};
+    version->terms = operators::Untrusted::Terms{.bytes = static_cast<int64_t>(options_.limits.tensor_bytes)};
   return version;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/policy/trial.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace triage::policy {
 namespace {
@@ -86,6 +87,16 @@ void Trial::expect(at::ArrayRef<at::Tensor> inputs, Form form) {
     }
   if (known_.forms.size() >= most) return;
   known_.forms.emplace_back(capture::shape_of(inputs), std::move(form));
+}
+
+void Trial::note_wait(std::string message) {
+  const std::lock_guard lock(mutex_);
+  waited_ = std::move(message);
+}
+
+std::optional<std::string> Trial::take_wait() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(waited_, std::nullopt);
 }
 
 OpenSizes Trial::open() const {

@@ -47,6 +47,10 @@ class Trial {
   void add_open(const Form& one, const Form& other);
   std::optional<std::chrono::nanoseconds> time_before() const;
 
+  /// A call gave up while another one was running the script; taken by the next that comes to its end.
+  void note_wait(std::string message);
+  std::optional<std::string> take_wait();
+
   enum class Progress : uint8_t { going_on, tried, over };
   /// A call with these inputs was answered. `tried`: by it the last kind; `over`: it was the last call.
   Progress pass(at::ArrayRef<at::Tensor> inputs);
@@ -56,6 +60,7 @@ class Trial {
   mutable std::mutex mutex_;
   Known known_;
   size_t calls_left_ = 0, most_left_ = 0;
+  std::optional<std::string> waited_;
 };
 
 }  // namespace triage::policy

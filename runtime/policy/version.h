@@ -46,6 +46,7 @@ class PolicyVersion {
   /// Whether it may answer in place of a version that fails.
   bool can_stand_in() const { return !taken_back && !trial.on() && (has_run || trial.tried()); }
   std::vector<Kind> kinds_in_use() const;
+  const operators::Untrusted::Terms* held_to() const { return terms ? &*terms : nullptr; }
 
   /// The signature with outputs named `out0`, ... where the script gave no names but has shown how many there are.
   Signature known_signature() const;

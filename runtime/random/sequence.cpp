@@ -10,9 +10,6 @@
 namespace triage::random {
 namespace {
 
-/// Of those that LibTorch has for tests of modes, and uses nowhere itself.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-
 thread_local Sequence* current = nullptr;
 thread_local Sequence* aside = nullptr;
 
@@ -43,12 +40,12 @@ void name_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
       if (!device.is_meta()) value = current->generator(device);
     }
   }
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, scope_key), stack);
 }
 
 /// In all versions of LibTorch, whichever operators they have.
 struct Registration {
-  Registration() : others(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__) {
+  Registration() : others(torch::Library::IMPL, "_", scope_key, __FILE__, __LINE__) {
     others.fallback(torch::CppFunction::makeFallthrough());
     for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
       const auto op = c10::Dispatcher::singleton().findSchema(name);
@@ -59,13 +56,13 @@ struct Registration {
     }
   }
   torch::Library others;
-  torch::Library own{torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__};
+  torch::Library own{torch::Library::IMPL, "aten", scope_key, __FILE__, __LINE__};
 };
 const Registration registration;
 
 bool include(bool included) {
-  const bool before = c10::impl::tls_is_dispatch_key_included(kKey);
-  if (before != included) c10::impl::tls_set_dispatch_key_included(kKey, included);
+  const bool before = c10::impl::tls_is_dispatch_key_included(scope_key);
+  if (before != included) c10::impl::tls_set_dispatch_key_included(scope_key, included);
   return before;
 }
 
@@ -116,9 +113,16 @@ DrawAside::~DrawAside() { aside = previous_; }
 
 Sequence* or_aside(Sequence* sequence) { return aside ? aside : sequence; }
 
-at::Generator copy_of_current() {
-  return copied(current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator());
+/// Where this thread's random numbers on the CPU come from.
+static at::Generator of_cpu() { return current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator(); }
+
+uint64_t draw_bits() {
+  at::Generator generator = of_cpu();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
+
+at::Generator copy_of_current() { return copied(of_cpu()); }
 
 Replay::Replay(bool needed, const at::Generator& state) {
   if (!needed) return;

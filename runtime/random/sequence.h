@@ -31,6 +31,12 @@ class Sequence {
   std::vector<std::pair<c10::Device, at::Generator>> generators_;
 };
 
+/// How a thread inside a scope differs from one outside. It changes which generator a call is given and nothing else, so what is
+/// guarded by the thread's keys leaves it out: a graph that was captured inside of a scope answers calls from outside.
+/// Of the keys that LibTorch has for tests of modes, and uses nowhere itself.
+inline constexpr c10::DispatchKey scope_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
+inline constexpr c10::DispatchKeySet scope_keys{scope_key};
+
 /// While alive on a thread, what draws without a generator of its own draws from `sequence`; null: from the default generators,
 /// as code of the host does inside of a scope. The sequence must outlive it.
 class DrawFrom {
@@ -59,6 +65,9 @@ class DrawAside {
   Sequence* previous_;
 };
 Sequence* or_aside(Sequence* sequence);
+
+/// 64 random bits from where this thread's random numbers on the CPU come from.
+uint64_t draw_bits();
 
 /// Where this thread's random numbers on the CPU come from, as a copy that draws the same ones.
 at::Generator copy_of_current();

@@ -1,5 +1,6 @@
 // One tensor against one declaration. Contract: reads no values; every size that a result depends on is in `facts`.
 #include "runtime/flags/checks.h"
+#include "runtime/flags/forms.h"
 #include "runtime/graph/describe.h"
 
 #include <fmt/format.h>
@@ -119,7 +120,10 @@ std::optional<ValidationFailure> TensorMatcher::match_words(const Site& site) {
   const int64_t slots = num_slots_.value_or(get_config().num_slots);
   const int64_t words = flags::check::words_for(slots, site.tensor.scalar_type());
   facts_.push_back({site.tensor, 1});
-  if (site.tensor.size(1) == words) return std::nullopt;
+  if (site.tensor.size(1) == words) {
+    flags::KnownForms::add(site.tensor.scalar_type(), words);
+    return std::nullopt;
+  }
   return failure(site, ValidationKind::validation, words, site.tensor.size(1),
                  fmt::format("words a sample (of {} slots by the configuration)", slots));
 }

@@ -94,3 +94,5 @@ function capture.mark_static(x, dim)
   arguments.tensor("triage.mark_static", "x", x)
   core.mark_size(x, dim, false)
 end
+
+core.limited(capture, "triage.")

@@ -7,15 +7,21 @@ globals.Order = core.read_only({FIRST = 0, LAST = 1}, "Order")
 globals.Dedupe = core.read_only({NONE = 0, CODE = 1, LOCATION = 2, UNIQUE = 3}, "Dedupe")
 
 local Severity = {OK = 0, WARN = 1, ERROR = 2, CRITICAL = 3}
-Severity.name = core.severity_name
-function Severity.is_critical(severity) return severity == Severity.CRITICAL end
-function Severity.is_error_or_worse(severity) return severity >= Severity.ERROR end
-function Severity.is_warn_or_worse(severity) return severity >= Severity.WARN end
-globals.Severity = core.read_only(Severity, "Severity")
+function Severity.name(severity) return core.severity_name(core.severity(severity, "Severity.name")) end
+function Severity.is_critical(severity)
+  return core.severity(severity, "Severity.is_critical") == Severity.CRITICAL
+end
+function Severity.is_error_or_worse(severity)
+  return core.severity(severity, "Severity.is_error_or_worse") >= Severity.ERROR
+end
+function Severity.is_warn_or_worse(severity)
+  return core.severity(severity, "Severity.is_warn_or_worse") >= Severity.WARN
+end
+globals.Severity = core.read_only(core.limited(Severity, "Severity."), "Severity")
 
 local ErrorDomain = {NUMERIC = 0, INDEX = 1, QUALITY = 2, RUNTIME = 3}
-ErrorDomain.name = core.domain_name
-globals.ErrorDomain = core.read_only(ErrorDomain, "ErrorDomain")
+function ErrorDomain.name(domain) return core.domain_name(core.domain(domain, "ErrorDomain.name")) end
+globals.ErrorDomain = core.read_only(core.limited(ErrorDomain, "ErrorDomain."), "ErrorDomain")
 
 local codes = {
   OK = 0, NAN = 1, INF = 2, OVERFLOW = 3,
@@ -30,14 +36,20 @@ local ErrorCode = {UNDERFLOW = 3, INVALID_VALUE = 6, UNSTABLE = 11, CLAMPED = 14
 for name, code in next, codes do
   ErrorCode[name] = code
 end
-ErrorCode.name = core.code_name
-ErrorCode.default_severity = core.default_severity
+function ErrorCode.name(code) return core.code_name(core.code(code, "ErrorCode.name")) end
+function ErrorCode.default_severity(code)
+  return core.default_severity(core.code(code, "ErrorCode.default_severity"))
+end
 function ErrorCode.domain(code) return core.code(code, "ErrorCode.domain") >> 2 end
 function ErrorCode.subcode(code) return core.code(code, "ErrorCode.subcode") & 3 end
 function ErrorCode.domain_name(code) return core.domain_name(core.code(code, "ErrorCode.domain_name") >> 2) end
-function ErrorCode.in_domain(code, domain) return core.code(code, "ErrorCode.in_domain") >> 2 == domain end
-function ErrorCode.is_critical(code) return core.default_severity(code) == Severity.CRITICAL end
-globals.ErrorCode = core.read_only(ErrorCode, "ErrorCode")
+function ErrorCode.in_domain(code, domain)
+  return core.code(code, "ErrorCode.in_domain") >> 2 == core.domain(domain, "ErrorCode.in_domain")
+end
+function ErrorCode.is_critical(code)
+  return core.default_severity(core.code(code, "ErrorCode.is_critical")) == Severity.CRITICAL
+end
+globals.ErrorCode = core.read_only(core.limited(ErrorCode, "ErrorCode."), "ErrorCode")
 
 for name, value in next, core.bit_layout do
   globals[name] = value

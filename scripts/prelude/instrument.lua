@@ -214,20 +214,20 @@ end
 
 -- The object
 
-local function reader(field)
-  return core.opaque(function(object)
+local function reader(field, method)
+  return core.opaque(core.forwarding(function(object)
     local state = states[object]
     if state == nil then
-      core.fail(("%s: expected an instrumented model; call it with a colon, as in model:%s()"):format(field, field))
+      core.fail(("%s: expected an instrumented model; call it with a colon, as in model:%s()"):format(method, method))
     end
     return state[field]
-  end)
+  end, "model:" .. method))
 end
 
 local class = {
   __call = core.opaque(call),
-  __index = {locations = reader("paths"), checked = reader("checked"), unseen = reader("unseen"),
-             unlooked = reader("unlooked")},
+  __index = {locations = reader("paths", "locations"), checked = reader("checked", "checked"),
+             unseen = reader("unseen", "unseen"), unlooked = reader("unlooked", "unlooked")},
   __name = "instrumented model",
   __metatable = "instrumented model",
 }
@@ -247,7 +247,7 @@ end
 local instrument_options = {benign = true, every = true, prefix = true, tree = true, config = true}
 
 --- A callable that gives what `module` gives, and flags.
-function core.instrument(module, options)
+core.instrument = core.forwarding(function(module, options)
   options = read_options(arguments.options("triage.instrument", options, instrument_options))
   core.break_registry("`triage.instrument` names modules", "Call it once, before the compiled code.")
   local object = setmetatable({module = module}, class)
@@ -259,4 +259,4 @@ function core.instrument(module, options)
     states[object] = instrument_modules(module, options)
   end
   return object
-end
+end, "triage.instrument")

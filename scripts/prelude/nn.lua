@@ -249,9 +249,13 @@ end
 
 function Module:requires_grad_(on)
   check_self(self, "requires_grad_")
+  on = core.plain(on)
+  if on ~= nil and type(on) ~= "boolean" then
+    core.fail("requires_grad_: expected true or false, got " .. core.describe(on))
+  end
   core.break_graph("`requires_grad_` of a module changes its parameters", "Call it before the compiled code.")
   for _, parameter in ipairs(Module.parameters(self)) do
-    core.set_requires_grad(parameter, on == nil or on == true)
+    core.set_requires_grad(parameter, on ~= false)
   end
   return self
 end
@@ -266,23 +270,34 @@ end
 
 local conversion_options = {dtype = true, device = true}
 
---- dtype and device that the arguments of `to` name, in any order.
+--- dtype and device that the arguments of `to` name, in any order, each once.
 local function conversion(...)
-  local dtype, device
+  local given = {}
+  local function give(what, value)
+    if value ~= nil and given[what] ~= nil then
+      core.fail(("to: the %s is given twice, now as %s"):format(what, core.describe(value)))
+    end
+    given[what] = given[what] or value
+  end
   for i = 1, select("#", ...) do
     local target = (select(i, ...))
     if type(target) == "string" then
-      device = target
+      give("device", target)
     elseif core.is_tensor(target) then
-      dtype, device = target.dtype, target.device
+      give("dtype", target.dtype)
+      give("device", target.device)
     elseif type(target) == "table" then
       arguments.options("to", target, conversion_options)
-      dtype, device = target.dtype or dtype, target.device or device
-    elseif target ~= nil then
-      dtype = target
+      give("dtype", target.dtype)
+      give("device", target.device)
+    else
+      give("dtype", target)
     end
   end
-  return dtype, device
+  if next(given) == nil then
+    core.fail("to: expected a dtype, a device or a tensor, got nothing")
+  end
+  return given.dtype, given.device
 end
 
 --- Parameters and buffers become others in dtype or device and stay the same tensors, so optimizers keep them.
@@ -365,7 +380,7 @@ end
 
 -- What a module is to Lua
 
-function Module:forward()
+function Module:forward(...)   -- luacheck: ignore 212
   local state = check_self(self, "forward")
   core.fail(("%s: it has no forward; write one, as in function model:forward(x) return self.layer(x) end")
     :format(state.name))
@@ -395,6 +410,7 @@ local function class_of(methods)
     setmetatable(methods, {__index = Module})
     insert(core.libraries, methods)
   end
+  core.limited(methods, "module:")
   local class = {__index = methods, __newindex = assign, __call = call, __tostring = to_text, __name = "module",
                  __metatable = "module"}
   insert(core.libraries, class)

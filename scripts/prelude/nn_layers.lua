@@ -41,7 +41,12 @@ end
 local function pair(operation, name, value, low)
   if type(value) ~= "table" then
     value = {value, value}
-  elseif #value ~= 2 then
+  end
+  local count = 0
+  for _ in next, value do
+    count = count + 1
+  end
+  if count ~= 2 or #value ~= 2 then
     core.fail(("%s: expected one or two integers as `%s`, got %s"):format(operation, name, core.describe(value)))
   end
   return {whole(operation, name, value[1], low), whole(operation, name, value[2], low)}

@@ -109,6 +109,8 @@ function methods.and_then(result, fn)
   return following
 end
 
+core.limited(methods, "result:")
+
 --- What stops the script itself: graph breaks and budgets that ran out. No Result may hold these.
 local function concerns_the_script(caught)
   return type(caught) == "userdata" and getmetatable(caught) == "error"

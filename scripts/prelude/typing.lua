@@ -14,11 +14,11 @@ local kinds = {"ValidationError", "DimensionMismatchError", "DTypeMismatchError"
                "InvalidParameterError", "TypeMismatchError", "InvalidReturnTypeError"}
 
 for number, kind in ipairs(kinds) do
-  globals[kind] = core.read_only({
+  globals[kind] = core.read_only(core.limited({
     is = function(value)
       return core.is_failure(value) and (number == 1 or rawget(value, "kind") == kind)
     end,
-  }, kind)
+  }, kind .. "."), kind)
 end
 
 -- Checks

@@ -299,6 +299,19 @@ TEST_CASE("an expanded tensor is not written out by a bit of its metadata") {
   expect_error<FileError>([&] { load_file(archive(folder / "x.pt", pickle)); }, {"expanded", "neg"});
 }
 
+TEST_CASE("many tensors over one storage are not copied by bits of their metadata") {
+  TemporaryFolder folder;
+  const std::string plain = tensor_pickle(0, {2}, {1});
+  const std::string negated = plain.substr(0, plain.size() - 3) + "}" + pickle_string("neg") + "\x88s" + "tR";
+  const auto tensors = [&](int count) {
+    std::string all = "(";
+    for (int i = 0; i < count; ++i) all += negated;
+    return all + "t.";
+  };
+  CHECK_NOTHROW(load_file(archive(folder / "few.pt", tensors(4))));
+  expect_error<FileError>([&] { load_file(archive(folder / "many.pt", tensors(100))); }, {"share their memory", "neg"});
+}
+
 TEST_CASE("a zip directory that lies is refused before memory is taken") {
   TemporaryFolder folder;
   const std::string path = folder / "x.pt";

@@ -214,7 +214,7 @@ TEST_CASE("the JUnit report is well-formed XML that counts right") {
   CHECK(count_of(xml, "<testcase ") == 4);
   CHECK(count_of(xml, "<failure ") == 1);
   CHECK(count_of(xml, "<error ") == 1);
-  CHECK(has(xml, "name=\"is &lt;wrong&gt; &amp; &quot;quoted&quot;?\""));
+  CHECK(has(xml, "name=\"is &lt;wrong&gt; &amp; &quot;quoted&quot;\\x01\""));
   CHECK(has(xml, "such luck]]&gt;"));
   CHECK_FALSE(is_well_formed("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<a><b></a>"));
   CHECK_FALSE(is_well_formed("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<a b=\"&\"/>"));

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "programs.h"
+#include "runtime/operators/untrusted.h"
 #include "tests/memory_use.h"
 
 namespace triage::fused {
@@ -107,6 +108,28 @@ TEST_CASE("a pooled call that fails says where, as the interpreter does") {
   wrong[4] = data({64, 79});
   CHECK_THROWS_AS(run(*fused, wrong), Error);
   CHECK(near(layers(given)[0], run(*fused, given)[0]));
+}
+
+TEST_CASE("a pooled call of what is not trusted is held to its contract") {
+  const Program product = [](const Tensors& in) { return Tensors{at::mm(in[0] * 2, in[1]).relu() + 1}; };
+  const Tensors given{data({256, 96}), data({96, 80})};
+  size_t pooled = 0;
+  for (const Part& part : cut(graph::trace(product, given))) pooled += part.pooled;
+  REQUIRE(pooled == 1);
+  const auto fused = compiled(product, given);
+  for (int call = 0; call < 3; ++call) CHECK(near(product(given)[0], run(*fused, given)[0]));
+  operators::Untrusted::Terms terms{.bytes = int64_t{1} << 30};
+  const operators::Untrusted graphs(&terms);
+  CHECK(near(product(given)[0], run(*fused, given)[0]));
+  terms.bytes = 1000;
+  std::string message;
+  try {
+    run(*fused, given);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CHECK_MESSAGE(message.find("aten::mm") != std::string::npos, message);
+  CHECK_MESSAGE(message.find("MiB of memory") != std::string::npos, message);
 }
 
 }  // namespace triage::fused

@@ -13,6 +13,10 @@ T opaque(T value) {
   return value;
 }
 
+at::Tensor hands_back(const at::Tensor& self) { return self; }
+
+at::Tensor copies(const at::Tensor& self) { return self.clone(); }
+
 at::Tensor sound(const at::Tensor& self) { return self.clone(); }
 
 at::Tensor crashes(const at::Tensor& self) {
@@ -59,8 +63,9 @@ at::Tensor tells_memory(const at::Tensor& self) {
 
 TORCH_LIBRARY(triage_fuzz, m) {
   for (const char* name : {"sound", "crashes", "divides", "reads_beyond", "writes_beside", "uninitialised",
-                           "writes_to_input", "hangs", "allocates", "throws_a_number", "tells_memory"})
+                           "writes_to_input", "hangs", "allocates", "throws_a_number", "tells_memory", "hands_back"})
     m.def((std::string(name) + "(Tensor self) -> Tensor").c_str());
+  m.def("copies(Tensor(a) self) -> Tensor(a)");
 }
 
 TORCH_LIBRARY_IMPL(triage_fuzz, CompositeExplicitAutograd, m) {
@@ -75,6 +80,8 @@ TORCH_LIBRARY_IMPL(triage_fuzz, CompositeExplicitAutograd, m) {
   m.impl("allocates", allocates);
   m.impl("throws_a_number", throws_a_number);
   m.impl("tells_memory", tells_memory);
+  m.impl("hands_back", hands_back);
+  m.impl("copies", copies);
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ TEST_CASE("fuzzer: it sees each kind of fault") {
   CHECK(begins_with(fault_of(faulty_target("hangs")), "hang: "));
   CHECK(begins_with(fault_of(faulty_target("allocates")), "allocation: asked for "));
   CHECK(fault_of(faulty_target("allocates", 32 << 20)) == "");
+  CHECK(begins_with(fault_of(faulty_target("hands_back")), "untold view: "));
+  CHECK(begins_with(fault_of(faulty_target("copies")), "untold copy: "));
   CHECK(begins_with(fault_of(faulty_target("throws_a_number")), "threw something"));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "runtime/graph/clean.h"
 #include "tests/graph/build.h"
 
 using namespace triage;
@@ -140,6 +141,23 @@ TEST_CASE("eliminate_common keeps equal calls whose results are both outputs: th
   Graph graph = graph_of("  %0 = aten::neg(%z)\n  %1 = aten::neg(%z)\n", "%0, %1, %1");
   eliminate_common(graph);
   CHECK(ops(graph) == "neg neg");
+}
+
+TEST_CASE("eliminate_common keeps equal calls apart that gradients flow through, and merges those around them") {
+  Graph graph = graph_of(R"(
+  %0 = aten::exp(%z)
+  %1 = aten::exp(%z)
+  %2 = aten::isnan(%z)
+  %3 = aten::isnan(%z)
+  %4 = aten::add.Tensor(%0, %1)
+  %5 = aten::logical_or(%2, %3)
+)",
+                         "%4, %5");
+  const auto first = [&](size_t node) { return graph.nodes()[node]->results[0]; };
+  clean(graph, {first(0), first(1), first(4)});
+  CHECK(ops(graph) == "exp exp isnan add logical_or");
+  clean(graph);
+  CHECK(ops(graph) == "exp isnan add logical_or");
 }
 
 TEST_CASE("eliminate_common tells constants apart by type and bits") {

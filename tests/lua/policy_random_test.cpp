@@ -79,6 +79,45 @@ TEST_CASE("a policy never draws from the host's generator, and gives the same nu
   CHECK(equal(calls(Runtime({.seed = 42}).load_source(draws)), wanted));  // whatever the host's is seeded with
 }
 
+TEST_CASE("math.random of a policy draws from the policy's own generator, which its host seeds") {
+  const std::string source = "return function(z) return z * 0 + math.random(1000000) + math.random() end";
+  const auto with_seed = [](uint64_t seed) { return triage::RuntimeOptions{.seed = seed}; };
+  std::vector<at::Tensor> wanted;
+  CHECK(leaves_host_alone([&] {
+    const Policy policy = Runtime(with_seed(42)).load_source(source);
+    wanted = calls(policy);
+    CHECK_FALSE(wanted[0].equal(wanted[1]));
+    policy.prepare({batch().to(at::kDouble)});
+    policy.manual_seed(42);
+    CHECK(equal(calls(policy), wanted));
+  }));
+  CHECK(equal(calls(Runtime(with_seed(42)).load_source(source)), wanted));
+  CHECK_FALSE(equal(calls(Runtime(with_seed(43)).load_source(source)), wanted));
+}
+
+TEST_CASE("math.random of a policy takes and gives what Lua's does") {
+  const std::string check = R"(
+local function wrong(text, ...) local ok, message = pcall(math.random, ...) return not ok and message:find(text, 1, true) end
+return function(z)
+  local seen = {}
+  for i = 1, 2000 do
+    local share, die, other, any = math.random(), math.random(6), math.random(-3, 3), math.random(0)
+    assert(math.type(share) == 'float' and share >= 0 and share < 1)
+    assert(math.type(die) == 'integer' and die >= 1 and die <= 6 and other >= -3 and other <= 3)
+    assert(math.type(any) == 'integer' and not seen[any])
+    seen[any], seen[die] = true, true
+    local widest = math.random(math.mininteger, math.maxinteger)
+    assert(math.type(widest) == 'integer')
+  end
+  for i = 1, 6 do assert(seen[i]) end
+  assert(math.random(5, 5) == 5 and math.random(2.0) <= 2)
+  assert(wrong('interval is empty', -1) and wrong('interval is empty', 3, 2) and wrong('wrong number', 1, 2, 3))
+  assert(wrong('number expected', 'x') and wrong('no integer representation', 1.5))
+  return z
+end)";
+  CHECK_NOTHROW(Runtime().load_source(check).run({batch()}));
+}
+
 TEST_CASE("gradients of what a policy dropped are those of the same call") {
   for (const char* backend : {"eager", "aot_eager", "fused"}) {
     CAPTURE(backend);

@@ -227,6 +227,69 @@ TEST_CASE("sandbox: smallest integers by -1, from data") {
   for (int call = 0; call < 2; ++call) CHECK(policy.run({x, y})[1].eq(0).all().item<bool>());
 }
 
+TEST_CASE("sandbox: integers by numbers that wrap to -1 in their dtype, wherever the division runs") {
+  const char* const forms[] = {"floor_divide(z, k)", "remainder(z, k)", "fmod(z, k)",
+                               "div(z, k, {rounding_mode = 'trunc'})", "div(z, k, {rounding_mode = 'floor'})"};
+  const std::pair<at::ScalarType, const char*> divisors[] = {
+      {at::kInt, "4294967295"}, {at::kInt, "-4294967297"}, {at::kShort, "65535"}, {at::kChar, "255"}};
+  for (const char* const backend : {"eager", "fused"})
+    for (const char* const form : forms)
+      for (const auto& [dtype, number] : divisors)
+        for (const std::string& k : {std::string(number), "torch.tensor(" + std::string(number) + ")"}) {
+          CAPTURE(std::string(form));
+          CAPTURE(k);
+          triage::RuntimeOptions options;
+          options.backend = backend;
+          const Policy policy = triage::Runtime(options).load_source(
+              "return function(z) local k = " + k + " return torch." + form + " end", "wraps.lua");
+          const int64_t least = -(int64_t{1} << (8 * c10::elementSize(dtype) - 1));
+          const at::Tensor z = at::tensor({least, least + 1, int64_t{7}}, at::kLong).to(dtype);
+          const at::Tensor by_minus_one = std::string(form)[0] == 'r' || form[1] == 'm' ? at::zeros_like(z) : z.neg();
+          for (int call = 0; call < 2; ++call) CHECK(policy.run({z})[0].equal(by_minus_one));
+        }
+}
+
+TEST_CASE("sandbox: modules give no way to write to an input") {
+  const char* const writes[] = {
+      "m:register_buffer('b', z) m:load_state_dict({b = z * 0 + 7})",
+      "m.p = nn.Parameter(z) m:load_state_dict({p = z * 0 + 7})",
+      "m.p = nn.Parameter(z:t()) m:load_state_dict({p = z:t() * 0 + 7})",
+      "m:register_buffer('b', z) m:to(torch.float64)",
+      "m.p = nn.Parameter(z:view({-1})) m:to(torch.float64)",
+      "m.p = z m:zero_grad()",
+      "m.p = z m:requires_grad_(false)",
+  };
+  for (const char* const write : writes) {
+    CAPTURE(std::string(write));
+    const Policy policy =
+        load("return function(z) local m = nn.Module('m', {}) " + std::string(write) + " return z + 0 end");
+    const at::Tensor z = at::ones({2, 3});
+    const void* const data = z.data_ptr();
+    for (int call = 0; call < 2; ++call) CHECK(says(message_of([&] { policy.run({z}); }), "inputs belong to the host"));
+    CHECK(z.equal(at::ones({2, 3})));
+    CHECK(z.data_ptr() == data);
+  }
+}
+
+TEST_CASE("sandbox: gradients of gradients are not for policies, and what autograd keeps counts to the budget") {
+  const auto loading = [](const std::string& chunk) {
+    return message_of([&] {
+      triage::RuntimeOptions options;
+      options.limits.tensor_bytes = 64u << 20;
+      triage::Runtime(options).load_source(chunk + "\nreturn function(z) return z end", "autograd.lua");
+    });
+  };
+  const std::string leaf = "local x = torch.ones({1 << 10}):requires_grad_() ";
+  CHECK(loading(leaf + "x:exp():sum():backward() assert(x.grad[0]:item() > 2.7)") == "(no error)");
+  CHECK(
+      says(loading(leaf + "x:exp():sum():backward(nil, {create_graph = true})"), "`create_graph` is not for policies"));
+  CHECK(says(loading(leaf + "torch.autograd.grad({x:exp():sum()}, {x}, nil, {create_graph = true})"),
+             "`create_graph` is not for policies"));
+  const std::string large = "local x = torch.ones({1 << 20}):requires_grad_() ";
+  CHECK(says(loading(large + "for i = 1, 100 do x = x:exp():neg() end"), "budget of tensor memory"));
+  CHECK(loading(large + "for i = 1, 100 do local y = x:exp():neg() end") == "(no error)");
+}
+
 TEST_CASE("a policy loaded in inference mode serves calls with gradients") {
   Policy policy;
   {

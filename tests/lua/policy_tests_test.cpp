@@ -3,6 +3,7 @@
 #include "bindings/lua/testing/agreement.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -183,6 +184,39 @@ TEST_CASE("a rule that cannot be watched is told, not hidden") {
       test_policy("local fix = fix\nfix = function(a) return a end\nreturn fix(z)", "return torch.ones({2})");
   CHECK(report.tests[0].failure == "");
   CHECK(says(report.coverage_error, "argument 'flags': expected Tensor, got nil"));
+}
+
+TEST_CASE("the fields of a test are its own, and its name is a line") {
+  const std::string made_up =
+      "return policy { run = function(z) return z end, tests = { setmetatable({%s args = function() return "
+      "torch.ones({1}) end, check = function() return true end}, {__index = function(t, k) while true do end end}) } }";
+  const auto with = [&](const std::string& fields) {
+    std::string source = made_up;
+    return source.replace(source.find("%s"), 2, fields);
+  };
+  CHECK(test_source(with("")).tests.at(0).name == "test 1");
+  CHECK(test_source(with("params = setmetatable({}, {__index = function() while true do end end}),")).tests.size() ==
+        1);
+  CHECK(test_source(with("name = 'one\\n  ok      two',")).tests.at(0).name == "one\\n  ok      two");
+  const PolicyTests changed = test_source(
+      "local tests = {{name = 'a', args = function() return torch.ones({1}) end, check = function() return true end}}\n"
+      "tests[1].args = function() tests[1].check = nil tests[1].name = {} return torch.ones({1}) end\n"
+      "return policy { run = function(z) return z end, tests = tests }");
+  CHECK_FALSE(changed.tests.at(0).failure.empty());
+}
+
+TEST_CASE("what a test switches on does not outlive it") {
+  const bool grad = c10::GradMode::is_enabled();
+  const PolicyTests report = test_source(
+      "return policy { run = function(z) return z end, tests = {\n"
+      "{name = 'leaves', args = function() A, B = torch.no_grad(), torch.autocast('cpu') return torch.ones({1}) end,\n"
+      " check = function() C = torch.no_grad() return true end},\n"
+      "{name = 'finds', args = function() assert(torch.is_grad_enabled()) local x = torch.ones({2, 2})\n"
+      "  assert(x:matmul(x).dtype == torch.float32) return torch.ones({1}) end, check = function() return true end}} "
+      "}");
+  for (const auto& test : report.tests) CHECK(test.failure == "");
+  CHECK(c10::GradMode::is_enabled() == grad);
+  CHECK((at::ones({2, 2}).matmul(at::ones({2, 2})).scalar_type() == at::kFloat));
 }
 
 TEST_CASE("a file that cannot be loaded throws") {

@@ -191,6 +191,9 @@ TEST_CASE("sandbox: operators that have no contract are not there") {
     INFO(name);
     CHECK(error_of(std::string("return torch.ops.aten.") + name + "(3)").find(why) != std::string::npos);
   }
+  for (const char* name : {"torch.empty", "torch.ops.aten.empty"})  // what is told can be written
+    CHECK(error_of(std::string("return ") + name + "(3)").find("`torch.empty` " + why) != std::string::npos);
+  CHECK(error_of("return torch.ops.aten.emty(3)").find("torch.emty: there is no such operator") != std::string::npos);
   CHECK(error_of("return torch.zeros(3):resize_({100})").find(why) != std::string::npos);
   CHECK(error_of("return torch.zeros(3):set_(torch.ones(3))").find(why) != std::string::npos);
   CHECK(error_of("return torch.ops.aten.from_file('/etc/passwd')").find(why) != std::string::npos);

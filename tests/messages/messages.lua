@@ -117,7 +117,7 @@ broken("Gradients", function(x)
 end, torch.ones({2}, {requires_grad = true}))
 
 broken("Autocast", function(x)
-  return torch.autocast("cpu", function() return x:matmul(x) end)
+  return torch.autocast("cpu", function() return torch.einsum("ij,jk->ik", {x, x}) end)
 end, z)
 
 broken("Gradient mode is left off", function(x)

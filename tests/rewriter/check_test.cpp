@@ -97,6 +97,17 @@ TEST_CASE("T02: a parameter that a flags operation takes is flags") {
   CHECK(in_policy("local g = err.new(f)\nreturn f * 2, err.replace(f, 0, {'nan'}), g") == "");
 }
 
+TEST_CASE("T02: what err.map_err_flags calls is given flags, wherever the function is written") {
+  CHECK(
+      says(in_policy("return z, err.map_err_flags(f, function(g) return g << 2 end)"), "2:51", "arithmetic on flags"));
+  CHECK(says(in_policy("local function shift(g)\nreturn g * 2\nend\nreturn z, err.map_err_flags(f, shift)"), "3:10",
+             "arithmetic on flags"));
+  CHECK(says(in_policy("local shift = function(g)\nreturn torch.add(g, 2)\nend\nreturn z, err.map_err_flags(f, shift)"),
+             "3:8", "arithmetic on flags"));
+  CHECK(in_policy("local shift = function(g) return g * 2 end\nshift = function(g) return push(g, 1, 'x') end\n"
+                  "return z, err.map_err_flags(f, shift)") == "");
+}
+
 TEST_CASE("chains without ELSE") {
   CHECK(says(in_policy("local y = IF(m, g)\nreturn y"), "2:11", "an IF chain without ELSE"));
   CHECK(says(in_policy("return IF(m, g):ELIF(n, g)"), "2:8", "an IF chain without ELSE"));

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/graph/describe.h"
@@ -186,6 +187,7 @@ int graph_call(lua_State* L) {
 }
 
 int graph_run(lua_State* L) {
+  at_most(L, 2, "graph:run");
   GraphValue& value = check_graph(L, 1);
   return run(L, value, check_tensor_list(L, 2, "graph:run"));
 }

@@ -9,6 +9,7 @@
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/capture/marks.h"
@@ -124,13 +125,14 @@ void add_break_control(lua_State* L) {
                                        {"error_on_graph_break", guarded<error_on_graph_break>},
                                        {"run_disabled", guarded<run_disabled>},
                                        {"run_allowed", guarded<run_allowed>},
-                                       {"graph_break", guarded<graph_break>},
-                                       {"is_compiling", guarded<is_compiling>},
                                        {"mark_size", guarded<mark_size>},
                                        {"change_registry", guarded<change_registry>},
                                        {"is_sandboxed", guarded<is_sandboxed>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
+  static const LimitedFunction of_triage[] = {{"graph_break", guarded<graph_break>, 1},
+                                              {"is_compiling", guarded<is_compiling>, 0}};
+  set_limited(L, "triage.", of_triage);
 }
 
 }  // namespace triage::lua

@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/compiled_function.h"
 #include "bindings/lua/engine/compiler_config.h"
 #include "bindings/lua/export/export.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/torch.h"
 
 #include <triage/version.h>
@@ -32,19 +33,20 @@ int list_backends_(lua_State* L) {
 void push_triage(lua_State* L) {
   open_compiled(L);
   open_explanation(L);
-  static const luaL_Reg functions[] = {{"compile", guarded<compile>},
-                                       {"explain", guarded<explain>},
-                                       {"list_backends", guarded<list_backends_>},
-                                       {nullptr, nullptr}};
-  luaL_newlib(L, functions);
+  static const LimitedFunction functions[] = {{"compile", guarded<compile>, 2},
+                                              {"list_backends", guarded<list_backends_>, 0}};
+  lua_newtable(L);
+  set_limited(L, "triage.", functions);
+  lua_pushcfunction(L, guarded<explain>);  // of any arguments
+  lua_setfield(L, -2, "explain");
   lua_pushliteral(L, TRIAGE_VERSION);
   lua_setfield(L, -2, "version");
   push_compiler_config(L);
   lua_setfield(L, -2, "config");
   if (!context(L).sandboxed) {
     add_compiler_control(L);
-    lua_pushcfunction(L, guarded<register_backend_>);
-    lua_setfield(L, -2, "register_backend");
+    static const LimitedFunction registering[] = {{"register_backend", guarded<register_backend_>, 2}};
+    set_limited(L, "triage.", registering);
   }
   add_export(L);
   push_core(L);

@@ -8,8 +8,10 @@
 #include "bindings/lua/loading/allowed_writes.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/sandbox/side_effects.h"
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/stack.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compile_clock.h"
@@ -47,6 +49,9 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
   c10::SmallVector<const void*, 8> userdata;
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (const at::Tensor* tensor = test_tensor(L, i)) {
+      if (tensors.size() == most_inputs)
+        throw InputError(fmt::format(
+            "a compiled function takes at most {} tensors; join them with torch.stack or torch.cat", most_inputs));
       tensors.push_back(*tensor);
       plain += 't';
       const void* const own = lua_touserdata(L, i);
@@ -74,8 +79,9 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
 }
 
 /// What there is to say besides the script's own words: where those are taken, else on standard error.
-void say(const Context& context, const std::string& text) {
+void say(Context& context, const std::string& text) {
   const std::string line = "triage: " + text;
+  if (!may_show(context, line.size() + 1)) return;
   if (context.print)
     context.print(line);
   else
@@ -96,7 +102,7 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
                                 code.where(), code.stack()};
   if (raises) throw odd.error();
   function.odd_argument = odd;
-  if (function.options.warn && capture::get_logs().graph_breaks)
+  if (function.options.warn && function.options.warn_of_breaks && capture::get_logs().graph_breaks)
     function.options.warn("'" + function.name + "' runs as a script on such calls: " + odd.text());
 }
 
@@ -104,7 +110,7 @@ struct Running {
   Running(CompiledFunction& function, Context& own) : function(function), own(own) { function.running = true; }
   ~Running() {
     function.running = false;
-    settle_held_memory(own);
+    drop_held_memory(own, /*all=*/false);
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
@@ -190,6 +196,8 @@ int compiled_finish_compiling(lua_State* L) {
   return 0;
 }
 
+constexpr size_t longest_name = 255;
+
 void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   if (lua_isnoneornil(L, index)) return;
   table_argument(L, {index, "triage.compile", "options"});
@@ -206,14 +214,14 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     else if (key == "dynamic" && lua_isboolean(L, -1))
       function.options.dynamic = lua_toboolean(L, -1);
     else if (key == "warn" && lua_isboolean(L, -1))
-      function.options.warn = lua_toboolean(L, -1) ? function.options.warn : nullptr;
-    else if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
+      function.options.warn_of_breaks = lua_toboolean(L, -1);
+    else if (key == "name" && lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) <= longest_name)
       function.name = lua_tostring(L, -1);
     else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
-          "fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), name (string).");
+          "fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), name (a string of at most 255 bytes).");
     lua_pop(L, 1);
   }
 }
@@ -233,6 +241,7 @@ std::vector<std::string> parameter_names(lua_State* L, int index, size_t count) 
   if (!lua_isfunction(L, -1)) {
     skipped = 1;  // self
     if (lua_istable(L, -1)) lua_getfield(L, -1, "forward");
+    see_through_forwarding(L);
   }
   std::vector<std::string> names;
   for (size_t i = 0; i < count; ++i) {
@@ -284,9 +293,9 @@ int call_compiled(lua_State* L) {
     function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();
     const lua_Integer allowed_writes = count_allowed_writes(L);
-    const operators::Untrusted::Terms terms{.bytes_a_call = static_cast<int64_t>(context(L).limits.tensor_bytes)};
+    const operators::Untrusted::Terms terms{.bytes = static_cast<int64_t>(context(L).limits.tensor_bytes)};
     const operators::Untrusted graphs(by_contract(L) ? &terms : nullptr);
-    bucket->compiled->run(inputs, {}, std::nullopt, outputs);
+    bucket->compiled->run(inputs, {}, context(L).deadline, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
     charge_graphs(L, function);
@@ -342,17 +351,16 @@ int compiled_function_of(lua_State* L, int index) {
 }
 
 void open_compiled(lua_State* L) {
-  static const luaL_Reg compiled_methods[] = {{"__call", guarded<call_compiled>},
-                                              {"__gc", guarded<compiled_gc>},
-                                              {"__tostring", guarded<compiled_tostring>},
-                                              {nullptr, nullptr}};
+  static const luaL_Reg meta[] = {{"__call", guarded<call_compiled>},
+                                  {"__gc", guarded<compiled_gc>},
+                                  {"__tostring", guarded<compiled_tostring>},
+                                  {nullptr, nullptr}};
   luaL_newmetatable(L, compiled_type);
-  luaL_setfuncs(L, compiled_methods, 0);
+  luaL_setfuncs(L, meta, 0);
   lua_createtable(L, 0, 2);
-  lua_pushcfunction(L, guarded<compiled_cache>);
-  lua_setfield(L, -2, "cache");
-  lua_pushcfunction(L, guarded<compiled_finish_compiling>);
-  lua_setfield(L, -2, "finish_compiling");
+  static const LimitedFunction methods[] = {{"cache", guarded<compiled_cache>, 1},
+                                            {"finish_compiling", guarded<compiled_finish_compiling>, 1}};
+  set_limited(L, "compiled:", methods);
   lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "compiled function");
   lua_setfield(L, -2, "__metatable");

@@ -17,6 +17,9 @@
 
 namespace triage::lua {
 
+/// Tensors that a compiled function or an exported program takes: each is compared with each.
+constexpr size_t most_inputs = 2048;
+
 struct CompiledFunction;
 
 /// A Lua function that is compiled, in the state it lives in.
@@ -51,7 +54,7 @@ class FunctionScript final : public Script {
 
  private:
   void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs, std::vector<LentTensor>& lent) const;
-  void refuse_another_mode(bool before) const;
+  void refuse_another_mode(bool grad_mode, uint64_t autocast) const;
   void break_behind(capture::Break kind, const std::string& what, const char* hint) const;
 
   lua_State* L_;

@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/worlds.h"
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/following/follower.h"
@@ -139,12 +140,11 @@ void push_compiler_config(lua_State* L) {
 }
 
 void add_compiler_control(lua_State* L) {
-  static const luaL_Reg functions[] = {{"set_stance", guarded<lua_set_stance>},
-                                       {"get_stance", guarded<lua_get_stance>},
-                                       {"set_logs", guarded<set_logs>},
-                                       {"reset", guarded<reset>},
-                                       {nullptr, nullptr}};
-  luaL_setfuncs(L, functions, 0);
+  static const LimitedFunction functions[] = {{"set_stance", guarded<lua_set_stance>, 1},
+                                              {"get_stance", guarded<lua_get_stance>, 0},
+                                              {"set_logs", guarded<set_logs>, 1},
+                                              {"reset", guarded<reset>, 0}};
+  set_limited(L, "triage.", functions);
 }
 
 }  // namespace triage::lua

@@ -8,6 +8,7 @@
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/compat/autocast.h"
 
 #include <c10/core/GradMode.h>
 
@@ -60,11 +61,14 @@ void FunctionScript::break_behind(capture::Break kind, const std::string& what, 
 }
 
 /// No graph holds a mode that outlives the call.
-void FunctionScript::refuse_another_mode(bool before) const {
-  if (c10::GradMode::is_enabled() == before) return;
-  break_behind(capture::Break::mode,
-               before ? "the function leaves gradient mode off" : "the function leaves gradient mode on",
-               "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+void FunctionScript::refuse_another_mode(bool grad_mode, uint64_t autocast) const {
+  if (c10::GradMode::is_enabled() != grad_mode)
+    break_behind(capture::Break::mode,
+                 grad_mode ? "the function leaves gradient mode off" : "the function leaves gradient mode on",
+                 "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+  if (compat::autocast_state() != autocast)
+    break_behind(capture::Break::mode, "the function leaves autocast switched",
+                 "Have it end with the call: `local _ <close> = torch.autocast(...)`, or torch.autocast(device, fn).");
 }
 
 /// The script gets the caller's own values: it can tell whether two are the same one, and whether it saw one before.
@@ -105,15 +109,18 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   std::vector<LentTensor> lent;
   push_arguments(L, last, inputs, lent);
   const bool grad_mode = c10::GradMode::is_enabled();
+  const uint64_t autocast = compat::autocast_state();
+  const compat::AutocastNow autocast_before;
   forget_chains(L);
   try {
     call_function(L, last - first_argument_ + 1);
   } catch (const capture::BranchLeft&) {
     lua_settop(L, base);
     c10::GradMode::set_enabled(grad_mode);
+    autocast_before.restore();
     throw;
   }
-  refuse_another_mode(grad_mode);
+  refuse_another_mode(grad_mode, autocast);
   check_finished_chains(L);
   std::vector<at::Tensor> results;
   flags_outputs_.clear();

@@ -15,6 +15,8 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/flags/forms.h"
+#include "runtime/messages/printable.h"
 #include "runtime/policy/version.h"
 
 #include <ATen/core/Tensor.h>
@@ -56,19 +58,30 @@ void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> i
 /// of its tensors before the call. Of many small calls each leaves little, and a collection takes longer than such a capture.
 void collect_after_capture(lua_State* L, int64_t before) {
   constexpr int64_t of_one_call = 1 << 16, in_all = 1 << 20;
-  const int64_t now = context(L).tensor_bytes + context(L).held_bytes;
+  const int64_t now = context(L).tensor_bytes - context(L).held_bytes;
   if (now - before > of_one_call || now > in_all) lua_gc(L, LUA_GCCOLLECT);
 }
 
-/// Pushes a field of a test; returns its type.
+/// Pushes a field of a test; returns its type. No metamethod runs: not every caller has a budget. The script may have changed its
+/// tests since they were read.
 int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, const char* field) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, policy.tests);
-  lua_rawgeti(L, -1, static_cast<lua_Integer>(index) + 1);
-  int type = lua_getfield(L, -1, field);
+  if (lua_rawgeti(L, -1, static_cast<lua_Integer>(index) + 1) == LUA_TTABLE) {
+    lua_pushstring(L, field);
+    lua_rawget(L, -2);
+  } else {
+    lua_pushnil(L);
+  }
   lua_replace(L, -3);
   lua_pop(L, 1);
-  return type;
+  return lua_type(L, -1);
 }
+
+/// Puts back what a script may leave behind in the thread of its host.
+struct KeepModes {
+  const c10::AutoGradMode grad_mode{c10::GradMode::is_enabled()};
+  const compat::RestoreAutocast autocast;
+};
 
 /// Now and the seconds that the limits allow; none where they allow all.
 Deadline deadline_of(const Limits& limits) {
@@ -111,6 +124,13 @@ std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Ten
   return text;
 }
 
+/// Inputs that are declared as flags are some to every question of the script, whatever configuration the host made them with.
+void note_declared_flags(const Signature& signature, at::ArrayRef<at::Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size() && i < signature.input_types.size(); ++i)
+    if (signature.input_types[i] && signature.input_types[i]->flags && inputs[i].dim() == 2)
+      flags::KnownForms::add(inputs[i].scalar_type(), inputs[i].size(1));
+}
+
 }  // namespace
 
 LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
@@ -126,6 +146,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
   state_ = make_script_state(std::move(state_options), options.host_functions);
   if (prepare) prepare(*state_);
   Budget budget(*state_);
+  const KeepModes modes;
   try {
     in_protected_call(state_->lua(), [&](lua_State* L) {
       push_chunk(*state_, source, "@" + options.path);
@@ -149,8 +170,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
                                         Deadline deadline) {
   lua_State* L = state_->lua();
   Budget budget(*state_, deadline);
-  c10::AutoGradMode restore_grad_mode(c10::GradMode::is_enabled());  // whatever the script leaves behind
-  const compat::RestoreAutocast restore_autocast;
+  const KeepModes modes;
   FlagsTracker tracker;
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
@@ -158,6 +178,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   const int64_t bytes_before = context(L).tensor_bytes;
   if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
   in_protected_call(L, [&](lua_State* L) {
+    note_declared_flags(policy_.signature, inputs);
     reserve(L, inputs.size(), "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
     push_tensors(L, inputs);
@@ -191,7 +212,9 @@ LuaScript::Definition LuaScript::definition() const {
 std::string LuaScript::test_name(size_t index) {
   std::string name = "test " + std::to_string(index + 1);
   in_protected_call(state_->lua(), [&](lua_State* L) {
-    if (push_test_field(L, policy_, index, "name") == LUA_TSTRING) name = lua_tostring(L, -1);
+    constexpr size_t longest = 255;
+    if (push_test_field(L, policy_, index, "name") == LUA_TSTRING)
+      name = messages::one_line(std::string_view(lua_tostring(L, -1)).substr(0, longest));
   });
   return name;
 }
@@ -199,8 +222,7 @@ std::string LuaScript::test_name(size_t index) {
 int LuaScript::test_line(size_t index) {
   lua_Debug info{};
   in_protected_call(state_->lua(), [&](lua_State* L) {
-    push_test_field(L, policy_, index, "check");
-    lua_getinfo(L, ">S", &info);
+    if (push_test_field(L, policy_, index, "check") == LUA_TFUNCTION) lua_getinfo(L, ">S", &info);
   });
   return info.linedefined;
 }
@@ -208,6 +230,7 @@ int LuaScript::test_line(size_t index) {
 std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
   std::vector<at::Tensor> arguments;
   Budget budget(*state_, tests_end_);
+  const KeepModes modes;
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "args");
     int first = lua_gettop(L);
@@ -233,7 +256,8 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
     if (push_test_field(L, policy_, index, "params") != LUA_TTABLE) return;
     const int table = lua_gettop(L);
     for (const Param& param : policy_.signature.params) {
-      const int type = lua_getfield(L, table, param.name.c_str());
+      lua_pushstring(L, param.name.c_str());
+      const int type = lua_rawget(L, table);
       if (type == LUA_TBOOLEAN)
         values.emplace_back(param.name, lua_toboolean(L, -1) != 0);
       else if (lua_isinteger(L, -1))
@@ -249,6 +273,7 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
 std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs) {
   std::string failure;
   Budget budget(*state_, tests_end_);
+  const KeepModes modes;
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "check");
     int first = lua_gettop(L);

@@ -6,6 +6,10 @@
 #include <string>
 #include <type_traits>
 
+namespace triage::flags {
+class KnownForms;
+}
+
 namespace triage::lua {
 
 /// Message handler for lua_pcall: keeps the error value as it is, and the traceback for `last_traceback`.
@@ -13,6 +17,18 @@ int keep_traceback(lua_State* L);
 
 /// The traceback of the error that `keep_traceback` saw last on this thread.
 std::string& last_traceback();
+
+/// While alive, questions to flags ask what the script of `L` knows (runtime/flags/forms.h).
+class KnownFormsOf {
+ public:
+  explicit KnownFormsOf(lua_State* L);
+  ~KnownFormsOf();
+  KnownFormsOf(const KnownFormsOf&) = delete;
+  KnownFormsOf& operator=(const KnownFormsOf&) = delete;
+
+ private:
+  flags::KnownForms* before_;
+};
 
 template <typename Body>
 int run_body(lua_State* L) {
@@ -26,6 +42,7 @@ int run_body(lua_State* L) {
 /// C++ (see `rethrow`). The stack is as before when it returns.
 template <typename Body>
 void in_protected_call(lua_State* L, Body&& body) {
+  const KnownFormsOf forms(L);
   int top = lua_gettop(L);
   lua_pushcfunction(L, keep_traceback);
   lua_pushcfunction(L, guarded<run_body<std::remove_reference_t<Body>>>);

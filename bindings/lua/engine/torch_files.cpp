@@ -4,6 +4,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/following/follower.h"
@@ -131,13 +132,9 @@ int load(lua_State* L) {
 }  // namespace
 
 void add_torch_files(lua_State* L) {
-  static const luaL_Reg functions[] = {{"save", guarded<save>}, {"load", guarded<load>}};
+  static const LimitedFunction functions[] = {{"save", guarded<save>, 2}, {"load", guarded<load>, 1}};
   lua_getglobal(L, "torch");
-  for (const luaL_Reg& function : functions) {
-    lua_pushstring(L, function.name);
-    lua_pushcfunction(L, function.func);
-    lua_rawset(L, -3);
-  }
+  set_limited(L, "torch.", functions);
   lua_pop(L, 1);
 }
 

@@ -5,6 +5,7 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
@@ -138,12 +139,11 @@ int constrain(lua_State* L) {
 }  // namespace
 
 void add_checks(lua_State* L) {
-  static const luaL_Reg functions[] = {{"check", guarded<check>},
-                                       {"check_is_size", guarded<check_is_size>},
-                                       {"constrain_as_value", guarded<constrain<false>>},
-                                       {"constrain_as_size", guarded<constrain<true>>},
-                                       {nullptr, nullptr}};
-  luaL_setfuncs(L, functions, 0);
+  static const LimitedFunction functions[] = {{"check", guarded<check>, 2},
+                                              {"check_is_size", guarded<check_is_size>, 1},
+                                              {"constrain_as_value", guarded<constrain<false>>, 2},
+                                              {"constrain_as_size", guarded<constrain<true>>, 2}};
+  set_limited(L, "triage.", functions);
 }
 
 }  // namespace triage::lua

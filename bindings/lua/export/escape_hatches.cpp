@@ -5,6 +5,7 @@
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/graph_break.h"
@@ -96,8 +97,8 @@ int assume_constant_result(lua_State* L) {
 bool is_assumed_constant(lua_State* L, int index) { return lua_tocfunction(L, index) == &guarded<constant_call>; }
 
 void add_escape_hatches(lua_State* L) {
-  static const luaL_Reg functions[] = {{"assume_constant_result", guarded<assume_constant_result>}, {nullptr, nullptr}};
-  luaL_setfuncs(L, functions, 0);
+  static const LimitedFunction functions[] = {{"assume_constant_result", guarded<assume_constant_result>, 1}};
+  set_limited(L, "triage.", functions);
   add_checks(L);
 }
 

@@ -12,16 +12,21 @@
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
+#include "runtime/backends/deadline.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/flags/forms.h"
 #include "runtime/graph/memory.h"
+#include "runtime/operators/untrusted.h"
 
 #include <triage/export.h>
 
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,12 +81,19 @@ int program_call(lua_State* L) {
                        "Call the function that it was made of.");
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
+  std::optional<Deadline> deadline;
+  if (context(L).deadline) deadline.emplace(*context(L).deadline);
+  const operators::Untrusted::Terms terms{.bytes = static_cast<int64_t>(context(L).limits.tensor_bytes)};
+  const operators::Untrusted within(by_contract(L) ? &terms : nullptr);
   std::vector<at::Tensor> outputs = program.run(inputs);
   reserve(L, outputs.size(), "too many results");
   const auto& values = program.graph().outputs();
-  if (auto* tracker = capture::FlagsTracker::current())
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (values[i]->is_flags) tracker->add(outputs[i]);
+  auto* const tracker = capture::FlagsTracker::current();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!values[i]->is_flags) continue;
+    flags::KnownForms::add(outputs[i].scalar_type(), outputs[i].size(1));
+    if (tracker) tracker->add(outputs[i]);
+  }
   return push_results(L, lua_gettop(L), outputs);
 }
 
@@ -197,6 +209,9 @@ int export_(lua_State* L) {
   lua_settop(L, 3);
   check_callable(L, 1, "triage.export");
   const std::vector<at::Tensor> inputs = check_tensor_list(L, 2, "triage.export");
+  if (inputs.size() > most_inputs)
+    throw InputError("triage.export: a program takes at most " + std::to_string(most_inputs) +
+                     " inputs; join them with torch.stack or torch.cat");
   const std::vector<std::string> names = parameter_names(L, 1, inputs.size());
   std::string name = default_name(L, 1);
   ExportOptions options = read_export_options(L, 3, names, inputs, name);
@@ -215,23 +230,23 @@ void add_export(lua_State* L) {
                                   {"__gc", guarded<program_gc>},
                                   {"__tostring", guarded<program_tostring>},
                                   {nullptr, nullptr}};
-  static const luaL_Reg methods[] = {{"run_decompositions", guarded<program_decompositions>},
-                                     {"verify", guarded<program_verify>},
-                                     {"save", guarded<program_save>},
-                                     {"to_torchscript", guarded<program_to_torchscript>},
-                                     {nullptr, nullptr}};
+  static const LimitedFunction methods[] = {{"run_decompositions", guarded<program_decompositions>, 1},
+                                            {"verify", guarded<program_verify>, 1},
+                                            {"save", guarded<program_save>, 2},
+                                            {"to_torchscript", guarded<program_to_torchscript>, 2}};
   luaL_newmetatable(L, program_type);
   luaL_setfuncs(L, meta, 0);
-  luaL_newlib(L, methods);
+  lua_newtable(L);
+  set_limited(L, "program:", methods);
   lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "ExportedProgram");
   lua_setfield(L, -2, "__name");
   lua_pushliteral(L, "ExportedProgram");
   lua_setfield(L, -2, "__metatable");
   lua_pop(L, 1);
-  static const luaL_Reg functions[] = {
-      {"export", guarded<export_>}, {"load_exported", guarded<load_exported>}, {nullptr, nullptr}};
-  luaL_setfuncs(L, functions, 0);
+  static const LimitedFunction functions[] = {{"export", guarded<export_>, 3},
+                                              {"load_exported", guarded<load_exported>, 1}};
+  set_limited(L, "triage.", functions);
   add_escape_hatches(L);
 }
 

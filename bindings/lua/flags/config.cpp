@@ -4,6 +4,7 @@
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -164,6 +165,7 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
 }
 
 int should_transpose(lua_State* L) {
+  at_most(L, 2, "CONFIG:should_transpose");
   const lua_Integer samples = integer_argument(L, {2, "CONFIG:should_transpose", "n"});
   lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(samples));
   return 1;
@@ -442,11 +444,12 @@ void add_config(lua_State* L) {
                                                     {nullptr, nullptr}};
   make_metatable(L, &accumulation_metatable, "AccumulationConfig", accumulation_functions);
   list_all_fields(L);
-  static const luaL_Reg functions[] = {
-      {"ErrorConfig", guarded<new_config>},        {"AccumulationConfig", guarded<new_accumulation>},
-      {"get_config", guarded<lua_get_config>},     {"set_config", guarded<lua_set_config>},
-      {"resolve_config", guarded<resolve_config>}, {nullptr, nullptr}};
-  luaL_setfuncs(L, functions, 0);
+  static const LimitedFunction functions[] = {{"ErrorConfig", guarded<new_config>, 1},
+                                              {"AccumulationConfig", guarded<new_accumulation>, 3},
+                                              {"get_config", guarded<lua_get_config>, 0},
+                                              {"set_config", guarded<lua_set_config>, 1},
+                                              {"resolve_config", guarded<resolve_config>, 1}};
+  set_limited(L, "", functions);
   push_config(L, {true, false, {}});
   lua_setfield(L, -2, "global_config");
   add_bit_layout(L);

@@ -263,6 +263,14 @@ int make_forwarding(lua_State* L) {
   return 1;
 }
 
+/// core.limited(table, prefix) -> table: its functions refuse more arguments than they have parameters.
+int make_limited(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  forward_fields(L, 1, luaL_checkstring(L, 2));
+  lua_settop(L, 1);
+  return 1;
+}
+
 /// core.wrapping(outer, inner) -> outer, whose parameters are those of `inner`.
 int make_wrapping(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -382,6 +390,7 @@ void add_argument_checks(lua_State* L) {
                                        {"strict", guarded<make_strict>},
                                        {"is_data", guarded<is_data>},
                                        {"forwarding", guarded<make_forwarding>},
+                                       {"limited", guarded<make_limited>},
                                        {"wrapping", guarded<make_wrapping>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);

@@ -4,11 +4,14 @@
 #include <lua.hpp>
 
 #include <string>
+#include <string_view>
 
 /// What the Lua prelude (scripts/prelude) needs from C++: checked arguments, the configuration, locations, inspection of
 /// flags, and what control flow must ask without telling the recorder. All of it goes into the table `core` that prelude
 /// chunks are given; scripts never see that table itself.
 namespace triage::lua {
+
+struct Context;
 
 /// The functions of the prelude. After open_torch, before open_prelude.
 void open_flags(lua_State* L);
@@ -26,6 +29,10 @@ void push_read_only(lua_State* L, int index, const char* name);
 /// where the value is no ErrorConfig.
 const ErrorConfig& error_config(lua_State* L, int index);
 const ErrorConfig* test_error_config(lua_State* L, int index);
+
+/// How many locations a policy may still be the first to name: ids are shared by all of them. Refuses a name that is too long.
+int64_t free_location_names(const Context& context);
+void check_location_name(const Context& context, std::string_view path);
 
 /// Adds to the table on top of the stack; each of the parts of this library.
 void add_argument_checks(lua_State* L);

@@ -103,6 +103,18 @@ void push_entries(lua_State* L, const std::vector<flags::UnpackedError>& entries
   }
 }
 
+/// Before errors become values of C++ and tables of Lua: those of `f`, as many as there are at most.
+void charge_entries(lua_State* L, const at::Tensor& f) {
+  constexpr size_t bytes_of_an_entry = 800;
+  charge(L, 0, 0, 1 + static_cast<uint64_t>(f.numel()));
+  int64_t errors = 0;
+  try {
+    errors = err::count_errors(f).sum().item<int64_t>();
+  } catch (const std::exception&) {  // no flags: who reads them says so
+  }
+  charge(L, bytes_of_an_entry * static_cast<size_t>(errors), 0, 10 * static_cast<uint64_t>(errors));
+}
+
 int unpack(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.unpack");
   push_entries(L, flags::unpack(f, sample_argument(L, "flags.unpack"), options_argument(L, 3, "flags.unpack")));
@@ -111,10 +123,10 @@ int unpack(lua_State* L) {
 
 int unpack_all(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.unpack_all");
+  charge_entries(L, f);
   const auto samples = flags::unpack_all(f, options_argument(L, 2, "flags.unpack_all"));
   lua_createtable(L, static_cast<int>(samples.size()), 0);
   for (size_t i = 0; i < samples.size(); ++i) {
-    charge(L, 0, 0, 1 + samples[i].size());
     push_entries(L, samples[i]);
     lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
   }
@@ -123,6 +135,7 @@ int unpack_all(lua_State* L) {
 
 int summary(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.summary");
+  charge_entries(L, f);
   const auto counts = flags::summary(f, options_argument(L, 2, "flags.summary"));
   lua_newtable(L);
   for (const auto& [location, codes] : counts) {
@@ -135,8 +148,8 @@ int summary(lua_State* L) {
 
 int to_table(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.to_table");
+  charge_entries(L, f);
   const auto rows = flags::to_table(f, options_argument(L, 2, "flags.to_table"));
-  charge(L, 0, 0, 1 + rows.size());
   lua_createtable(L, static_cast<int>(rows.size()), 0);
   for (size_t i = 0; i < rows.size(); ++i) {
     push_entry(L, rows[i].error);

@@ -12,6 +12,7 @@
 #include <triage/location.h>
 #include <triage/tracked.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -33,12 +34,11 @@ int64_t id_of_path(lua_State* L, const std::string& path) {
   Context& own = context(L);
   const bool takes_one =
       !ErrorLocation::is_registered(path) && ErrorLocation::count() <= ErrorLocation::MAX_LOCATION_ID;
-  if (own.sandboxed && path.size() > longest_name)
-    throw LimitError("a policy may name locations with at most " + std::to_string(longest_name) + " bytes; got " +
-                     std::to_string(path.size()));
-  if (own.sandboxed && takes_one && ++own.names_registered > most_names)
+  check_location_name(own, path);
+  if (takes_one && free_location_names(own) == 0)
     throw LimitError("a policy may name at most " + std::to_string(most_names) +
                      " locations, and all policies share 1,023; '" + path + "' is one too many");
+  own.names_registered += takes_one;
   return ErrorLocation::register_path(path);
 }
 
@@ -178,6 +178,17 @@ int location_get_all_paths(lua_State* L) {
 }
 
 }  // namespace
+
+int64_t free_location_names(const Context& context) {
+  return context.sandboxed ? std::max<int64_t>(most_names - context.names_registered, 0)
+                           : ErrorLocation::MAX_LOCATION_ID + 1;
+}
+
+void check_location_name(const Context& context, std::string_view path) {
+  if (context.sandboxed && path.size() > longest_name)
+    throw LimitError("a policy may name locations with at most " + std::to_string(longest_name) + " bytes; got " +
+                     std::to_string(path.size()));
+}
 
 void add_locations(lua_State* L) {
   lua_pushcfunction(L, guarded<resolve_location>);

@@ -35,26 +35,22 @@ void make_forwarding(lua_State* L, const std::string& name) {
   lua_pushcclosure(L, guarded<forward>, 3);
 }
 
-/// Replaces the Lua functions that are fields of the table at the top of the stack, those of tables in it as well where it is
-/// in no other. Names begin with `prefix`.
-void forward_fields(lua_State* L, const std::string& prefix) {
-  const int table = lua_gettop(L);
+}  // namespace
+
+void forward_fields(lua_State* L, int index, const std::string& prefix) {
+  const int table = lua_absindex(L, index);
   lua_pushnil(L);
   while (lua_next(L, table)) {
-    const std::string name = prefix + (lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?");
-    if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1)) {
-      make_forwarding(L, name);
-      lua_pushvalue(L, -2);
-      lua_insert(L, -2);
-      lua_rawset(L, table);  // of a field that is there: the traversal goes on
-    } else {
-      if (prefix.empty() && lua_istable(L, -1) && !lua_rawequal(L, -1, table)) forward_fields(L, name + ".");
+    if (!lua_isfunction(L, -1) || lua_iscfunction(L, -1)) {
       lua_pop(L, 1);
+      continue;
     }
+    make_forwarding(L, prefix + (lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?"));
+    lua_pushvalue(L, -2);
+    lua_insert(L, -2);
+    lua_rawset(L, table);  // of a field that is there: the traversal goes on
   }
 }
-
-}  // namespace
 
 void open_prelude(lua_State* L) {
   for (const PreludeFile& file : prelude_files()) {
@@ -65,7 +61,11 @@ void open_prelude(lua_State* L) {
     lua_call(L, 1, 0);
   }
   lua_pushglobaltable(L);
-  forward_fields(L, "");
+  const int globals = lua_gettop(L);
+  for (lua_pushnil(L); lua_next(L, globals); lua_pop(L, 1))
+    if (lua_istable(L, -1) && !lua_rawequal(L, -1, globals) && lua_type(L, -2) == LUA_TSTRING)
+      forward_fields(L, -1, std::string(lua_tostring(L, -2)) + ".");
+  forward_fields(L, globals, "");
   lua_pop(L, 1);
 }
 
@@ -87,6 +87,12 @@ void push_wrapped(lua_State* L, int index) {
     lua_replace(L, -3);
   }
   lua_pop(L, 2);
+}
+
+void see_through_forwarding(lua_State* L) {
+  if (lua_tocfunction(L, -1) != guarded<forward>) return;
+  lua_getupvalue(L, -1, 1);
+  lua_remove(L, -2);
 }
 
 void push_forwarding(lua_State* L, int index, const std::string& name) {

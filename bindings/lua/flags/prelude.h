@@ -1,6 +1,7 @@
 #pragma once
 #include <lua.hpp>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,11 @@ void open_prelude(lua_State* L);
 /// Pushes a C function that calls the Lua function at `index`: a script that ends in `return f(...)` keeps its frame, so
 /// that messages and graphs name its line.
 void push_forwarding(lua_State* L, int index, const std::string& name);
+
+/// The same for the functions in Lua that are fields of the table at `index`, which messages call by `prefix` and their names.
+void forward_fields(lua_State* L, int index, const std::string& prefix);
+/// Replaces such a function on top of the stack by the one that it calls.
+void see_through_forwarding(lua_State* L);
 
 /// The function at `outer` stands for the one at `inner` and takes what that takes, though its own parameters are `...`.
 void set_wrapped(lua_State* L, int outer, int inner);

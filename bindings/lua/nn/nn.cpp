@@ -8,6 +8,7 @@
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
 #include "runtime/capture/branch_guard.h"
+#include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
@@ -30,6 +31,7 @@ int note_write(lua_State* L) {
 int set_requires_grad(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   capture::BranchGuard::refuse_change(tensor, "`requires_grad_`");
+  capture::ProtectInputs::refuse_change(tensor, "`requires_grad_` of a module");
   tensor.requires_grad_(lua_toboolean(L, 2) != 0);
   ++context(L).epoch;
   return 0;
@@ -38,7 +40,9 @@ int set_requires_grad(lua_State* L) {
 /// core.drop_grad(tensor)
 int drop_grad(lua_State* L) {
   refuse_in_selection(L, "`zero_grad` of a module");
-  check_tensor(L, 1).mutable_grad() = at::Tensor();
+  const at::Tensor& tensor = check_tensor(L, 1);
+  capture::ProtectInputs::refuse_change(tensor, "`zero_grad` of a module");
+  tensor.mutable_grad() = at::Tensor();
   return 0;
 }
 
@@ -47,6 +51,7 @@ int drop_grad(lua_State* L) {
 int convert_data(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
   capture::BranchGuard::refuse_change(tensor, "`to` of a module");
+  capture::ProtectInputs::refuse_change(tensor, "`to` of a module");
   const auto dtype = test_dtype(L, 2);
   if (!lua_isnil(L, 2) && !(dtype && (at::isFloatingType(*dtype) || at::isComplexType(*dtype))))
     throw std::invalid_argument(
@@ -60,7 +65,10 @@ int convert_data(lua_State* L) {
     return from.detach().to(
         from.options().device(device.value_or(from.device())).dtype(dtype && is_number ? *dtype : from.scalar_type()));
   };
+  const size_t width = dtype ? c10::elementSize(*dtype) : tensor.element_size();
+  charge(L, 0, static_cast<size_t>(tensor.numel()) * width);  // expanded or not: the data is made anew
   tensor.set_data(converted(tensor));
+  count_again(L, 1);
   if (tensor.grad().defined()) {
     const bool required = tensor.grad().requires_grad();
     tensor.mutable_grad() = converted(tensor.grad()).requires_grad_(required);
@@ -72,6 +80,7 @@ int convert_data(lua_State* L) {
 /// core.copy_data(to, from): values only, for load_state_dict.
 int copy_data(lua_State* L) {
   capture::BranchGuard::refuse_change(check_tensor(L, 1), "`load_state_dict`");
+  capture::ProtectInputs::refuse_change(check_tensor(L, 1), "`load_state_dict`");
   at::NoGradGuard no_grad;
   at::Tensor(check_tensor(L, 1)).copy_(check_tensor(L, 2));
   return 0;

@@ -4,6 +4,7 @@
 #include "bindings/lua/nn/nn.h"
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
@@ -247,7 +248,8 @@ int zero_grad(lua_State* L) {
   return 0;
 }
 
-const luaL_Reg methods[] = {{"step", guarded<step>}, {"zero_grad", guarded<zero_grad>}, {nullptr, nullptr}};
+constexpr LimitedFunction methods[] = {{"optimizer:step", guarded<step>, 2},
+                                       {"optimizer:zero_grad", guarded<zero_grad>, 1}};
 
 /// optimizer.lr: that of the first group
 int index(lua_State* L) {
@@ -257,9 +259,9 @@ int index(lua_State* L) {
     lua_pushnumber(L, holder.optimizer->param_groups().at(0).options().get_lr());
     return 1;
   }
-  for (const luaL_Reg* method = methods; method->name; ++method)
-    if (key == method->name) {
-      lua_pushcfunction(L, method->func);
+  for (const auto& [name, function, most] : methods)
+    if ("optimizer:" + key == name) {
+      push_limited(L, name, function, most);
       return 1;
     }
   throw std::invalid_argument("optim." + holder.name + " has no '" + key + "'; there are step, zero_grad and lr");
@@ -305,8 +307,9 @@ void push_optim(lua_State* L) {
   lua_pushliteral(L, "optimizer");
   lua_setfield(L, -2, "__metatable");
   lua_pop(L, 1);
-  static const luaL_Reg functions[] = {{"SGD", guarded<sgd>}, {"Adam", guarded<adam>}, {nullptr, nullptr}};
-  luaL_newlib(L, functions);
+  static const LimitedFunction functions[] = {{"SGD", guarded<sgd>, 2}, {"Adam", guarded<adam>, 2}};
+  lua_newtable(L);
+  set_limited(L, "optim.", functions);
 }
 
 }  // namespace triage::lua

@@ -12,6 +12,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -28,6 +29,8 @@ void prepare(lua_State* L, std::initializer_list<int64_t> sizes) {
   for (int64_t size : sizes)
     if (size > 0 && __builtin_mul_overflow(bytes, size, &bytes)) bytes = std::numeric_limits<int64_t>::max();
   charge(L, 0, static_cast<size_t>(bytes));
+  constexpr double nanoseconds_a_byte = 5;  // of drawing the numbers
+  check_time(L, "a new layer", nanoseconds_a_byte * static_cast<double>(bytes));
 }
 
 /// Pushes a list of {name, tensor}.
@@ -93,12 +96,11 @@ int embedding(lua_State* L) {
 /// core.attention_parameters(embed_dim, num_heads, bias, kdim, vdim)
 int attention(lua_State* L) {
   const int64_t width = luaL_checkinteger(L, 1), heads = luaL_checkinteger(L, 2);
-  prepare(L, {width, width, 4});
+  const int64_t keys = luaL_checkinteger(L, 4), values = luaL_checkinteger(L, 5);
+  prepare(L, {width, std::max({width, keys, values}), 4});
   const c10::InferenceMode no_inference(false);
-  const torch::nn::MultiheadAttention module(torch::nn::MultiheadAttentionOptions(width, heads)
-                                                 .bias(lua_toboolean(L, 3))
-                                                 .kdim(luaL_checkinteger(L, 4))
-                                                 .vdim(luaL_checkinteger(L, 5)));
+  const torch::nn::MultiheadAttention module(
+      torch::nn::MultiheadAttentionOptions(width, heads).bias(lua_toboolean(L, 3)).kdim(keys).vdim(values));
   return push_parameters(L, module->named_parameters());
 }
 

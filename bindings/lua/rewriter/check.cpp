@@ -1,6 +1,7 @@
 // What `triage check` says: patterns that run but are probably not meant. A finding must be right far more often than
 // not; where a type would have to be guessed, nothing is said.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -48,6 +49,7 @@ class Checker {
 
   void collect_facts(const Chunk& chunk) {
     for (const Statement& s : chunk.statements) {
+      if (s.kind == StatementKind::LocalFunction) note_function(s.variables[0], s.function);
       for (size_t i = 0; i < s.variables.size() && s.kind == StatementKind::Local; i++)
         note_value(s.variables[i], value_for(s.values, i));
       for (size_t i = 0; i < s.targets.size() && s.kind == StatementKind::Assign; i++)
@@ -68,12 +70,18 @@ class Checker {
       for (const Expression* const target : s->targets) main_globals_.insert(global_path(*target));
   }
 
-  /// The function that `err.map_err_flags` calls with flags, where it stands there.
-  static const Function* function_of_flags(const Expression& e) {
+  /// The function that `err.map_err_flags` calls with flags: where it stands there, or has a name of its own.
+  const Function* function_of_flags(const Expression& e) const {
     if (called_global(e) != "err.map_err_flags" || e.items.size() < 2) return nullptr;
     const Expression& mapping = *e.items[1];
-    return mapping.kind == ExpressionKind::Function && !mapping.function->parameters.empty() ? mapping.function
-                                                                                             : nullptr;
+    const auto named = mapping.kind == ExpressionKind::Name ? functions_.find(mapping.variable) : functions_.end();
+    const Function* const function = named != functions_.end() ? named->second : mapping.function;
+    return function && !function->parameters.empty() ? function : nullptr;
+  }
+
+  void note_function(const Variable* variable, const Function* function) {
+    const auto [known, fresh] = functions_.emplace(variable, function);
+    if (!fresh) known->second = nullptr;  // one of several
   }
 
   /// The expression that the i-th of several variables gets, and which of its results.
@@ -85,6 +93,7 @@ class Checker {
 
   void note_value(const Variable* variable, std::pair<const Expression*, int> value) {
     if (!variable || !value.first) return;              // a declaration without a value says nothing
+    note_function(variable, value.first->function);     // null: another value
     if (is_update_of(*variable, *value.first)) return;  // nor does `f = f + 1`: the other values of `f` say what it is
     if (is_arithmetic_on_new_flags(*value.first)) return;
     (gives_flags(*value.first, value.second) ? flags_ : other_).insert(variable);
@@ -343,9 +352,10 @@ class Checker {
 
   Options options_;
   std::vector<Warning> warnings_;
-  std::set<const Variable*> flags_, other_;    // what variables were ever assigned
-  std::set<const Variable*> continued_later_;  // `local c = IF(...)`, then `c:ELSE(...)`
-  std::set<std::string> main_globals_;         // what the main function assigns
+  std::set<const Variable*> flags_, other_;               // what variables were ever assigned
+  std::map<const Variable*, const Function*> functions_;  // that variables stand for; null where that is not known
+  std::set<const Variable*> continued_later_;             // `local c = IF(...)`, then `c:ELSE(...)`
+  std::set<std::string> main_globals_;                    // what the main function assigns
   std::set<std::string> reported_globals_;
   bool natural_ = false;
   int depth_ = 0;     // of functions

@@ -154,14 +154,9 @@ int State::assemble(lua_State* L) {
   return 0;
 }
 
-void settle_held_memory(Context& context) noexcept {
-  context.tensor_bytes += std::exchange(context.held_bytes, 0);
-  context.collected_at = std::min<int64_t>(context.collected_at, context.tensor_bytes);
-}
-
 void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
   const Limits& limits = context_.limits;
-  settle_held_memory(context_);
+  drop_held_memory(context_, /*all=*/true);  // what is still held belongs to the host
   context_.expired = false;
   context_.printed_bytes = 0;
   context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();

@@ -17,7 +17,6 @@ struct StateOptions {
 };
 
 /// What Lua let go while a recorder held it is free now: for the end of what was recorded.
-void settle_held_memory(Context& context) noexcept;
 
 /// One interpreter, complete: libraries, tensors, prelude, and the environment that scripts see. Shares nothing with any
 /// other. Not thread-safe; whoever uses it holds a mutex.

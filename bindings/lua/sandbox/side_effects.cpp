@@ -16,6 +16,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/messages/printable.h"
+#include "runtime/random/sequence.h"
 
 #include <triage/error.h>
 
@@ -27,15 +28,7 @@
 namespace triage::lua {
 namespace {
 
-/// What a policy prints goes to the log or the disk of its host.
-void charge_output(lua_State* L, size_t bytes) {
-  constexpr size_t most = 1 << 20;
-  Context& own = context(L);
-  own.printed_bytes += bytes;
-  if (own.sandboxed && own.printed_bytes > most)
-    throw LimitError("the script used up its budget of printed text (" + std::to_string(most) +
-                     " bytes in a load or call); print less");
-}
+constexpr size_t most_shown = 1 << 20;  // bytes: what a policy prints goes to the log or the disk of its host
 
 int print(lua_State* L) {
   std::string line;
@@ -55,7 +48,9 @@ int print(lua_State* L) {
   break_graph(L, capture::Break::output, "`print` writes to the outside",
               "Print before or after the compiled code, or look at what it returns.");
   if (context(L).sandboxed) line = messages::printable(line);
-  charge_output(L, line.size() + 1);
+  if (!may_show(context(L), line.size() + 1))
+    throw LimitError("the script used up its budget of printed text (" + std::to_string(most_shown) +
+                     " bytes in a load or call); print less");
   if (context(L).print) {
     context(L).print(line);
   } else {
@@ -215,10 +210,48 @@ int protected_call_with_handler(lua_State* L) {
   return protected_call(L);
 }
 
+/// A random integer of 0 to `most`, each as likely as the others.
+uint64_t draw_up_to(uint64_t most) {
+  uint64_t mask = most;
+  for (const int shift : {1, 2, 4, 8, 16, 32}) mask |= mask >> shift;
+  for (;;)
+    if (const uint64_t drawn = random::draw_bits() & mask; drawn <= most) return drawn;
+}
+
+/// What Lua's `math.random` gives, drawn from where the tensors of a policy draw. (Lua seeds its own generator by addresses and the
+/// clock, which no host can repeat.)
+int draw_number(lua_State* L) {
+  lua_Integer low = 1, high = 0;
+  switch (lua_gettop(L)) {
+    case 0:
+      lua_pushnumber(L, static_cast<lua_Number>(random::draw_bits() >> 11) * 0x1p-53);
+      return 1;
+    case 1:
+      high = luaL_checkinteger(L, 1);
+      if (high == 0) {
+        lua_pushinteger(L, static_cast<lua_Integer>(random::draw_bits()));
+        return 1;
+      }
+      break;
+    case 2:
+      low = luaL_checkinteger(L, 1);
+      high = luaL_checkinteger(L, 2);
+      break;
+    default:
+      return luaL_error(L, "wrong number of arguments");
+  }
+  luaL_argcheck(L, low <= high, lua_gettop(L), "interval is empty");
+  const uint64_t drawn = draw_up_to(static_cast<uint64_t>(high) - static_cast<uint64_t>(low));
+  lua_pushinteger(L, static_cast<lua_Integer>(drawn + static_cast<uint64_t>(low)));
+  return 1;
+}
+
 int math_random(lua_State* L) {
   break_graph(L, capture::Break::output, "`math.random` draws a number that the graph would repeat for ever",
               "Draw in tensors: torch.rand and its like.");
-  return run_original(L);
+  if (!context(L).sandboxed) return run_original(L);
+  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
+  return draw_number(L);
 }
 
 int math_randomseed(lua_State* L) {
@@ -258,6 +291,11 @@ void wrap_outside(lua_State* L) {
 }
 
 }  // namespace
+
+bool may_show(Context& context, size_t bytes) noexcept {
+  context.printed_bytes += bytes;
+  return !context.sandboxed || context.printed_bytes <= most_shown;
+}
 
 bool is_protected_call(lua_CFunction function) {
   return function == guarded<protected_call> || function == guarded<protected_call_with_handler>;

@@ -5,7 +5,9 @@
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/scopes.h"
 #include "bindings/lua/stack.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/capture/compiled.h"
@@ -15,6 +17,8 @@
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <chrono>
 
 namespace triage::lua {
 namespace {
@@ -48,7 +52,10 @@ int is_grad_enabled(lua_State* L) {
 void end_autocast(c10::DeviceType device, compat::Autocast before) {
   struct Restore {
     ~Restore() {
-      if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+      if (at::autocast::decrement_nesting() == 0) {
+        at::autocast::clear_cache();
+        if (auto* recorder = capture::Recorder::current()) recorder->forget_casts();
+      }
       compat::set_autocast(device, before);
     }
     c10::DeviceType device;
@@ -83,10 +90,16 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
   return mode;
 }
 
+/// A table that cannot be called: a module is what is to run.
+bool is_options(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE) return false;
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
 /// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a scope for a block.
 int autocast(lua_State* L) {
-  capture::graph_break(capture::Break::mode, "`torch.autocast` changes what operators compute in",
-                       "Enter it around the call of the compiled code, which is then captured for it.");
   int next = 1;
   c10::DeviceType device = c10::kCPU;
   if (lua_type(L, next) == LUA_TSTRING)
@@ -94,7 +107,7 @@ int autocast(lua_State* L) {
   if (device != c10::kCPU && device != c10::kCUDA)
     throw std::invalid_argument("torch.autocast: expected the device \"cpu\" or \"cuda\", got " + describe(L, 1));
   compat::Autocast mode{true, compat::autocast(device).dtype};
-  if (lua_type(L, next) == LUA_TTABLE) mode = read_autocast_options(L, next++, mode);
+  if (is_options(L, next)) mode = read_autocast_options(L, next++, mode);
   if (device == c10::kCPU && mode.enabled && mode.dtype != at::kBFloat16)
     throw std::invalid_argument("torch.autocast: on the CPU it computes in torch.bfloat16 only");
   const bool for_block = lua_isnone(L, next);
@@ -108,35 +121,46 @@ std::vector<at::Tensor> check_tensors(lua_State* L, int index) {
   return check_tensor_list(L, index, "torch.autograd.grad");
 }
 
-std::optional<bool> option(lua_State* L, int index, const char* key) {
-  lua_pushstring(L, key);
-  std::optional<bool> value;
-  if (lua_rawget(L, index) != LUA_TNIL) {
+struct GradOptions {
+  c10::optional<bool> retain_graph;
+  bool create_graph = false, allow_unused = false;
+};
+
+GradOptions read_grad_options(lua_State* L, int index) {
+  GradOptions options;
+  if (lua_isnoneornil(L, index)) return options;
+  table_argument(L, {index, "torch.autograd.grad", "options"});
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
     settle_number(L, -1);
-    value = lua_toboolean(L, -1);
+    const bool value = lua_toboolean(L, -1) != 0;
+    if (key == "retain_graph" && lua_isboolean(L, -1))
+      options.retain_graph = value;
+    else if (key == "create_graph" && lua_isboolean(L, -1))
+      options.create_graph = value;
+    else if (key == "allow_unused" && lua_isboolean(L, -1))
+      options.allow_unused = value;
+    else
+      throw std::invalid_argument("torch.autograd.grad: unknown option '" + key + "' or wrong value (" +
+                                  describe(L, -1) +
+                                  "); options are retain_graph, create_graph and allow_unused (booleans)");
   }
-  lua_pop(L, 1);
-  return value;
+  return options;
 }
 
 /// torch.autograd.grad(outputs, inputs, grad_outputs or nil, {retain_graph, create_graph, allow_unused}) -> one
 /// gradient for each input (nil where it was not used).
 int grad(lua_State* L) {
-  touch_autograd("`torch.autograd.grad`");
   std::vector<at::Tensor> outputs = check_tensors(L, 1), inputs = check_tensors(L, 2), gradients;
-  int options = 3;
+  int options_index = 3;
   bool list_of_gradients = lua_type(L, 3) == LUA_TTABLE && lua_rawlen(L, 3) > 0;
   if (test_tensor(L, 3) || list_of_gradients) gradients = check_tensors(L, 3);
-  if (!gradients.empty() || lua_isnil(L, 3)) options = 4;
-  bool create_graph = false, allow_unused = false;
-  c10::optional<bool> retain_graph;
-  if (lua_type(L, options) == LUA_TTABLE) {
-    create_graph = option(L, options, "create_graph").value_or(false);
-    allow_unused = option(L, options, "allow_unused").value_or(false);
-    if (auto given = option(L, options, "retain_graph")) retain_graph = *given;
-  }
-  std::vector<at::Tensor> results =
-      torch::autograd::grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused);
+  if (!gradients.empty() || lua_isnil(L, 3)) options_index = 4;
+  at_most(L, options_index, "torch.autograd.grad");
+  const GradOptions options = read_grad_options(L, options_index);
+  check_backward(L, "`torch.autograd.grad`", options.create_graph);
+  std::vector<at::Tensor> results = torch::autograd::grad(outputs, inputs, gradients, options.retain_graph,
+                                                          options.create_graph, options.allow_unused);
   reserve(L, results.size(), "too many gradients");
   for (const at::Tensor& result : results) push_optional_tensor(L, result);
   return static_cast<int>(results.size());
@@ -157,17 +181,34 @@ void break_for_autograd(const std::string& what) {
                        "Do it outside of the compiled code.");
 }
 
+void check_backward(lua_State* L, const std::string& what, bool create_graph) {
+  touch_autograd(what);
+  charge(L, 0);
+  const Context& own = context(L);
+  if (!by_contract(L)) return;
+  if (create_graph)
+    throw std::invalid_argument(what +
+                                ": `create_graph` is not for policies, as gradients of gradients may take any time and "
+                                "memory; a trusted script may ask for it");
+  if (!own.deadline || own.limits.seconds <= 0) return;
+  // Going back takes about twice as long as what it goes back through, which took no longer than all until now.
+  const double left = std::chrono::duration<double>(*own.deadline - std::chrono::steady_clock::now()).count();
+  const double used = own.limits.seconds - left;
+  check_time(L, what, 2e9 * used);
+}
+
 void add_autograd(lua_State* L) {
   static const luaL_Reg functions[] = {{"no_grad", guarded<no_grad>},
                                        {"autocast", guarded<autocast>},
                                        {"enable_grad", guarded<enable_grad>},
                                        {"set_grad_enabled", guarded<set_grad_enabled>},
-                                       {"is_grad_enabled", guarded<is_grad_enabled>},
                                        {nullptr, nullptr}};
-  luaL_setfuncs(L, functions, 0);
+  luaL_setfuncs(L, functions, 0);  // what is to run takes any arguments
+  static const LimitedFunction is_enabled[] = {{"is_grad_enabled", guarded<is_grad_enabled>, 0}};
+  set_limited(L, "torch.", is_enabled);
   lua_newtable(L);
-  lua_pushcfunction(L, guarded<grad>);
-  lua_setfield(L, -2, "grad");
+  static const LimitedFunction autograd[] = {{"grad", guarded<grad>, 4}};
+  set_limited(L, "torch.autograd.", autograd);
   lua_setfield(L, -2, "autograd");
 }
 

@@ -15,5 +15,8 @@ void add_autograd(lua_State* L);
 void touch_autograd(const std::string& what);
 /// The same where what is changed is the script's own: a graph break only.
 void break_for_autograd(const std::string& what);
+/// Before a script goes back through a graph. A policy may do so in its tests and when it is loaded, where that is of the size of
+/// what it computed: not through gradients of gradients, whose cost has no bound, and with time left for it.
+void check_backward(lua_State* L, const std::string& what, bool create_graph);
 
 }  // namespace triage::lua

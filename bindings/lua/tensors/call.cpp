@@ -141,16 +141,18 @@ int overload_function(lua_State* L) {
   return invoke(L, *overload, binding, name);
 }
 
-std::string shown_name(const Operator& op, bool method) {
-  if (op.name.rfind("aten::", 0) != 0) return op.name;
-  return (method ? "x:" : "torch.") + op.base();
+/// As a script writes it: "torch.add" or "x:add" for "aten::add".
+std::string shown_name(const std::string& qualified, bool method) {
+  constexpr std::string_view aten = "aten::";
+  if (qualified.rfind(aten, 0) != 0) return qualified;
+  return (method ? "x:" : "torch.") + qualified.substr(aten.size());
 }
 
 }  // namespace
 
 int call_operator(lua_State* L, const Operator& op, int first, int count, bool method) {
   charge(L, 0);  // reading long lists of arguments takes time in which no hook runs
-  std::string name = shown_name(op, method);
+  std::string name = shown_name(op.name, method);
   Arguments arguments = Arguments::parse(L, first, count, method, name);
   Binding binding;
   const Overload& overload = resolve(L, op, arguments, binding, name);
@@ -191,7 +193,7 @@ at::Tensor run_for_tensor(const char* name, const char* overload, std::initializ
 void push_named_operator(lua_State* L, const std::string& name, bool method) {
   std::string qualified = name.find("::") == std::string::npos ? "aten::" + name : name;
   const Operator* op = find_operator(qualified);
-  std::string shown = qualified.rfind("aten::", 0) == 0 ? (method ? "x:" : "torch.") + name : qualified;
+  const std::string shown = shown_name(qualified, method);
   if (!op) {
     std::vector<std::string> close;
     for (std::string& candidate : close_operators(qualified)) {

@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/userdata.h"
 
@@ -104,7 +105,8 @@ int generator_new(lua_State* L) {
   }
   const lua_Integer seed = integer_argument(L, {1, "torch.Generator", "seed"},
                                             static_cast<lua_Integer>(c10::detail::getNonDeterministicRandom() >> 1));
-  push_userdata(L, at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed))), &generator_metatable);
+  push_userdata(L, at::Generator(at::detail::createCPUGenerator(static_cast<uint64_t>(seed))), &generator_metatable,
+                sizeof(at::CPUGeneratorImpl));
   return 1;
 }
 
@@ -131,15 +133,15 @@ int generator_gc(lua_State* L) {
 
 void open_generators(lua_State* L) {
   static const luaL_Reg meta[] = {{"__gc", guarded<generator_gc>}, {nullptr, nullptr}};
-  static const luaL_Reg methods[] = {{"manual_seed", guarded<generator_seed>}, {nullptr, nullptr}};
+  static const LimitedFunction methods[] = {{"manual_seed", guarded<generator_seed>, 2}};
   make_metatable(L, &generator_metatable, "Generator", meta);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &generator_metatable);
   lua_newtable(L);
-  luaL_setfuncs(L, methods, 0);
+  set_limited(L, "generator:", methods);
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
-  lua_pushcfunction(L, guarded<generator_new>);
-  lua_setfield(L, -2, "Generator");
+  static const LimitedFunction functions[] = {{"Generator", guarded<generator_new>, 1}};
+  set_limited(L, "torch.", functions);
 }
 
 }  // namespace

@@ -59,6 +59,8 @@ class NestedReader {
   }
 
   void element(size_t level) {
+    constexpr size_t interval = 1000, bytes_each = 32;
+    if (++visited_ % interval == 0) charge(L_, bytes_each * floats_.size(), 0, interval);
     bool is_table = lua_type(L_, -1) == LUA_TTABLE;
     if (is_table != (level < sizes_.size()))
       throw std::invalid_argument("torch.tensor: the table is ragged: " + where() + " is " + describe(L_, -1) +
@@ -102,14 +104,13 @@ class NestedReader {
     any_integer_ |= scalar.isIntegral(false);
     if (!scalar.isFloatingPoint()) integers_.push_back(scalar.toLong());
     floats_.push_back(scalar.toDouble());
-    constexpr size_t interval = 1000, bytes_each = 32;
-    if (floats_.size() % interval == 0) charge(L_, bytes_each * floats_.size(), 0, interval);
   }
 
   lua_State* L_;
   std::vector<int64_t> sizes_, path_;
   std::vector<int64_t> integers_;
   std::vector<double> floats_;
+  uint64_t visited_ = 0;  // of tables, too: one may stand in many places
   bool any_float_ = false, any_integer_ = false;
 };
 

@@ -62,6 +62,7 @@ class Reader {
     }
     auto count = static_cast<lua_Integer>(lua_rawlen(L_, position));
     reserve(L_, 0, "index");
+    refuse_names(position, "an index");
     int64_t taken = 0;
     bool ellipsis = false;
     for (lua_Integer i = 1; i <= count; ++i) {
@@ -82,6 +83,14 @@ class Reader {
   }
 
  private:
+  /// {from, to, step = 2} would be read without its step.
+  void refuse_names(int table, const char* what) {
+    for (lua_pushnil(L_); lua_next(L_, table); lua_pop(L_, 1))
+      if (lua_type(L_, -2) != LUA_TNUMBER)
+        throw std::invalid_argument(std::string(what) + " is a list, as in x[{0, {from, to, step}}]; it has no field " +
+                                    describe(L_, -2));
+  }
+
   /// How many dimensions of the tensor the item on the stack stands for.
   int64_t taken_by(int position) {
     if (is_new_axis(L_, position) || is_text(L_, position, "...")) return 0;
@@ -152,6 +161,7 @@ class Reader {
   void slice() {
     int table = lua_gettop(L_);
     auto length = lua_rawlen(L_, table);
+    refuse_names(table, "a slice");
     if (length > 3)
       throw std::invalid_argument("a slice is {from, to} or {from, to, step}, got a table of " +
                                   std::to_string(length) + "; to gather by a list of indices write torch.tensor{...}");

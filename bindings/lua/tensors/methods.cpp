@@ -4,6 +4,7 @@
 #include "bindings/lua/loading/effects.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/stack.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
@@ -79,7 +80,9 @@ int is_contiguous(lua_State* L) {
   break_graph("`is_contiguous` reads how a tensor lies in memory",
               "Call x:contiguous(), which costs nothing where it already is.");
   const Constant* format = test_constant(L, 2);
-  bool given = format && format->kind == ConstantKind::memory_format;
+  const bool given = !lua_isnoneornil(L, 2);
+  if (given && (!format || format->kind != ConstantKind::memory_format))
+    wrong_argument(L, {2, "x:is_contiguous", "memory_format"}, "a format such as torch.channels_last");
   lua_pushboolean(
       L, tensor.is_contiguous(given ? static_cast<at::MemoryFormat>(format->value) : at::MemoryFormat::Contiguous));
   return 1;
@@ -160,7 +163,7 @@ int totable(lua_State* L) {
   at::Tensor tensor = self(L);
   break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it behind the compiled code.");
   charge_table(L, tensor);
-  at::Tensor values = tensor.detach().cpu();
+  at::Tensor values = tensor.detach().resolve_neg().cpu();
   if (values.scalar_type() == at::kBool) {
     values = values.contiguous();
     push_nested<bool>(L, values.data_ptr<bool>(), values.sizes(), [](lua_State* S, bool v) { lua_pushboolean(S, v); });
@@ -187,11 +190,16 @@ struct Conversion {
 };
 
 void read_target(lua_State* L, int index, Conversion& target) {
-  if (auto dtype = test_dtype(L, index)) {
-    target.dtype = *dtype;
-  } else if (lua_type(L, index) == LUA_TSTRING) {
+  const at::Tensor* const other = test_tensor(L, index);
+  const bool device = other || lua_type(L, index) == LUA_TSTRING, dtype = other || test_dtype(L, index);
+  if ((device && target.device) || (dtype && target.dtype))
+    throw std::invalid_argument(std::string("x:to: the ") + (device && target.device ? "device" : "dtype") +
+                                " is given twice, now as " + describe(L, index));
+  if (dtype && !other) {
+    target.dtype = *test_dtype(L, index);
+  } else if (device && !other) {
     target.device = on_behalf_of("x:to", [L, index] { return parse_device(lua_tostring(L, index)); });
-  } else if (const at::Tensor* other = test_tensor(L, index)) {
+  } else if (other) {
     target.dtype = other->scalar_type();
     target.device = other->device();
   } else {
@@ -209,8 +217,7 @@ void read_option(lua_State* L, const std::string& key, Conversion& target) {
     read_target(L, -1, target);
   } else if (key == "memory_format" && constant && constant->kind == ConstantKind::memory_format) {
     target.memory_format = static_cast<at::MemoryFormat>(constant->value);
-  } else if (key == "copy" || key == "non_blocking") {
-    settle_number(L, -1);
+  } else if (settle_number(L, -1); (key == "copy" || key == "non_blocking") && lua_isboolean(L, -1)) {
     (key == "copy" ? target.copy : target.non_blocking) = lua_toboolean(L, -1);
   } else {
     throw std::invalid_argument("x:to: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
@@ -236,7 +243,8 @@ int push_converted(lua_State* L, const at::Tensor& tensor, const Conversion& tar
 int to(lua_State* L) {
   const at::Tensor& tensor = self(L);
   Conversion target;
-  int last = lua_gettop(L);
+  const int last = lua_gettop(L);
+  if (last == 1) wrong_argument(L, {2, "x:to", "target"}, "a dtype, a device or a tensor");
   for (int i = 2; i <= last; ++i) {
     if (lua_type(L, i) != LUA_TTABLE || i != last) {
       read_target(L, i, target);
@@ -274,8 +282,7 @@ int cuda(lua_State* L) {
 int requires_grad_(lua_State* L) {
   capture::BranchGuard::refuse_change(self(L), "`requires_grad_`");
   touch_autograd("`requires_grad_`");
-  settle_number(L, 2);
-  self(L).requires_grad_(lua_isnone(L, 2) || lua_toboolean(L, 2));
+  self(L).requires_grad_(lua_isnone(L, 2) || boolean_argument(L, {2, "x:requires_grad_", "requires_grad"}));
   ++context(L).epoch;  // captured graphs depend on it
   lua_settop(L, 1);
   return 1;
@@ -322,14 +329,19 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
 /// x:backward(gradient, {retain_graph, create_graph, inputs})
 int backward(lua_State* L) {
   refuse_in_selection(L, "`backward`");
-  touch_autograd("`backward`");
   at::Tensor tensor = self(L);
   at::Tensor gradient;
   int options_index = 2;
   if (const at::Tensor* given = test_tensor(L, 2)) gradient = *given;
   if (gradient.defined() || lua_isnil(L, 2)) options_index = 3;
+  at_most(L, options_index, "x:backward");
   BackwardOptions options;
-  if (lua_type(L, options_index) == LUA_TTABLE) options = read_backward_options(L, options_index);
+  if (lua_type(L, options_index) == LUA_TTABLE)
+    options = read_backward_options(L, options_index);
+  else if (!lua_isnoneornil(L, options_index))
+    wrong_argument(L, {options_index, "x:backward", options_index == 2 ? "gradient" : "options"},
+                   options_index == 2 ? "a tensor" : "a table");
+  check_backward(L, "`backward`", options.create_graph);
   if (options.inputs.empty())
     tensor.backward(gradient, options.retain_graph, options.create_graph);
   else
@@ -340,39 +352,40 @@ int backward(lua_State* L) {
 }  // namespace
 
 void add_tensor_methods(lua_State* L) {
-  static const luaL_Reg methods[] = {{"size", guarded<size>},
-                                     {"dim", guarded<dim>},
-                                     {"ndimension", guarded<dim>},
-                                     {"numel", guarded<numel>},
-                                     {"nelement", guarded<numel>},
-                                     {"stride", guarded<stride>},
-                                     {"is_contiguous", guarded<is_contiguous>},
-                                     {"element_size", guarded<element_size>},
-                                     {"is_floating_point", guarded<is_floating_point>},
-                                     {"is_complex", guarded<is_complex>},
-                                     {"is_signed", guarded<is_signed>},
-                                     {"item", guarded<item>},
-                                     {"totable", guarded<totable>},
-                                     {"tolist", guarded<totable>},
-                                     {"to", guarded<to>},
-                                     {"type", guarded<to>},
-                                     {"float", guarded<to_dtype<at::kFloat>>},
-                                     {"double", guarded<to_dtype<at::kDouble>>},
-                                     {"half", guarded<to_dtype<at::kHalf>>},
-                                     {"bfloat16", guarded<to_dtype<at::kBFloat16>>},
-                                     {"byte", guarded<to_dtype<at::kByte>>},
-                                     {"char", guarded<to_dtype<at::kChar>>},
-                                     {"short", guarded<to_dtype<at::kShort>>},
-                                     {"int", guarded<to_dtype<at::kInt>>},
-                                     {"long", guarded<to_dtype<at::kLong>>},
-                                     {"bool", guarded<to_dtype<at::kBool>>},
-                                     {"cpu", guarded<cpu>},
-                                     {"cuda", guarded<cuda>},
-                                     {"requires_grad_", guarded<requires_grad_>},
-                                     {"retain_grad", guarded<retain_grad>},
-                                     {"backward", guarded<backward>},
-                                     {nullptr, nullptr}};
-  add_methods(L, methods);
+  static const LimitedFunction methods[] = {{"size", guarded<size>, 2},
+                                            {"dim", guarded<dim>, 1},
+                                            {"ndimension", guarded<dim>, 1},
+                                            {"numel", guarded<numel>, 1},
+                                            {"nelement", guarded<numel>, 1},
+                                            {"stride", guarded<stride>, 2},
+                                            {"is_contiguous", guarded<is_contiguous>, 2},
+                                            {"element_size", guarded<element_size>, 1},
+                                            {"is_floating_point", guarded<is_floating_point>, 1},
+                                            {"is_complex", guarded<is_complex>, 1},
+                                            {"is_signed", guarded<is_signed>, 1},
+                                            {"item", guarded<item>, 1},
+                                            {"totable", guarded<totable>, 1},
+                                            {"tolist", guarded<totable>, 1},
+                                            {"to", guarded<to>, 4},
+                                            {"type", guarded<to>, 4},
+                                            {"float", guarded<to_dtype<at::kFloat>>, 1},
+                                            {"double", guarded<to_dtype<at::kDouble>>, 1},
+                                            {"half", guarded<to_dtype<at::kHalf>>, 1},
+                                            {"bfloat16", guarded<to_dtype<at::kBFloat16>>, 1},
+                                            {"byte", guarded<to_dtype<at::kByte>>, 1},
+                                            {"char", guarded<to_dtype<at::kChar>>, 1},
+                                            {"short", guarded<to_dtype<at::kShort>>, 1},
+                                            {"int", guarded<to_dtype<at::kInt>>, 1},
+                                            {"long", guarded<to_dtype<at::kLong>>, 1},
+                                            {"bool", guarded<to_dtype<at::kBool>>, 1},
+                                            {"cpu", guarded<cpu>, 1},
+                                            {"cuda", guarded<cuda>, 2},
+                                            {"requires_grad_", guarded<requires_grad_>, 2},
+                                            {"retain_grad", guarded<retain_grad>, 1},
+                                            {"backward", guarded<backward>, 3}};
+  push_methods(L);
+  set_limited(L, "x:", methods);
+  lua_pop(L, 1);
 }
 
 }  // namespace triage::lua

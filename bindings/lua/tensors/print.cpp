@@ -56,7 +56,7 @@ class NumberFormat {
   }
 
   void measure_floats(const at::Tensor& shown) {
-    at::Tensor values = shown.to(at::kDouble).reshape(-1).contiguous();
+    at::Tensor values = shown.resolve_neg().to(at::kDouble).reshape(-1).contiguous();
     const double* data = values.data_ptr<double>();
     std::vector<double> finite;
     for (int64_t i = 0; i < values.numel(); ++i)

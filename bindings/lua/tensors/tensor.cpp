@@ -19,6 +19,8 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -54,15 +56,19 @@ void count_in(Context& own, TensorBox& box) {
   if (!tensor.has_storage() || tensor.is_meta()) return;
   box.storage = tensor.storage().unsafeGetStorageImpl();
   Context::Storage& storage = own.storages[box.storage];
-  if (storage.tensors++ == 0) {
-    storage.bytes = static_cast<int64_t>(tensor.storage().nbytes());
-    own.tensor_bytes += storage.bytes;
+  if (storage.tensors++ > 0) return;
+  if (storage.held) {  // it comes back
+    own.held_bytes -= storage.bytes;
+    own.tensor_bytes -= storage.bytes;
+    storage.held.reset();
   }
+  storage.bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  own.tensor_bytes += storage.bytes;
 }
 
-/// Whether a capture may hold the memory when Lua has let it go: the capture is at work, and somebody does.
+/// Whether a capture, or autograd, may hold the memory when Lua has let it go: one is at work, and somebody does.
 bool is_held(const at::Tensor& tensor) {
-  return (capture::Recorder::current() || capture::Follower::current()) &&
+  return (capture::Recorder::current() || capture::Follower::current() || c10::GradMode::is_enabled()) &&
          (tensor.use_count() > 1 || tensor.storage().use_count() > 1);
 }
 
@@ -71,10 +77,12 @@ void count_out(Context& own, TensorBox& box) {
   auto found = own.storages.find(box.storage);
   if (found == own.storages.end()) return;
   if (--found->second.tensors > 0) return;
-  if (is_held(box.tensor))
-    own.held_bytes -= found->second.bytes;
-  else
-    own.tensor_bytes -= found->second.bytes;
+  if (is_held(box.tensor)) {
+    found->second.held = box.tensor.storage().getWeakStorageImpl();
+    own.held_bytes += found->second.bytes;
+    return;
+  }
+  own.tensor_bytes -= found->second.bytes;
   own.collected_at = std::min<int64_t>(own.collected_at, own.tensor_bytes);
   own.storages.erase(found);
 }
@@ -273,6 +281,15 @@ void push_tensor(lua_State* L, at::Tensor tensor) {
   count_in(own, box);
   collect_garbage(L, own);
   if (own.limits.tensor_bytes && own.tensor_bytes > static_cast<int64_t>(own.limits.tensor_bytes)) charge(L, 0, 0);
+}
+
+void count_again(lua_State* L, int index) {
+  TensorBox* const box = test_box(L, index);
+  if (!box || !box->tensor.defined()) return;
+  Context& own = context(L);
+  count_out(own, *box);
+  box->storage = nullptr;
+  count_in(own, *box);
 }
 
 void push_optional_tensor(lua_State* L, const at::Tensor& tensor) { push_tensor(L, tensor); }

@@ -39,4 +39,7 @@ void push_optional_tensor(lua_State* L, const at::Tensor& tensor);
 /// What error messages call the value: `int 3`, `string "x"`, `Tensor float32[2, 3]`, `nil`.
 std::string describe(lua_State* L, int index);
 
+/// The tensor at `index` has other memory than before: the script's budget counts that.
+void count_again(lua_State* L, int index);
+
 }  // namespace triage::lua

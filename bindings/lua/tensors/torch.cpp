@@ -2,6 +2,7 @@
 
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/loading/effects.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/constants.h"
@@ -184,15 +185,15 @@ void push_core(lua_State* L) {
 
 void open_torch(lua_State* L) {
   drop_slow_stack_traces();
-  static const luaL_Reg functions[] = {{"tensor", guarded<create_tensor>},
-                                       {"manual_seed", guarded<manual_seed>},
-                                       {"is_tensor", guarded<is_tensor>},
-                                       {"device", guarded<device>},
-                                       {"get_default_dtype", guarded<get_default_dtype>},
-                                       {"finfo", guarded<finfo>},
-                                       {"iinfo", guarded<iinfo>},
-                                       {nullptr, nullptr}};
-  luaL_newlib(L, functions);
+  static const LimitedFunction functions[] = {{"tensor", guarded<create_tensor>, 2},
+                                              {"manual_seed", guarded<manual_seed>, 1},
+                                              {"is_tensor", guarded<is_tensor>, 1},
+                                              {"device", guarded<device>, 2},
+                                              {"get_default_dtype", guarded<get_default_dtype>, 0},
+                                              {"finfo", guarded<finfo>, 1},
+                                              {"iinfo", guarded<iinfo>, 1}};
+  lua_newtable(L);
+  set_limited(L, "torch.", functions);
   add_constants(L);
   add_autograd(L);
   for (const char* group : {"linalg", "fft", "special"}) {

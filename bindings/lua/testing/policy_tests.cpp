@@ -3,6 +3,7 @@
 #include "bindings/lua/engine/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/operators/untrusted.h"
 #include "runtime/policy/version.h"
 
 #include <ATen/ATen.h>
@@ -158,6 +159,7 @@ class Tester {
       const std::vector<at::Tensor> own = copies(inputs);
       Outcome outcome;
       at::manual_seed(seed);
+      const operators::Untrusted graphs(options_.script.trusted ? nullptr : &terms_);
       captured_.run(own, params_, std::nullopt, outcome.outputs);
       outcome.flags = captured_.flags_outputs();
       outcome.gradients = gradients_of(outcome.outputs, own);
@@ -212,6 +214,7 @@ class Tester {
   }
 
   const TestOptions& options_;
+  const operators::Untrusted::Terms terms_{.bytes = static_cast<int64_t>(options_.script.limits.tensor_bytes)};
   LuaScript plain_;
   std::vector<at::Tensor> params_;  // of the test that runs
   Compiled captured_;

@@ -2,6 +2,7 @@
 #include "bindings/lua/arguments.h"
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/surplus.h"
 #include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
@@ -142,6 +143,7 @@ std::vector<Dim> read_dims(lua_State* L, int index) {
 
 /// Tensor(dtype, {dims...}, device, requires_grad)
 int new_spec(lua_State* L) {
+  at_most(L, 4, "Tensor");
   lua_settop(L, 4);
   TensorSpec spec;
   const auto dtype = test_dtype(L, 1);
@@ -162,7 +164,8 @@ int new_spec(lua_State* L) {
   else if (!lua_isnil(L, 4))
     throw InputError("Tensor: expected true or false as requires_grad, or nil for any, got " + describe(L, 4));
   spec.validate();
-  push_userdata(L, std::move(spec), &spec_metatable);
+  const size_t behind = bytes_behind(spec);
+  push_userdata(L, std::move(spec), &spec_metatable, behind);
   return 1;
 }
 
@@ -246,6 +249,12 @@ int is_failure(lua_State* L) {
 }  // namespace
 
 const TensorSpec* test_spec(lua_State* L, int index) { return test_userdata<TensorSpec>(L, index, &spec_metatable); }
+
+size_t bytes_behind(const TensorSpec& spec) {
+  size_t bytes = spec.dims.capacity() * sizeof(Dim);
+  for (const Dim& dim : spec.dims) bytes += dim.name.capacity();
+  return bytes;
+}
 
 void push_failure(lua_State* L, ValidationFailure failure) {
   const Source where = current_line(L);

@@ -2,6 +2,7 @@
 // become guards on inputs, and a captured graph runs without any check.
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/prelude.h"
+#include "bindings/lua/sandbox/side_effects.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/overloads.h"
@@ -9,6 +10,7 @@
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/messages/printable.h"
 
 #include <triage/config.h>
 #include <triage/error.h>
@@ -43,6 +45,7 @@ struct Plan {
 
 constexpr const char* who = "tensorcheck";
 constexpr size_t max_declared = 250;  // arguments of a call, and results
+constexpr size_t max_name = 200;
 
 [[noreturn]] void raise_failure(lua_State* L, ValidationFailure failure) {
   push_failure(L, std::move(failure));
@@ -70,6 +73,7 @@ std::vector<std::string> parameter_names(lua_State* L, int function) {
 
 std::string function_name(lua_State* L, int function, int options) {
   if (lua_getfield(L, options, "name") == LUA_TSTRING) {
+    if (lua_rawlen(L, -1) > max_name) refuse(L, "name", "at most 200 bytes", describe(L, -1));
     std::string name = lua_tostring(L, -1);
     lua_pop(L, 1);
     return name;
@@ -209,7 +213,11 @@ int typing_plan(lua_State* L) {
   if (lua_getfield(L, 2, "returns") != LUA_TNIL) plan.results = read_results(L, lua_gettop(L));
   lua_getfield(L, 2, "auto_detect");
   const int auto_detect = lua_gettop(L);
-  push_userdata(L, plan, &plan_metatable);
+  size_t behind = 0;
+  for (const auto* declared : {&plan.arguments, plan.results ? &*plan.results : nullptr})
+    if (declared)
+      for (const Declared& one : *declared) behind += sizeof one + bytes_behind(one.spec);
+  push_userdata(L, plan, &plan_metatable, behind);
   push_detection(L, plan, auto_detect);
   return 4;
 }
@@ -230,8 +238,8 @@ void warn_once(lua_State* L, const ValidationFailure& failure) {
   lua_pushboolean(L, 1);
   lua_setfield(L, -2, key.c_str());
   lua_pop(L, 1);
-  if (!known)
-    TORCH_WARN(failure.message,
+  if (!known && may_show(context(L), failure.message.size()))
+    TORCH_WARN(messages::one_line(failure.message),
                " (nothing is detected automatically in this call; with strict_validation this is an error)");
 }
 

@@ -13,6 +13,9 @@ void open_typing(lua_State* L);
 /// What `Tensor(...)` made; null where the value at `index` is something else.
 const TensorSpec* test_spec(lua_State* L, int index);
 
+/// Memory that it holds elsewhere.
+size_t bytes_behind(const TensorSpec& spec);
+
 /// Pushes the error table of `failure`: kind, message (with the script's line in front), parameter, expected, actual,
 /// dim_name, function.
 void push_failure(lua_State* L, ValidationFailure failure);

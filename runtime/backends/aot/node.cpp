@@ -31,6 +31,11 @@ class Version {
   uint32_t then_;
 };
 
+// No contract is asked of what formulas of gradients call (runtime/operators): these are LibTorch's own, and a script chooses none of
+// their arguments. They take tensors and numbers of a forward call that was within its contract, unchanged since (see Version), and
+// gradients, whose sizes and dtype autograd compares with those of the outputs. So their time and memory are in proportion to what
+// the forward call was allowed.
+
 /// One call in autograd's graph. Where the backward half that was prepared does not fit (other gradients come in, or the
 /// gradient itself is to be differentiated), it runs the graph again from the primals, which it holds for that.
 class JointBackward final : public torch::autograd::Node {

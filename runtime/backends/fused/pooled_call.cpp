@@ -11,6 +11,7 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/operators/untrusted.h"
 
 namespace triage::fused {
 namespace {
@@ -42,7 +43,17 @@ bool PooledCall::takes(const graph::Node& node) {
 }
 
 PooledCall::PooledCall(const Part& part)
-    : graph_(part.graph.clone()), interpreter_(compile_eager(graph_, {})), op_(*out_variant(*graph_.nodes().back())) {}
+    : graph_(part.graph.clone()), interpreter_(compile_eager(graph_, {})), op_(*out_variant(*graph_.nodes().back())) {
+  const auto& name = graph_.nodes().back()->op.operator_name();
+  contract_ = operators::find_contract(name.name, name.overload_name);
+}
+
+/// The call without `out` is what the contract speaks of; the memory that `out` writes to belongs to nobody else.
+bool PooledCall::is_held(const std::vector<c10::IValue>& arguments) const {
+  const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
+  return !terms || !contract_ ||
+         !operators::refusal(*contract_, graph_.nodes().back()->op.schema(), arguments, *terms, Deadline::current());
+}
 
 /// As at capture: a tensor of another dtype would be converted into the result silently, one of other dims is another call.
 bool PooledCall::can_run(at::ArrayRef<at::Tensor> inputs) const {
@@ -84,6 +95,7 @@ void PooledCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& o
     for (const auto& node : graph_.nodes())
       if (node.get() != &call) values[node->results[0]] = graph::evaluate(*node, lookup)[0];
     std::vector<c10::IValue> stack = graph::boxed_arguments(call, lookup);
+    if (!is_held(stack)) return interpreter_->run(inputs, outputs);
     stack.emplace_back(out);
     op_.callBoxed(&stack);
   } catch (const c10::Error&) {  // the interpreter says where, and what of

@@ -5,11 +5,12 @@
 
 #include "runtime/backends/fused/output_pool.h"
 #include "runtime/backends/fused/regions.h"
+#include "runtime/operators/contract.h"
 
 namespace triage::fused {
 
 /// A call of ATen whose result goes into pooled memory: its `out` variant writes it there. What the call is not made for (small
-/// results, gradients, autocast, other dtypes) is the interpreter's.
+/// results, gradients, autocast, other dtypes) is the interpreter's, and so is a call that is out of its contract: it says so.
 class PooledCall final : public Executable {
  public:
   /// Whether ATen computes this operator by the same kernel into memory that it is given.
@@ -21,10 +22,12 @@ class PooledCall final : public Executable {
 
  private:
   bool can_run(at::ArrayRef<at::Tensor> inputs) const;
+  bool is_held(const std::vector<c10::IValue>& arguments) const;
 
   graph::Graph graph_;
   std::unique_ptr<Executable> interpreter_;
   c10::OperatorHandle op_;
+  const operators::Contract* contract_;  // of the operator without `out`; null: it has none
   mutable OutputPool pool_;
   mutable std::atomic<size_t> last_bytes_{0};  // of a result
 };

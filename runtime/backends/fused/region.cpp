@@ -168,7 +168,7 @@ bool Region::within_terms(const Memory& memory) const {
                                                     : 1;
     bytes += static_cast<double>(memory.batch) * static_cast<double>(row * c10::elementSize(form.dtype));
   }
-  if (terms->bytes_a_call > 0 && std::max(bytes, largest) > static_cast<double>(terms->bytes_a_call)) return false;
+  if (terms->bytes > 0 && std::max(bytes, largest) > static_cast<double>(terms->bytes)) return false;
   if (!Deadline::current()) return true;
   const double nanoseconds =
       static_cast<double>(memory.batch) * static_cast<double>(positions) * static_cast<double>(loops_.values.size());
@@ -268,7 +268,7 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, Memory& me
     return false;
   const auto make_dense = [&] {  // of a view, which may be far larger than its memory
     const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
-    memory.too_large = terms && terms->bytes_a_call > 0 && static_cast<int64_t>(tensor->nbytes()) > terms->bytes_a_call;
+    memory.too_large = terms && terms->bytes > 0 && static_cast<int64_t>(tensor->nbytes()) > terms->bytes;
     if (memory.too_large) return false;
     memory.kept.push_back(tensor->contiguous());
     tensor = &memory.kept.back();

@@ -23,7 +23,7 @@ void Compiled::note_break(const GraphBreak& graph_break) {
 /// In full, and once for each line of the script: what breaks there again, for other arguments or variables, is the same to
 /// who reads it.
 void Compiled::warn_of(const GraphBreak& graph_break) const {
-  if (!options_.warn || !get_logs().graph_breaks) return;
+  if (!options_.warn || !options_.warn_of_breaks || !get_logs().graph_breaks) return;
   std::vector<GraphBreak>& told = options_.warned->breaks;
   if (std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
     return;

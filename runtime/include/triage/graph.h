@@ -126,7 +126,7 @@ class Graph {
 /// that gives the same text (constants of up to 1,000 elements are printed in full, with exact bits; larger ones are
 /// named with their shape, and such a text is refused by `parse` with a message that says so).
 std::string print(const Graph& graph);
-/// Throws GraphError with line and column of `text`.
+/// Of trusted text: no contract is checked, as ExportedProgram::load does. Throws GraphError with line and column of `text`.
 Graph parse(const std::string& text);
 /// Checks the invariants: operands match schemas, every value is defined before it is used, names unique, outputs exist.
 /// Throws GraphError naming the node.

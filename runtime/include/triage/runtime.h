@@ -85,7 +85,7 @@ struct RuntimeOptions {
   /// Runtime is made: name none that others may write. One that cannot be used is told to the logger, and the cache, the
   /// compiler or the interpreter serves.
   std::vector<std::filesystem::path> kernels = {};
-  /// Of the random numbers that policies draw (`torch.randn`, dropout, ...). Each policy has generators of its own, one a device,
+  /// Of the random numbers that policies draw (`torch.randn`, `math.random`, ...). Each has generators of its own, one a device,
   /// that begin with it, and never draws from LibTorch's default ones, which are the host's. (The default is that of
   /// torch.Generator.)
   uint64_t seed = 67280421310721;

@@ -98,7 +98,7 @@ double rolled(const Call& call) { return (rolled_work(call) + 1) * width(call, 8
 
 /// How many places an index names, and how many elements lie at each.
 double indexed_work(const Call& call) {
-  const at::Tensor* self = call.tensor(call.tensor("weight") ? "weight" : "self");
+  const at::Tensor* self = call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
   double places = 1, rest = 1, masks = 0;
   if (const c10::IValue& indices = call.value("indices"); indices.isList()) {
     Sizes sizes;
@@ -122,11 +122,10 @@ double indexed_work(const Call& call) {
     }
     for (; dim < self->dim(); ++dim) rest *= size_of(*self, dim);
     places = product(sizes);
-  } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? "indices" : "index")) {
+  } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? Name("indices") : Name("index"))) {
     places = elements(*index);
-    const std::string& name = call.schema.name();
-    if (name == "aten::embedding") rest = size_of(*self, 1);
-    if (name == "aten::index_select" && self->dim() > 0) {
+    if (call.positions.of("weight") >= 0) rest = size_of(*self, 1);  // embedding
+    if (call.positions.of("dim") >= 0 && self->dim() > 0 && call.schema.name() == "aten::index_select") {
       const int64_t dim = call.integer("dim", 0);
       for (int64_t i = 0; i < self->dim(); ++i)
         if (i != (dim < 0 ? dim + self->dim() : dim)) rest *= size_of(*self, i);
@@ -135,7 +134,7 @@ double indexed_work(const Call& call) {
   return places * rest + 2 * masks + given_elements(call);
 }
 double indexed(const Call& call) {
-  const bool copies = call.schema.name().find("index_put") != std::string::npos;
+  const bool copies = call.positions.of("values") >= 0;  // index_put
   return (indexed_work(call) + 8) * width(call, 8) * (copies ? 4 : 2);
 }
 

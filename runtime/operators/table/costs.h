@@ -63,6 +63,9 @@ double padding_work(const Call& call);
 double orthogonal(const Call& call);
 double loss_of_pairs(const Call& call);
 double flags(const Call& call);
+double flags_work(const Call& call);
+double merging_work(const Call& call);
+double replacing_work(const Call& call);
 
 /// --- kinds of cost ---
 constexpr Cost view{nothing, 0};

@@ -14,15 +14,16 @@ double sum_of(c10::ArrayRef<int64_t> sizes) {
   return sum;
 }
 
-/// The two tensors of a product of matrices; a vector `self` of addmm is none of them.
-std::pair<const at::Tensor*, const at::Tensor*> factors(const Call& call) {
-  static constexpr std::pair<const char*, const char*> names[] = {
-      {"mat1", "mat2"}, {"batch1", "batch2"}, {"mat", "vec"},    {"self", "mat2"},   {"self", "vec"},
-      {"self", "vec2"}, {"self", "tensor"},   {"self", "other"}, {"input", "weight"}};
-  for (const auto& [first, second] : names)
-    if (call.tensor(first) && call.tensor(second)) return {call.tensor(first), call.tensor(second)};
-  return {nullptr, nullptr};
-}
+/// The names of the two tensors of a product; a vector `self` of addmm is none of them.
+struct Factors {
+  enum class Kind : uint8_t { matrices, rows_of_both, all_pairs };
+  Name first, second;
+  Kind kind = Kind::matrices;
+};
+constexpr Factors all_factors[] = {
+    {"mat1", "mat2"},   {"batch1", "batch2"}, {"mat", "vec"},
+    {"self", "mat2"},   {"self", "vec"},      {"self", "vec2", Factors::Kind::all_pairs},
+    {"self", "tensor"}, {"self", "other"},    {"input", "weight", Factors::Kind::rows_of_both}};
 
 /// What the dimensions before the last two broadcast to.
 double matrices(const at::Tensor& a, const at::Tensor& b) {
@@ -38,12 +39,17 @@ struct Product {
 };
 
 Product product_of(const Call& call) {
-  const auto [a, b] = factors(call);
   Product sizes;
+  const auto has_both = [&](const Factors& names) {
+    return call.positions.of(names.first) >= 0 && call.positions.of(names.second) >= 0;
+  };
+  const auto names = std::find_if(std::begin(all_factors), std::end(all_factors), has_both);
+  if (names == std::end(all_factors)) return sizes;
+  const at::Tensor *a = call.tensor(names->first), *b = call.tensor(names->second);
   if (!a || !b) return sizes;
-  const std::string& name = call.schema.name();
-  const bool outer = name == "aten::outer" || name == "aten::ger", inner = name == "aten::inner";
-  if (outer || inner || name == "aten::linear") {  // all but the last dimension of each
+  const bool outer = names->kind == Factors::Kind::all_pairs;
+  if (outer || names->kind == Factors::Kind::rows_of_both ||
+      call.schema.name() == "aten::inner") {  // all but the last dimension
     sizes.inner = outer ? 1 : size_of(*a, -1);
     sizes.rows = outer ? elements(*a) : elements(*a) / sizes.inner;
     sizes.columns = outer ? elements(*b) : elements(*b) / sizes.inner;
@@ -109,7 +115,7 @@ double distance_work(const Call& call) {
 }
 
 double cubic_work(const Call& call) {
-  const at::Tensor& self = *call.tensor(call.tensor("A") ? "A" : "self");
+  const at::Tensor& self = *call.tensor(call.tensor("A") ? Name("A") : Name("self"));
   const double rows = size_of(self, -2), columns = size_of(self, -1);
   return elements(self) * 4 * std::max(rows, columns) + elements(self) / (rows * columns) * each_matrix;
 }
@@ -204,11 +210,30 @@ double quantile_work(const Call& call) {
 }
 double quantiles(const Call& call) { return (quantile_work(call) + 8) * 8 * 8; }
 
-double flags(const Call& call) {
+static double slots_of_record(const Call& call) {
+  return static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
+}
+static double records(const Call& call) {
   double rows = 1;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rows = std::max(rows, size_of(tensor, 0)); });
-  const double slots = static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
-  return rows * slots * 16 + (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
+  return rows;
+}
+double flags(const Call& call) {
+  return records(call) * slots_of_record(call) * 16 +
+         (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
+}
+double flags_work(const Call& call) {
+  return std::max({given_elements(call), broadcast_elements(call), records(call) * slots_of_record(call) / 4});
+}
+double merging_work(const Call& call) {  // each error of one record is looked for in the other
+  const double slots = slots_of_record(call);
+  return records(call) * slots * (slots + 50);
+}
+double replacing_work(const Call& call) {  // each element is compared with each target
+  const auto count = [](const c10::IValue& list) {
+    return list.isList() ? static_cast<double>(list.toListRef().size()) : 0.0;
+  };
+  return given_elements(call) * (4 + count(call.value("values")) + count(call.value("integers")));
 }
 
 double one_hot_work(const Call& call) {
@@ -252,7 +277,7 @@ double repeated_difference(const Call& call) {
 double repetition_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   double times = 1;
-  for (const char* name : {"repeats", "dims"})
+  for (const Name name : {Name("repeats"), Name("dims")})
     for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 1));
   return elements(*self) * times + sum_of(self->sizes());
 }

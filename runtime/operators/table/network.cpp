@@ -11,48 +11,49 @@ constexpr Cost loss{cost::broadcast_eightfold, 100};
 
 constexpr Row rows[] = {
     {"layer_norm native_layer_norm", ".",
-     "input: float; normalized_shape: sizes len:1..16; weight: like:input; bias: like:input; eps: finite", norm},
-    {"rms_norm", ".", "input: float; normalized_shape: sizes len:1..16; weight: like:input; eps: finite", norm},
+     "input: float; normalized_shape: sizes len:1..16; weight: mixed:input; bias: mixed:input; eps: finite", norm},
+    {"rms_norm", ".", "input: float; normalized_shape: sizes len:1..16; weight: mixed:input; eps: finite", norm},
     {"group_norm", ".",
-     "input: float rank:2..16; num_groups: 1..1099511627776; weight: like:input rank:1..1; bias: like:input rank:1..1; "
+     "input: float rank:2..16; num_groups: 1..1099511627776; weight: mixed:input rank:1..1; bias: mixed:input "
+     "rank:1..1; "
      "eps: finite",
-     norm},
+     norm, relation::groups},
     {"batch_norm", ".",
-     "input: single rank:2..5; weight: like:input rank:1..1 contiguous; bias: like:input rank:1..1 contiguous; "
-     "running_mean: like:input rank:1..1 contiguous; running_var: like:input rank:1..1 contiguous; momentum: finite; "
+     "input: float rank:2..5; weight: mixed:input rank:1..1 contiguous; bias: mixed:input rank:1..1 contiguous; "
+     "running_mean: mixed:input rank:1..1 contiguous; running_var: mixed:input rank:1..1 contiguous; momentum: finite; "
      "eps: finite",
      norm, relation::batch_norm},
     {"conv1d",
      ".",
-     "input: single rank:2..3 filled; weight: single rank:3..3 filled like:input; bias: single rank:1..1 like:input; "
+     "input: float rank:2..3 filled; weight: float rank:3..3 filled like:input; bias: float rank:1..1 like:input; "
      "stride: 1..1048576 len:1..1; padding: 0..1048576 len:1..1; dilation: 1..1048576 len:1..1; groups: 1..1048576",
      {cost::convolution, 1, cost::convolution_work},
      relation::convolution},
     {"conv2d",
      ".",
-     "input: single rank:3..4 filled; weight: single rank:4..4 filled like:input; bias: single rank:1..1 like:input; "
+     "input: float rank:3..4 filled; weight: float rank:4..4 filled like:input; bias: float rank:1..1 like:input; "
      "stride: 1..1048576 len:1..2; padding: 0..1048576 len:1..2; dilation: 1..1048576 len:1..2; groups: 1..1048576",
      {cost::convolution, 1, cost::convolution_work},
      relation::convolution},
     {"avg_pool1d max_pool1d",
      ".",
-     "self: single rank:2..3 filled; kernel_size: 1..1048576 len:1..1; stride: 1..1048576 len:0..1; "
+     "self: float rank:2..3 filled; kernel_size: 1..1048576 len:1..1; stride: 1..1048576 len:0..1; "
      "padding: 0..1048576 len:1..1; dilation: 1..1048576 len:1..1",
      {cost::pooling, 5, cost::pooling_work},
      relation::pooling},
     {"avg_pool2d max_pool2d",
      ".",
-     "self: single rank:3..4 filled; kernel_size: 1..1048576 len:1..2; stride: 1..1048576 len:0..2; "
+     "self: float rank:3..4 filled; kernel_size: 1..1048576 len:1..2; stride: 1..1048576 len:0..2; "
      "padding: 0..1048576 len:1..2; dilation: 1..1048576 len:1..2; divisor_override: 1..2147483647",
      {cost::pooling, 5, cost::pooling_work},
      relation::pooling},
     {"adaptive_avg_pool1d",
      ".",
-     "self: single rank:2..3 filled; output_size: 1..1048576 len:1..1",
+     "self: float rank:2..3 filled; output_size: 1..1048576 len:1..1",
      {cost::adaptive_pooling, 20, cost::adaptive_pooling_work}},
     {"adaptive_avg_pool2d",
      ".",
-     "self: single rank:3..4 filled; output_size: 1..1048576 len:1..2",
+     "self: float rank:3..4 filled; output_size: 1..1048576 len:1..2",
      {cost::adaptive_pooling, 20, cost::adaptive_pooling_work}},
     {"constant_pad_nd",
      ".",

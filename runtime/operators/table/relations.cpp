@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/operators/division.h"
 #include "runtime/operators/table/costs.h"
 #include "runtime/operators/table/shapes_of.h"
 
@@ -85,22 +86,29 @@ Wrong vector_norm(const Call& call) {
 
 Wrong same_sizes(const Call& call) {
   const at::Tensor* self = call.tensor("self");
-  for (const char* name : {"target", "weight"}) {
+  for (const Name name : {Name("target"), Name("weight")}) {
     const at::Tensor* other = call.tensor(name);
     if (self && other && other->sizes() != self->sizes())
-      return fmt::format("argument '{}' is of shape [{}]; expected [{}], as argument 'self' is", name,
+      return fmt::format("argument '{}' is of shape [{}]; expected [{}], as argument 'self' is", name.text(),
                          fmt::join(other->sizes(), ", "), fmt::join(self->sizes(), ", "));
   }
   return std::nullopt;
 }
 
+Wrong groups(const Call& call) {
+  const int64_t channels = call.tensor("input")->size(1), count = call.integer("num_groups", 1);
+  if (count <= std::max<int64_t>(1, channels)) return std::nullopt;  // of no channels, any number would divide them
+  return fmt::format("argument 'num_groups' is {}; expected at most {}, the channels", count,
+                     std::max<int64_t>(1, channels));
+}
+
 Wrong batch_norm(const Call& call) {
   const at::Tensor* input = call.tensor("input");
-  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+  for (const Name name : {Name("weight"), Name("bias"), Name("running_mean"), Name("running_var")}) {
     const at::Tensor* given = call.tensor(name);
     if (input && given && given->numel() != input->size(1))
-      return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name, given->numel(),
-                         input->size(1));
+      return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name.text(),
+                         given->numel(), input->size(1));
   }
   if (call.boolean("training", false) && (call.tensor("running_mean") || call.tensor("running_var")))
     return "argument 'training' is true, and the running statistics would be written to; expected none of them, or "
@@ -185,10 +193,10 @@ Wrong divides(const Call& call) {
     return value.isTensor() ? value.toTensor().defined() && is_whole(value.toTensor()) : !value.isDouble();
   };
   if (as_floats || !whole(self) || !whole(other)) return std::nullopt;
-  const bool by_minus_one = other.isTensor() ? other.toTensor().scalar_type() != at::kBool &&
-                                                   other.toTensor().scalar_type() != at::kByte &&
-                                                   unexpanded(other.toTensor()).eq(-1).any().item<bool>()
-                                             : number_of(other) == -1;
+  const at::ScalarType dtype = dtype_of_division(call.schema, self, other);
+  if (dtype == at::kBool || dtype == at::kByte) return std::nullopt;
+  const bool by_minus_one = other.isTensor() ? unexpanded(other.toTensor()).to(dtype).eq(-1).any().item<bool>()
+                                             : is_minus_one(static_cast<int64_t>(number_of(other)), dtype);
   if (!by_minus_one) return std::nullopt;
   return "argument 'other' holds -1, by which ATen does not divide the least integer; divide by 1 and negate";
 }

@@ -38,7 +38,7 @@ std::optional<std::string> labels(std::string_view text, int64_t rank) {
 
 }  // namespace
 
-std::vector<int64_t> filled_up(const Call& call, std::string_view name, int64_t otherwise) {
+std::vector<int64_t> filled_up(const Call& call, Name name, int64_t otherwise) {
   const bool one = call.schema.name().find("1d") != std::string::npos;
   std::vector<int64_t> numbers = call.integers(name);
   if (numbers.empty()) numbers.push_back(otherwise);

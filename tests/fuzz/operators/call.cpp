@@ -3,6 +3,7 @@
 #include "tests/fuzz/operators/arguments.h"
 #include "tests/fuzz/operators/fenced_allocator.h"
 #include "tests/fuzz/operators/memory_of_arguments.h"
+#include "tests/fuzz/operators/shared_memory.h"
 
 #include <ATen/ATen.h>
 #include <sys/resource.h>
@@ -10,6 +11,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <limits>
+
+#include "runtime/compat/autocast.h"
 
 namespace triage::fuzz {
 namespace {
@@ -152,9 +155,25 @@ uint64_t hash_of(CallId id, int64_t attempt) {
   return Random(id.seed ^ Random(static_cast<uint64_t>(id.index) * 64 + static_cast<uint64_t>(attempt)).next()).next();
 }
 
+/// Some calls of operators that autocast knows are made, and checked, under autocast.
+class SomeAutocast {
+ public:
+  SomeAutocast(const Target& target, CallId id) {
+    if (compat::autocast_casts(target.op, c10::kCPU) && Random(hash_of(id, 62)).percent(25))
+      compat::set_autocast(c10::kCPU, {true, at::kBFloat16});
+  }
+  ~SomeAutocast() { at::autocast::clear_cache(); }
+  SomeAutocast(const SomeAutocast&) = delete;
+  SomeAutocast& operator=(const SomeAutocast&) = delete;
+
+ private:
+  compat::RestoreAutocast restore_;
+};
+
 }  // namespace
 
 torch::jit::Stack arguments_of(const Target& target, CallId id, std::optional<std::string>& violation) {
+  const SomeAutocast autocast(target, id);
   constexpr int64_t attempts = 8;
   torch::jit::Stack arguments;
   const int64_t tries = id.index % 5 == 0 ? 1 : attempts;
@@ -169,6 +188,7 @@ torch::jit::Stack arguments_of(const Target& target, CallId id, std::optional<st
 }
 
 CallResult make_call(const Target& target, CallId id) {
+  const SomeAutocast autocast(target, id);
   CallResult result;
   std::optional<std::string> violation;
   torch::jit::Stack arguments = arguments_of(target, id, violation);
@@ -211,6 +231,7 @@ CallResult make_call(const Target& target, CallId id) {
   result.digest = mixed(static_cast<uint64_t>(result.outcome), result.text.data(), result.text.size());
   if (result.outcome == Outcome::succeeded) {
     if (result.fault.empty()) result.fault = results_beyond_memory(stack);
+    if (result.fault.empty()) result.fault = untold_sharing(target.op, arguments, stack);
     if (result.fault.empty())
       for (const c10::IValue& value : stack) result.digest = digest_of(result.digest, value);
   }

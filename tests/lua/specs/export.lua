@@ -243,3 +243,17 @@ test("D19: checks of sizes decide comparisons and stay as assertions", function(
   eq(program(torch.ones({64, 2})), torch.full({64, 2}, 2.0))
   fails(function() program(torch.ones({65, 2})) end, "Runtime assertion failed for expression s0 <= 64 on node 'le'")
 end)
+
+test("equal calls of a program are nodes of autograd's graph each, as the script's are", function()
+  local fn = function(x) return x:exp() * 2, x:exp() * 3 end
+  local program = triage.export(fn, {torch.ones({2, 2})})
+  local x = torch.ones({2, 2}, {requires_grad = true})
+  local a, b = program(x)
+  a:sum():backward()
+  b:sum():backward()
+  local y = torch.ones({2, 2}, {requires_grad = true})
+  a, b = fn(y)
+  a:sum():backward()
+  b:sum():backward()
+  eq(x.grad, y.grad)
+end)

@@ -1,6 +1,6 @@
 -- Which outputs, inputs and variables of a function share memory, and which of them are one tensor, is the same
--- compiled and as a script. Random programs: every tensor that can be seen is written to in turn, and all of them must
--- look the same after it.
+-- compiled and as a script, whatever it writes to in place. Random programs: every tensor that can be seen is
+-- written to in turn, and all of them must look the same after it.
 -- TRIAGE_DIFFERENTIAL=N makes N programs, TRIAGE_DIFFERENTIAL_SEED begins elsewhere.
 local random, pick, seeds = random_programs(40, 104729)
 
@@ -13,6 +13,8 @@ local views = {":t()", ":contiguous()", ":to(torch.float32)", ":to(torch.float64
 local computed = {"(%s + 1)", "(%s * 2)", "%s:neg()", "%s:relu()", "(%s + %s)", "(%s * %s)", "torch.zeros({2, 2})",
   "torch.tensor({{1.0, 2.0}, {3.0, 4.0}})", "torch.where(%s > 0, %s, %s)", "torch.einsum(\"ij->ji\", {%s})",
   "torch.ones({2, 2}):t()", "(%s - k)"}
+local writes = {"%s:add_(1)", "%s:mul_(2)", "%s:t():mul_(%s)", "%s:fill_(2)", "%s[0] = 3", "%s:copy_(%s)", "%s:neg_()",
+  "%s[{{}, 0}]:add_(%s)", "%s:clamp_({min = 0})", "%s:view({-1}):add_(1)", "%s:masked_fill_(x > 0, 2)", "%s:zero_()"}
 
 --- An expression; half of them repeat one of before, so that there are equal calls.
 local function expression(locals, said)
@@ -32,6 +34,12 @@ local function source()
   for i = 1, 2 + random(6) do
     lines[i] = ("  local v%d = %s"):format(i, expression(locals, said))
     locals[#locals + 1] = "v" .. i
+  end
+  for _ = 1, random(3) == 1 and random(2) or 0 do
+    local at = random(#lines)   -- what is known there: the arguments, the variable, and the locals before
+    local known = {"x", "y", "w", "k"}
+    for i = 1, at - 1 do known[#known + 1] = lines[i]:match("local (v%d+)") end
+    table.insert(lines, at, "  " .. pick(writes):gsub("%%s", function() return pick(known) end))
   end
   if random(6) == 1 then table.insert(lines, random(#lines), "  triage.graph_break(\"asked for\")") end
   if random(6) == 1 then table.insert(lines, random(#lines), "  kept = x + 1 ") end
@@ -152,6 +160,20 @@ test("A01: outputs, inputs and variables share memory compiled as they do in the
     for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
       local why = differ(text, backend, backend == "fused" and seed % 8 == 0)
       if why then error(("program %d differs with backend %s: %s\n%s"):format(seed, backend, why, text)) end
+    end
+  end
+end)
+
+test("A01: a view in which one element stands in many places is one compiled, too: writes to it are refused", function()
+  for _, body in ipairs({"(x * 2)[{{0, 1}}]:expand_as(x)", "x:sum():expand({3, 2})",
+                         "(x + 1)[0]:broadcast_to({2, 2}):t()"}) do
+    for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+      local f = triage.compile(assert(load("return function(x) return " .. body .. " end"))(), {backend = backend})
+      for _ = 1, 3 do
+        local y = f(torch.ones({2, 2}))
+        fails(function() y:add_(1) end, "single memory location")
+        f:finish_compiling()
+      end
     end
   end
 end)
