@@ -33,7 +33,7 @@ const std::vector<std::string> makes_matrices = {
     "torch.cdist(z:unsqueeze(1), z:unsqueeze(1)):sum()",
     "torch.einsum(\"i,j->ij\", {z, z}):sum()",
     "torch.mse_loss(z:unsqueeze(1), z:unsqueeze(0), 0):sum()",
-    "z:repeat({z:size(0)}):sum()",
+    "z:tile({z:size(0)}):sum()",
     "z:unsqueeze(1):expand({z:size(0), z:size(0)}):mul(2):sum()",
     "torch.lerp(z:unsqueeze(1), z, 0.5):sum()",
     "z:unsqueeze(1):masked_fill(z:unsqueeze(0):gt(2), 0):sum()",
