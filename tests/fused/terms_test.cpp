@@ -12,9 +12,11 @@ TEST_CASE("what broadcasts beyond the terms of a call is refused by loops as by 
   const std::vector<Program> programs = {
       [](const Tensors& in) { return Tensors{(in[0].unsqueeze(1) - in[0].unsqueeze(0)).exp() * 2}; },
       [](const Tensors& in) { return Tensors{(in[0].unsqueeze(1) - in[0].unsqueeze(0)).exp().sum(1)}; },
-      [](const Tensors& in) { return Tensors{(in[0].unsqueeze(1).expand({-1, 7}) * 2 + 1).exp()}; },
+      [](const Tensors& in) {
+        return Tensors{(in[0].unsqueeze(1).expand({-1, 7}) * 2 + 1).exp()};
+      },
   };
-  const operators::Untrusted::Terms small{.bytes_a_call = 1 << 20};
+  const operators::Untrusted::Terms small{.bytes = 1 << 20};
   for (size_t i = 0; i < programs.size(); ++i) {
     INFO("program " << i);
     const auto fused = compiled(programs[i], {data({7})});
@@ -35,7 +37,7 @@ TEST_CASE("loops that would run far beyond the deadline of a call do not begin")
       [](const Tensors& in) { return Tensors{(in[0].unsqueeze(1) - in[0].unsqueeze(0)).exp().sum(1)}; }, {data({7})});
   run(*fused, {data({9})});
   fused->finish_compiling();
-  const operators::Untrusted::Terms terms{.bytes_a_call = int64_t{64} << 30};
+  const operators::Untrusted::Terms terms{.bytes = int64_t{64} << 30};
   const operators::Untrusted held(&terms);
   const Deadline deadline(std::chrono::steady_clock::now() + std::chrono::seconds(2));
   CHECK_THROWS_WITH(run(*fused, {data({60'000})}), doctest::Contains("deadline"));
