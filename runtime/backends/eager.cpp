@@ -124,7 +124,7 @@ class EagerExecutable final : public Executable {
       for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
         if (deadline) check(*deadline, *step);
         for (uint32_t i = 0; i < step->num_slots; ++i) push(plan_.slots[step->first_slot + i], inputs, space);
-        if (terms && step->contract && (step->varies || !terms->captured)) hold(*step, space.stack, *terms);
+        if (terms && asks(*step, space.stack, *terms)) hold(*step, space.stack, *terms);
         step->op.callBoxed(&space.stack);
         store(*step, space);
         if (terms && !bytes.fits(space.registers, step->first_result - plan_.num_inputs, step->num_results, inputs))
@@ -149,6 +149,13 @@ class EagerExecutable final : public Executable {
                                  "give the policy less to do",
                                  place(origin), origin.text, plan_.name),
                      origin.source);
+  }
+
+  static bool asks(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
+    using operators::AskedAgain;
+    if (!step.contract) return false;
+    return !terms.captured || step.asked == AskedAgain::always ||
+           (step.asked == AskedAgain::where_large && operators::may_be_large(stack, terms.bytes));
   }
 
   [[noreturn]] void refuse_memory(const Step& step, int64_t most) const {

@@ -147,7 +147,9 @@ class Planner {
               static_cast<uint32_t>(plan_.unused.size()),
               0,
               contract,
-              contract && (operators::depends_on_sizes(*contract) || takes_numbers(node, slots))};
+              !contract                    ? operators::AskedAgain::never
+              : takes_numbers(node, slots) ? operators::AskedAgain::always
+                                           : operators::asked_again(*contract, schema)};
     plan_.slots.insert(plan_.slots.end(), slots.begin(), slots.end());
     for (const auto& result : schema.returns()) step.returns_list |= graph::type_of(result).list;
     for (const Value* result : node.results) {

@@ -46,7 +46,7 @@ struct Step {
   uint32_t first_unused;  // into Plan::unused: results nobody reads
   uint32_t num_unused;
   const operators::Contract* contract = nullptr;  // what it is held to where the graph is not trusted; null: nothing
-  bool varies = false;                            // other inputs may take it out of its contract
+  operators::AskedAgain asked = operators::AskedAgain::never;  // whether other inputs may take it out of its contract
 };
 
 /// Where the step came from: for errors only.

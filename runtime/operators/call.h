@@ -16,18 +16,15 @@ namespace triage::operators {
 class Name {
  public:
   static constexpr std::string_view all[] = {
-      "A",           "batch1",      "batch2",     "beta",          "bias",
-      "ceil_mode",   "chunks",      "diagonal",   "dilation",      "dim",
-      "dims",        "dtype",       "end",        "equation",      "groups",
-      "index",       "indices",     "input",      "integers",      "kernel_size",
-      "m",           "mat",         "mat1",       "mat2",          "mode",
-      "n",           "num_classes", "num_groups", "num_samples",   "num_slots",
-      "offset",      "ord",         "other",      "output_size",   "pad",
-      "padding",     "q",           "repeats",    "rounding_mode", "running_mean",
-      "running_var", "self",        "size",       "split_size",    "start",
-      "step",        "steps",       "stride",     "target",        "tensor",
-      "tensors",     "training",    "values",     "vec",           "vec2",
-      "weight",      "x1",          "x2"};
+      "A",           "B",          "batch1",      "batch2",    "beta",       "bias",          "ceil_mode",
+      "chunks",      "diagonal",   "dilation",    "dim",       "dims",       "dtype",         "end",
+      "equation",    "groups",     "index",       "indices",   "input",      "integers",      "kernel_size",
+      "left",        "m",          "mat",         "mat1",      "mat2",       "mode",          "n",
+      "num_classes", "num_groups", "num_samples", "num_slots", "offset",     "ord",           "other",
+      "output_size", "pad",        "padding",     "q",         "repeats",    "rounding_mode", "running_mean",
+      "running_var", "self",       "shifts",      "size",      "split_size", "start",         "step",
+      "steps",       "stride",     "target",      "tensor",    "tensors",    "training",      "values",
+      "vec",         "vec2",       "weight",      "x1",        "x2"};
 
   /// A literal stands for its name; one that is not among them does not compile.
   consteval Name(const char* text) : number_(0) {  // NOLINT(google-explicit-constructor)

@@ -117,10 +117,33 @@ int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, 
   return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : work(call)));
 }
 
-bool depends_on_sizes(const Contract& contract) {
-  if (contract.row->relation || contract.row->cost.work) return true;
-  return std::any_of(contract.rules.begin(), contract.rules.end(),
-                     [](const Rule& rule) { return rule.contiguous || rule.unexpanded || rule.filled || rule.apart; });
+AskedAgain asked_again(const Contract& contract, const c10::FunctionSchema& schema) {
+  const Cost& cost = contract.row->cost;
+  const bool of_sizes = std::any_of(contract.rules.begin(), contract.rules.end(), [](const Rule& rule) {
+    return rule.contiguous || rule.unexpanded || rule.filled || rule.apart;
+  });
+  if (contract.row->relation || of_sizes) return AskedAgain::always;
+  if (cost.bytes == cost::nothing) return AskedAgain::never;
+  using cost::broadcast, cost::twice_given, cost::eightfold, cost::broadcast_eightfold, cost::conversion;
+  for (const auto bytes : {broadcast, twice_given, eightfold, broadcast_eightfold, conversion})
+    if (cost.bytes == bytes && !cost.work) return AskedAgain::where_large;
+  const bool of_flags = cost.bytes == cost::flags && !schema.argumentIndexWithName("num_slots");
+  return of_flags ? AskedAgain::where_large : AskedAgain::always;
+}
+
+bool may_be_large(c10::ArrayRef<c10::IValue> arguments, int64_t bytes_a_call) noexcept {
+  constexpr double small = 1 << 16, most_bytes_an_element = 256;
+  double given = 0, broadcast = 1;
+  const at::Tensor* last = nullptr;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    const double elements = cost::elements(tensor);
+    given += elements;
+    if (elements == 1 || (last && last->sizes() == tensor.sizes())) return;
+    broadcast *= elements;
+    last = &tensor;
+  });
+  const double most = std::max(given, broadcast);
+  return most > small || (bytes_a_call > 0 && most * most_bytes_an_element > static_cast<double>(bytes_a_call));
 }
 
 const std::vector<std::pair<std::string, std::string>>& all_contracts() { return table().names; }

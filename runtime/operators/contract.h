@@ -42,9 +42,17 @@ int64_t allocation_bound(const Contract& contract, const c10::FunctionSchema& sc
 /// About how long a call within the contract takes at most on one slow core, in nanoseconds; saturates at INT64_MAX.
 int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments);
 
-/// Whether a call within its contract may be out of it when it runs again on tensors of the same dtypes and ranks, or may then
-/// take more than in proportion to them.
-bool depends_on_sizes(const Contract& contract);
+/// When a call that was within its contract once is to be asked again where it runs on other tensors of the same dtypes and ranks.
+enum class AskedAgain : uint8_t {
+  never,        // it allocates nothing
+  where_large,  // its cost is in proportion to the elements that its arguments have, or broadcast to
+  always        // it may be out of its contract, or cost more than that
+};
+AskedAgain asked_again(const Contract& contract, const c10::FunctionSchema& schema);
+
+/// Whether a call to be asked again `where_large` must be: its arguments may have, or broadcast to, more elements than can be
+/// had without asking. Views may be far larger than their memory.
+bool may_be_large(c10::ArrayRef<c10::IValue> arguments, int64_t bytes_a_call) noexcept;
 
 /// The overloads that have a contract and that this LibTorch has, sorted by name: ("aten::clamp", "Tensor").
 const std::vector<std::pair<std::string, std::string>>& all_contracts();

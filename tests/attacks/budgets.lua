@@ -86,3 +86,69 @@ torch.ones({1, 1}):expand({1, 1 << 30}):unbind(1)
 
 -- rotations: expected
 z:rot90(1 << 40, {0, 1})
+
+-- products of rows without elements: budget
+torch.linear(torch.zeros(300000, 0), torch.zeros(300000, 0))
+
+-- the same inside: budget
+torch.inner(torch.zeros(300000, 0), torch.zeros(300000, 0))
+
+-- the same of matrices: budget
+torch.mm(torch.zeros(300000, 0), torch.zeros(0, 300000))
+
+-- a sum of no products: budget
+torch.addbmm(torch.zeros(1), torch.zeros(0, 300000, 1), torch.zeros(0, 1, 300000))
+
+-- einsum over nothing: budget
+torch.einsum("ik,jk,k->ij", {torch.zeros(300000, 0), torch.zeros(300000, 0), torch.zeros(0)})
+
+-- einsum that keeps nothing: budget
+torch.einsum("i,j,k->ijk", {torch.ones(300000), torch.ones(300000), torch.zeros(0)})
+
+-- rows of nothing many times: budget
+torch.zeros(300000, 0):repeat_interleave(300000, 0)
+
+-- determinants of nothing: budget
+torch.linalg_det(torch.zeros(50000000000, 0, 0))
+
+-- inverses of nothing: budget
+torch.linalg_inv_ex(torch.zeros(50000000000, 0, 0))
+
+-- signs of nothing: budget
+torch.linalg_slogdet(torch.zeros(50000000000, 0, 0))
+
+-- factors of nothing: budget
+torch.linalg_cholesky_ex(torch.zeros(50000000000, 0, 0))
+
+-- many solutions of few systems: budget
+torch.linalg_solve(torch.eye(2):expand({1000000, 2, 2}), torch.ones(1, 2, 10000))
+
+-- sums of nothing: budget
+torch.zeros(50000000000, 0):sum(1)
+
+-- norms of nothing: budget
+torch.zeros(50000000000, 0):norm(2, {1})
+
+-- a k-th value whose elements lie badly: budget
+torch.ones(400000):kthvalue(399998)
+
+-- one shift after another: budget
+torch.zeros({1, 1, 1, 1, 1, 1, 1, 1}):expand({80000000, 1, 1, 1, 1, 1, 1, 1}):roll({1, 1, 1, 1, 1, 1, 1}, {0, 1, 2, 3, 4, 5, 6})
+
+-- distances of what broadcasts: budget
+torch.cdist(torch.zeros(1, 1000, 1000), torch.zeros(2000, 1, 1000), 1.0)
+
+-- a step that is cut: budget
+torch.arange(0, 400000000, 1.999, {dtype = torch.int64})
+
+-- bits and a number: budget
+torch.zeros({1}, {dtype = torch.bool}):expand({200000000}):add(1)
+
+-- groups one after the other: budget
+torch.conv1d(torch.ones({1, 1048576, 1}, {dtype = torch.float64}), torch.ones({1048576, 1, 1}, {dtype = torch.float64}), nil, {1}, {0}, {1}, 1048576)
+
+-- many small matrices: budget
+torch.linalg_qr(torch.ones(1):expand({20000000, 1, 1}))
+
+-- many small products: budget
+torch.bmm(torch.ones(1):expand({1600000, 8, 8}), torch.ones(1):expand({1600000, 8, 8}))

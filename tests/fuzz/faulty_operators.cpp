@@ -88,9 +88,11 @@ TORCH_LIBRARY_IMPL(triage_fuzz, CompositeExplicitAutograd, m) {
 
 Target faulty_target(const std::string& name, int64_t bytes) {
   const std::string qualified = "triage_fuzz::" + name;
+  const auto bound = [bytes](Arguments arguments) {  // a copy of what is given, however far that is expanded
+    return bytes + static_cast<int64_t>(arguments[0].toTensor().nbytes());
+  };
   return {qualified, c10::Dispatcher::singleton().findSchemaOrThrow(qualified.c_str(), ""),
-          [](Arguments) { return std::nullopt; }, [bytes](Arguments) { return bytes; },
-          [](Arguments) { return int64_t{1000}; }};
+          [](Arguments) { return std::nullopt; }, bound, [](Arguments) { return int64_t{1000}; }};
 }
 
 }  // namespace triage::fuzz

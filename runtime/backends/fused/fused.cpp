@@ -18,6 +18,7 @@
 #include "runtime/backends/seen_types.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/operators/untrusted.h"
 #include "runtime/random/sequence.h"
 
 namespace triage {
@@ -201,6 +202,37 @@ const Value* pattern_of(const graph::Node& node) {
   return nullptr;
 }
 
+/// Values of a graph that runs once, each until nobody reads it any more.
+class Values {
+ public:
+  explicit Values(const Graph& graph) {
+    for (const auto& node : graph.nodes()) each_operand(*node, [&](const Value* value) { ++uses_[value]; });
+    for (const auto& constant : graph.constants()) tensors_[constant.value] = constant.tensor;
+  }
+  void set(const Value* value, const at::Tensor& tensor) {
+    if (uses_.count(value)) tensors_[value] = tensor;
+  }
+  const at::Tensor& at(const Value* value) const { return tensors_.at(value); }
+  void drop_last_used_by(const graph::Node& node) {
+    each_operand(node, [&](const Value* value) {
+      if (--uses_[value] == 0) tensors_.erase(value);
+    });
+  }
+
+ private:
+  template <class Visit>
+  static void each_operand(const graph::Node& node, const Visit& visit) {
+    for (const auto& operand : node.operands) {
+      if (const Value* value = operand.value()) visit(value);
+      if (const auto* items = operand.list())
+        for (const auto& item : *items)
+          if (const Value* value = item.value()) visit(value);
+    }
+  }
+  std::unordered_map<const Value*, size_t> uses_;
+  std::unordered_map<const Value*, at::Tensor> tensors_;
+};
+
 /// What stands for the results of a random operator where only sizes are asked for: nothing is drawn.
 std::vector<at::Tensor> not_drawn(const graph::Node& node, const at::Tensor& pattern) {
   std::vector<at::Tensor> results;
@@ -223,13 +255,16 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
   std::unordered_map<const graph::Node*, const Value*> patterns;  // by the sizes at capture, which are about to change
   for (const auto& node : made->nodes())
     if (graph::is_random(node->op)) patterns[node.get()] = pattern_of(*node);
-  std::unordered_map<const Value*, at::Tensor> values;
+  Values values(*made);
   for (size_t i = 0; i < inputs.size(); ++i) {
     Value* value = made->inputs()[i].value;
-    values[value] = inputs[i];
+    values.set(value, inputs[i]);
     if (value->meta) value->meta->sizes = inputs[i].sizes().vec();
   }
-  for (const auto& constant : made->constants()) values[constant.value] = constant.tensor;
+  const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
+  operators::Untrusted::Terms all_calls = terms ? *terms : operators::Untrusted::Terms();
+  all_calls.captured = false;  // loops were not asked about each operator
+  const operators::Untrusted held(terms ? &all_calls : nullptr);
   try {
     for (const auto& node : made->nodes()) {
       const auto pattern = patterns.find(node.get());
@@ -238,9 +273,10 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
                                : graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
       if (results.size() != node->results.size()) return nullptr;
       for (size_t i = 0; i < results.size(); ++i) {
-        values[node->results[i]] = results[i];
+        values.set(node->results[i], results[i]);
         if (node->results[i]->meta) node->results[i]->meta->sizes = results[i].sizes().vec();
       }
+      values.drop_last_used_by(*node);
     }
   } catch (const std::exception&) {
     return nullptr;  // the call itself has said what is wrong, or nothing is
@@ -267,9 +303,9 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
   const at::NoGradGuard no_grad;
   const random::Replay unseen(true);
   Graph made = graph.clone();
-  std::unordered_map<const Value*, at::Tensor> values;
+  Values values(made);
   const auto see = [&](Value* value, const at::Tensor& tensor) {
-    values[value] = tensor;
+    values.set(value, tensor);
     value->meta.reset();
     if (tensor.defined()) value->meta = graph::TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
   };
@@ -283,6 +319,7 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
       const auto results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
       if (results.size() != node->results.size()) return std::nullopt;
       for (size_t i = 0; i < results.size(); ++i) see(node->results[i], results[i]);
+      values.drop_last_used_by(*node);
     }
   } catch (const std::exception&) {
     return std::nullopt;

@@ -11,6 +11,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/emit.h"
 #include "runtime/flags/checks.h"
+#include "runtime/operators/untrusted.h"
 
 namespace triage::fused {
 namespace {
@@ -55,6 +56,7 @@ struct Region::Memory {
   c10::SmallVector<int64_t, 4> extents;  // how many positions
   c10::SmallVector<Sizes, 4> sizes;      // of each extent; none until an input has told
   c10::SmallVector<at::Tensor, 4> kept;  // dense copies
+  bool too_large = false;                // a copy that what is not trusted may not take
 };
 
 /// Null until it is compiled; the first call asks for that.
@@ -92,9 +94,9 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   Memory memory;
   if (!lay_out(inputs, memory)) {
     interpreter_->run(inputs, outputs);
-    return !versions_[static_cast<size_t>(captured_)].kernel->function();
+    return memory.too_large || !versions_[static_cast<size_t>(captured_)].kernel->function();
   }
-  if (!numbers_fit(memory)) {
+  if (!within_terms(memory) || !numbers_fit(memory)) {
     interpreter_->run(inputs, outputs);
     return true;
   }
@@ -144,6 +146,35 @@ void Region::finish_compiling() const {
   for (const Version& version : versions_) version.finish_compiling();
   for (const Variant& variant : variants_)
     for (const Version& version : variant.versions) version.finish_compiling();
+}
+
+/// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as tensors. Operators
+/// that broadcast make more of their inputs than what these hold. Where it may not, the interpreter refuses the operator that is too
+/// much.
+bool Region::within_terms(const Memory& memory) const {
+  const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
+  if (!terms) return true;
+  constexpr int64_t few = 1 << 16;
+  int64_t positions = 1;
+  if (memory.extents.empty()) return true;
+  for (const int64_t extent : memory.extents) positions += extent;
+  if (memory.batch <= few && positions <= few && memory.batch * positions <= few) return true;
+  const int64_t longest = *std::max_element(memory.extents.begin(), memory.extents.end());
+  double bytes = 0, largest = static_cast<double>(memory.batch) * static_cast<double>(longest) * 4;
+  for (const LoopOutput& output : loops_.outputs) {
+    const TensorForm& form = output.form;
+    const int64_t row = form.kind == Kind::element  ? memory.extents[static_cast<size_t>(form.extent)]
+                        : form.kind == Kind::record ? form.words
+                                                    : 1;
+    bytes += static_cast<double>(memory.batch) * static_cast<double>(row * c10::elementSize(form.dtype));
+  }
+  if (terms->bytes > 0 && std::max(bytes, largest) > static_cast<double>(terms->bytes)) return false;
+  if (!Deadline::current()) return true;
+  const double nanoseconds =
+      static_cast<double>(memory.batch) * static_cast<double>(positions) * static_cast<double>(loops_.values.size());
+  constexpr double few_nanoseconds = 1e7;
+  const std::chrono::duration<double, std::nano> left = *Deadline::current() - std::chrono::steady_clock::now();
+  return nanoseconds <= few_nanoseconds || nanoseconds <= left.count();
 }
 
 bool Region::numbers_fit(const Memory& memory) const {
@@ -235,17 +266,21 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, Memory& me
   if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype || !tensor->device().is_cpu() ||
       tensor->layout() != at::kStrided || tensor->is_conj() || tensor->is_neg())
     return false;
-  const auto dense = [&] {
+  const auto make_dense = [&] {  // of a view, which may be far larger than its memory
+    const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
+    memory.too_large = terms && terms->bytes > 0 && static_cast<int64_t>(tensor->nbytes()) > terms->bytes;
+    if (memory.too_large) return false;
     memory.kept.push_back(tensor->contiguous());
     tensor = &memory.kept.back();
+    return true;
   };
   const bool of_batch = form.kind != Kind::number && form.kind != Kind::column;
   if (of_batch) {
     if (memory.batch >= 0 && tensor->size(0) != memory.batch) return false;
     memory.batch = tensor->size(0);
-    if (!has_dense_rows(*tensor)) dense();
-  } else if (!tensor->is_contiguous()) {
-    dense();
+    if (!has_dense_rows(*tensor) && !make_dense()) return false;
+  } else if (!tensor->is_contiguous() && !make_dense()) {
+    return false;
   }
   if (form.kind == Kind::record) {
     if (tensor->size(1) != form.words) return false;

@@ -55,6 +55,7 @@ class Region final : public Executable {
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
   bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
   bool settle_sizes(Memory& memory) const;
+  bool within_terms(const Memory& memory) const;
   bool numbers_fit(const Memory& memory) const;
   void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;
 

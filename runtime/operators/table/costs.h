@@ -1,7 +1,8 @@
 #pragma once
 #include "runtime/operators/table/row.h"
 
-/// Bounds that rows name. All count in doubles, which do not overflow.
+/// Bounds that rows name. All count in doubles, which do not overflow. A size of 0 counts as 1: a tensor without elements may
+/// still be long, and what is made of it along its other dimensions is then as long.
 namespace triage::operators::cost {
 
 /// --- elements and bytes of what is given ---
@@ -13,16 +14,18 @@ double broadcast_elements(const Call& call);
 double product(c10::ArrayRef<int64_t> sizes);
 /// Bytes of one element: of the widest tensor argument, and of the dtype that is asked for; at least `least`.
 double width(const Call& call, double least = 1);
+double size_of(const at::Tensor& tensor, int64_t dim);
 
 /// --- bytes that rows name ---
 double nothing(const Call& call);      // views
 double broadcast(const Call& call);    // one element for each that the arguments broadcast to
-double given(const Call& call);        // as much as the arguments hold
-double twice_given(const Call& call);  // with a workspace
+double twice_given(const Call& call);  // as much as the arguments hold, with a workspace
 double eightfold(const Call& call);    // operators that are made of several
 double broadcast_eightfold(const Call& call);
 
 double conversion(const Call& call);
+double rolled(const Call& call);
+double rolled_work(const Call& call);
 double repetition(const Call& call);
 double repetition_work(const Call& call);
 double diagonal_matrix(const Call& call);
@@ -46,6 +49,9 @@ double einsum_work(const Call& call);
 double distances(const Call& call);
 double distance_work(const Call& call);
 double cubic_work(const Call& call);
+double solutions(const Call& call);
+double solutions_work(const Call& call);
+double selection_work(const Call& call);
 double convolution(const Call& call);
 double convolution_work(const Call& call);
 double pooling(const Call& call);

@@ -14,11 +14,6 @@ double sum_of(c10::ArrayRef<int64_t> sizes) {
   return sum;
 }
 
-double size_of(const at::Tensor& tensor, int64_t dim) {
-  if (tensor.dim() == 0) return 1;
-  return static_cast<double>(tensor.size(dim < 0 ? dim + tensor.dim() : dim));
-}
-
 /// The names of the two tensors of a product; a vector `self` of addmm is none of them.
 struct Factors {
   enum class Kind : uint8_t { matrices, rows_of_both, all_pairs };
@@ -29,6 +24,14 @@ constexpr Factors all_factors[] = {
     {"mat1", "mat2"},   {"batch1", "batch2"}, {"mat", "vec"},
     {"self", "mat2"},   {"self", "vec"},      {"self", "vec2", Factors::Kind::all_pairs},
     {"self", "tensor"}, {"self", "other"},    {"input", "weight", Factors::Kind::rows_of_both}};
+
+/// What the dimensions before the last two broadcast to.
+double matrices(const at::Tensor& a, const at::Tensor& b) {
+  double batch = 1;
+  for (int64_t i = 3; i <= std::max(a.dim(), b.dim()); ++i)
+    batch *= std::max(i <= a.dim() ? size_of(a, -i) : 1.0, i <= b.dim() ? size_of(b, -i) : 1.0);
+  return batch;
+}
 
 /// Sizes of a product of matrices: batch, rows, inner, columns.
 struct Product {
@@ -47,7 +50,7 @@ Product product_of(const Call& call) {
   const bool outer = names->kind == Factors::Kind::all_pairs;
   if (outer || names->kind == Factors::Kind::rows_of_both ||
       call.schema.name() == "aten::inner") {  // all but the last dimension
-    sizes.inner = outer ? 1 : std::max(1.0, size_of(*a, -1));
+    sizes.inner = outer ? 1 : size_of(*a, -1);
     sizes.rows = outer ? elements(*a) : elements(*a) / sizes.inner;
     sizes.columns = outer ? elements(*b) : elements(*b) / sizes.inner;
     return sizes;
@@ -55,20 +58,25 @@ Product product_of(const Call& call) {
   sizes.inner = size_of(*a, -1);
   if (a->dim() > 1) sizes.rows = size_of(*a, -2);
   if (b->dim() > 1) sizes.columns = size_of(*b, -1);
-  const int64_t most = std::max(a->dim(), b->dim());
-  for (int64_t i = 3; i <= most; ++i)
-    sizes.batch *= std::max(i <= a->dim() ? size_of(*a, -i) : 1.0, i <= b->dim() ? size_of(*b, -i) : 1.0);
+  sizes.batch = matrices(*a, *b);
   return sizes;
 }
 
-/// Of x1 and x2, each a batch of rows: how many pairs of rows.
+/// Of x1 and x2, each a batch of rows: how many pairs of rows, and how many elements both have once they are broadcast.
 double pairs(const Call& call) {
   const at::Tensor *a = call.tensor("x1"), *b = call.tensor("x2");
-  double batch = 1;
-  for (int64_t i = 3; i <= std::max(a->dim(), b->dim()); ++i)
-    batch *= std::max(i <= a->dim() ? size_of(*a, -i) : 1.0, i <= b->dim() ? size_of(*b, -i) : 1.0);
-  return batch * size_of(*a, -2) * size_of(*b, -2);
+  return matrices(*a, *b) * size_of(*a, -2) * size_of(*b, -2);
 }
+double rows_of_pairs(const Call& call) {
+  const at::Tensor *a = call.tensor("x1"), *b = call.tensor("x2");
+  return matrices(*a, *b) * (size_of(*a, -2) + size_of(*b, -2)) * (size_of(*a, -1) + 2);
+}
+
+/// Work that each piece of a batch is, however small it is: ATen sets out anew for each product of matrices, for each matrix that LAPACK
+/// takes apart, and for each group of channels that are convolved.
+constexpr double each_product = 3000, each_matrix = 500, each_group = 8000, each_image = 500;
+constexpr double small_product =
+    400;  // multiplications up to which ATen computes a whole batch of products by one loop
 
 double of_spatial(const at::Tensor& tensor, size_t spatial) {
   return product(tensor.sizes().slice(0, static_cast<size_t>(tensor.dim()) - spatial));
@@ -84,7 +92,8 @@ double matrix_product(const Call& call) {
 
 double matrix_product_work(const Call& call) {
   const Product p = product_of(call);
-  return p.batch * p.rows * p.columns * (p.inner + 1) + given_elements(call);
+  const double own = p.rows * p.columns * p.inner < small_product ? 0 : each_product;
+  return p.batch * (p.rows * p.columns * (p.inner + 1) + own) + given_elements(call);
 }
 
 double einsum(const Call& call) {
@@ -96,20 +105,44 @@ double einsum(const Call& call) {
 
 double einsum_work(const Call& call) {
   const auto read = read_einsum(call);
-  return read ? read->all + given_elements(call) : 0;
+  return read ? read->all + read->batch * each_product + given_elements(call) : 0;
 }
 
-double distances(const Call& call) { return (4 * pairs(call) + 6 * given_elements(call)) * width(call) + 4096; }
+double distances(const Call& call) { return (4 * pairs(call) + 6 * rows_of_pairs(call)) * width(call) + 4096; }
 double distance_work(const Call& call) {
-  return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + given_elements(call);
+  const double products = matrices(*call.tensor("x1"), *call.tensor("x2"));
+  return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + rows_of_pairs(call) + products * each_product / 5;
 }
 
 double cubic_work(const Call& call) {
-  double most = 0;
-  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
-    most = std::max(most, elements(tensor) * std::max(size_of(tensor, -1), tensor.dim() > 1 ? size_of(tensor, -2) : 1));
-  });
-  return 4 * most + 1000;
+  const at::Tensor& self = *call.tensor(call.tensor("A") ? Name("A") : Name("self"));
+  const double rows = size_of(self, -2), columns = size_of(self, -1);
+  return elements(self) * 4 * std::max(rows, columns) + elements(self) / (rows * columns) * each_matrix;
+}
+
+/// Of A X = B, where both are broadcast: elements of X, and of A.
+static std::pair<double, double> solved(const Call& call) {
+  const at::Tensor &a = *call.tensor("A"), &b = *call.tensor("B");
+  const double rows = size_of(a, -1);
+  const bool vectors =
+      b.dim() == 1 || (b.dim() + 1 == a.dim() && b.sizes() == a.sizes().slice(0, a.sizes().size() - 1));
+  const double batch = vectors ? std::max(elements(a) / (rows * rows), elements(b) / rows) : matrices(a, b);
+  const double columns = vectors ? 1 : call.boolean("left", true) ? size_of(b, -1) : size_of(b, -2);
+  return {batch * rows * columns, batch * rows * rows};
+}
+double solutions(const Call& call) {
+  const auto [result, matrix] = solved(call);
+  return (result + matrix + given_elements(call) + 1) * width(call, 8) * 8;
+}
+double solutions_work(const Call& call) {
+  const auto [result, matrix] = solved(call);
+  const double rows = size_of(*call.tensor("A"), -1);
+  return 4 * (result + matrix) * rows + matrix / (rows * rows) * each_matrix;
+}
+
+/// Elements of a row by their order: ATen's way looks at all of a row for each of its elements, if these are put so.
+double selection_work(const Call& call) {
+  return elements(*call.tensor("self")) * size_of(*call.tensor("self"), call.integer("dim", -1));
 }
 
 double convolution(const Call& call) {
@@ -125,7 +158,9 @@ double convolution(const Call& call) {
 double convolution_work(const Call& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const auto sizes = convolved(call);
-  return of_spatial(*input, sizes.size() + 1) * product(sizes) * elements(*weight) + given_elements(call);
+  const double batch = of_spatial(*input, sizes.size() + 1), groups = static_cast<double>(call.integer("groups", 1));
+  const double pieces = groups * (batch * each_image + each_group);
+  return batch * product(sizes) * elements(*weight) + given_elements(call) + pieces;
 }
 
 double pooling(const Call& call) {
@@ -170,7 +205,7 @@ double quantile_work(const Call& call) {
   const at::Tensor *self = call.tensor("self"), *q = call.tensor("q");
   const double count = q ? elements(*q) : 1;
   const bool all = call.value("dim").isNone();
-  const double rows = all ? 1 : elements(*self) / std::max(1.0, size_of(*self, call.integer("dim", 0)));
+  const double rows = all ? 1 : elements(*self) / size_of(*self, call.integer("dim", 0));
   return elements(*self) + 8 * count * rows;
 }
 double quantiles(const Call& call) { return (quantile_work(call) + 8) * 8 * 8; }
@@ -208,7 +243,7 @@ double one_hot(const Call& call) { return (one_hot_work(call) + 2 * given_elemen
 
 double multinomial_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
-  const double columns = std::max(1.0, size_of(*self, -1)), rows = elements(*self) / columns;
+  const double rows = elements(*self) / size_of(*self, -1);
   return elements(*self) + rows * static_cast<double>(call.integer("num_samples", 1));
 }
 double multinomial(const Call& call) { return (multinomial_work(call) + 8) * 8 * 8; }
@@ -220,10 +255,7 @@ double diagonal_work(const Call& call) {
   const bool embed = call.schema.name() == "aten::diag_embed", flat = call.schema.name() == "aten::diagflat";
   if (!embed && !flat && self->dim() != 1) return elements(*self);
   const double last = embed ? size_of(*self, -1) : elements(*self);
-  const double matrices = flat       ? 1
-                          : last > 0 ? elements(*self) / last
-                                     : product(self->sizes().slice(0, static_cast<size_t>(self->dim() - 1)));
-  return matrices * (last + offset) * (last + offset);
+  return elements(*self) / last * (last + offset) * (last + offset);
 }
 double diagonal_matrix(const Call& call) { return (2 * diagonal_work(call) + given_elements(call) + 8) * width(call); }
 
@@ -232,8 +264,8 @@ double orthogonal(const Call& call) {
   const at::Tensor* self = call.tensor("A");
   const auto rank = static_cast<size_t>(self->dim());
   if (call.value("mode").toStringRef() != "complete") return eightfold(call);
-  const auto rows = static_cast<double>(self->size(-2));
-  return eightfold(call) + 8 * (product(self->sizes().slice(0, rank - 2)) + 1) * rows * rows * width(call, 8);
+  const double rows = size_of(*self, -2);
+  return eightfold(call) + 8 * product(self->sizes().slice(0, rank - 2)) * rows * rows * width(call, 8);
 }
 
 double loss_of_pairs(const Call& call) { return (broadcast_elements(call) + given_elements(call) + 64) * 8 * 32; }
@@ -246,7 +278,7 @@ double repetition_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   double times = 1;
   for (const Name name : {Name("repeats"), Name("dims")})
-    for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 0));
+    for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 1));
   return elements(*self) * times + sum_of(self->sizes());
 }
 double repetition(const Call& call) {

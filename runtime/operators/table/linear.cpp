@@ -38,7 +38,7 @@ constexpr Row rows[] = {
     {"linalg_cholesky linalg_cholesky_ex cholesky", ".", "*: single rank:2..16", decomposition},
     {"linalg_inv linalg_inv_ex inverse linalg_det det linalg_slogdet slogdet logdet", ".", "*: single rank:2..16",
      decomposition},
-    {"linalg_solve", ".", "*: single rank:1..16 like:A; A: rank:2..16", decomposition},
+    {"linalg_solve", ".", "*: single rank:1..16 like:A; A: rank:2..16", {cost::solutions, 2, cost::solutions_work}},
     {"linalg_qr", ".", "*: single rank:2..16; mode: one:reduced|complete|r", {cost::orthogonal, 2, cost::cubic_work}},
     {"linalg_diagonal", ".", "*: any rank:2..16; offset: offset", cost::view},
 };

@@ -37,7 +37,7 @@ constexpr Row rows[] = {
     {"argsort", ". stable", "", sorting},
     {"msort", ".", "", sorting},
     {"topk", ".", "k: 0..1099511627776", sorting},
-    {"kthvalue", ".", "k: 1..1099511627776; self: unexpanded", sorting},
+    {"kthvalue", ".", "k: 1..1099511627776; self: unexpanded", {eightfold, 0.5, cost::selection_work}},
     {"median nanmedian", ". dim", "self: unexpanded", sorting},
     {"quantile nanquantile", "scalar",
      "self: single filled; q: 0..1; interpolation: one:linear|lower|higher|midpoint|nearest", sorting},

@@ -20,6 +20,13 @@ Wrong too_many_elements(const char* what, double elements) {
   return fmt::format("{} would have {:.0f} elements; expected at most {:.0f}", what, elements, kMostElements);
 }
 
+/// The elements of a tensor that lie apart: what is expanded repeats them.
+at::Tensor unexpanded(at::Tensor tensor) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
+  return tensor;
+}
+
 bool is_whole(const at::Tensor& tensor) { return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true); }
 
 }  // namespace
@@ -188,7 +195,7 @@ Wrong divides(const Call& call) {
   if (as_floats || !whole(self) || !whole(other)) return std::nullopt;
   const at::ScalarType dtype = dtype_of_division(call.schema, self, other);
   if (dtype == at::kBool || dtype == at::kByte) return std::nullopt;
-  const bool by_minus_one = other.isTensor() ? other.toTensor().to(dtype).eq(-1).any().item<bool>()
+  const bool by_minus_one = other.isTensor() ? unexpanded(other.toTensor()).to(dtype).eq(-1).any().item<bool>()
                                              : is_minus_one(static_cast<int64_t>(number_of(other)), dtype);
   if (!by_minus_one) return std::nullopt;
   return "argument 'other' holds -1, by which ATen does not divide the least integer; divide by 1 and negate";

@@ -69,7 +69,7 @@ constexpr Row rows[] = {
     {"flip", ".", "*: any", copying},
     {"fliplr", ".", "*: any rank:2..16", copying},
     {"flipud", ".", "*: any rank:1..16", copying},
-    {"roll", ".", "*: any; shifts: offset; dims: dims", copying},
+    {"roll", ".", "*: any; shifts: offset; dims: dims", {cost::rolled, 10, cost::rolled_work}},
     {"rot90", ".", "*: any; k: -1000000..1000000; dims: dims len:2..2", copying},
     {"repeat", ".", "*: any; repeats: sizes", {cost::repetition, 10, cost::repetition_work}},
     {"tile", ".", "*: any; dims: sizes", {cost::repetition, 10, cost::repetition_work}},

@@ -103,8 +103,15 @@ std::optional<Einsum> read_einsum(const Call& call) {
     }
     left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
   }
+  for (auto& [label, size] : sizes) size = std::max<int64_t>(size, 1);
   Einsum read;
-  for (const auto& [label, size] : sizes) read.all *= static_cast<double>(size);
+  for (const auto& [label, size] : sizes) {
+    read.all *= static_cast<double>(size);
+    if (times[label] > 1 &&
+        (tensors.size() > 2 || arrow == std::string::npos || equation.find(label, arrow) != std::string::npos ||
+         !std::isalpha(static_cast<unsigned char>(label))))
+      read.batch *= static_cast<double>(size);
+  }
   if (arrow == std::string::npos) {
     for (const auto& [label, size] : sizes)
       if (!std::isalpha(static_cast<unsigned char>(label)) || times[label] == 1)

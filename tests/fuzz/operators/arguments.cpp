@@ -28,11 +28,12 @@ bool is_int(const c10::Type& type) { return type.kind() == TypeKind::IntType || 
 
 class Maker {
  public:
-  Maker(const c10::FunctionSchema& schema, Random& random)
+  Maker(const c10::FunctionSchema& schema, Random& random, Reach reach)
       : schema_(schema),
         random_(random),
-        symbols_(random),
-        base_sizes_(any_sizes(random)),
+        reach_(reach),
+        symbols_(random, reach),
+        base_sizes_(any_sizes(random, reach)),
         base_dtype_(any_dtype(random)) {
     const std::string& name = schema.name();
     const std::vector<Hint>& hints = hints_for(name.substr(name.rfind(':') + 1));
@@ -147,7 +148,7 @@ class Maker {
       if (!sizes.empty() && random_.percent(40)) sizes.erase(sizes.begin());
       return sizes;
     }
-    return any_sizes(random_);
+    return any_sizes(random_, reach_);
   }
 
   int64_t rank() const { return first_.defined() ? std::max<int64_t>(1, first_.dim()) : 2; }
@@ -437,7 +438,7 @@ class Maker {
   at::Tensor wild_tensor() {
     if (!tensors_.empty() && random_.percent(30)) return make_alias(random_.pick(tensors_), random_);
     TensorPlan plan;
-    plan.sizes = first_.defined() && random_.percent(40) ? first_.sizes().vec() : any_sizes(random_);
+    plan.sizes = first_.defined() && random_.percent(40) ? first_.sizes().vec() : any_sizes(random_, reach_);
     if (random_.percent(10))
       plan.sizes = random_.pick({Sizes{0}, Sizes{0, 3}, Sizes{2, 0}, Sizes{1, 0, 2}, Sizes{}, Sizes{1, 1, 1, 1, 1}});
     plan.dtype = any_dtype(random_);
@@ -481,6 +482,7 @@ class Maker {
 
   const c10::FunctionSchema& schema_;
   Random& random_;
+  Reach reach_;
   Symbols symbols_;
   Sizes base_sizes_;
   at::ScalarType base_dtype_;
@@ -491,8 +493,8 @@ class Maker {
 
 }  // namespace
 
-torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random) {
-  return Maker(schema, random).make();
+torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random, Reach reach) {
+  return Maker(schema, random, reach).make();
 }
 
 }  // namespace triage::fuzz

@@ -1,5 +1,6 @@
 #pragma once
 #include "tests/fuzz/operators/random.h"
+#include "tests/fuzz/operators/tensors.h"
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
@@ -10,7 +11,7 @@ namespace triage::fuzz {
 
 /// Arguments for one call: mostly such as belong together (hints.inc, or sizes that broadcast), some of them then replaced
 /// by wild ones.
-torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random);
+torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random, Reach reach);
 
 /// "self=float32 {2, 3} strides {1, 2} [0.1, ...], dim=-1": the arguments as a person would make them again.
 std::string describe_arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments);

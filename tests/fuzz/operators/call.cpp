@@ -179,7 +179,8 @@ torch::jit::Stack arguments_of(const Target& target, CallId id, std::optional<st
   const int64_t tries = id.index % 5 == 0 ? 1 : attempts;
   for (int64_t i = 0; i < tries; ++i) {
     Random random(hash_of(id, i));
-    arguments = make_arguments(target.op.schema(), random);
+    const Reach reach = random.percent(8) ? Reach::vast : Reach::ordinary;
+    arguments = make_arguments(target.op.schema(), random, reach);
     violation = target.violation(arguments);
     if (!violation) break;
   }

@@ -37,7 +37,10 @@ std::string tensor_text(const at::Tensor& tensor) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) text += " (a number)";
   if (tensor.is_conj()) text += " (conj)";
   if (tensor.requires_grad()) text += " (requires grad)";
-  const at::Tensor flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1);
+  at::Tensor first = tensor.detach();
+  for (int64_t dim = 0; tensor.numel() > 1 << 16 && dim < first.dim(); ++dim)
+    first = first.narrow(dim, 0, std::min<int64_t>(1, first.size(dim)));
+  const at::Tensor flat = first.resolve_conj().resolve_neg().reshape(-1);
   text += " [";
   for (int64_t i = 0; i < std::min(max_shown, flat.numel()); ++i) text += (i ? " " : "") + element_text(flat[i]);
   return text + (flat.numel() > max_shown ? " ...]" : "]");

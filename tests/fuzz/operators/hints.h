@@ -1,5 +1,6 @@
 #pragma once
 #include "tests/fuzz/operators/random.h"
+#include "tests/fuzz/operators/tensors.h"
 
 #include <cstdint>
 #include <map>
@@ -21,7 +22,7 @@ const std::vector<Hint>& hints_for(const std::string& base_name);
 /// Letters of a hint, which stand for sizes: each gets one number a call. "B" is a list, of leading dimensions.
 class Symbols {
  public:
-  explicit Symbols(Random& random) : random_(random) {}
+  Symbols(Random& random, Reach reach) : random_(random), reach_(reach) {}
   /// Of "n", "n+4", "c*r*r", "n-1", "-1".
   int64_t value(std::string_view expression);
   /// Of "B,n,k".
@@ -31,6 +32,7 @@ class Symbols {
   int64_t letter(char name);
   int64_t product(std::string_view expression);
   Random& random_;
+  Reach reach_;
   std::map<char, int64_t> letters_;
   std::vector<int64_t> leading_;
   bool has_leading_ = false;

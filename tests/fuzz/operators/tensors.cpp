@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -157,6 +158,9 @@ at::Tensor with_offset(const TensorPlan& plan, Random& random) {
 }  // namespace
 
 at::Tensor make_tensor(const TensorPlan& plan, Random& random) {
+  double count = 1;
+  for (const int64_t size : plan.sizes) count *= static_cast<double>(std::max<int64_t>(1, size));
+  if (count > 1 << 14) return filled(plan, Sizes(plan.sizes.size(), 1), random).expand(plan.sizes);
   if (plan.values == Values::definite) return definite(plan);
   const int64_t layout = plan.plain || plan.sizes.empty() ? 0 : random.below(100);
   if (layout >= 98) return overlapping(plan, random);
@@ -195,17 +199,18 @@ at::ScalarType any_dtype(Random& random) {
   return random.pick(random.percent(55) ? common : all);
 }
 
-int64_t any_size(Random& random) {
+int64_t any_size(Random& random, Reach reach) {
+  if (reach == Reach::vast) return random.pick<int64_t>({0, 0, 1, 1, 2, 3, 17, 3000, 20000});
   if (random.percent(2)) return random.pick<int64_t>({64, 100, 257, 1025});
   return random.percent(5) ? 0 : random.pick<int64_t>({1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 16, 17, 32, 33});
 }
 
-Sizes any_sizes(Random& random) {
+Sizes any_sizes(Random& random, Reach reach) {
   Sizes sizes(static_cast<size_t>(random.pick<int64_t>({0, 1, 1, 2, 2, 2, 3, 3, 4})));
   int64_t count = 1;
   for (int64_t& size : sizes) {
-    size = any_size(random);
-    if (count * size > 4096) size = random.between(1, 2);
+    size = any_size(random, reach);
+    if (reach == Reach::ordinary && count * size > 4096) size = random.between(1, 2);
     count *= size;
   }
   return sizes;

@@ -36,8 +36,13 @@ at::Tensor make_tensor(const TensorPlan& plan, Random& random);
 at::Tensor make_alias(const at::Tensor& tensor, Random& random);
 
 at::ScalarType any_dtype(Random& random);
-/// Sizes of rank 0 to 4, sometimes with a 0, of at most some thousand elements.
-Sizes any_sizes(Random& random);
-int64_t any_size(Random& random);
+
+/// How many elements tensors have: some thousand at most; or (vast) dimensions of 0 beside such of thousands, where what is large is one
+/// element that is expanded.
+enum class Reach : uint8_t { ordinary, vast };
+
+/// Sizes of rank 0 to 4, sometimes with a 0.
+Sizes any_sizes(Random& random, Reach reach = Reach::ordinary);
+int64_t any_size(Random& random, Reach reach = Reach::ordinary);
 
 }  // namespace triage::fuzz
