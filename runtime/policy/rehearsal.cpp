@@ -220,8 +220,7 @@ std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signatur
 
 }  // namespace
 
-OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits)
-    : graphs_(version.held_to()) {
+OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits) : graphs_(version.held_to()) {
   if (limits.seconds <= 0) return;
   const auto budget =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(limits.seconds));
