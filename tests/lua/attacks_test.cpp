@@ -36,7 +36,12 @@ namespace fs = std::filesystem;
 constexpr double seconds = 0.12;
 constexpr size_t script_bytes = 32u << 20, tensor_bytes = 64u << 20;
 constexpr int seconds_without_news = 20;  // then the process hangs
-constexpr long most_megabytes = 300;      // that the process may have grown by during one of them
+// That the process may have grown by during one of them. AddressSanitizer keeps freed memory.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr long most_megabytes = 8000;
+#else
+constexpr long most_megabytes = 300;
+#endif
 constexpr char separator = '\x1f';
 
 /// One script, and what its error may say, parts of texts with `|` between them; "ok": it may also end well.
