@@ -12,25 +12,48 @@ using Names = std::unordered_set<std::string>;
 
 /// Their schemas say that the result is a view, and it may be a copy.
 const Names& views_or_copies() {
-  static const Names names = {"aten::contiguous",   "aten::flatten",     "aten::pin_memory",
-                              "aten::ravel",        "aten::reshape",     "aten::reshape_as",
-                              "aten::resolve_conj", "aten::resolve_neg", "aten::to"};
+  static const Names names = {"aten::contiguous", "aten::flatten",        "aten::pin_memory",   "aten::ravel",
+                              "aten::reshape",    "aten::reshape_as",     "aten::resolve_conj", "aten::resolve_neg",
+                              "aten::to",         "aten::view_as_complex"};
   return names;
 }
 
 /// Their schemas do not say that the result may have the memory of an argument.
 const Names& unsaid() {
-  static const Names names = {"aten::_cast_Byte",      "aten::_cast_Char",    "aten::_cast_Double",
-                              "aten::_cast_Float",     "aten::_cast_Half",    "aten::_cast_Int",
-                              "aten::_cast_Long",      "aten::_cast_Short",   "aten::_pin_memory",
-                              "aten::_unsafe_view",    "aten::alpha_dropout", "aten::atleast_1d",
-                              "aten::atleast_2d",      "aten::atleast_3d",    "aten::broadcast_tensors",
-                              "aten::cartesian_prod",  "aten::chain_matmul",  "aten::conj_physical",
-                              "aten::dropout",         "aten::einsum",        "aten::feature_alpha_dropout",
-                              "aten::feature_dropout", "aten::lift",          "aten::linalg_matrix_power",
-                              "aten::matrix_power",    "aten::meshgrid",      "aten::sum_to_size",
-                              "aten::to_dense",        "aten::type_as",       "aten::unflatten_dense_tensors",
-                              "aten::unsafe_chunk",    "aten::unsafe_split",  "aten::unsafe_split_with_sizes"};
+  static const Names names = {"aten::_cast_Byte",
+                              "aten::_cast_Char",
+                              "aten::_cast_Double",
+                              "aten::_cast_Float",
+                              "aten::_cast_Half",
+                              "aten::_cast_Int",
+                              "aten::_cast_Long",
+                              "aten::_cast_Short",
+                              "aten::_pin_memory",
+                              "aten::_unsafe_view",
+                              "aten::alpha_dropout",
+                              "aten::atleast_1d",
+                              "aten::atleast_2d",
+                              "aten::atleast_3d",
+                              "aten::broadcast_tensors",
+                              "aten::cartesian_prod",
+                              "aten::chain_matmul",
+                              "aten::conj_physical",
+                              "aten::dropout",
+                              "aten::einsum",
+                              "aten::feature_alpha_dropout",
+                              "aten::feature_dropout",
+                              "aten::lift",
+                              "aten::linalg_matrix_power",
+                              "aten::matrix_power",
+                              "aten::meshgrid",
+                              "aten::sum_to_size",
+                              "aten::to_dense",
+                              "aten::type_as",
+                              "aten::unflatten_dense_tensors",
+                              "aten::unsafe_chunk",
+                              "aten::unsafe_split",
+                              "aten::unsafe_split_with_sizes",
+                              "aten::diff"};
   return names;
 }
 
