@@ -158,7 +158,8 @@ test("T31: autocast is guarded, and captured inside", function()
       eq(torch.autocast({enabled = false}, f, x).dtype, torch.float32)
     end
   end
-  local inside = triage.compile(function(z) return torch.autocast(function() return model(z) end) end, {fullgraph = true})
+  local cast = function(z) return torch.autocast(function() return model(z) end) end
+  local inside = triage.compile(cast, {fullgraph = true})
   for _ = 1, 2 do eq(inside(x), torch.autocast(model, x)) end
   fails(function() torch.autocast("cpu", {dtype = torch.float64}) end, "options are dtype")
   pcall(torch.autocast, function() error("x") end)

@@ -12,8 +12,8 @@ end
 --- Lua's own, which drop what they do not take, as everywhere in Lua.
 local luas_own = {}
 for name in ([[assert collectgarbage error getmetatable ipairs load next pairs pcall print rawequal rawget rawlen
-    rawset select setmetatable tonumber tostring type xpcall warn require dofile loadfile string table math utf8 coroutine os io
-    debug package test eq fails close_to random_programs
+    rawset select setmetatable tonumber tostring type xpcall warn require dofile loadfile string table math
+    utf8 coroutine os io debug package test eq fails close_to random_programs
     _G]]):gmatch("%S+") do
   luas_own[name] = true
 end
