@@ -1,11 +1,9 @@
 #include "bindings/lua/scopes.h"
 
+#include "bindings/lua/modes.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/userdata.h"
-#include "runtime/compat/autocast.h"
-
-#include <c10/core/GradMode.h>
 
 #include <exception>
 #include <memory>
@@ -19,21 +17,10 @@ const char scope_metatable = 0;  // its address is the registry key
 thread_local Scope* innermost_call = nullptr;
 thread_local std::shared_ptr<const ScopesOfCoroutine::Resume> current_resume;
 
-/// What a coroutine may leave behind. (`triage.error_on_graph_break` is the coroutine's own: CoroutineScope.)
-struct Modes {
-  bool grad = c10::GradMode::is_enabled();
-  compat::AutocastNow autocast;
-
-  void restore() const {
-    c10::GradMode::set_enabled(grad);
-    autocast.restore();
-  }
-};
-
 }  // namespace
 
 struct ScopesOfCoroutine::Resume {
-  Modes modes;
+  Modes modes;  // (`triage.error_on_graph_break` is the coroutine's own: CoroutineScope)
   bool given_up = false;
 };
 

@@ -30,6 +30,12 @@ std::string value_text(lua_State* L, int index) {
 
 }  // namespace
 
+int push_own_field(lua_State* L, int index, const char* name) {
+  index = lua_absindex(L, index);
+  lua_pushstring(L, name);
+  return lua_rawget(L, index);
+}
+
 std::string fields_text(lua_State* L, int index) {
   index = lua_absindex(L, index);
   std::map<std::string, std::string> first;  // in order; never more than are shown, and one that tells of the rest

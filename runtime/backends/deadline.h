@@ -20,6 +20,13 @@ class Deadline {
 
   static const std::optional<Moment>& current() noexcept { return current_; }
 
+  /// So many seconds from now, as Limits has them: nothing for 0, which is no limit.
+  static std::optional<Moment> in(double seconds) {
+    if (seconds <= 0) return std::nullopt;
+    return std::chrono::steady_clock::now() +
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  }
+
  private:
   inline static thread_local std::optional<Moment> current_;
   std::optional<Moment> outer_;

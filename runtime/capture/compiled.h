@@ -303,7 +303,9 @@ class ProtectInputs {
   ProtectInputs& operator=(const ProtectInputs&) = delete;
   /// Throws when `op`, called with `stack`, would write to protected memory.
   static void check(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  /// Throws when the memory of `tensor`, which `what` would change, is protected.
+  /// Whether the memory of `tensor` is protected.
+  static bool is_input(const at::Tensor& tensor);
+  /// Throws where it is; `what` would change it.
   static void refuse_change(const at::Tensor& tensor, const std::string& what);
   static bool active() noexcept;
 

@@ -134,13 +134,18 @@ ProtectInputs::~ProtectInputs() { protecting = previous_; }
 
 bool ProtectInputs::active() noexcept { return protecting != nullptr; }
 
-void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
-  if (!active() || !tensor.defined() || !tensor.has_storage()) return;
+bool ProtectInputs::is_input(const at::Tensor& tensor) {
+  if (!active() || !tensor.defined() || !tensor.has_storage()) return false;
   for (const auto& input : protecting->inputs_)
-    if (input.has_storage() && input.is_alias_of(tensor))
-      throw Error(what +
-                  " would write to an input of the policy in place; inputs belong to the host. "
-                  "Write to a copy (x:clone()), or use the form that returns its result.");
+    if (input.has_storage() && input.is_alias_of(tensor)) return true;
+  return false;
+}
+
+void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
+  if (is_input(tensor))
+    throw Error(what +
+                " would write to an input of the policy in place; inputs belong to the host. "
+                "Write to a copy (x:clone()), or use the form that returns its result.");
 }
 
 void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -149,7 +154,8 @@ void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack
   size_t first = stack.size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!written(arguments[i]) || !stack[first + i].isTensor()) continue;
-    refuse_change(stack[first + i].toTensor(), "`" + base_name(op) + "`");
+    const at::Tensor& target = stack[first + i].toTensor();
+    if (is_input(target)) refuse_change(target, "`" + base_name(op) + "`");
   }
 }
 

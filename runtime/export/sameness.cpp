@@ -36,8 +36,7 @@ std::vector<Sameness> samenesses(at::ArrayRef<at::Tensor> inputs, const ExportOp
   for (size_t next = 0; next < inputs.size(); ++next) {
     std::vector<Sameness> longer;
     for (const Sameness& same : found) {
-      std::vector<bool> joins(next + 1,
-                              false);  // the inputs that are the first of their kind, and may be this one, too
+      std::vector<bool> joins(next + 1, false);  // inputs that are the first of their kind, and may be this one, too
       for (size_t i = 0; i < next; ++i)
         joins[same[i]] = (same[i] == i || joins[same[i]]) && can_be_one(inputs, options, i, next);
       joins[next] = true;

@@ -38,6 +38,7 @@ const Names& unsaid() {
                               "aten::cartesian_prod",
                               "aten::chain_matmul",
                               "aten::conj_physical",
+                              "aten::diff",
                               "aten::dropout",
                               "aten::einsum",
                               "aten::feature_alpha_dropout",
@@ -52,8 +53,7 @@ const Names& unsaid() {
                               "aten::unflatten_dense_tensors",
                               "aten::unsafe_chunk",
                               "aten::unsafe_split",
-                              "aten::unsafe_split_with_sizes",
-                              "aten::diff"};
+                              "aten::unsafe_split_with_sizes"};
   return names;
 }
 

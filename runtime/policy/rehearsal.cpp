@@ -221,10 +221,7 @@ std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signatur
 }  // namespace
 
 OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits) : graphs_(version.held_to()) {
-  if (limits.seconds <= 0) return;
-  const auto budget =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(limits.seconds));
-  deadline_.emplace(Clock::now() + budget);
+  if (const auto end = Deadline::in(limits.seconds)) deadline_.emplace(*end);
 }
 
 Trial::Known known_of(const PolicyVersion& live) {

@@ -4,8 +4,9 @@
 #include <triage/export.h>
 
 #include <atomic>
-#include <filesystem>
 #include <thread>
+
+#include "tests/cli/folder.h"
 
 namespace triage {
 namespace {
@@ -91,16 +92,17 @@ TEST_CASE("E02: threads run, print and lower one program at once") {
 
 namespace {
 
-/// A file that holds a program with the line `call`, whose result is %0.
-std::string saved(const std::string& call) {
-  const std::string path = (std::filesystem::temp_directory_path() / "triage_contract.program").string();
+/// From a file with a program of the line `call`, whose result is %0.
+ExportedProgram loaded(const std::string& call, bool trusted = false) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "contract.program";
   ExportedProgram(graph::parse("graph crafted(%x: \"f32[2, 2]\"):\n  " + call + "\n  return %0\n")).save(path);
-  return path;
+  return ExportedProgram::load(path, trusted);
 }
 
 std::string why_not_loaded(const std::string& call) {
   try {
-    ExportedProgram::load(saved(call));
+    loaded(call);
   } catch (const FileError& error) {
     return error.what();
   }
@@ -117,16 +119,16 @@ TEST_CASE("a program from a file calls operators by contract, unless the host tr
         std::string::npos);
   CHECK(why_not_loaded(R"(%0: "f32[2, 2]" = aten::slice.Tensor(%x, 0, 0, 9, 1152921504606846976))").find("'step'") !=
         std::string::npos);
-  const std::string path = saved(R"(%0: "f32[2, 2]" = aten::special_zeta(%x, %x))");
-  CHECK(ExportedProgram::load(path, /*trusted=*/true).run({at::full({2, 2}, 2.0)}).size() == 1);
+  const ExportedProgram zeta = loaded(R"(%0: "f32[2, 2]" = aten::special_zeta(%x, %x))", /*trusted=*/true);
+  CHECK(zeta.run({at::full({2, 2}, 2.0)}).size() == 1);
 }
 
 TEST_CASE("a program from a file is held to its contracts when it runs") {
-  const ExportedProgram large = ExportedProgram::load(saved(R"(%0: "f32[2, 4]" = aten::repeat(%x, [65536, 65536]))"));
+  const ExportedProgram large = loaded(R"(%0: "f32[2, 4]" = aten::repeat(%x, [65536, 65536]))");
   CHECK_THROWS_WITH_AS(large.run({at::ones({2, 2})}), doctest::Contains("MiB"), PolicyError);
-  const ExportedProgram wrong = ExportedProgram::load(saved(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 7, None))"));
+  const ExportedProgram wrong = loaded(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 7, None))");
   CHECK_THROWS_WITH_AS(wrong.run({at::ones({2, 2})}), doctest::Contains("argument 'dim' is 7"), PolicyError);
-  const ExportedProgram fine = ExportedProgram::load(saved(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 1, None))"));
+  const ExportedProgram fine = loaded(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 1, None))");
   CHECK(fine.run({at::ones({2, 2})})[0].sum().item<float>() == doctest::Approx(2));
 }
 

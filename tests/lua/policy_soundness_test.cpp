@@ -206,12 +206,12 @@ TEST_CASE("sandbox: one operator cannot take minutes, or more memory than the bu
     CHECK_THROWS_AS(policy.run({at::ones({2})}), triage::Error);
   }
   triage::RuntimeOptions options;
-  options.limits.tensor_bytes = 100u << 20;
+  options.limits.tensor_bytes = 10u << 20;
   const auto ones = [&](const std::string& line) {
     return load("return function(z) local kept = {} for i = 1, 150 do " + line + " end return z end", options);
   };
-  CHECK_THROWS_AS(ones("kept[i] = torch.ones({2500000})").run({at::ones({2})}), triage::LimitError);
-  CHECK_NOTHROW(ones("local gone = torch.ones({2500000})").run({at::ones({2})}));
+  CHECK_THROWS_AS(ones("kept[i] = torch.ones({250000})").run({at::ones({2})}), triage::LimitError);
+  CHECK_NOTHROW(ones("local gone = torch.ones({250000})").run({at::ones({2})}));
 }
 
 TEST_CASE("sandbox: a policy gets its share of the location ids, and no more") {

@@ -98,6 +98,26 @@ TEST_CASE("what a capture must hold counts, though the script has let it go") {
   }
 }
 
+TEST_CASE("without a budget no account is kept of memory that autograd holds") {
+  Fixture fixture;
+  fixture.run("local y = torch.ones({4}, {requires_grad = true}) for i = 1, 200 do y = y:exp() end kept = y");
+  collect(fixture);
+  CHECK(fixture.context().storages.size() < 20);
+}
+
+TEST_CASE("new data of a parameter takes the place of the old in the account") {
+  StateOptions options = trusted_options();
+  options.limits.tensor_bytes = 512u << 20;
+  Fixture fixture(options);
+  fixture.run("m = nn.Linear(100, 100)");
+  collect(fixture);
+  const int64_t bytes = fixture.context().tensor_bytes;
+  fixture.run("m:to(torch.float64)");
+  collect(fixture);
+  CHECK_EQ(fixture.context().tensor_bytes.load(), bytes + 4 * (100 * 100 + 100));
+  CHECK_EQ(fixture.context().held_bytes, 0);
+}
+
 TEST_CASE("tensor memory has a budget, and the error keeps its type") {
   StateOptions options = trusted_options();
   options.limits.tensor_bytes = 8u << 20;

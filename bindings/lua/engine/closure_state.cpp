@@ -8,6 +8,7 @@
 #include "bindings/lua/loading/libraries.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/table_fields.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/userdata.h"
 
@@ -78,8 +79,7 @@ class Reader {
     push_script_globals(L_);
     const int environment = lua_gettop(L_);
     for (const char* const name : names_of_library) {
-      lua_pushstring(L_, name);
-      lua_rawget(L_, environment);
+      push_own_field(L_, environment, name);
       value(-1, 1);
       lua_pop(L_, 1);
     }

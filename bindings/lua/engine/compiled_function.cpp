@@ -19,7 +19,6 @@
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/messages/printable.h"
-#include "runtime/operators/untrusted.h"
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>
@@ -293,8 +292,7 @@ int call_compiled(lua_State* L) {
     function.caller->L = L;
     const bool had_breaks = bucket->compiled->has_breaks();
     const lua_Integer allowed_writes = count_allowed_writes(L);
-    const operators::Untrusted::Terms terms{.bytes = static_cast<int64_t>(context(L).limits.tensor_bytes)};
-    const operators::Untrusted graphs(by_contract(L) ? &terms : nullptr);
+    const GraphTerms terms(L);
     bucket->compiled->run(inputs, {}, context(L).deadline, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;

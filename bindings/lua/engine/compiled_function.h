@@ -2,8 +2,10 @@
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/engine/closure_state.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/operators/untrusted.h"
 
 #include <lua.hpp>
 
@@ -16,6 +18,20 @@
 #include <vector>
 
 namespace triage::lua {
+
+/// While alive, graphs that a script of `L` calls are held to what the script itself is held to.
+class GraphTerms {
+ public:
+  explicit GraphTerms(lua_State* L)
+      : terms_{.bytes = static_cast<int64_t>(context(L).limits.tensor_bytes)},
+        graphs_(by_contract(L) ? &terms_ : nullptr) {}
+  GraphTerms(const GraphTerms&) = delete;
+  GraphTerms& operator=(const GraphTerms&) = delete;
+
+ private:
+  const operators::Untrusted::Terms terms_;
+  const operators::Untrusted graphs_;
+};
 
 /// Tensors that a compiled function or an exported program takes: each is compared with each.
 constexpr size_t most_inputs = 2048;

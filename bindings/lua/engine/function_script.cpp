@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/protected.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/modes.h"
 #include "bindings/lua/stack.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
@@ -108,19 +109,17 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   lua_rawgeti(L, LUA_REGISTRYINDEX, function_);
   std::vector<LentTensor> lent;
   push_arguments(L, last, inputs, lent);
-  const bool grad_mode = c10::GradMode::is_enabled();
+  const Modes before;
   const uint64_t autocast = compat::autocast_state();
-  const compat::AutocastNow autocast_before;
   forget_chains(L);
   try {
     call_function(L, last - first_argument_ + 1);
   } catch (const capture::BranchLeft&) {
     lua_settop(L, base);
-    c10::GradMode::set_enabled(grad_mode);
-    autocast_before.restore();
+    before.restore();
     throw;
   }
-  refuse_another_mode(grad_mode, autocast);
+  refuse_another_mode(before.grad, autocast);
   check_finished_chains(L);
   std::vector<at::Tensor> results;
   flags_outputs_.clear();

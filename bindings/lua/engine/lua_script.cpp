@@ -8,19 +8,20 @@
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/strict.h"
+#include "bindings/lua/modes.h"
 #include "bindings/lua/stack.h"
+#include "bindings/lua/table_fields.h"
 #include "bindings/lua/tensors/tensor_list.h"
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
-#include "runtime/compat/autocast.h"
 #include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/version.h"
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <triage/flags.h>
 
@@ -31,7 +32,6 @@ namespace {
 
 using capture::FlagsTracker;
 using capture::Recorder;
-using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
 /// The table `p` of a policy's params: 0-dim tensors, whether or not the call is recorded, so that the script sees the same on
 /// every call and a graph need not be made anew when one changes.
@@ -66,28 +66,13 @@ void collect_after_capture(lua_State* L, int64_t before) {
 /// tests since they were read.
 int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, const char* field) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, policy.tests);
-  if (lua_rawgeti(L, -1, static_cast<lua_Integer>(index) + 1) == LUA_TTABLE) {
-    lua_pushstring(L, field);
-    lua_rawget(L, -2);
-  } else {
+  if (lua_rawgeti(L, -1, static_cast<lua_Integer>(index) + 1) == LUA_TTABLE)
+    push_own_field(L, -1, field);
+  else
     lua_pushnil(L);
-  }
   lua_replace(L, -3);
   lua_pop(L, 1);
   return lua_type(L, -1);
-}
-
-/// Puts back what a script may leave behind in the thread of its host.
-struct KeepModes {
-  const c10::AutoGradMode grad_mode{c10::GradMode::is_enabled()};
-  const compat::RestoreAutocast autocast;
-};
-
-/// Now and the seconds that the limits allow; none where they allow all.
-Deadline deadline_of(const Limits& limits) {
-  if (limits.seconds <= 0) return std::nullopt;
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limits.seconds));
 }
 
 constexpr const char* check_is_false = "check returned false";
@@ -167,7 +152,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
 LuaScript::~LuaScript() = default;
 
 std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
-                                        Deadline deadline) {
+                                        std::optional<Deadline::Moment> deadline) {
   lua_State* L = state_->lua();
   Budget budget(*state_, deadline);
   const KeepModes modes;
@@ -256,8 +241,7 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
     if (push_test_field(L, policy_, index, "params") != LUA_TTABLE) return;
     const int table = lua_gettop(L);
     for (const Param& param : policy_.signature.params) {
-      lua_pushstring(L, param.name.c_str());
-      const int type = lua_rawget(L, table);
+      const int type = push_own_field(L, table, param.name.c_str());
       if (type == LUA_TBOOLEAN)
         values.emplace_back(param.name, lua_toboolean(L, -1) != 0);
       else if (lua_isinteger(L, -1))
@@ -288,7 +272,7 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
 
 std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
   // Together they have the time of one load.
-  const Deadline end = deadline_of(state_->context().limits);
+  const auto end = Deadline::in(state_->context().limits.seconds);
   tests_end_ = end;
   std::vector<std::pair<std::string, std::string>> report;
   for (size_t i = 0; i < test_count_; ++i) {

@@ -4,6 +4,7 @@
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/surplus.h"
+#include "bindings/lua/table_fields.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/typing/typing.h"
@@ -209,13 +210,7 @@ void drop_params_parameter(std::vector<std::string>& names) {
   if (!names.empty()) names.pop_back();
 }
 
-/// Pushes a field of the table at the top, which no metamethod may make: tests are read again when they run.
-int push_own_field(lua_State* L, const char* name) {
-  lua_pushstring(L, name);
-  return lua_rawget(L, -2);
-}
-
-/// Of a test, at the top: the names of its fields.
+/// Of a test, at the top: the names of its fields. Tests are read again when they run: no metamethod may make a field.
 void check_test_fields(lua_State* L, const std::string& where) {
   constexpr std::array<std::string_view, 4> known = {"name", "args", "check", "params"};
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
@@ -230,7 +225,7 @@ void check_test_fields(lua_State* L, const std::string& where) {
 
 /// Of a test, at the top: numbers and booleans for params that the policy has.
 void check_test_params(lua_State* L, const std::string& where, const std::vector<triage::Param>& params) {
-  if (push_own_field(L, "params") == LUA_TNIL) return lua_pop(L, 1);
+  if (push_own_field(L, -1, "params") == LUA_TNIL) return lua_pop(L, 1);
   if (!lua_istable(L, -1)) throw LoadError(where + ": field 'params': expected a table of names and numbers");
   lua_pushnil(L);
   while (lua_next(L, -2)) {
@@ -255,7 +250,7 @@ void check_tests(lua_State* L, int table, const std::vector<triage::Param>& para
     if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");
     check_test_fields(L, where);
     for (const char* field : {"args", "check"}) {
-      if (push_own_field(L, field) != LUA_TFUNCTION)
+      if (push_own_field(L, -1, field) != LUA_TFUNCTION)
         throw LoadError(where + ": field '" + field + "': expected a function");
       lua_pop(L, 1);
     }

@@ -20,7 +20,6 @@
 #include "runtime/capture/recorder.h"
 #include "runtime/flags/forms.h"
 #include "runtime/graph/memory.h"
-#include "runtime/operators/untrusted.h"
 
 #include <triage/export.h>
 
@@ -83,8 +82,7 @@ int program_call(lua_State* L) {
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
   std::optional<Deadline> deadline;
   if (context(L).deadline) deadline.emplace(*context(L).deadline);
-  const operators::Untrusted::Terms terms{.bytes = static_cast<int64_t>(context(L).limits.tensor_bytes)};
-  const operators::Untrusted within(by_contract(L) ? &terms : nullptr);
+  const GraphTerms terms(L);
   std::vector<at::Tensor> outputs = program.run(inputs);
   reserve(L, outputs.size(), "too many results");
   const auto& values = program.graph().outputs();

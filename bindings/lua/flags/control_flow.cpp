@@ -2,6 +2,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/intrinsics.h"
 #include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/modes.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/tensors/tensor.h"
@@ -157,8 +158,7 @@ int in_branch(lua_State* L) {
     return lua_gettop(L);
   }
   // The script does not run it: what it leaves behind is not for the script.
-  const c10::AutoGradMode restore_grad_mode(c10::GradMode::is_enabled());
-  const compat::RestoreAutocast restore_autocast;
+  const KeepModes modes;
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
   int status = LUA_OK;
   {

@@ -2,6 +2,7 @@
 #include "bindings/lua/numbers/number.h"
 #include "bindings/lua/state.h"
 #include "bindings/lua/surplus.h"
+#include "bindings/lua/table_fields.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/flags/forms.h"
@@ -25,8 +26,7 @@ void break_graph(const char* operation, const char* hint) {
 at::ScalarType flag_dtype(lua_State* L) {
   const int last = lua_gettop(L);
   if (last < 2 || !lua_istable(L, last)) return get_config().flag_dtype;
-  lua_pushliteral(L, "config");
-  lua_rawget(L, last);
+  push_own_field(L, last, "config");
   const ErrorConfig* config = test_error_config(L, -1);
   const at::ScalarType dtype = (config ? *config : get_config()).flag_dtype;
   lua_pop(L, 1);

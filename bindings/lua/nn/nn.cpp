@@ -67,8 +67,7 @@ int convert_data(lua_State* L) {
   };
   const size_t width = dtype ? c10::elementSize(*dtype) : tensor.element_size();
   charge(L, 0, static_cast<size_t>(tensor.numel()) * width);  // expanded or not: the data is made anew
-  tensor.set_data(converted(tensor));
-  count_again(L, 1);
+  set_data(L, 1, converted(tensor));
   if (tensor.grad().defined()) {
     const bool required = tensor.grad().requires_grad();
     tensor.mutable_grad() = converted(tensor.grad()).requires_grad_(required);

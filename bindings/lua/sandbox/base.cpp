@@ -1,6 +1,7 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/state.h"
+#include "bindings/lua/table_fields.h"
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/recorder.h"
 
@@ -139,8 +140,7 @@ int base_xpcall(lua_State* L) {
 }  // namespace
 
 void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper) {
-  lua_pushstring(L, name);
-  if (lua_rawget(L, -2) != LUA_TFUNCTION) {
+  if (push_own_field(L, -1, name) != LUA_TFUNCTION) {
     lua_pop(L, 1);
     return;
   }

@@ -12,6 +12,7 @@
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/typing/typing.h"
+#include "runtime/backends/deadline.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -161,12 +162,7 @@ void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
   context_.printed_bytes = 0;
   context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();
   context_.deadline = deadline;
-  if (limits.seconds > 0) {
-    const auto allowed =
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limits.seconds));
-    const auto end = std::chrono::steady_clock::now() + allowed;
-    context_.deadline = deadline ? std::min(*deadline, end) : end;
-  }
+  if (const auto end = Deadline::in(limits.seconds)) context_.deadline = deadline ? std::min(*deadline, *end) : end;
   const bool limited = limits.instructions || limits.script_bytes || limits.tensor_bytes || context_.deadline;
   lua_sethook(lua_, limited ? count_hook : nullptr, limited ? LUA_MASKCOUNT : 0, hook_interval);
   forget_chains(lua_);  // those that a failed call left behind

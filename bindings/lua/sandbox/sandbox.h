@@ -16,8 +16,6 @@ struct StateOptions {
   std::vector<std::string> args;                  // `arg` of a trusted script
 };
 
-/// What Lua let go while a recorder held it is free now: for the end of what was recorded.
-
 /// One interpreter, complete: libraries, tensors, prelude, and the environment that scripts see. Shares nothing with any
 /// other. Not thread-safe; whoever uses it holds a mutex.
 ///

@@ -11,16 +11,12 @@
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/following/follower.h"
 
-#include <fmt/format.h>
-
-#include <chrono>
 #include <utility>
 
 namespace triage::lua {
 namespace {
 
 constexpr int64_t free_bytes = 4096;  // results as small are counted when they are there
-constexpr std::chrono::nanoseconds free_time = std::chrono::milliseconds(1);
 
 [[noreturn]] void refuse_operator(const std::string& name) {
   throw std::invalid_argument("`" + name + "` is not among the operators of policies; a trusted script may call it");
@@ -95,13 +91,8 @@ void check_call(lua_State* L, const Overload& overload, const torch::jit::Stack&
   }
   const int64_t bytes = operators::allocation_bound(*overload.contract, overload.schema(), stack);
   if (own.limits.tensor_bytes && bytes > free_bytes) charge(L, 0, static_cast<size_t>(bytes));
-  if (!own.deadline) return;
-  const std::chrono::nanoseconds takes(operators::time_bound(*overload.contract, overload.schema(), stack));
-  if (takes > free_time && takes > *own.deadline - std::chrono::steady_clock::now())
-    throw LimitError(name +
-                     fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it "
-                                 "less to do, or have the host raise triage::Limits",
-                                 std::chrono::duration<double>(takes).count()));
+  if (own.deadline)
+    check_time(L, name, static_cast<double>(operators::time_bound(*overload.contract, overload.schema(), stack)));
 }
 
 int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name) {

@@ -66,18 +66,22 @@ void count_in(Context& own, TensorBox& box) {
   own.tensor_bytes += storage.bytes;
 }
 
-/// Whether a capture, or autograd, may hold the memory when Lua has let it go: one is at work, and somebody does.
-bool is_held(const at::Tensor& tensor) {
-  return (capture::Recorder::current() || capture::Follower::current() || c10::GradMode::is_enabled()) &&
-         (tensor.use_count() > 1 || tensor.storage().use_count() > 1);
+/// Whether a capture, or autograd, may hold memory that Lua lets go. Of interest to a budget alone: without one, nothing would
+/// ever take the entries away.
+bool may_hold(const Context& own) {
+  return own.limits.tensor_bytes &&
+         (capture::Recorder::current() || capture::Follower::current() || c10::GradMode::is_enabled());
 }
 
-void count_out(Context& own, TensorBox& box) {
+bool storage_is_shared(const at::Tensor& tensor) { return tensor.has_storage() && tensor.storage().use_count() > 1; }
+
+/// `shared`: others than the box have the memory.
+void count_out(Context& own, TensorBox& box, bool shared) {
   --own.live_tensors;
   auto found = own.storages.find(box.storage);
   if (found == own.storages.end()) return;
   if (--found->second.tensors > 0) return;
-  if (is_held(box.tensor)) {
+  if (shared && may_hold(own)) {
     found->second.held = box.tensor.storage().getWeakStorageImpl();
     own.held_bytes += found->second.bytes;
     return;
@@ -98,7 +102,7 @@ void collect_garbage(lua_State* L, Context& own) {
 int tensor_gc(lua_State* L) {
   TensorBox* box = test_box(L, 1);
   if (!box || !box->tensor.defined()) return 0;
-  count_out(context(L), *box);
+  count_out(context(L), *box, box->tensor.use_count() > 1 || storage_is_shared(box->tensor));
   box->tensor = box->original = at::Tensor();
   return 0;
 }
@@ -283,13 +287,14 @@ void push_tensor(lua_State* L, at::Tensor tensor) {
   if (own.limits.tensor_bytes && own.tensor_bytes > static_cast<int64_t>(own.limits.tensor_bytes)) charge(L, 0, 0);
 }
 
-void count_again(lua_State* L, int index) {
-  TensorBox* const box = test_box(L, index);
-  if (!box || !box->tensor.defined()) return;
+void set_data(lua_State* L, int index, const at::Tensor& data) {
+  check_tensor(L, index);
+  TensorBox& box = *test_box(L, index);
   Context& own = context(L);
-  count_out(own, *box);
-  box->storage = nullptr;
-  count_in(own, *box);
+  count_out(own, box, storage_is_shared(box.tensor));
+  box.storage = nullptr;
+  box.tensor.set_data(data);
+  count_in(own, box);
 }
 
 void push_optional_tensor(lua_State* L, const at::Tensor& tensor) { push_tensor(L, tensor); }

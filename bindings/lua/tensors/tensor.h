@@ -39,7 +39,7 @@ void push_optional_tensor(lua_State* L, const at::Tensor& tensor);
 /// What error messages call the value: `int 3`, `string "x"`, `Tensor float32[2, 3]`, `nil`.
 std::string describe(lua_State* L, int index);
 
-/// The tensor at `index` has other memory than before: the script's budget counts that.
-void count_again(lua_State* L, int index);
+/// Gives the tensor at `index` other data, which the script's budget counts in the place of its own.
+void set_data(lua_State* L, int index, const at::Tensor& data);
 
 }  // namespace triage::lua

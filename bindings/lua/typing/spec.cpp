@@ -107,7 +107,7 @@ int failure_tostring(lua_State* L) {
 }
 
 // Bounds on what a declaration may make of a script's strings, which cost the script nothing to repeat.
-constexpr size_t max_dims = 64, max_name = 200;
+constexpr size_t max_dims = 64;
 
 /// Dim.hidden
 int dim_attribute(lua_State* L) {

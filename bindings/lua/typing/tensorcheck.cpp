@@ -45,7 +45,6 @@ struct Plan {
 
 constexpr const char* who = "tensorcheck";
 constexpr size_t max_declared = 250;  // arguments of a call, and results
-constexpr size_t max_name = 200;
 
 [[noreturn]] void raise_failure(lua_State* L, ValidationFailure failure) {
   push_failure(L, std::move(failure));
@@ -73,7 +72,8 @@ std::vector<std::string> parameter_names(lua_State* L, int function) {
 
 std::string function_name(lua_State* L, int function, int options) {
   if (lua_getfield(L, options, "name") == LUA_TSTRING) {
-    if (lua_rawlen(L, -1) > max_name) refuse(L, "name", "at most 200 bytes", describe(L, -1));
+    if (lua_rawlen(L, -1) > max_name)
+      refuse(L, "name", "at most " + std::to_string(max_name) + " bytes", describe(L, -1));
     std::string name = lua_tostring(L, -1);
     lua_pop(L, 1);
     return name;

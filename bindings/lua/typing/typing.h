@@ -10,6 +10,8 @@ namespace triage::lua {
 /// `Tensor`, `Dim`, `Broadcast` and the dtype aliases as globals, and what the prelude needs. After open_torch, before open_prelude.
 void open_typing(lua_State* L);
 
+constexpr size_t max_name = 200;  // bytes of the name of a dimension, or of a function
+
 /// What `Tensor(...)` made; null where the value at `index` is something else.
 const TensorSpec* test_spec(lua_State* L, int index);
 

@@ -18,6 +18,7 @@
 #include "runtime/backends/seen_types.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/uses.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/random/sequence.h"
 
@@ -206,29 +207,20 @@ const Value* pattern_of(const graph::Node& node) {
 class Values {
  public:
   explicit Values(const Graph& graph) {
-    for (const auto& node : graph.nodes()) each_operand(*node, [&](const Value* value) { ++uses_[value]; });
+    for (const auto& node : graph.nodes()) graph::for_each_use(*node, [&](const Value* value) { ++uses_[value]; });
     for (const auto& constant : graph.constants()) tensors_[constant.value] = constant.tensor;
   }
   void set(const Value* value, const at::Tensor& tensor) {
     if (uses_.count(value)) tensors_[value] = tensor;
   }
   const at::Tensor& at(const Value* value) const { return tensors_.at(value); }
-  void drop_last_used_by(const graph::Node& node) {
-    each_operand(node, [&](const Value* value) {
+  void drop_last_used_by(graph::Node& node) {
+    graph::for_each_use(node, [&](const Value* value) {
       if (--uses_[value] == 0) tensors_.erase(value);
     });
   }
 
  private:
-  template <class Visit>
-  static void each_operand(const graph::Node& node, const Visit& visit) {
-    for (const auto& operand : node.operands) {
-      if (const Value* value = operand.value()) visit(value);
-      if (const auto* items = operand.list())
-        for (const auto& item : *items)
-          if (const Value* value = item.value()) visit(value);
-    }
-  }
   std::unordered_map<const Value*, size_t> uses_;
   std::unordered_map<const Value*, at::Tensor> tensors_;
 };
