@@ -125,7 +125,9 @@ double indexed_work(const Call& call) {
   } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? Name("indices") : Name("index"))) {
     places = elements(*index);
     if (call.positions.of("weight") >= 0) rest = size_of(*self, 1);  // embedding
-    if (call.positions.of("dim") >= 0 && self->dim() > 0 && call.schema.name() == "aten::index_select") {
+    const std::string& name = call.schema.name();
+    const bool slices = name == "aten::index_select" || name == "aten::index_fill" || name == "aten::index_fill_";
+    if (slices && self->dim() > 0) {
       const int64_t dim = call.integer("dim", 0);
       for (int64_t i = 0; i < self->dim(); ++i)
         if (i != (dim < 0 ? dim + self->dim() : dim)) rest *= size_of(*self, i);

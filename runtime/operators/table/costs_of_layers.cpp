@@ -219,7 +219,8 @@ static double records(const Call& call) {
   return rows;
 }
 double flags(const Call& call) {
-  return records(call) * slots_of_record(call) * 16 +
+  constexpr double bytes_of_slot = 40;  // its fields side by side, each as an integer of 64 bits
+  return records(call) * slots_of_record(call) * bytes_of_slot +
          (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
 }
 double flags_work(const Call& call) {

@@ -11,6 +11,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <limits>
+#include <string>
+#include <type_traits>
 
 #include "runtime/compat/autocast.h"
 
@@ -22,46 +24,53 @@ constexpr int64_t budget_nanoseconds = 1'000'000'000;
 constexpr int64_t slack_bytes = 1 << 20;            // scratch of threads, the grid of bytes that allocators give
 constexpr int64_t slack_resident = 96 << 20;        // kernels that a library loads or makes on its first call
 constexpr int64_t slack_nanoseconds = 300'000'000;  // a first call, a machine that is busy
-constexpr int64_t most_compared = 4 << 20;          // elements of a result
+constexpr int64_t most_compared = 4 << 20;          // elements of results
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool sanitized = true;
 #else
 constexpr bool sanitized = false;
 #endif
 
-uint64_t mixed(uint64_t digest, const void* data, size_t bytes) {
-  const auto* next = static_cast<const unsigned char*>(data);
-  for (size_t i = 0; i < bytes; ++i) digest = (digest ^ next[i]) * 0x100000001b3ull;
-  return digest;
-}
-
-template <typename T>
-uint64_t mixed(uint64_t digest, T number) {
-  return mixed(digest, &number, sizeof number);
-}
-
-uint64_t digest_of(uint64_t digest, const at::Tensor& tensor) {
-  if (!tensor.defined()) return mixed(digest, 0);
-  digest = mixed(digest, tensor.scalar_type());
-  for (const int64_t size : tensor.sizes()) digest = mixed(digest, size);
-  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || tensor.numel() > most_compared) return digest;
-  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
-  return plain.data_ptr() ? mixed(digest, plain.data_ptr(), plain.nbytes())
-                          : digest;  // a gradient of zeros has no memory
-}
-
-uint64_t digest_of(uint64_t digest, const c10::IValue& value) {
-  if (value.isTensor()) return digest_of(digest, value.toTensor());
-  if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) digest = digest_of(digest, item);
-    return mixed(digest, value.toListRef().size());
+/// What tells two outcomes of one call apart. Of many elements the first count: comparing may not take longer than the call.
+class Digest {
+ public:
+  void add(const void* data, size_t bytes) {
+    const auto* next = static_cast<const unsigned char*>(data);
+    for (size_t i = 0; i < bytes; ++i) value_ = (value_ ^ next[i]) * 0x100000001b3ull;
   }
-  if (value.isDouble()) return mixed(digest, value.toDouble());
-  if (value.isInt()) return mixed(digest, value.toInt());
-  if (value.isBool()) return mixed(digest, value.toBool());
-  if (value.isString()) return mixed(digest, value.toStringRef().data(), value.toStringRef().size());
-  return digest;
-}
+  void add(const std::string& text) { add(text.data(), text.size()); }
+  template <typename T, std::enable_if_t<std::is_arithmetic_v<T> || std::is_enum_v<T>, int> = 0>
+  void add(T number) {
+    add(&number, sizeof number);
+  }
+
+  void add(const at::Tensor& tensor) {
+    if (!tensor.defined()) return add(0);
+    add(tensor.scalar_type());
+    for (const int64_t size : tensor.sizes()) add(size);
+    if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || tensor.numel() > elements_left_) return;
+    elements_left_ -= tensor.numel();
+    const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
+    if (plain.data_ptr()) add(plain.data_ptr(), plain.nbytes());  // a gradient of zeros has no memory
+  }
+
+  void add(const c10::IValue& value) {
+    if (value.isTensor()) return add(value.toTensor());
+    if (value.isDouble()) return add(value.toDouble());
+    if (value.isInt()) return add(value.toInt());
+    if (value.isBool()) return add(value.toBool());
+    if (value.isString()) return add(value.toStringRef());
+    if (!value.isList()) return;
+    for (const c10::IValue& item : value.toListRef()) add(item);
+    add(value.toListRef().size());
+  }
+
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0;
+  int64_t elements_left_ = most_compared;
+};
 
 uint64_t cpu_nanoseconds() {
   timespec now{};
@@ -118,18 +127,19 @@ bool ask_for_gradients(const c10::FunctionSchema& schema, torch::jit::Stack& arg
 }
 
 /// Gradients of all that has them, with the results' own values as what comes in.
-uint64_t run_backward(uint64_t digest, const torch::jit::Stack& arguments, const torch::jit::Stack& results) {
+void run_backward(Digest& digest, const torch::jit::Stack& arguments, const torch::jit::Stack& results) {
   std::vector<at::Tensor> outputs, gradients;
+  int64_t left = most_compared;
   visit_results(results, [&](const at::Tensor& tensor) {
-    if (!tensor.requires_grad() || !at::isFloatingType(tensor.scalar_type()) || tensor.numel() > most_compared) return;
+    if (!tensor.requires_grad() || !at::isFloatingType(tensor.scalar_type()) || tensor.numel() > left) return;
+    left -= tensor.numel();
     outputs.push_back(tensor);
     gradients.push_back(tensor.detach().clone());
   });
-  if (outputs.empty()) return digest;
+  if (outputs.empty()) return;
   torch::autograd::backward(outputs, gradients);
   for (const c10::IValue& value : arguments)
-    if (value.isTensor() && value.toTensor().defined()) digest = digest_of(digest, value.toTensor().grad());
-  return digest;
+    if (value.isTensor() && value.toTensor().defined()) digest.add(value.toTensor().grad());
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -228,23 +238,25 @@ CallResult make_call(const Target& target, CallId id) {
   result.nanoseconds = cpu_nanoseconds() - start;
   if (result.fault.empty())
     result.fault = excess(memory, byte_bound, resident_bytes() - resident, result.nanoseconds, time_bound);
-  result.digest = mixed(static_cast<uint64_t>(result.outcome), result.text.data(), result.text.size());
+  Digest digest;
+  digest.add(result.outcome);
+  digest.add(result.text);
   if (result.outcome == Outcome::succeeded) {
     if (result.fault.empty()) result.fault = results_beyond_memory(stack);
     if (result.fault.empty()) result.fault = untold_sharing(target.op, arguments, stack);
     if (result.fault.empty())
-      for (const c10::IValue& value : stack) result.digest = digest_of(result.digest, value);
+      for (const c10::IValue& value : stack) digest.add(value);
   }
   if (result.fault.empty()) result.fault = before.undeclared_change();
   if (gradients && result.outcome == Outcome::succeeded && result.fault.empty()) {
     try {
-      result.digest = run_backward(result.digest, arguments, stack);
+      run_backward(digest, arguments, stack);
     } catch (const std::exception& error) {
       const std::string text = error.what();
-      result.digest =
-          mixed(result.digest, text.data(), text.find('\n') == std::string::npos ? text.size() : text.find('\n'));
+      digest.add(text.substr(0, text.find('\n')));
     }
   }
+  result.digest = digest.value();
   stack.clear();
   arguments.clear();
   if (result.fault.empty() && memory.damaged())
