@@ -7,11 +7,11 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
 #include "runtime/capture/rules.h"
+#include "runtime/capture/twin.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/number_ops.h"
 
-#include <ATen/ops/alias.h>
 #include <c10/core/GradMode.h>
 #include <triage/compiler_config.h>
 
@@ -197,8 +197,7 @@ Recorder::~Recorder() { current_recorder = previous_; }
 at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor) {
   at::Tensor traced = tensor;
   if (kind == graph::InputKind::tensor) {
-    const c10::AutoGradMode as_outside(true);  // under no_grad, an alias would forget requires_grad
-    traced = at::alias(tensor);
+    traced = twin_of(tensor);
   } else {  // a param stays a wrapped number, and gets an identity of its own
     traced = tensor.clone();
     traced.unsafeGetTensorImpl()->set_wrapped_number(is_wrapped_number(tensor));
@@ -564,7 +563,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
   if (knows(tensor)) {
     const at::Tensor known = this->original(tensor);
     original.emplace(known.defined() ? known : tensor);
-    tensor = at::alias(tensor);
+    tensor = twin_of(tensor);
   }
   value->meta = meta_of(tensor);
   if (tensor.requires_grad()) differentiable_.insert(value);

@@ -218,6 +218,20 @@ test("A02: gradients of partial, repeated and ordered backward runs are those of
   end
 end)
 
+test("A02: the call that is captured sums gradients in the order of the script", function()
+  local function body(x) return x * x, x end
+  for _, leaf in ipairs({true, false}) do
+    local compiled = triage.compile(body, {backend = "eager"})
+    local function gradient(f)
+      torch.manual_seed(1)
+      local x = torch.randn({31, 3}, {requires_grad = true})
+      local squares, same = f(leaf and x or x / 3)
+      return torch.autograd.grad((squares * 3):sum() + (same * 3):sum(), x)
+    end
+    for _ = 1, 2 do eq(gradient(compiled), gradient(body)) end
+  end
+end)
+
 test("A02: gradients share memory where those of the script do, and nowhere else", function()
   for _, body in ipairs({"x * 2 + y * 2", "(x * 2):t() + (y * 2):t()", "(x + y):exp()", "x:t() + y:t()"}) do
     for _, backend in ipairs({"aot_eager", "fused"}) do
