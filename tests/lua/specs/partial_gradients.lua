@@ -188,6 +188,8 @@ local function differ(text, seed, backend, wait)
       local other, got = run(world, step)
       if one ~= other and other == "inplace" and backend ~= "eager" and world.wrote_argument then
         break   -- where nothing is prepared for the run, the graph is computed again: docs/backends.md, aot_eager
+      elseif one == "inplace" and other == true and backend ~= "eager" and step.kind == 8 then
+        break   -- a gradient that is differentiated is computed again from the arguments, which nobody wrote to
       elseif one == "second time" and other == true and backend ~= "eager" and world.twice then
         break   -- a gradient that is differentiated comes from a graph of its own, which alone is freed
       elseif one ~= other then
