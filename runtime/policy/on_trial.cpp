@@ -105,6 +105,7 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
     try {
       const capture::MadeUpInputs no_host_functions;
+      const random::DrawAside draws_aside;  // the answer is for nobody
       std::vector<at::Tensor> answer;
       RunOptions question = as_asked(before, options);
       question.deadline = deadline;

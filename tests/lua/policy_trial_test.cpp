@@ -74,6 +74,18 @@ TEST_CASE("a policy that takes no made-up values is captured at its first call")
   CHECK(host.policy.version().number == 2);
 }
 
+TEST_CASE("asking the version before for its form takes no random numbers from the calls") {
+  const auto numbers_after = [](const char* body) {
+    triage::RuntimeOptions options;
+    options.seed = 7;
+    const Policy policy = Runtime(options).load_source(with_body(body), "random.lua");
+    CHECK(policy.replace(with_body("return z + torch.rand_like(z)")) == Reload::swapped);
+    policy.run({at::zeros({5})});
+    return policy.run({at::zeros({5})})[0];
+  };
+  CHECK(numbers_after("return z - torch.rand_like(z)").equal(numbers_after("return z - 1")));
+}
+
 TEST_CASE("where the first call fails, the version before answers it and is live again") {
   for (const auto on_error : {triage::OnError::raise, triage::OnError::pass_through, triage::OnError::last_good}) {
     triage::RuntimeOptions options;
