@@ -77,7 +77,7 @@ double broadcast(const Call& call) {
   });
   const double least = mixed && complex ? 16 : narrow ? 8 : 4;
   const double results = std::max<double>(1, static_cast<double>(call.schema.returns().size()));
-  const double copies = mixed || narrow ? tensors + 1 : whole ? 1 : 0;
+  const double copies = mixed || narrow ? tensors + 1 : whole || complex ? 1 : 0;  // abs is complex first
   return broadcast_elements(call) * width(call, least) * (results + copies);
 }
 
