@@ -316,7 +316,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   if (options_.random) draws.emplace(numbers());
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
-  if (options_.protect_inputs) protect.emplace(inputs);
+  if (options_.protect_inputs) protect.emplace(all, &host_memory_);
   const RetireIfWritten retire(*this);
   std::optional<Follower> follower;
   if (follow && has_breaks())
@@ -325,7 +325,20 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   if (follower) finish_following(*follower, outputs);
   note_flags_outputs();
   note_answer(inputs, outputs);
-  if (options_.protect_inputs) separate_from_inputs(inputs, outputs);
+  hand_out(inputs, outputs);
+}
+
+/// What a policy returns is the host's from now on. `kept`: the script may have stored it where it finds it in later calls.
+void Compiled::hand_out(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept) {
+  if (!options_.protect_inputs) return;
+  const auto is_input = [&](const at::Tensor& output) {
+    return std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return output.is_same(input); });
+  };
+  if (kept)
+    copy_lent(outputs, [&](const at::Tensor& output) { return !is_input(output); });
+  else
+    separate_from_inputs(inputs, outputs);
+  for (const at::Tensor& output : outputs) host_memory_.add(output);
 }
 
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
@@ -353,6 +366,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     for (size_t i = 0; i < num_inputs; ++i)
       for (int64_t dim = 0; dim < traced[i].dim(); ++dim) recorder.read_size(traced[i], dim);
   RetireIfWritten retire(*this);  // unless all of it is recorded
+  const uint64_t writes = script_->writes();
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::optional<Follower> follower;
   if (!options_.fullgraph)
@@ -360,7 +374,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   std::vector<at::Tensor> results;
   try {
     std::optional<ProtectInputs> protect;
-    if (options_.protect_inputs) protect.emplace(without_params(all, num_params));
+    if (options_.protect_inputs) protect.emplace(all, &host_memory_);
     results = script_->call(given.slice(0, num_inputs), given.slice(num_inputs), deadline);
   } catch (const GraphBreakError&) {
     throw;
@@ -385,7 +399,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   outputs = results;
   for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
     if (const at::Tensor original = recorder.original(output); original.defined()) output = original;
-  if (options_.protect_inputs) separate_from_inputs(without_params(all, num_params), outputs);
+  hand_out(without_params(all, num_params), outputs, script_->writes() != writes);
   if (recorder.broken()) {
     note_answer(without_params(all, num_params), outputs);
     return true;
@@ -393,6 +407,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   retire.dismiss();
 
   auto entry = std::make_unique<Entry>();
+  recorder.hold_unused_calls(results);
   Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
   if (options_.protect_inputs)
     copy_lent(outputs, [&](const at::Tensor& output) {

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <runtime/capture/graph_break.h>
+#include <runtime/capture/host_memory.h>
 #include <runtime/capture/size_condition.h>
 #include <runtime/capture/variables.h>
 #include <triage/backend.h>
@@ -151,10 +152,12 @@ class Compiled {
     std::string backend = "eager";
     Backend compile_with;  // where set, in place of the backend of that name
     bool fail_on_backend_error =
-        false;                   // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
-    bool fullgraph = false;      // a graph break is an error instead of a fall-back to running the script
-    bool dynamic = true;         // false: a graph holds for the sizes of its inputs alone
-    bool protect_inputs = true;  // a script that writes to an input in place gets an error (policies)
+        false;               // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
+    bool fullgraph = false;  // a graph break is an error instead of a fall-back to running the script
+    bool dynamic = true;     // false: a graph holds for the sizes of its inputs alone
+    /// Inputs and outputs belong to the host: a script that writes to them in place gets an error, and what it keeps is never
+    /// handed out (policies).
+    bool protect_inputs = true;
     /// Beyond it the script runs instead, and entries that match are still used; nothing: what the CompilerConfig says.
     std::optional<size_t> recompile_limit;
     /// Graphs made so far by all that count together for the accumulated limit.
@@ -257,6 +260,7 @@ class Compiled {
   void note_flags_outputs();
   void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
   void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
+  void hand_out(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept = false);
   void note_break(const GraphBreak& graph_break);
   void warn_of(const GraphBreak& graph_break) const;
   void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
@@ -283,6 +287,7 @@ class Compiled {
   std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them
   bool was_called_ = false;
   bool flags_reported_ = false;
+  HostMemory host_memory_;          // of whoever has the right to run the script
   mutable std::mutex notes_mutex_;  // short: what follows
   std::vector<GraphBreak> breaks_;
   std::vector<std::shared_ptr<const graph::Graph>> segments_;
@@ -292,26 +297,5 @@ class Compiled {
 
 /// Adds graphs between breaks.
 void add_segments(CacheStatistics& statistics, const std::vector<std::shared_ptr<const graph::Graph>>& segments);
-
-/// While alive on a thread, `capture::call` refuses operators that write to the memory of these tensors (the inputs of a
-/// policy belong to the host).
-class ProtectInputs {
- public:
-  explicit ProtectInputs(at::ArrayRef<at::Tensor> inputs);
-  ~ProtectInputs();
-  ProtectInputs(const ProtectInputs&) = delete;
-  ProtectInputs& operator=(const ProtectInputs&) = delete;
-  /// Throws when `op`, called with `stack`, would write to protected memory.
-  static void check(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  /// Whether the memory of `tensor` is protected.
-  static bool is_input(const at::Tensor& tensor);
-  /// Throws where it is; `what` would change it.
-  static void refuse_change(const at::Tensor& tensor, const std::string& what);
-  static bool active() noexcept;
-
- private:
-  std::vector<at::Tensor> inputs_;
-  ProtectInputs* previous_;
-};
 
 }  // namespace triage::capture

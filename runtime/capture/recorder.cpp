@@ -217,11 +217,14 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
 void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
   const int64_t wrapped = dim < 0 ? dim + tensor.dim() : dim;
   if (!knows(tensor) || wrapped < 0 || wrapped >= tensor.dim()) return;
-  const Extent extent = origins_.extent(tensor, wrapped);
+  hold_size(origins_.extent(tensor, wrapped), tensor.size(wrapped));
+}
+
+void Recorder::hold_size(const Extent& extent, int64_t size) {
   if (extent.from == Extent::From::unknown) hold_all_sizes();
   if (extent.from != Extent::From::input) return;
-  sizes_.push_back({extent.input, extent.dim, tensor.size(wrapped)});
-  origins_.unite(extent, Extent::constant(tensor.size(wrapped)));
+  sizes_.push_back({extent.input, extent.dim, size});
+  origins_.unite(extent, Extent::constant(size));
 }
 
 /// The rank of an input is always guarded; that of anything else may depend on sizes (squeeze).
@@ -255,13 +258,14 @@ void Recorder::rely_on(const std::vector<SizeFact>& facts) {
 void Recorder::require_same_size(const SizeFact& fact) {
   const Extent a = origins_.extent(fact.tensor, fact.dim), b = origins_.extent(fact.other, fact.other_dim);
   if (a == b && a.from != Extent::From::unknown) return;
-  if (a.from == Extent::From::input && b.from == Extent::From::input) {
-    same_sizes_.push_back({a.input, a.dim, b.input, b.dim});
-    origins_.unite(a, b);
-    return;
-  }
+  if (a.from == Extent::From::input && b.from == Extent::From::input) return hold_same_size(a, b);
   read_size(fact.tensor, fact.dim);
   read_size(fact.other, fact.other_dim);
+}
+
+void Recorder::hold_same_size(const Extent& a, const Extent& b) {
+  same_sizes_.push_back({a.input, a.dim, b.input, b.dim});
+  origins_.unite(a, b);
 }
 
 std::optional<at::Tensor> Recorder::literal(const graph::Value* value) const {
@@ -543,6 +547,9 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   }
   raises_ |= OnGraphBreak::raises();
   graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());
+  if (branch_depth_ == 0)  // a branch may not be the one that the script takes
+    if (Checks checks = checks_of(op, arguments, origins_); checks.of != Checks::Of::nothing)
+      checks_.emplace(node, std::move(checks));
   for (size_t i = 0; i < produced.size(); ++i) {
     at::Tensor& tensor = *produced[i];
     graph::Value* value = node->results[i];

@@ -8,6 +8,7 @@
 #include <runtime/capture/numbers.h>
 #include <runtime/capture/size_condition.h>
 #include <runtime/capture/size_origins.h>
+#include <runtime/capture/unused_calls.h>
 #include <triage/graph.h>
 #include <triage/typing.h>
 
@@ -148,6 +149,9 @@ class Recorder {
   };
   /// What broke the capture, if anything did.
   const std::optional<GraphBreak>& broken() const { return broken_; }
+  /// Before the end, for a graph that stands for the script: calls that no output needs would raise nothing where the graph
+  /// holds, or stay in it.
+  void hold_unused_calls(const std::vector<at::Tensor>& outputs);
   /// Ends the capture: `outputs` become the graph's outputs. The graph is not cleaned yet.
   Result finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
 
@@ -167,6 +171,8 @@ class Recorder {
   Source line() const;
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
+  void hold_size(const Extent& extent, int64_t size);
+  void hold_same_size(const Extent& a, const Extent& b);
   SizeCondition::Origin size_origin(const graph::Value* number) const;
   std::optional<at::Tensor> literal(const graph::Value* value) const;
   void bind(at::Tensor& tensor, graph::Value* value);
@@ -198,6 +204,7 @@ class Recorder {
   std::vector<SizeCondition> conditions_;
   std::vector<std::string> notes_;
   std::unordered_set<const graph::Value*> differentiable_;
+  std::unordered_map<const graph::Node*, Checks> checks_;  // of nodes that check anything
   bool all_sizes_ = false;
   std::optional<GraphBreak> caught_error_;  // what is a graph break unless the script ends with it
   int branch_depth_ = 0;

@@ -9,7 +9,8 @@ namespace triage::capture {
 at::Tensor twin_of(const at::Tensor& tensor) {
   const c10::AutoGradMode as_outside(true);  // under no_grad, an alias would forget requires_grad
   at::Tensor twin = at::alias(tensor);
-  if (twin.requires_grad()) torch::autograd::impl::set_gradient_edge(twin, torch::autograd::impl::gradient_edge(tensor));
+  if (twin.requires_grad())
+    torch::autograd::impl::set_gradient_edge(twin, torch::autograd::impl::gradient_edge(tensor));
   return twin;
 }
 

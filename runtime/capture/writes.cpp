@@ -2,7 +2,6 @@
 // value from then on. That is sound as long as nothing else looks at x's memory.
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/autocast.h"
-#include "runtime/capture/compiled.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 
@@ -13,8 +12,6 @@
 
 namespace triage::capture {
 namespace {
-
-thread_local ProtectInputs* protecting = nullptr;
 
 /// Operators whose result is a view or a copy depending on how their argument lies in memory.
 bool may_share_memory(const c10::OperatorHandle& op) {
@@ -123,40 +120,6 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (found->second.value->is_flags) word_origins_.set_flags(*value);
   traced_[target.unsafeGetTensorImpl()].value = value;
   origins_.replace(target, results.back().toTensor());
-}
-
-ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs)
-    : inputs_(inputs.begin(), inputs.end()), previous_(protecting) {
-  protecting = this;
-}
-
-ProtectInputs::~ProtectInputs() { protecting = previous_; }
-
-bool ProtectInputs::active() noexcept { return protecting != nullptr; }
-
-bool ProtectInputs::is_input(const at::Tensor& tensor) {
-  if (!active() || !tensor.defined() || !tensor.has_storage()) return false;
-  for (const auto& input : protecting->inputs_)
-    if (input.has_storage() && input.is_alias_of(tensor)) return true;
-  return false;
-}
-
-void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
-  if (is_input(tensor))
-    throw Error(what +
-                " would write to an input of the policy in place; inputs belong to the host. "
-                "Write to a copy (x:clone()), or use the form that returns its result.");
-}
-
-void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  if (!graph::writes(op)) return;
-  const auto& arguments = op.schema().arguments();
-  size_t first = stack.size() - arguments.size();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!written(arguments[i]) || !stack[first + i].isTensor()) continue;
-    const at::Tensor& target = stack[first + i].toTensor();
-    if (is_input(target)) refuse_change(target, "`" + base_name(op) + "`");
-  }
 }
 
 }  // namespace triage::capture

@@ -26,6 +26,7 @@ Node* copy_node(Graph& into, const Node& node, Copies& copies) {
   std::vector<Operand> operands = node.operands;
   for (Operand& operand : operands) for_each_use(operand, [&](Value*& value) { value = copies.at(value); });
   Node* twin = into.append(node.op, std::move(operands), node.results.size(), node.source);
+  twin->checks = node.checks;
   for (size_t i = 0; i < node.results.size(); ++i) {
     copy_facts(*node.results[i], *twin->results[i]);
     copies[node.results[i]] = twin->results[i];

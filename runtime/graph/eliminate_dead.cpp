@@ -12,7 +12,7 @@ void eliminate_dead(Graph& graph) {
   std::vector<std::unique_ptr<Node>> kept;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     // A random operator moves the generator on: without it the ones after it would draw other numbers.
-    bool needed = is_random((*node)->op) || is_effect((*node)->op) || writes((*node)->op);
+    bool needed = is_random((*node)->op) || is_effect((*node)->op) || writes((*node)->op) || (*node)->checks;
     for (const Value* result : (*node)->results) needed = needed || used.count(result);
     if (!needed) continue;
     for_each_use(**node, [&](Value*& value) { used.insert(value); });

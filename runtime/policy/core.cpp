@@ -172,7 +172,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     was_live = known.has_value();
     proven = known.value_or(false);
   }
-  Trial::Known known;
+  Trial::Known known = known_of(*usual);
   const auto try_out = [&] {
     check_contract(*live, *next, lasting_params_);
     const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
@@ -186,7 +186,6 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     if (!proven) try_out();
   } catch (const Error& error) {
     if (!was_live) throw;
-    known = known_of(*usual);  // its calls tell more, once more
     known.untried = next->kinds;
     known.reasons = {error.what()};
   }
@@ -196,7 +195,8 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     if (std::none_of(next->signature.params.begin(), next->signature.params.end(),
                      [&](const Param& param) { return param.name == name; }))
       next->former_params.insert(name);
-  if (!proven) next->trial.begin(std::move(known), runtime_->options().trial_calls);
+  // A proven one needs no trial; but what hosts are used to is told on, for what may follow it before it is called.
+  next->trial.begin(std::move(known), proven ? 0 : runtime_->options().trial_calls);
 }
 
 /// Where the script remembers something that no graph holds (it breaks its graph, or did not come to its end), running it has changed

@@ -289,6 +289,22 @@ TEST_CASE("a reload from within a reload of the same policy is an error, and one
   CHECK(first(other.run({at::zeros({2})})) == 3.0f);
 }
 
+TEST_CASE("what hosts are used to is known across a version that was live before and is not called again") {
+  Runtime runtime({.trial_calls = 3});
+  runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
+  const Policy policy = runtime.load_source("host same\nadd 1", "p.fake");
+  const auto runs = [&](int calls) {
+    for (int i = 0; i < calls; ++i) CHECK(policy.run({at::zeros({2})})[0].scalar_type() == at::kFloat);
+  };
+  runs(1);
+  CHECK(policy.replace("host same\nadd 2") == Reload::swapped);
+  runs(4);
+  CHECK(policy.replace("host same\nadd 1") == Reload::swapped);
+  CHECK(policy.replace("host same\nadd 3\ndouble_above -100") == Reload::swapped);  // nothing may be tried ahead
+  runs(4);
+  CHECK(first(policy.run({at::zeros({2})})) == 1.0f);
+}
+
 TEST_CASE("reloads, ways back, params and failures from several threads leave a policy in order (threads)") {
   Runtime runtime({.on_error = OnError::last_good, .keep_versions = 3, .trial_calls = 3, .failures_to_revert = 2});
   runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });

@@ -11,6 +11,7 @@
 #include "bindings/lua/modes.h"
 #include "bindings/lua/stack.h"
 #include "bindings/lua/table_fields.h"
+#include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/tensor_list.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
@@ -35,7 +36,7 @@ using capture::Recorder;
 
 /// The table `p` of a policy's params: 0-dim tensors, whether or not the call is recorded, so that the script sees the same on
 /// every call and a graph need not be made anew when one changes.
-void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at::Tensor> values) {
+void push_params(lua_State* L, const std::vector<triage::Param>& params, at::ArrayRef<at::Tensor> values) {
   lua_createtable(L, 0, static_cast<int>(params.size()));
   for (size_t i = 0; i < params.size(); ++i) {
     push_tensor(L, values[i]);
@@ -44,14 +45,23 @@ void push_params(lua_State* L, const std::vector<Param>& params, at::ArrayRef<at
   refuse_unknown_fields(L, "there is no param");
 }
 
-/// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that.
-void separate_from_state(const FlagsTracker& tracker, at::ArrayRef<at::Tensor> inputs,
+/// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that. `wrote`: it may have
+/// stored what it made in this call.
+void separate_from_state(const FlagsTracker& tracker, bool wrote, at::ArrayRef<at::Tensor> inputs,
                          std::vector<at::Tensor>& results) {
   copy_lent(results, [&](const at::Tensor& result) {
-    return !tracker.made(result) && std::none_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
-      return input.has_storage() && result.is_alias_of(input);
-    });
+    return (wrote || !tracker.made(result)) && std::none_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+             return input.has_storage() && result.is_alias_of(input);
+           });
   });
+}
+
+/// Nor a param, which is the same tensor in every call. In the graph, too.
+void separate_from_params(at::ArrayRef<at::Tensor> params, std::vector<at::Tensor>& results) {
+  for (at::Tensor& result : results)
+    if (result.has_storage() &&
+        std::any_of(params.begin(), params.end(), [&](const at::Tensor& param) { return result.is_alias_of(param); }))
+      result = run_for_tensor("aten::clone", "", {result, c10::IValue()});
 }
 
 /// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes
@@ -161,6 +171,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
   std::vector<at::Tensor> results;
   const int64_t bytes_before = context(L).tensor_bytes;
+  const uint64_t writes_before = writes();
   if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
   in_protected_call(L, [&](lua_State* L) {
     note_declared_flags(policy_.signature, inputs);
@@ -170,6 +181,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     push_params(L, policy_.signature.params, params);
     call_for_all(L, static_cast<int>(inputs.size()) + 1);
     results = read_results(L, 1, policy_);
+    separate_from_params(params, results);
     check_finished_chains(L);
   });
   capture::end_segment();
@@ -180,7 +192,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   if (Recorder::current())
     collect_after_capture(L, bytes_before);
   else
-    separate_from_state(tracker, inputs, results);
+    separate_from_state(tracker, writes() != writes_before, inputs, results);
   return results;
 }
 
@@ -240,7 +252,7 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
   in_protected_call(state_->lua(), [&](lua_State* L) {
     if (push_test_field(L, policy_, index, "params") != LUA_TTABLE) return;
     const int table = lua_gettop(L);
-    for (const Param& param : policy_.signature.params) {
+    for (const triage::Param& param : policy_.signature.params) {
       const int type = push_own_field(L, table, param.name.c_str());
       if (type == LUA_TBOOLEAN)
         values.emplace_back(param.name, lua_toboolean(L, -1) != 0);

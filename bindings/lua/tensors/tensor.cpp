@@ -17,6 +17,7 @@
 #include "bindings/lua/userdata.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
+#include "runtime/capture/host_memory.h"
 #include "runtime/capture/recorder.h"
 
 #include <c10/core/GradMode.h>
@@ -143,7 +144,9 @@ const Field fields[] = {
        capture::graph_break(capture::Break::autograd, "`grad` reads what autograd keeps",
                             "Read it outside, and pass it as an argument.");
        const at::Tensor& now = check_tensor(L, 1);  // which a break changes
-       push_optional_tensor(L, now.is_leaf() || now.retains_grad() ? now.grad() : at::Tensor());
+       const at::Tensor gradient = now.is_leaf() || now.retains_grad() ? now.grad() : at::Tensor();
+       if (capture::ProtectInputs::covers(now)) capture::ProtectInputs::add(gradient);
+       push_optional_tensor(L, gradient);
      }},
     {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
     {"mT", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::mT", "", {x})); }},

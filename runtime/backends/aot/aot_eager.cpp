@@ -58,7 +58,8 @@ class FunctionMaker {
 
  private:
   void add(const graph::Node& node) {
-    if (graph::is_effect(node.op)) refuse(fmt::format("{} checks or prints at run time", graph::describe(node)));
+    if (graph::is_effect(node.op) || node.checks)
+      refuse(fmt::format("{} checks or prints at run time", graph::describe(node)));
     const graph::Node* twin = graph::copy_node(function_.graph, node, copies_);
     const auto& arguments = node.op.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {

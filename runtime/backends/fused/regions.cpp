@@ -76,7 +76,9 @@ class Cutter {
     return all;
   }
 
-  static bool has_order(const Node& node) { return graph::is_random(node.op) || graph::is_effect(node.op); }
+  static bool has_order(const Node& node) {
+    return graph::is_random(node.op) || graph::is_effect(node.op) || node.checks;
+  }
 
   /// The batch sizes, as captured, that tensors a waiting node reads may have.
   std::set<int64_t> batches() const {
@@ -323,7 +325,8 @@ class Cutter {
     for (const Node* node : nodes) {
       std::vector<Operand> operands;
       for (const Operand& operand : node->operands) operands.push_back(copied(operand, twin));
-      const Node* made = part.graph.append(node->op, std::move(operands), node->results.size(), node->source);
+      Node* made = part.graph.append(node->op, std::move(operands), node->results.size(), node->source);
+      made->checks = node->checks;
       for (size_t i = 0; i < node->results.size(); ++i) {
         made->results[i]->meta = node->results[i]->meta;
         made->results[i]->is_flags = node->results[i]->is_flags;

@@ -57,7 +57,8 @@ struct Node {
   c10::OperatorHandle op;
   std::vector<Operand> operands;
   std::vector<Value*> results;
-  Source source;  // the script line that made it
+  Source source;        // the script line that made it
+  bool checks = false;  // nobody uses its results, but the error that it may raise: passes keep it
 };
 
 enum class InputKind : uint8_t { tensor, param };

@@ -1,0 +1,86 @@
+#include "runtime/capture/host_memory.h"
+
+#include "runtime/capture/arguments.h"
+#include "runtime/capture/rules.h"
+
+#include <triage/error.h>
+#include <triage/graph.h>
+
+#include <algorithm>
+
+namespace triage::capture {
+namespace {
+
+thread_local ProtectInputs* protecting = nullptr;
+
+bool has_memory(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
+
+}  // namespace
+
+void HostMemory::add(const at::Tensor& tensor) {
+  if (!has_memory(tensor)) return;
+  if (storages_.size() >= most_) forget_freed();
+  storages_.try_emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage().getWeakStorageImpl());
+}
+
+bool HostMemory::has(const at::Tensor& tensor) const {
+  return has_memory(tensor) && storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+}
+
+void HostMemory::forget_freed() {
+  for (auto entry = storages_.begin(); entry != storages_.end();)
+    entry = entry->second.expired() ? storages_.erase(entry) : std::next(entry);
+  most_ = std::max<size_t>(64, 2 * storages_.size());
+}
+
+ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs, HostMemory* kept)
+    : inputs_(inputs.begin(), inputs.end()), kept_(kept), previous_(protecting) {
+  if (kept_)
+    for (const at::Tensor& input : inputs_) kept_->add(input);
+  protecting = this;
+}
+
+ProtectInputs::~ProtectInputs() { protecting = previous_; }
+
+bool ProtectInputs::active() noexcept { return protecting != nullptr; }
+
+void ProtectInputs::add(const at::Tensor& tensor) {
+  if (!protecting || !has_memory(tensor)) return;
+  protecting->inputs_.push_back(tensor);
+  if (protecting->kept_) protecting->kept_->add(tensor);
+}
+
+bool ProtectInputs::is_of_call(const at::Tensor& tensor) const {
+  return std::any_of(inputs_.begin(), inputs_.end(),
+                     [&](const at::Tensor& input) { return has_memory(input) && input.is_alias_of(tensor); });
+}
+
+bool ProtectInputs::covers(const at::Tensor& tensor) {
+  if (!protecting || !has_memory(tensor)) return false;
+  return protecting->is_of_call(tensor) || (protecting->kept_ && protecting->kept_->has(tensor));
+}
+
+void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
+  if (!covers(tensor)) return;
+  if (protecting->is_of_call(tensor))
+    throw Error(what +
+                " would write to an input of the policy in place; inputs belong to the host. "
+                "Write to a copy (x:clone()), or use the form that returns its result.");
+  throw Error(what +
+              " would write to an input or output of an earlier call in place; both belong to the host. "
+              "Keep a copy (x:clone()), or use the form that returns its result.");
+}
+
+void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!graph::writes(op)) return;
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* const alias = arguments[i].alias_info();
+    if (!alias || !alias->isWrite() || !stack[first + i].isTensor()) continue;
+    const at::Tensor& target = stack[first + i].toTensor();
+    if (covers(target)) refuse_change(target, "`" + base_name(op) + "`");
+  }
+}
+
+}  // namespace triage::capture

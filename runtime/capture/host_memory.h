@@ -1,0 +1,54 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace triage::capture {
+
+/// Memory that belongs to the host of a policy beyond the call in which it was seen: inputs, which the script may have kept,
+/// and outputs. It is known as long as anybody has it. Not thread-safe: the script's calls come one after the other.
+class HostMemory {
+ public:
+  void add(const at::Tensor& tensor);
+  bool has(const at::Tensor& tensor) const;
+
+ private:
+  void forget_freed();
+
+  // A storage that is known weakly keeps its address to itself.
+  std::unordered_map<const void*, c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+  size_t most_ = 64;  // when so many are known, those that are gone are looked for
+};
+
+/// While alive on a thread, operators that write to memory of the host raise an error: to the inputs and params of the call that
+/// runs, and to what is in `kept`, which gets them too. `kept` may be null; else it must live as long.
+class ProtectInputs {
+ public:
+  explicit ProtectInputs(at::ArrayRef<at::Tensor> inputs, HostMemory* kept = nullptr);
+  ~ProtectInputs();
+  ProtectInputs(const ProtectInputs&) = delete;
+  ProtectInputs& operator=(const ProtectInputs&) = delete;
+
+  static bool active() noexcept;
+  /// Whether the memory of `tensor` is protected.
+  static bool covers(const at::Tensor& tensor);
+  /// Protects what belongs to the host, too: a gradient of an input, what a function of the host keeps. Without effect where
+  /// nothing is protected.
+  static void add(const at::Tensor& tensor);
+  /// Throws when `op`, called with `stack`, would write to protected memory.
+  static void check(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// Throws where the memory of `tensor`, which `what` would change, is protected.
+  static void refuse_change(const at::Tensor& tensor, const std::string& what);
+
+ private:
+  bool is_of_call(const at::Tensor& tensor) const;
+
+  std::vector<at::Tensor> inputs_;
+  HostMemory* kept_;
+  ProtectInputs* previous_;
+};
+
+}  // namespace triage::capture

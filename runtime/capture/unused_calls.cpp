@@ -1,0 +1,178 @@
+#include "runtime/capture/unused_calls.h"
+
+#include "runtime/capture/arguments.h"
+#include "runtime/capture/recorder.h"
+#include "runtime/capture/rules.h"
+#include "runtime/graph/uses.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+namespace triage::capture {
+namespace {
+
+using Names = std::unordered_set<std::string>;
+
+/// Whatever the sizes are.
+const Names& never_fails() {
+  static const Names names = {
+      // one tensor, element by element
+      "abs", "neg", "relu", "relu6", "gelu", "silu", "elu", "selu", "celu", "leaky_relu", "sigmoid", "tanh", "exp",
+      "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "reciprocal", "sin", "cos", "tan",
+      "asin", "acos", "atan", "sinh", "cosh", "erf", "erfc", "sign", "sgn", "floor", "ceil", "round", "trunc", "frac",
+      "nan_to_num", "isnan", "isinf", "isfinite", "isposinf", "isneginf", "logical_not", "bitwise_not", "signbit",
+      "softplus", "hardtanh", "hardswish", "hardsigmoid", "mish", "threshold", "lgamma", "digamma",
+      // in another form or dtype
+      "clone", "alias", "contiguous", "detach", "to", "_to_copy", "zeros_like", "ones_like", "full_like", "zeros",
+      "ones", "full", "new_zeros", "new_ones", "new_full", "scalar_tensor", "unsqueeze", "t", "mT", "transpose",
+      "permute", "flatten", "slice", "flip", "triu", "tril", "real", "imag",
+      // along a dimension, empty or not
+      "softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "cumprod", "sum", "mean", "std", "var", "any",
+      "all", "logsumexp", "count_nonzero", "nansum", "nanmean", "prod", "nonzero", "argwhere",
+      // of triage, on one flags tensor
+      "triage::is_ok", "triage::is_err", "triage::has_critical", "triage::count_errors", "triage::max_severity",
+      "triage::get_first_code", "triage::get_first_location", "triage::get_first_severity", "triage::has_code",
+      "triage::has_domain", "triage::all_ok", "triage::any_err", "triage::clear", "triage::new",
+      "triage::flag_oob_indices", "triage::flag_nan", "triage::flag_inf", "triage::flag_nan_and_inf", "triage::size",
+      "triage::math", "triage::item"};
+  return names;
+}
+
+/// Element by element, where the sizes go together.
+const Names& broadcasts() {
+  static const Names names = {"add", "sub", "rsub", "mul", "true_divide", "subtract", "multiply", "atan2", "hypot",
+                              "copysign", "maximum", "minimum", "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge",
+                              "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and",
+                              "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "__and__",
+                              "__or__", "__xor__", "xlogy", "lerp", "addcmul", "addcdiv", "masked_fill", "where",
+                              "clamp", "clamp_min", "clamp_max", "clip", "logit",
+                              // of floating point numbers: integers are not divided by zero, nor to the power of -1
+                              "div", "divide", "floor_divide", "remainder", "fmod", "pow"};
+  return names;
+}
+const Names& divides() {
+  static const Names names = {"div", "divide", "floor_divide", "remainder", "fmod", "pow"};
+  return names;
+}
+
+/// By any size, or by a size and a number of the call.
+const Names& fails_by_sizes() {
+  static const Names names = {"amax",
+                              "amin",
+                              "max",
+                              "min",
+                              "argmax",
+                              "argmin",
+                              "linear",
+                              "matmul",
+                              "mm",
+                              "mv",
+                              "bmm",
+                              "addmm",
+                              "view",
+                              "reshape",
+                              "select",
+                              "narrow",
+                              "expand",
+                              "expand_as",
+                              "cat",
+                              "concat",
+                              "stack",
+                              "squeeze",
+                              "movedim",
+                              "unflatten",
+                              "conv1d",
+                              "conv2d",
+                              "conv3d",
+                              "layer_norm",
+                              "repeat",
+                              "roll",
+                              "diagonal",
+                              "sort",
+                              "topk",
+                              "chunk",
+                              "split",
+                              "unbind",
+                              "triage::push",
+                              "triage::merge",
+                              "triage::select",
+                              "triage::fix",
+                              "triage::take_ok_p",
+                              "triage::take_err_p"};
+  return names;
+}
+
+bool divides_integers(const std::string& name, const std::vector<at::Tensor>& tensors) {
+  return divides().count(name) && std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+           return tensor.is_floating_point() || tensor.is_complex();
+         });
+}
+
+void add_all_sizes(const at::Tensor& tensor, const SizeOrigins& origins, Checks& checks) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (const Extent extent = origins.extent(tensor, dim); extent.from != Extent::From::constant)
+      checks.sizes.emplace_back(extent, tensor.size(dim));
+}
+
+/// The sizes of two tensors that must go together, and for which nothing says that they do.
+void add_broadcast_sizes(const at::Tensor& a, const at::Tensor& b, const SizeOrigins& origins, Checks& checks) {
+  using From = Extent::From;
+  for (int64_t dim = 1; dim <= std::min(a.dim(), b.dim()); ++dim) {
+    const Extent of_a = origins.extent(a, a.dim() - dim), of_b = origins.extent(b, b.dim() - dim);
+    const int64_t size_of_a = a.size(a.dim() - dim), size_of_b = b.size(b.dim() - dim);
+    if (of_a.is(1) || of_b.is(1) || (of_a == of_b && of_a.from != From::unknown)) continue;
+    if (of_a.from == From::input && of_b.from == From::input && size_of_a == size_of_b) {
+      checks.same.emplace_back(of_a, of_b);
+      continue;
+    }
+    if (of_a.from != From::constant) checks.sizes.emplace_back(of_a, size_of_a);
+    if (of_b.from != From::constant) checks.sizes.emplace_back(of_b, size_of_b);
+  }
+}
+
+}  // namespace
+
+Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const SizeOrigins& origins) {
+  const std::string& full = op.operator_name().name;
+  const std::string name = full.rfind("aten::", 0) == 0 ? base_name(op) : full;
+  Checks checks;
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  if (tensors.empty() || never_fails().count(name)) return checks;
+  const bool broadcast = broadcasts().count(name) != 0;
+  if ((!broadcast && !fails_by_sizes().count(name)) || divides_integers(name, tensors)) {
+    checks.of = Checks::Of::values;
+    return checks;
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!broadcast) add_all_sizes(tensors[i], origins, checks);
+    for (size_t k = 0; broadcast && k < i; ++k) add_broadcast_sizes(tensors[i], tensors[k], origins, checks);
+  }
+  if (!checks.sizes.empty() || !checks.same.empty()) checks.of = Checks::Of::sizes;
+  return checks;
+}
+
+void Recorder::hold_unused_calls(const std::vector<at::Tensor>& outputs) {
+  if (checks_.empty()) return;
+  std::unordered_set<const graph::Value*> used;
+  for (const at::Tensor& output : outputs) used.insert(value_of(output));
+  auto& nodes = graph_.nodes();
+  for (auto at = nodes.rbegin(); at != nodes.rend(); ++at) {
+    graph::Node& node = **at;
+    const auto found = checks_.find(&node);
+    const bool dropped = !graph::is_random(node.op) && !graph::is_effect(node.op) &&
+                         std::none_of(node.results.begin(), node.results.end(),
+                                      [&](const graph::Value* result) { return used.count(result) != 0; });
+    if (dropped && found == checks_.end()) continue;
+    if (dropped && found->second.of == Checks::Of::sizes) {
+      for (const auto& [extent, size] : found->second.sizes) hold_size(extent, size);
+      for (const auto& [a, b] : found->second.same) hold_same_size(a, b);
+      continue;
+    }
+    node.checks |= dropped;
+    graph::for_each_use(node, [&](const graph::Value* value) { used.insert(value); });
+  }
+}
+
+}  // namespace triage::capture
