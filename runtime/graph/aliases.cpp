@@ -107,6 +107,19 @@ std::unordered_set<const Value*> seen_through_outputs(const Graph& graph) {
   return seen;
 }
 
+void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values) {
+  static const auto reshape = c10::Dispatcher::singleton().findSchemaOrThrow("aten::reshape", "");
+  for (const auto& node : graph.nodes()) {
+    bool follows = false;
+    for_each_use(*node, [&](const Value* value) { follows |= values.count(value) != 0; });
+    if (!follows) continue;
+    values.insert(node->results.begin(), node->results.end());
+    const auto& name = node->op.operator_name();
+    if (name.overload_name.empty() && (name.name == "aten::view" || name.name == "aten::_unsafe_view"))
+      node->op = reshape;
+  }
+}
+
 OutputMemory::OutputMemory(const Graph& graph) {
   const std::unordered_set<const Value*> outputs(graph.outputs().begin(), graph.outputs().end());
   for (const Value* output : outputs)
