@@ -379,7 +379,7 @@ TEST_CASE("D04: a joint graph holds no strides of the tensors that it was record
   %3 = aten::transpose.int(%2, -2, -1)
   %4 = aten::matmul(%2, %3)
   %5 = aten::reshape(%2, [-1])
-  return (%4, %5)
+  return %4, %5
 )");
   const Tensors primals = {at::ones({2, 3, 4}).requires_grad_(), at::ones({8, 4}).requires_grad_()};
   Tensors tangents;

@@ -18,6 +18,7 @@ local products = {"torch.linear(%s, torch.cat({m, m, m})):narrow(-1, 2, 3)",
   "torch.bmm(torch.stack({%s, x}):narrow(0, 0, 1), torch.stack({m, m}):narrow(0, 1, 1)):squeeze(0)",
   "torch.matmul(%s:unfold(-1, 2, 1):tanh(), torch.ones({3, 2, 1})):permute({1, 0, 2}):reshape({-1, 3})",
   "torch.cat({%s, x}, -1):unflatten(-1, {2, 3}):diagonal(0, 1, 2):matmul(m:narrow(0, 0, 2))",
+  "attend(%s:unsqueeze(0), 0.5)", "attend(torch.stack({%s, x}), 1)", "attend(torch.stack({x, %s, x}):transpose(0, 1), 2):narrow(0, 0, 1) + x", -- luacheck: ignore 631
   "torch.matmul(%s:t(), x):t():matmul(m)", "torch.matmul(%s:transpose(-2, -1), %s):matmul(m)"}
 
 local function expression(locals)
@@ -41,6 +42,11 @@ local function source()
   end
   return ([[
 local w, b, m = ...
+local function attend(v, factor)
+  local l = torch.linear(v, torch.cat({m, m, m})):tanh() * factor
+  local q, k = l:narrow(-1, 0, 3), l:narrow(-1, 3, 3)
+  return torch.matmul(torch.matmul(q, k:transpose(-2, -1)), l:narrow(-1, 6, 3)):select(0, 0) * factor
+end
 local function f(x, y)
 %s
   return %s
