@@ -28,8 +28,8 @@ TEST_CASE("verify: calls must match their schemas") {
     CHECK_ERROR(GraphError, verify(graph), "argument `p` wants float, got the Int 1");
   }
   SUBCASE("strides that nobody compares with the memory") {
-    append(graph, "aten::_reshape_alias", {small.z, c10::IValue(std::vector<int64_t>{1000}),
-                                           c10::IValue(std::vector<int64_t>{1})});
+    append(graph, "aten::_reshape_alias",
+           {small.z, c10::IValue(std::vector<int64_t>{1000}), c10::IValue(std::vector<int64_t>{1})});
     CHECK_ERROR(GraphError, verify(graph), "lead out of the memory; use `aten::reshape`");
   }
   SUBCASE("a float where an integer is wanted") {

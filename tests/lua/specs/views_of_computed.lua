@@ -78,6 +78,29 @@ for v, view in ipairs(views) do
   end)
 end
 
+test("what a script can view in other sizes a loop's result can be, too, and what is computed from it", function()
+  local function loop(x) return x:transpose(0, 1):mul(2):relu() end
+  local bodies = {
+    view = function(x) return loop(x):transpose(0, 1):view({-1}) * 3 end,
+    view_as = function(x) return loop(x):transpose(0, 1):view_as(torch.zeros({x:numel()})) * 3 end,
+    dtype = function(x) return loop(x):transpose(0, 1):view(torch.int16):view(torch.float32) * 3 end,
+    flip = function(x) return torch.flip(loop(x), {0}):transpose(0, 1):view({-1}) * 3 end,
+    cumsum = function(x) return torch.cumsum(loop(x):transpose(0, 1), 0):view({-1}) * 3 end,
+    sort = function(x) return (torch.sort(loop(x), 0)):transpose(0, 1):view({-1}) * 3 end,
+  }
+  for name, f in pairs(bodies) do   -- (numbers of another dtype have no gradient)
+    local compiled = triage.compile(f, {backend = "fused", warn = false})
+    for _ = 1, 2 do
+      if name ~= "dtype" then same_calls(f, compiled, shapes[1], name) end
+      for _, n in ipairs(batches) do
+        local x = whole({n, 4}, n)
+        eq(compiled(x), f(x), name .. " without gradients")
+      end
+      compiled:finish_compiling()
+    end
+  end
+end)
+
 test("products of batches of matrices that are views of one layer", function()
   local function f(x)
     local l = torch.linear(x, weight)
