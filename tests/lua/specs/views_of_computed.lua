@@ -1,5 +1,5 @@
--- Views of what a graph computes, as factors of products and viewed again in other sizes. Loops make them dense, where a
--- script looks at memory with gaps: values and gradients are those of the script, before kernels are there and after.
+-- Views of what a graph computes, as factors of products and viewed again in other sizes. Loops make them dense, where
+-- a script looks at memory with gaps: values and gradients are those of the script, before kernels are there and after.
 local backends <const> = {"aot_eager", "fused"}
 
 --- Whole numbers: sums of their products are exact, in any order.
