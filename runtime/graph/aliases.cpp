@@ -107,6 +107,34 @@ std::unordered_set<const Value*> seen_through_outputs(const Graph& graph) {
   return seen;
 }
 
+void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values) {
+  static const auto op = [](const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); };
+  static const std::unordered_map<std::string, c10::OperatorHandle> reshapes = {
+      {"aten::view", op("aten::reshape")},
+      {"aten::_unsafe_view", op("aten::reshape")},
+      {"aten::view_as", op("aten::reshape_as")}};
+  std::vector<std::unique_ptr<Node>> nodes;
+  nodes.swap(graph.nodes());
+  for (auto& node : nodes) {
+    bool follows = false;
+    for_each_use(*node, [&](const Value* value) { follows |= values.count(value) != 0; });
+    const auto& name = node->op.operator_name();
+    if (follows) {
+      values.insert(node->results.begin(), node->results.end());
+      if (const auto found = reshapes.find(name.name); found != reshapes.end() && name.overload_name.empty())
+        node->op = found->second;
+      if (name == c10::OperatorName{"aten::view", "dtype"}) {  // elements of another size must lie side by side
+        const Value* viewed = node->operands[0].value();
+        const auto format = static_cast<int64_t>(at::MemoryFormat::Contiguous);
+        Node* dense = graph.append(op("aten::contiguous"), {node->operands[0], c10::IValue(format)}, 1, node->source);
+        dense->results[0]->meta = viewed->meta;
+        node->operands[0] = dense->results[0];
+      }
+    }
+    graph.nodes().push_back(std::move(node));
+  }
+}
+
 OutputMemory::OutputMemory(const Graph& graph) {
   const std::unordered_set<const Value*> outputs(graph.outputs().begin(), graph.outputs().end());
   for (const Value* output : outputs)

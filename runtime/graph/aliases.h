@@ -31,6 +31,11 @@ void for_each_shared(const Node& node, const std::function<void(Value*)>& visit)
 /// them are one memory or two, and one tensor or two, shows behind the graph.
 std::unordered_set<const Value*> seen_through_outputs(const Graph& graph);
 
+/// Makes reshapes of the views in other sizes of what is computed from `values`, and adds all that is computed from them. It is for
+/// values that need not lie in memory as they did when the graph was recorded: whether they can be viewed so is not known. A reshape
+/// has the same elements, and nobody writes to it.
+void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values);
+
 /// Where the memory of the outputs of a graph comes from.
 class OutputMemory {
  public:

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/record_function.h>
 #include <fmt/format.h>
 #include <triage/graph.h>
@@ -80,6 +81,20 @@ std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op
   return functional_twin(op);
 }
 
+/// Gives its result the strides among its arguments, which are those of one tensor in memory.
+bool sets_strides(const c10::OperatorHandle& op) { return op.operator_name().name.rfind("aten::as_strided", 0) == 0; }
+
+/// What `reshape` calls of what it can view: a view in other sizes, with the strides that these have in the memory at hand. Applied
+/// to other memory such strides would lead out of it.
+bool is_view_with_strides(const c10::OperatorHandle& op, at::ArrayRef<const c10::IValue> arguments) {
+  if (op.operator_name().name != "aten::_reshape_alias") return false;
+  const at::Tensor& tensor = arguments[0].toTensor();
+  const auto strides = at::detail::computeStride(tensor.sizes(), tensor.strides(), arguments[1].toIntVector());
+  if (!strides || *strides != arguments[2].toIntVector())
+    throw GraphError("`aten::_reshape_alias` has other strides than a view of these sizes");
+  return true;
+}
+
 class Tracer {
  public:
   explicit Tracer(std::string name, bool primitives = false) : graph_(std::move(name)), primitives_(primitives) {}
@@ -112,6 +127,10 @@ class Tracer {
         if (asks_for_dtype(op) || (primitives_ && answers_from_metadata(op))) return call;
         call->operands = operands_of(op, function.inputs());
         call->op = op;
+        if (is_view_with_strides(op, function.inputs())) {
+          call->op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::view", "");
+          call->operands.pop_back();
+        }
       } catch (const std::exception& error) {  // LibTorch swallows what observers throw
         note(error.what());
       }
@@ -243,6 +262,8 @@ class Tracer {
         throw GraphError(fmt::format("`{}` reads a value of a tensor, which a graph cannot hold", op_name(op)));
     if (arguments.size() != schema.arguments().size())
       throw GraphError(fmt::format("LibTorch did not show the arguments of `{}`", op_name(op)));
+    if (primitives_ && sets_strides(op))
+      throw GraphError(fmt::format("`{}` depends on how its argument lies in memory", op_name(op)));
     if (primitives_ && gives_dynamic_shape(op, arguments))
       throw GraphError(fmt::format("`{}` gives a result whose shape depends on values", op_name(op)));
     std::vector<Operand> operands;

@@ -367,6 +367,30 @@ TEST_CASE("D04: what cannot stand in a joint graph is told") {
   CHECK(refusal("graph g(%x: \"f32[2, 3]\"):\n  %1 = aten::prod.dim_int(%x, 1)\n  return %1\n",
                 {at::ones({2, 3}).requires_grad_()})
             .find("reads a value of a tensor") != std::string::npos);
+  CHECK(refusal("graph g(%x: \"f32[2, 3]\"):\n  %1 = aten::as_strided(%x, [3], [2])\n  return %1\n",
+                {at::ones({2, 3}).requires_grad_()})
+            .find("depends on how its argument lies in memory") != std::string::npos);
+}
+
+TEST_CASE("D04: a joint graph holds no strides of the tensors that it was recorded with") {
+  const graph::Graph graph = graph::parse(R"(graph g(%x: "f32[2, 3, 4]", %w: "f32[8, 4]"):
+  %1 = aten::linear(%x, %w)
+  %2 = aten::narrow(%1, -1, 1, 4)
+  %3 = aten::transpose.int(%2, -2, -1)
+  %4 = aten::matmul(%2, %3)
+  %5 = aten::reshape(%2, [-1])
+  return %4, %5
+)");
+  const Tensors primals = {at::ones({2, 3, 4}).requires_grad_(), at::ones({8, 4}).requires_grad_()};
+  Tensors tangents;
+  for (const at::Tensor& output : test::run(graph, primals)) tangents.push_back(at::ones_like(output.detach()));
+  const Joint joint = record_joint(graph, primals, tangents);
+  size_t views = 0;
+  for (const auto& node : joint.graph.nodes()) {
+    for (const auto& argument : node->op.schema().arguments()) CHECK(argument.name() != "stride");
+    views += node->op.operator_name().name == "aten::view";
+  }
+  CHECK(views > 0);
 }
 
 TEST_CASE("D04: a call with gradients is one node for autograd, before and after its joint graph is recorded") {

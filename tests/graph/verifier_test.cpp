@@ -27,6 +27,11 @@ TEST_CASE("verify: calls must match their schemas") {
     graph.append(op("aten::dropout"), {small.z, integer(1), c10::IValue(true)}, 1);
     CHECK_ERROR(GraphError, verify(graph), "argument `p` wants float, got the Int 1");
   }
+  SUBCASE("strides that nobody compares with the memory") {
+    append(graph, "aten::_reshape_alias",
+           {small.z, c10::IValue(std::vector<int64_t>{1000}), c10::IValue(std::vector<int64_t>{1})});
+    CHECK_ERROR(GraphError, verify(graph), "lead out of the memory; use `aten::reshape`");
+  }
   SUBCASE("a float where an integer is wanted") {
     append(graph, "aten::softmax.int", {small.z, number(1.0)});
     CHECK_ERROR(GraphError, verify(graph), "argument `dim` wants int, got the Double 1.0");

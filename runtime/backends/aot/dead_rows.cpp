@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "runtime/backends/aot/joint.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
 
@@ -57,8 +58,7 @@ bool moves_dimensions(const std::string& name) {
 }
 
 bool is_reshape(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::view", "aten::reshape", "aten::_unsafe_view",
-                                                        "aten::_reshape_alias"};
+  static const std::unordered_set<std::string> names = {"aten::view", "aten::reshape", "aten::_unsafe_view"};
   return names.count(name) != 0;
 }
 
@@ -87,6 +87,9 @@ class DeadRows {
     }
     for (Value*& output : graph_.outputs())
       if (auto found = replacements_.find(output); found != replacements_.end()) output = found->second;
+    std::unordered_set<const Value*> masked;  // contiguous, whatever the order of dims was before
+    for (const auto& [what, value] : cleared_) masked.insert(value);
+    graph::reshape_what_follows(graph_, masked);
     graph::eliminate_dead(graph_);
     graph::verify(graph_);
   }

@@ -9,6 +9,7 @@
 
 #include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/backends/fused/pooled_call.h"
+#include "runtime/graph/aliases.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/uses.h"
 
@@ -380,28 +381,17 @@ class Cutter {
 
 namespace {
 
-/// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has. Whether such a result,
-/// or a view of it, can be viewed in other sizes must not depend on that: as reshaped it has the same values, and nobody writes to
-/// it.
+/// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has, or have given a view.
+/// No part asks that of the others, nor do the operators that serve where a region has no kernel.
 void reshape_what_loops_made(std::vector<Part>& parts) {
-  static const auto reshape = c10::Dispatcher::singleton().findSchemaOrThrow("aten::reshape", "");
-  std::set<const Value*> made;  // by loops, or views of that
+  std::unordered_set<const Value*> made;  // by loops, or computed from that
   for (Part& part : parts) {
-    if (part.fused) {
-      made.insert(part.outputs.begin(), part.outputs.end());
-      continue;
-    }
-    std::set<const Value*> inside;
+    std::unordered_set<const Value*> inside;
     for (size_t i = 0; i < part.inputs.size(); ++i)
       if (made.count(part.inputs[i])) inside.insert(part.graph.inputs()[i].value);
-    for (const auto& node : part.graph.nodes()) {
-      if (!graph::is_view(node->op) || node->operands.empty() || !inside.count(node->operands[0].value())) continue;
-      inside.insert(node->results.begin(), node->results.end());
-      const auto& name = node->op.operator_name();
-      if (name.name == "aten::view" && name.overload_name.empty()) node->op = reshape;
-    }
+    graph::reshape_what_follows(part.graph, inside);
     for (size_t i = 0; i < part.outputs.size(); ++i)
-      if (inside.count(part.graph.outputs()[i])) made.insert(part.outputs[i]);
+      if (part.fused || inside.count(part.graph.outputs()[i])) made.insert(part.outputs[i]);
   }
 }
 

@@ -10,9 +10,19 @@ local unary = {"%s:exp()", "%s:tanh()", "%s:relu()", "%s * 2", "%s + 1", "%s:neg
   "torch.no_grad(function() return %s * 3 end)", "%s:mul(0)", "%s:sum(-1, {keepdim = true})"}
 local binary = {"%s + %s", "%s * %s", "%s - %s", "torch.where(%s > 0, %s, x)", "torch.maximum(%s, %s)", "%s + b", "%s * w", -- luacheck: ignore 631
   "%s + w", "%s * b", "%s + x + y", "torch.cat({%s, %s}):narrow(0, 0, 1)", "torch.linear(%s, m)"}
+-- Products of views of what is computed; most have the sizes of `x` again.
+local products = {"torch.linear(%s, torch.cat({m, m, m})):narrow(-1, 2, 3)",
+  "torch.matmul(%s:unsqueeze(0), %s:unsqueeze(0):transpose(-2, -1)):matmul(x):squeeze(0)",
+  "torch.matmul(torch.stack({x, %s}):transpose(0, 1), m):select(1, 0)",
+  "torch.matmul(torch.linear(x, torch.cat({m, m})):unflatten(-1, {2, 3}):transpose(-2, -3), m):flatten(0, 1):narrow(0, 0, 1) + %s", -- luacheck: ignore 631
+  "torch.bmm(torch.stack({%s, x}):narrow(0, 0, 1), torch.stack({m, m}):narrow(0, 1, 1)):squeeze(0)",
+  "torch.matmul(%s:unfold(-1, 2, 1):tanh(), torch.ones({3, 2, 1})):permute({1, 0, 2}):reshape({-1, 3})",
+  "torch.cat({%s, x}, -1):unflatten(-1, {2, 3}):diagonal(0, 1, 2):matmul(m:narrow(0, 0, 2))",
+  "attend(%s:unsqueeze(0), 0.5)", "attend(torch.stack({%s, x}), 1)", "attend(torch.stack({x, %s, x}):transpose(0, 1), 2):narrow(0, 0, 1) + x", -- luacheck: ignore 631
+  "torch.matmul(%s:t(), x):t():matmul(m)", "torch.matmul(%s:transpose(-2, -1), %s):matmul(m)"}
 
 local function expression(locals)
-  local text = random(2) == 1 and pick(unary) or pick(binary)
+  local text = pick(({unary, unary, binary, binary, products})[random(5)])
   if text:find("%%s.*%%s") and random(4) == 1 then
     local one = pick(locals)
     return (text:gsub("%%s", function() return one end))
@@ -32,6 +42,11 @@ local function source()
   end
   return ([[
 local w, b, m = ...
+local function attend(v, factor)
+  local l = torch.linear(v, torch.cat({m, m, m})):tanh() * factor
+  local q, k = l:narrow(-1, 0, 3), l:narrow(-1, 3, 3)
+  return torch.matmul(torch.matmul(q, k:transpose(-2, -1)), l:narrow(-1, 6, 3)):select(0, 0) * factor
+end
 local function f(x, y)
 %s
   return %s

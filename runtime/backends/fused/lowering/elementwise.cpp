@@ -395,7 +395,6 @@ const LowerTable& elementwise_operators() {
       {"aten::view", view},
       {"aten::reshape", view},
       {"aten::_unsafe_view", view},
-      {"aten::_reshape_alias", view},
       {"aten::unsqueeze", unsqueeze},
       {"aten::squeeze.dim", squeeze},
   };
