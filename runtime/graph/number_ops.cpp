@@ -141,4 +141,7 @@ TORCH_LIBRARY_IMPL(triage, CompositeExplicitAutograd, m) {
   m.impl("assert_scalar", assert_scalar);
 }
 
+// A meta tensor has sizes, and no values.
+TORCH_LIBRARY_IMPL(triage, Meta, m) { m.impl("size", size); }
+
 }  // namespace triage::graph

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <doctest/doctest.h>
+#include <triage/compiler_config.h>
 #include <triage/triage.h>
 
 #include <chrono>
@@ -297,4 +298,13 @@ TEST_CASE("a policy loaded in inference mode serves calls with gradients") {
   const at::Tensor z = at::ones({2}).requires_grad_(true);
   policy.run({z})[0].sum().backward();
   CHECK(first(z.grad()) == 3);
+}
+
+TEST_CASE("the sizes of a meta tensor are known, captured and not") {
+  for (const triage::Stance stance : {triage::Stance::force_eager, triage::Stance::default_stance}) {
+    triage::set_stance(stance);
+    const Policy policy = load("return function(z) return torch.zeros({#z, z.shape[2], z:size(0), z:numel()}) end");
+    for (const int64_t rows : {2, 3, 5})
+      CHECK(policy.run({at::empty({rows, 3}, at::kMeta)})[0].sizes() == at::IntArrayRef({rows, 3, rows, 3 * rows}));
+  }
 }
