@@ -48,7 +48,8 @@ std::vector<int64_t> shape_of(const TensorSpec& spec, std::map<std::string, int6
 
 /// What making it takes: random floats become what is declared.
 double bytes_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
-  if (spec.flags) return operators::logical_bytes({shape.empty() ? batch : shape[0], get_config().num_words()}, at::kLong);
+  if (spec.flags)
+    return operators::logical_bytes({shape.empty() ? batch : shape[0], get_config().num_words()}, at::kLong);
   const at::ScalarType dtype = spec.kind == DTypeKind::exact ? spec.dtype : at::kLong;
   return operators::logical_bytes(shape, dtype);
 }
@@ -106,10 +107,11 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
   }
   if (const auto example = example_of_types(signature, options)) return {*example};
   const std::string first = signature.inputs.empty() ? "z" : signature.inputs.front();
-  throw UsageError(fmt::format(
-      "{} has no tests to take inputs from, and no declared types to make them of, or only types of more than {:.0f} MiB; "
-      "give --input {}=FILE, or try --input {}=randn:32x512",
-      options.policy, most_bytes / (1 << 20), first, first));
+  throw UsageError(
+      fmt::format("{} has no tests to take inputs from, and no declared types to make them of, or only types of more "
+                  "than {:.0f} MiB; "
+                  "give --input {}=FILE, or try --input {}=randn:32x512",
+                  options.policy, most_bytes / (1 << 20), first, first));
 }
 
 namespace {

@@ -83,9 +83,10 @@ void check_output_sizes(const std::vector<Result>& outputs) {
   const size_t most = Limits().tensor_bytes;
   for (const Result& output : outputs)
     if (const double bytes = operators::logical_bytes(output.tensor); bytes > static_cast<double>(most))
-      throw Error(fmt::format("the output \"{}\" is a tensor of {:.0f} MiB, expanded or not: more than the {} MiB that this "
-                              "program reports or writes; return a smaller one",
-                              output.name, bytes / (1 << 20), most >> 20));
+      throw Error(
+          fmt::format("the output \"{}\" is a tensor of {:.0f} MiB, expanded or not: more than the {} MiB that this "
+                      "program reports or writes; return a smaller one",
+                      output.name, bytes / (1 << 20), most >> 20));
 }
 
 double microseconds_since(std::chrono::steady_clock::time_point start) {

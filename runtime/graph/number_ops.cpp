@@ -141,7 +141,7 @@ TORCH_LIBRARY_IMPL(triage, CompositeExplicitAutograd, m) {
   m.impl("assert_scalar", assert_scalar);
 }
 
-// A meta tensor has sizes, and no values.
-TORCH_LIBRARY_IMPL(triage, Meta, m) { m.impl("size", size); }
+// Of meta tensors some LibTorches ask for a kernel of autograd where others pass on.
+TORCH_LIBRARY_IMPL(triage, AutogradMeta, m) { m.impl("size", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace triage::graph

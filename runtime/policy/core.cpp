@@ -156,7 +156,8 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
 
 void PolicyCore::check_outputs(Script& script) const {
   if (const auto untried = check_declared_outputs(script, runtime_->options().limits))
-    runtime_->logger().info("policy '{}': its declared outputs are first checked by calls: {}", script.name(), *untried);
+    runtime_->logger().info("policy '{}': its declared outputs are first checked by calls: {}", script.name(),
+                            *untried);
 }
 
 /// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what

@@ -277,11 +277,12 @@ std::optional<std::string> check_declared_outputs(Script& script, const Limits& 
   if (!declares_outputs(script.signature())) return std::nullopt;
   const auto kind = kind_of_types(script.signature());
   if (!kind) return std::nullopt;
-  const double most =
-      limits.tensor_bytes ? std::min(static_cast<double>(limits.tensor_bytes), most_declared_bytes) : most_declared_bytes;
+  const double most = limits.tensor_bytes ? std::min(static_cast<double>(limits.tensor_bytes), most_declared_bytes)
+                                          : most_declared_bytes;
   if (const double bytes = bytes_of(*kind); bytes > most)
-    return fmt::format("inputs of the declared sizes take {:.0f} MiB, more than the {:.0f} MiB that made-up inputs may take",
-                       bytes / (1 << 20), most / (1 << 20));
+    return fmt::format(
+        "inputs of the declared sizes take {:.0f} MiB, more than the {:.0f} MiB that made-up inputs may take",
+        bytes / (1 << 20), most / (1 << 20));
   std::vector<at::Tensor> inputs;
   try {
     inputs = inputs_of(*kind, MadeUp::ones);

@@ -82,10 +82,12 @@ TEST_CASE("what a policy prints does not act on a terminal, and has its lines") 
 }
 
 TEST_CASE("an error that is no text has the place where it was raised") {
-  const std::string values[] = {"{}", "nil", "true", "{code = 3}", "setmetatable({}, {__tostring = function() return 'x' end})"};
+  const std::string values[] = {"{}", "nil", "true", "{code = 3}",
+                                "setmetatable({}, {__tostring = function() return 'x' end})"};
   for (const std::string& value : values) {
     CAPTURE(value);
-    const std::string source = "local function fail()\n error(" + value + ")\nend\nreturn function(z)\n fail()\n return z end";
+    const std::string source =
+        "local function fail()\n error(" + value + ")\nend\nreturn function(z)\n fail()\n return z end";
     const triage::Policy policy = triage::Runtime().load_source(source, "repair.lua");
     try {
       policy.run({at::ones({2, 2})});
@@ -115,7 +117,8 @@ TEST_CASE("a text without a place stays as its author wrote it; the error has th
 }
 
 TEST_CASE("quantized values are not told to be complex") {
-  const triage::Policy policy = triage::Runtime().load_source("return function(z) z:totable() return z end", "repair.lua");
+  const triage::Policy policy =
+      triage::Runtime().load_source("return function(z) z:totable() return z end", "repair.lua");
   try {
     policy.run({at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQUInt8)});
     FAIL("nothing was thrown");

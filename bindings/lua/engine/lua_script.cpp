@@ -93,10 +93,10 @@ std::string verdict(lua_State* L, int index) {
 void check_argument_sizes(at::ArrayRef<at::Tensor> arguments, const Limits& limits) {
   const double bytes = operators::logical_bytes(arguments);
   if (!limits.tensor_bytes || bytes <= static_cast<double>(limits.tensor_bytes)) return;
-  throw PolicyError(
-      fmt::format("`args` returned tensors of {:.0f} MiB, expanded or not, which is more than the budget of tensor memory "
-                  "({} MiB); return smaller ones",
-                  bytes / (1 << 20), limits.tensor_bytes >> 20));
+  throw PolicyError(fmt::format(
+      "`args` returned tensors of {:.0f} MiB, expanded or not, which is more than the budget of tensor memory "
+      "({} MiB); return smaller ones",
+      bytes / (1 << 20), limits.tensor_bytes >> 20));
 }
 
 /// The outputs that `check` was not content with, a line each: flags in words, of data the first rows.
