@@ -9,6 +9,7 @@
 #include <map>
 
 #include "bindings/cli/command.h"
+#include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/version.h"
 
 namespace triage::cli {
@@ -26,8 +27,10 @@ at::Tensor with_bad_rows(at::Tensor tensor) {
   return tensor;
 }
 
-/// A tensor of the declared type. A name stands for one size in all inputs; the first dim is the batch.
-at::Tensor made_of(const TensorSpec& spec, std::map<std::string, int64_t>& sizes) {
+constexpr double most_bytes = 1 << 30;  // of all inputs that are made
+
+/// Sizes of the declared type. A name stands for one size in all inputs; the first dim is the batch.
+std::vector<int64_t> shape_of(const TensorSpec& spec, std::map<std::string, int64_t>& sizes) {
   std::vector<int64_t> shape;
   for (size_t i = 0; i < spec.dims.size(); ++i) {
     const Dim& dim = spec.dims[i];
@@ -40,6 +43,18 @@ at::Tensor made_of(const TensorSpec& spec, std::map<std::string, int64_t>& sizes
       shape.push_back(sizes.emplace(dim.text(), i == 0 ? batch : named_size).first->second);
     }
   }
+  return shape;
+}
+
+/// What making it takes: random floats become what is declared.
+double bytes_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
+  if (spec.flags)
+    return operators::logical_bytes({shape.empty() ? batch : shape[0], get_config().num_words()}, at::kLong);
+  const at::ScalarType dtype = spec.kind == DTypeKind::exact ? spec.dtype : at::kLong;
+  return operators::logical_bytes(shape, dtype);
+}
+
+at::Tensor made_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
   if (spec.flags) return err::new_t(shape.empty() ? batch : shape[0]);
   const bool whole = spec.kind == DTypeKind::integer ||
                      (spec.kind == DTypeKind::exact && at::isIntegralType(spec.dtype, /*includeBool=*/true));
@@ -63,10 +78,15 @@ std::optional<Example> example_of_types(const Signature& signature, const CallOp
                   {},
                   policy::param_tensors(signature, parse_params(options.params, signature, options.policy))};
   std::map<std::string, int64_t> sizes;
+  std::vector<std::vector<int64_t>> shapes;
+  double bytes = 0;
   for (const auto& type : signature.input_types) {
     if (!type) return std::nullopt;
-    example.inputs.push_back(made_of(*type, sizes));
+    shapes.push_back(shape_of(*type, sizes));
+    bytes += bytes_of(*type, shapes.back());
   }
+  if (bytes > most_bytes) return std::nullopt;
+  for (size_t i = 0; i < shapes.size(); ++i) example.inputs.push_back(made_of(*signature.input_types[i], shapes[i]));
   return example;
 }
 
@@ -87,10 +107,11 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
   }
   if (const auto example = example_of_types(signature, options)) return {*example};
   const std::string first = signature.inputs.empty() ? "z" : signature.inputs.front();
-  throw UsageError(fmt::format(
-      "{} has no tests to take inputs from, and no declared types to make them of; give --input {}=FILE, or "
-      "try --input {}=randn:32x512",
-      options.policy, first, first));
+  throw UsageError(
+      fmt::format("{} has no tests to take inputs from, and no declared types to make them of, or only types of more "
+                  "than {:.0f} MiB; "
+                  "give --input {}=FILE, or try --input {}=randn:32x512",
+                  options.policy, most_bytes / (1 << 20), first, first));
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include "bindings/cli/command.h"
 #include "bindings/cli/report.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/operators/logical_bytes.h"
 
 namespace triage::cli {
 namespace {
@@ -77,6 +78,17 @@ void write_outputs(const Destinations& destinations, std::vector<Result>& output
   save_files(files);
 }
 
+/// Who counts the NaNs of an expanded tensor, or writes it, needs the memory of all its elements.
+void check_output_sizes(const std::vector<Result>& outputs) {
+  const size_t most = Limits().tensor_bytes;
+  for (const Result& output : outputs)
+    if (const double bytes = operators::logical_bytes(output.tensor); bytes > static_cast<double>(most))
+      throw Error(
+          fmt::format("the output \"{}\" is a tensor of {:.0f} MiB, expanded or not: more than the {} MiB that this "
+                      "program reports or writes; return a smaller one",
+                      output.name, bytes / (1 << 20), most >> 20));
+}
+
 double microseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
@@ -118,6 +130,7 @@ int run(const Options& options) {
     report.outputs.push_back(
         {i < names.size() ? names[i] : fmt::format("out{}", i), tensors[i], i < is_flags.size() && is_flags[i], ""});
   }
+  check_output_sizes(report.outputs);
   write_outputs(destinations, report.outputs);
   {
     Progress progress;

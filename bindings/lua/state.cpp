@@ -88,6 +88,21 @@ std::string located(const Source& where, std::string_view text) {
   return prefix + std::string(text);
 }
 
+/// The line of the script where the error was raised, in luaL_traceback's words: "\n\tfile:line: in function 'f'", innermost first;
+/// names that begin with "[" are of C, of our own Lua code and of texts given to `load`.
+Source place_in(const std::string& traceback) {
+  for (size_t begin = traceback.find("\n\t"); begin != std::string::npos; begin = traceback.find("\n\t", begin)) {
+    begin += 2;
+    const size_t end = traceback.find(": in ", begin);
+    if (end == std::string::npos) break;
+    if (traceback[begin] == '[' || traceback.find('\n', begin) < end) continue;
+    const size_t colon = traceback.rfind(':', end - 1);
+    if (colon <= begin || colon == std::string::npos) continue;
+    return {traceback.substr(begin, colon - begin), std::atoi(traceback.c_str() + colon + 1)};
+  }
+  return {};
+}
+
 template <typename E>
 bool raise_typed(lua_State* L, const std::exception& error, const Source& here) {
   const E* typed = dynamic_cast<const E*>(&error);
@@ -153,7 +168,10 @@ void rethrow(lua_State* L, int index, const std::string& traceback) {
     if (!digits.empty() && digits.size() < 9 && digits.find_first_not_of("0123456789") == std::string::npos)
       where = {text.substr(0, colon), std::stoi(digits)};
   }
-  throw PolicyError(text, where, traceback);
+  if (!where.file.empty()) throw PolicyError(text, where, traceback);
+  const Source place = place_in(traceback);
+  // Of a text without a place its author wants none; of another value Lua writes none.
+  throw PolicyError(lua_type(L, index) == LUA_TSTRING ? text : located(place, text), place, traceback);
 }
 
 void attach(lua_State* L, Context& context) { *static_cast<Context**>(lua_getextraspace(L)) = &context; }

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "runtime/backends/deadline.h"
+#include "runtime/backends/output_aliases.h"
 #include "runtime/backends/plan.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
@@ -249,13 +250,13 @@ class EagerExecutable final : public Executable {
   at::Tensor passed_through(const Output& output, at::ArrayRef<at::Tensor> inputs) const {
     if (output.from == Output::From::input) return inputs[output.index];
     const at::Tensor& constant = plan_.constants[output.index].toTensor();
-    return separates_ ? constant.clone() : constant;
+    return separates_ ? own_copy(constant) : constant;
   }
 
   at::Tensor result(const Output& output, at::ArrayRef<at::Tensor> inputs, std::vector<c10::IValue>& registers) const {
     c10::IValue& from = registers[output.index - plan_.num_inputs];
     at::Tensor tensor = output.last ? std::move(from).toTensor() : from.toTensor();
-    return separates_ && shares_memory(tensor, inputs) ? tensor.clone() : tensor;
+    return separates_ && shares_memory(tensor, inputs) ? own_copy(tensor) : tensor;
   }
 
   /// Schemas do not tell all aliases (`type_as`, `reshape`, `dropout` without training), so storages are compared.

@@ -10,6 +10,7 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/memory.h"
 #include "runtime/graph/uses.h"
+#include "runtime/operators/logical_bytes.h"
 
 namespace triage {
 namespace {
@@ -146,7 +147,7 @@ class Cutter {
 };
 
 at::Tensor fresh_copy(const at::Tensor& constant) {
-  const at::Tensor copy = constant.detach().clone();
+  const at::Tensor copy = own_copy(constant.detach());
   return constant.requires_grad() ? copy.set_requires_grad(true) : copy;
 }
 
@@ -207,6 +208,20 @@ at::Tensor copy_of_memory(const at::Tensor& tensor) {
 
 }  // namespace
 
+at::Tensor own_copy(const at::Tensor& tensor) {
+  constexpr double small = 64 << 20;  // bytes
+  const bool is_larger =
+      tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_meta() &&
+      operators::logical_bytes(tensor) > std::max(small, static_cast<double>(tensor.storage().nbytes()));
+  if (!is_larger) return tensor.clone();
+  if (!tensor.requires_grad() && !tensor.is_conj() && !tensor.is_neg())
+    return copy_of_memory(tensor).as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  at::Tensor once = tensor;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (tensor.stride(dim) == 0) once = once.narrow(dim, 0, 1);
+  return once.clone().expand(tensor.sizes());
+}
+
 void copy_lent(std::vector<at::Tensor>& outputs, const std::function<bool(const at::Tensor&)>& is_lent) {
   const std::vector<at::Tensor> given(outputs);
   const auto first_of = [&](const auto& test) {
@@ -229,7 +244,7 @@ void copy_lent(std::vector<at::Tensor>& outputs, const std::function<bool(const 
       return !other.is_same(output) && looks_at_it(other);
     });
     if (!shared || output.requires_grad()) {
-      outputs[i] = output.clone();
+      outputs[i] = own_copy(output);
       continue;
     }
     at::Tensor& memory = memories[first_of(looks_at_it)];

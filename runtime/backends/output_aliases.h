@@ -22,6 +22,9 @@ std::unique_ptr<Executable> compile_outputs(const graph::Graph& graph, const std
 std::unique_ptr<Executable> compile_outputs_eager(const graph::Graph& graph, const Backend& interpreter,
                                                   LentMemory lent);
 
+/// A copy with memory of its own. A large tensor that says more elements than its memory holds (expanded) stays expanded.
+at::Tensor own_copy(const at::Tensor& tensor);
+
 /// Copies the outputs that `is_lent` holds for. What is one tensor stays one, and looks at one memory share that of the copy (but
 /// where gradients go through them).
 void copy_lent(std::vector<at::Tensor>& outputs, const std::function<bool(const at::Tensor&)>& is_lent);

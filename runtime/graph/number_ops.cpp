@@ -141,4 +141,7 @@ TORCH_LIBRARY_IMPL(triage, CompositeExplicitAutograd, m) {
   m.impl("assert_scalar", assert_scalar);
 }
 
+// Of meta tensors some LibTorches ask for a kernel of autograd where others pass on.
+TORCH_LIBRARY_IMPL(triage, AutogradMeta, m) { m.impl("size", torch::CppFunction::makeFallthrough()); }
+
 }  // namespace triage::graph

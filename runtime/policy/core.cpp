@@ -51,7 +51,7 @@ void PolicyCore::load_first(std::optional<std::string> source) {
   const random::DrawFrom draws(&of_trials);
   const auto load = [&](const std::string& text) {
     auto loaded = runtime_->load_version(text, path_, random_);
-    if (declares_outputs(loaded->signature)) check_declared_outputs(*runtime_->load_to_try(text, path_));
+    if (declares_outputs(loaded->signature)) check_outputs(*runtime_->load_to_try(text, path_));
     return loaded;
   };
   try {
@@ -154,6 +154,12 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
   return next;
 }
 
+void PolicyCore::check_outputs(Script& script) const {
+  if (const auto untried = check_declared_outputs(script, runtime_->options().limits))
+    runtime_->logger().info("policy '{}': its declared outputs are first checked by calls: {}", script.name(),
+                            *untried);
+}
+
 /// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
 /// answers where it fails: a live version that is on trial itself says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
@@ -177,7 +183,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     check_contract(*live, *next, lasting_params_);
     const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
     check_tests(*tried);
-    check_declared_outputs(*tried);
+    check_outputs(*tried);
     if (next->kinds.empty()) return;
     known = rehearse(*runtime_->load_to_try(usual->source, path_), *runtime_->load_to_try(source, path_), *usual,
                      next->kinds, params, runtime_->options().limits);

@@ -144,6 +144,7 @@ class PolicyCore {
 
   FileChange take_up(std::string source, bool retry);
   std::shared_ptr<PolicyVersion> make_successor(const std::string& source);
+  void check_outputs(Script& script) const;
   void make_ready(std::shared_ptr<PolicyVersion>& next);
   void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
                      bool was_live) const;

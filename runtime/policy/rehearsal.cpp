@@ -2,6 +2,7 @@
 
 #include "runtime/capture/made_up.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/output_types.h"
 
 #include <c10/core/InferenceMode.h>
@@ -19,6 +20,9 @@ namespace {
 using capture::MadeUp;
 using Clock = std::chrono::steady_clock;
 
+/// What made-up inputs of sizes that no host sent may take together, and still be made without a second thought.
+constexpr double moderate_bytes = 64 << 20, most_declared_bytes = 256 << 20;
+
 struct Answer {
   std::optional<Form> form;  // nothing: the script failed
   std::string why;           // ... saying this
@@ -30,6 +34,12 @@ struct Answer {
 std::string message_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
+double bytes_of(const Kind& kind) {
+  double bytes = 0;
+  for (const auto& shape : kind) bytes += operators::logical_bytes(shape.sizes, shape.dtype);
+  return bytes;
 }
 
 std::vector<at::Tensor> inputs_of(const Kind& kind, MadeUp values) {
@@ -78,15 +88,17 @@ Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& p
 }
 
 /// The same kind with another size of the batch, which is the first dimension of the first input and of all that have the same;
-/// nothing where there is none.
+/// nothing where there is none, or one row is so large that more of them are too much.
 std::optional<Kind> with_batch(Kind kind, int64_t rows) {
   const auto has_rows = [](const auto& shape) { return !shape.sizes.empty(); };
   const auto first = std::find_if(kind.begin(), kind.end(), has_rows);
   if (first == kind.end()) return std::nullopt;
   const int64_t batch = first->sizes[0];
   if (batch == rows) return std::nullopt;
+  const double most = std::max(bytes_of(kind), moderate_bytes);
   for (auto& shape : kind)
     if (has_rows(shape) && shape.sizes[0] == batch) shape.sizes[0] = rows;
+  if (bytes_of(kind) > most) return std::nullopt;
   return kind;
 }
 
@@ -197,11 +209,11 @@ class Rehearsal {
 };
 
 /// Inputs of the declared types; nothing where those leave open what to make.
-std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signature) {
+std::optional<Kind> kind_of_types(const Signature& signature) {
   constexpr int64_t batch = 4;
   if (signature.input_types.size() != signature.inputs.size()) return std::nullopt;
   std::map<std::string, int64_t> sizes;
-  std::vector<at::Tensor> inputs;
+  Kind inputs;
   for (const auto& type : signature.input_types) {
     if (!type || type->flags || type->kind != DTypeKind::exact) return std::nullopt;
     capture::InputShape shape{{}, type->dtype, type->device.value_or(at::kCPU), type->requires_grad.value_or(false)};
@@ -213,9 +225,28 @@ std::optional<std::vector<at::Tensor>> inputs_of_types(const Signature& signatur
       else
         return std::nullopt;
     }
-    inputs.push_back(capture::made_up(shape, MadeUp::ones));
+    inputs.push_back(std::move(shape));
   }
   return inputs;
+}
+
+/// Of a script that declares its outputs.
+void check_outputs_on(Script& script, at::ArrayRef<at::Tensor> inputs) {
+  const capture::NotCaptured plain(/*nested=*/true);
+  const c10::InferenceMode outside(false);
+  const capture::ProtectInputs protect(inputs);
+  const capture::MadeUpInputs made_up;
+  std::vector<at::Tensor> outputs;
+  try {
+    outputs = script.call(inputs, param_tensors(script.signature(), {}), std::nullopt);
+  } catch (const LimitError&) {
+    throw;
+  } catch (const std::exception&) {
+    return;  // of values that nobody sent
+  }
+  if (made_up.stopped()) return;
+  if (const auto failure = output_failure(script.signature(), inputs, outputs))
+    throw LoadError(*failure, script.definition().where);
 }
 
 }  // namespace
@@ -242,25 +273,24 @@ Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, c
   return Rehearsal(before, next, live, params, limits).run(kinds);
 }
 
-void check_declared_outputs(Script& script) {
-  if (!declares_outputs(script.signature())) return;
-  const auto inputs = inputs_of_types(script.signature());
-  if (!inputs) return;
-  const capture::NotCaptured plain(/*nested=*/true);
-  const c10::InferenceMode outside(false);
-  const capture::ProtectInputs protect(*inputs);
-  const capture::MadeUpInputs made_up;
-  std::vector<at::Tensor> outputs;
+std::optional<std::string> check_declared_outputs(Script& script, const Limits& limits) {
+  if (!declares_outputs(script.signature())) return std::nullopt;
+  const auto kind = kind_of_types(script.signature());
+  if (!kind) return std::nullopt;
+  const double most = limits.tensor_bytes ? std::min(static_cast<double>(limits.tensor_bytes), most_declared_bytes)
+                                          : most_declared_bytes;
+  if (const double bytes = bytes_of(*kind); bytes > most)
+    return fmt::format(
+        "inputs of the declared sizes take {:.0f} MiB, more than the {:.0f} MiB that made-up inputs may take",
+        bytes / (1 << 20), most / (1 << 20));
+  std::vector<at::Tensor> inputs;
   try {
-    outputs = script.call(*inputs, param_tensors(script.signature(), {}), std::nullopt);
-  } catch (const LimitError&) {
-    throw;
-  } catch (const std::exception&) {
-    return;  // of values that nobody sent
+    inputs = inputs_of(*kind, MadeUp::ones);
+  } catch (const std::exception& error) {  // of a device or a dtype that is not to be had here
+    return "inputs of the declared types cannot be made: " + message_of(error);
   }
-  if (made_up.stopped()) return;
-  if (const auto failure = output_failure(script.signature(), *inputs, outputs))
-    throw LoadError(*failure, script.definition().where);
+  check_outputs_on(script, inputs);
+  return std::nullopt;
 }
 
 }  // namespace triage::policy

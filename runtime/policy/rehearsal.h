@@ -7,6 +7,7 @@
 #include <triage/front_end.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace triage::policy {
@@ -33,7 +34,7 @@ Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, c
                       const Params& params, const Limits& limits);
 
 /// Tries a script that declares the types of its inputs and outputs on inputs made of those types. Throws LoadError where it
-/// gives others. What it cannot be tried on tells nothing.
-void check_declared_outputs(Script& script);
+/// gives others. What it cannot be tried on tells nothing; where no such inputs can be made, why.
+std::optional<std::string> check_declared_outputs(Script& script, const Limits& limits);
 
 }  // namespace triage::policy

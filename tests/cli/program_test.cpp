@@ -243,6 +243,26 @@ TEST_CASE("T20: explain shows the declared types of inputs, and run names the in
   CHECK(refused.err.find("input 'z': dimension 1: expected 4, got 5") != std::string::npos);
 }
 
+TEST_CASE("check, build and bench make no inputs of declared sizes that are too large; run reports no output that is") {
+  Scene triage;
+  const std::string typed =
+      "return policy { inputs = {'z'}, outputs = {'y'}, signature = {z = Tensor(float32_t, {'N', 1000000000}), "
+      "y = Tensor(float32_t, {'N'})}, run = function(z) return z:sum(-1) end }";
+  write_bytes(triage.folder / "typed.lua", typed);
+  CHECK(triage({"check", "typed.lua"}).status == 0);
+  for (const char* command : {"build", "bench"}) {
+    const Ran made = triage({command, "typed.lua"});
+    CHECK(made.status != 0);
+    CAPTURE(made.err);
+    CHECK(made.err.find("more than 1024 MiB; give --input z=FILE") != std::string::npos);
+  }
+  write_bytes(triage.folder / "wide.lua", "return function(z) return z[{0, 0}]:expand({3000000000}) end");
+  const Ran run = triage({"run", "wide.lua", "--input", "z=randn:2x2"});
+  CHECK(run.status != 0);
+  CAPTURE(run.err);
+  CHECK(run.err.find("is a tensor of 11444 MiB, expanded or not") != std::string::npos);
+}
+
 TEST_CASE("help, for the program and each command") {
   Scene triage;
   Ran help = triage({"--help"});

@@ -80,3 +80,49 @@ TEST_CASE("what a policy prints does not act on a terminal, and has its lines") 
   triage::Runtime(options).load_source("print('a\\nb\\27[2J\\r', 1)\nreturn function(z) return z end");
   CHECK(printed == "a\nb\\x1b[2J\\r\t1|");
 }
+
+TEST_CASE("an error that is no text has the place where it was raised") {
+  const std::string values[] = {"{}", "nil", "true", "{code = 3}",
+                                "setmetatable({}, {__tostring = function() return 'x' end})"};
+  for (const std::string& value : values) {
+    CAPTURE(value);
+    const std::string source =
+        "local function fail()\n error(" + value + ")\nend\nreturn function(z)\n fail()\n return z end";
+    const triage::Policy policy = triage::Runtime().load_source(source, "repair.lua");
+    try {
+      policy.run({at::ones({2, 2})});
+      FAIL("nothing was thrown");
+    } catch (const triage::PolicyError& error) {
+      CHECK(error.source().file == "repair.lua");
+      CHECK(error.source().line == 2);
+      CHECK(std::string(error.what()).rfind("repair.lua:2: (error object is a ", 0) == 0);
+    }
+    const triage::Policy live = triage::Runtime().load_source("return function(z) return z end", "live.lua");
+    CHECK(live.replace("local n = 1\nerror(" + value + ")") == triage::Reload::refused);
+    REQUIRE(live.version().last_error);
+    CHECK(live.version().last_error->source.line == 2);
+    CHECK(live.version().last_error->message.rfind("live.lua:2: ", 0) == 0);
+  }
+}
+
+TEST_CASE("a text without a place stays as its author wrote it; the error has the place") {
+  const triage::Policy policy = triage::Runtime().load_source("return function(z)\n error('bad', 0) end", "repair.lua");
+  try {
+    policy.run({at::ones({2, 2})});
+    FAIL("nothing was thrown");
+  } catch (const triage::PolicyError& error) {
+    CHECK(std::string(error.what()) == "bad");
+    CHECK(error.source().line == 2);
+  }
+}
+
+TEST_CASE("quantized values are not told to be complex") {
+  const triage::Policy policy =
+      triage::Runtime().load_source("return function(z) z:totable() return z end", "repair.lua");
+  try {
+    policy.run({at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQUInt8)});
+    FAIL("nothing was thrown");
+  } catch (const triage::PolicyError& error) {
+    CHECK(std::string(error.what()).find("Lua has no quantized numbers") != std::string::npos);
+  }
+}

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <doctest/doctest.h>
+#include <triage/compiler_config.h>
 #include <triage/triage.h>
 
 #include <chrono>
@@ -297,4 +298,39 @@ TEST_CASE("a policy loaded in inference mode serves calls with gradients") {
   const at::Tensor z = at::ones({2}).requires_grad_(true);
   policy.run({z})[0].sum().backward();
   CHECK(first(z.grad()) == 3);
+}
+
+TEST_CASE("the sizes of a meta tensor are known, captured and not") {
+  for (const triage::Stance stance : {triage::Stance::force_eager, triage::Stance::default_stance}) {
+    triage::set_stance(stance);
+    const Policy policy = load("return function(z) return torch.zeros({#z, z.shape[2], z:size(0), z:numel()}) end");
+    for (const int64_t rows : {2, 3, 5})
+      CHECK(policy.run({at::empty({rows, 3}, at::kMeta)})[0].sizes() == at::IntArrayRef({rows, 3, rows, 3 * rows}));
+  }
+}
+
+TEST_CASE("outputs that are copied because they lie in others' memory stay expanded") {
+  const char* const sources[] = {
+      "return function(z) return z[0]:expand({2000000000, 3}) end",
+      "local k = torch.ones({3}) return function(z) return k:expand({2000000000, 3}), z * 2 end"};
+  for (const char* source : sources)
+    for (const char* backend : {"eager", "aot_eager", "fused"})
+      for (const bool with_gradient : {false, true})
+        for (const triage::Stance stance : {triage::Stance::force_eager, triage::Stance::default_stance}) {
+          CAPTURE(source);
+          CAPTURE(backend);
+          triage::set_stance(stance);
+          triage::RuntimeOptions options;
+          options.backend = backend;
+          const Policy policy = load(source, options);
+          for (int call = 0; call < 3; ++call) {
+            const at::Tensor z = at::ones({2, 3}).set_requires_grad(with_gradient);
+            const at::Tensor y = policy.run({z})[0];
+            CHECK(y.sizes() == at::IntArrayRef({2000000000, 3}));
+            CHECK_FALSE(y.is_alias_of(z));
+            CHECK(y[1999999999].equal(at::ones({3})));
+            y.detach()[0].fill_(7);
+          }
+        }
+  triage::set_stance(triage::Stance::default_stance);
 }

@@ -103,6 +103,48 @@ TEST_CASE("T11 T12: combinators, guards and chains count, and the functions insi
         "7 err.recover_with_fallback: 2 NAN 1 OVERFLOW 1 SATURATED\n");
 }
 
+TEST_CASE("an expanded tensor counts with all its elements, before anything of it is copied") {
+  const std::string small = "return torch.ones({2, 2})", large = "return torch.ones({1}):expand({3000000000})";
+  const auto failure = [](const PolicyTests& report) { return report.tests.at(0).failure; };
+  CHECK(says(failure(test_policy("return z * 2", large)), "`args` returned tensors of 11444 MiB, expanded or not"));
+  CHECK(says(failure(test_policy("return z[0] + 1", "return torch.ones({1}):expand({500000000})")),
+             "may have 512 MiB: an eighth of the budget of tensor memory"));
+  CHECK(says(failure(test_policy("return (z:sum() * 0):expand({3000000000})", small)),
+             "it returned tensors of 11444 MiB, expanded or not"));
+  CHECK(says(
+      failure(test_policy("return (z * 1):expand({3000000000})", "return torch.ones({1}, {requires_grad = true})")),
+      "it returned tensors of 11444 MiB"));
+  const std::string on_batch =
+      failure(test_policy("return z:sum(-1)", "return torch.ones({1, 1000000})", "return true", {1, 100000}));
+  CHECK(says(on_batch, "on a batch of 100000: the inputs would be tensors of 381470 MiB"));
+}
+
+TEST_CASE("of very many samples it is counted how many a rule takes, not which") {
+  const PolicyTests report = test_policy("return push(err.new_t(200000), err.NAN, 'x')", "return torch.ones({2})");
+  CHECK(report.tests.at(0).failure == "");
+  CHECK(rules_of(report) == "2 push: 200000 any\n");
+}
+
+TEST_CASE("gradients of a test end within its budget") {
+  TestOptions options;
+  options.script.path = "p.lua";
+  options.script.limits.seconds = 1;
+  const PolicyTests report = run_policy_tests(
+      "return policy { run = function(z) for i = 1, 3000 do z = z:narrow(0, 0, 4000000) end return z end,\n"
+      "tests = {{ name = 'it', args = function() return torch.zeros({4000000}, {requires_grad = true}) end,\n"
+      "check = function() end }} }",
+      options);
+  CHECK(says(report.tests.at(0).failure, "deadline"));
+}
+
+TEST_CASE("what a check was not content with is shown by its first rows, flags too") {
+  const PolicyTests report =
+      test_policy("local f = push(err.new_t(1), err.NAN, 'x') return f:expand({5000, f:size(1)})",
+                  "return torch.ones({2, 2})", "return false");
+  CHECK(says(report.tests.at(0).failure,
+             "ErrorFlags(1000 samples, 1000 errors: 1000xNAN @ x) (the first 1000 of 5000 rows)"));
+}
+
 TEST_CASE("a rule in a loop counts a sample once") {
   PolicyTests report = test_policy(
       "local f = flag_nan_and_inf(z, 'x')\n"

@@ -1,11 +1,14 @@
 // Declared tensors in policies, as a host sees them: signatures, tensorcheck in captured code, what is thrown and warned.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/ostream_sink.h>
 #include <triage/triage.h>
 
 #include <unistd.h>
 #include <cstdio>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -281,4 +284,37 @@ TEST_CASE("T24: a budget that runs out is no Result") {
   Policy policy = limited.load_source(
       "return function(z) return z * as_result(function() while true do end end)():unwrap_or(2) end", "loop.lua");
   CHECK_THROWS_AS(policy.run({at::ones({2})}), triage::LimitError);
+}
+
+TEST_CASE("a load makes no inputs of declared sizes that are too large, or that cannot be made") {
+  const auto declared = [](const std::string& type) {
+    return "return policy {inputs = {'z'}, outputs = {'y'}, signature = {z = " + type +
+           ", y = Tensor(float32_t, {'N'})}, run = function(z) return z:sum(-1) end}";
+  };
+  const auto logged = [&](const std::string& type, size_t tensor_bytes = triage::Limits().tensor_bytes) {
+    std::ostringstream log;
+    triage::RuntimeOptions options;
+    options.limits.tensor_bytes = tensor_bytes;
+    options.logger = std::make_shared<spdlog::logger>("typed", std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
+    const Policy policy = Runtime(options).load_source(declared(type), "typed.lua");
+    CHECK(policy.replace(declared(type) + " -- once more") == triage::Reload::swapped);
+    return log.str();
+  };
+  const std::string first = "its declared outputs are first checked by calls: ";
+  CHECK(holds(logged("Tensor(float32_t, {'N', 1000000000})"), first + "inputs of the declared sizes take 15259 MiB"));
+  CHECK(holds(logged("Tensor(float32_t, {'N', 9000000000000000000, 9000000000000000000})"), first));
+  CHECK(holds(logged("Tensor(float32_t, {'N', 1000000})", 8 << 20), "more than the 8 MiB"));
+  CHECK(holds(logged("Tensor(float32_t, {'N', 100000000})", 0), "more than the 256 MiB"));
+  CHECK_FALSE(holds(logged("Tensor(float32_t, {'N', 3})"), first));
+}
+
+TEST_CASE("a trial makes no batches that are far larger than those in use") {
+  const std::string plain = "return policy {outputs = {'y'}, run = function(z) return z * 2 end}";
+  const std::string other_of_33 =
+      "return policy {outputs = {'y'}, run = function(z) if z:size(0) == 33 then return z:sum() end return z * 2 end}";
+  for (const int64_t elements : {3, 1 << 20}) {
+    const Policy policy = load(plain);
+    policy.run({at::ones({1, elements})});
+    CHECK(policy.replace(other_of_33) == (elements == 3 ? triage::Reload::refused : triage::Reload::swapped));
+  }
 }

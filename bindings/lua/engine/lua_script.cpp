@@ -20,10 +20,12 @@
 #include "runtime/capture/recorder.h"
 #include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
+#include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/version.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
 #include <triage/flags.h>
 
 #include <filesystem>
@@ -97,24 +99,37 @@ std::string verdict(lua_State* L, int index) {
   return tensor->item().toBool() ? "" : check_is_false;
 }
 
+/// An expanded tensor has as many elements as it says, for all that read or copy it.
+void check_argument_sizes(at::ArrayRef<at::Tensor> arguments, const Limits& limits) {
+  const double bytes = operators::logical_bytes(arguments);
+  if (!limits.tensor_bytes || bytes <= static_cast<double>(limits.tensor_bytes)) return;
+  throw PolicyError(fmt::format(
+      "`args` returned tensors of {:.0f} MiB, expanded or not, which is more than the budget of tensor memory "
+      "({} MiB); return smaller ones",
+      bytes / (1 << 20), limits.tensor_bytes >> 20));
+}
+
 /// The outputs that `check` was not content with, a line each: flags in words, of data the first rows.
 std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Tensor> outputs,
                   const std::vector<bool>& flags) {
-  constexpr int64_t rows = 4;
+  constexpr int64_t rows_of_data = 4, rows_of_flags = 1000;
   std::string text;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor& output = outputs[i];
     const std::string name = i < signature.outputs.size() ? signature.outputs[i] : "out" + std::to_string(i);
+    const bool is_flags = i < flags.size() && flags[i];
+    const int64_t rows = is_flags ? rows_of_flags : rows_of_data;
     const bool long_one = output.dim() > 0 && output.size(0) > rows;
+    const at::Tensor part = long_one ? output.detach().narrow(0, 0, rows) : output.detach();
     text += "\n" + name + " = ";
-    if (i < flags.size() && flags[i]) {
-      text += flags::repr(output);
-      continue;
+    if (is_flags) {
+      text += flags::repr(part);
+    } else {
+      push_tensor(L, part);
+      text += luaL_tolstring(L, -1, nullptr);
+      lua_pop(L, 2);
     }
-    push_tensor(L, long_one ? output.detach().narrow(0, 0, rows) : output.detach());
-    text += luaL_tolstring(L, -1, nullptr);
     if (long_one) text += " (the first " + std::to_string(rows) + " of " + std::to_string(output.size(0)) + " rows)";
-    lua_pop(L, 2);
   }
   return text;
 }
@@ -243,6 +258,7 @@ std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
                           "; the inputs of a policy are tensors");
       arguments.push_back(*tensor);
     }
+    check_argument_sizes(arguments, context(L).limits);
   });
   return arguments;
 }

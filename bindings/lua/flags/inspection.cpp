@@ -6,10 +6,12 @@
 #include "bindings/lua/tensors/tensor.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/flags/forms.h"
+#include "runtime/operators/logical_bytes.h"
 
 #include <triage/error.h>
 #include <triage/flags.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -103,9 +105,18 @@ void push_entries(lua_State* L, const std::vector<flags::UnpackedError>& entries
   }
 }
 
+/// Before the flags of all samples are read, or copied where they do not lie in a row: expanded ones may be any number.
+void charge_samples(lua_State* L, const std::string& operation, const at::Tensor& f) {
+  constexpr double nanoseconds_of_byte = 0.5, most = 1e18;
+  const double bytes = std::min(most, operators::logical_bytes(f));
+  charge(L, 0, f.is_cpu() && f.is_contiguous() ? 0 : static_cast<size_t>(bytes), 1 + static_cast<uint64_t>(bytes / 64));
+  check_time(L, operation, bytes * nanoseconds_of_byte);
+}
+
 /// Before errors become values of C++ and tables of Lua: those of `f`, as many as there are at most.
-void charge_entries(lua_State* L, const at::Tensor& f) {
+void charge_entries(lua_State* L, const std::string& operation, const at::Tensor& f) {
   constexpr size_t bytes_of_an_entry = 800;
+  charge_samples(L, operation, f);
   charge(L, 0, 0, 1 + static_cast<uint64_t>(f.numel()));
   int64_t errors = 0;
   try {
@@ -123,7 +134,7 @@ int unpack(lua_State* L) {
 
 int unpack_all(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.unpack_all");
-  charge_entries(L, f);
+  charge_entries(L, "flags.unpack_all", f);
   const auto samples = flags::unpack_all(f, options_argument(L, 2, "flags.unpack_all"));
   lua_createtable(L, static_cast<int>(samples.size()), 0);
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -135,7 +146,7 @@ int unpack_all(lua_State* L) {
 
 int summary(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.summary");
-  charge_entries(L, f);
+  charge_entries(L, "flags.summary", f);
   const auto counts = flags::summary(f, options_argument(L, 2, "flags.summary"));
   lua_newtable(L);
   for (const auto& [location, codes] : counts) {
@@ -148,7 +159,7 @@ int summary(lua_State* L) {
 
 int to_table(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.to_table");
-  charge_entries(L, f);
+  charge_entries(L, "flags.to_table", f);
   const auto rows = flags::to_table(f, options_argument(L, 2, "flags.to_table"));
   lua_createtable(L, static_cast<int>(rows.size()), 0);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -162,6 +173,7 @@ int to_table(lua_State* L) {
 
 int repr(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.repr");
+  charge_samples(L, "flags.repr", f);
   push_text(L, flags::repr(f, options_argument(L, 2, "flags.repr")));
   return 1;
 }
@@ -179,6 +191,7 @@ int has_err(lua_State* L) {
   if (!f) throw InputError("has_err: expected a flags tensor as `f`, got " + describe(L, 1));
   flags::check::known("has_err", *f);
   break_graph("has_err", "In captured code write IF(HAS(f), ...), or select per sample with err.is_err(f).");
+  charge_samples(L, "has_err", *f);
   lua_pushboolean(L, triage::has_err(*f));
   return 1;
 }

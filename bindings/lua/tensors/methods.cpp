@@ -175,6 +175,8 @@ int totable(lua_State* L) {
     values = values.to(at::kDouble).contiguous();
     push_nested<double>(L, values.data_ptr<double>(), values.sizes(),
                         [](lua_State* S, double v) { lua_pushnumber(S, v); });
+  } else if (at::isQIntType(values.scalar_type())) {
+    throw std::invalid_argument("x:totable(): Lua has no quantized numbers; take x:dequantize() or x:int_repr() first");
   } else {
     throw std::invalid_argument("x:totable(): Lua has no complex numbers; take the parts with torch.view_as_real(x)");
   }

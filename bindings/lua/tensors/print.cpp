@@ -87,23 +87,20 @@ bool is_too_large(const at::Tensor& tensor) {
   return tensor.dim() > most_dims || count > most_elements;
 }
 
-/// The elements that a summary shows, for choosing the format.
-at::Tensor edges(const at::Tensor& tensor) {
-  at::Tensor shown = tensor;
-  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
-    int64_t size = shown.size(dim);
-    if (size > 2 * edge) shown = at::cat({shown.narrow(dim, 0, edge), shown.narrow(dim, size - edge, edge)}, dim);
-  }
-  return shown;
+/// The elements that a summary shows, on the CPU. Nothing else is copied: an expanded tensor has any number of elements.
+at::Tensor edges(const at::Tensor& tensor, int64_t dim = 0) {
+  if (dim == tensor.dim()) return tensor.cpu().resolve_conj().resolve_neg();
+  const int64_t size = tensor.size(dim);
+  if (size <= 2 * edge) return edges(tensor, dim + 1);
+  return at::cat({edges(tensor.narrow(dim, 0, edge), dim + 1), edges(tensor.narrow(dim, size - edge, edge), dim + 1)},
+                 dim);
 }
 
-std::string row_text(const at::Tensor& row, size_t indent, bool summarise, const NumberFormat& format) {
+/// `sizes`, here and below: of the whole tensor, which `row` may be the edges of.
+std::string row_text(const at::Tensor& row, size_t indent, at::IntArrayRef sizes, const NumberFormat& format) {
   std::vector<std::string> items;
   for (int64_t i = 0; i < row.size(0); ++i) {
-    if (summarise && row.size(0) > 2 * edge && i == edge) {
-      items.emplace_back(" ...");
-      i = row.size(0) - edge;
-    }
+    if (row.size(0) < sizes[0] && i == edge) items.emplace_back(" ...");
     items.push_back(format(row[i]));
   }
   size_t room = line_width > indent ? line_width - indent : 0;
@@ -116,18 +113,15 @@ std::string row_text(const at::Tensor& row, size_t indent, bool summarise, const
   return text + "]";
 }
 
-std::string nested_text(const at::Tensor& tensor, size_t indent, bool summarise, const NumberFormat& format) {
+std::string nested_text(const at::Tensor& tensor, size_t indent, at::IntArrayRef sizes, const NumberFormat& format) {
   if (tensor.dim() == 0) return format(tensor);
-  if (tensor.dim() == 1) return row_text(tensor, indent, summarise, format);
+  if (tensor.dim() == 1) return row_text(tensor, indent, sizes, format);
   std::string separator = "," + std::string(static_cast<size_t>(tensor.dim() - 1), '\n') + std::string(indent + 1, ' ');
   std::string text = "[";
   for (int64_t i = 0; i < tensor.size(0); ++i) {
     if (i > 0) text += separator;
-    if (summarise && tensor.size(0) > 2 * edge && i == edge) {
-      text += "..." + separator;
-      i = tensor.size(0) - edge;
-    }
-    text += nested_text(tensor[i], indent + 1, summarise, format);
+    if (tensor.size(0) < sizes[0] && i == edge) text += "..." + separator;
+    text += nested_text(tensor[i], indent + 1, sizes.slice(1), format);
   }
   return text + "]";
 }
@@ -154,9 +148,9 @@ std::string contents(const at::Tensor& tensor, size_t indent) {
   if (tensor.is_meta() || tensor.layout() != at::Layout::Strided) return "...";
   if (tensor.numel() == 0) return "[]";
   if (is_too_large(tensor)) return "...";
-  at::Tensor values = tensor.detach().cpu().resolve_conj().resolve_neg();
-  bool summarise = values.numel() > summarise_above;
-  return nested_text(values, indent, summarise, NumberFormat(summarise ? edges(values) : values));
+  at::Tensor values = tensor.detach();
+  values = values.numel() > summarise_above ? edges(values) : values.cpu().resolve_conj().resolve_neg();
+  return nested_text(values, indent, tensor.sizes(), NumberFormat(values));
 }
 
 }  // namespace

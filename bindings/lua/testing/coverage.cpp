@@ -14,6 +14,8 @@
 namespace triage::lua {
 namespace {
 
+constexpr int64_t most_samples = 100'000;  // whose classes are told apart: each is read into objects of its own
+
 const char start_function = 0;  // its address is the registry key
 
 /// The class of each sample, told by its first entry: that is the root cause.
@@ -82,9 +84,10 @@ void Coverage::start(State& state) {
 void Coverage::finish(const at::Tensor& flags) {
   running_ = false;
   std::vector<std::string> classes;
-  if (flags.defined()) classes = classes_of(flags);
+  const bool told_apart = flags.defined() && flags.size(0) <= most_samples;
+  if (told_apart) classes = classes_of(flags);
   for (const Note& note : once_for_each_rule(std::move(notes_))) {
-    const bool known = flags.defined() && (note.mask.dim() == 0 || note.mask.size(0) == flags.size(0));
+    const bool known = told_apart && (note.mask.dim() == 0 || note.mask.size(0) == flags.size(0));
     if (!known) {
       if (const auto count = note.mask.sum().item<int64_t>()) samples_[note.rule]["any"] += count;
       continue;

@@ -2,15 +2,21 @@
 
 #include "bindings/lua/engine/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
+#include "runtime/backends/deadline.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/operators/logical_bytes.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/version.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
+#include <algorithm>
 #include <chrono>
+#include <unordered_set>
 
 namespace triage::lua {
 namespace {
@@ -28,6 +34,27 @@ std::vector<at::Tensor> copies(const std::vector<at::Tensor>& inputs) {
   return result;
 }
 
+/// LibTorch's autograd asks nobody between its steps.
+struct AskDeadline : torch::autograd::FunctionPreHook {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    check_deadline();
+    return gradients;
+  }
+};
+
+void ask_in_steps_of(const std::vector<at::Tensor>& roots) {
+  std::vector<torch::autograd::Node*> nodes;
+  std::unordered_set<torch::autograd::Node*> seen;
+  const auto add = [&](torch::autograd::Node* node) {
+    if (node && seen.insert(node).second) nodes.push_back(node);
+  };
+  for (const at::Tensor& root : roots) add(root.grad_fn().get());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    nodes[i]->add_pre_hook(std::make_unique<AskDeadline>());
+    for (const torch::autograd::Edge& edge : nodes[i]->next_edges()) add(edge.function.get());
+  }
+}
+
 /// Of all float outputs summed up, with respect to the inputs that require grad.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> roots, seeds, leaves;
@@ -36,13 +63,17 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& outputs, con
   for (const at::Tensor& input : inputs)
     if (input.requires_grad()) leaves.push_back(input);
   if (roots.empty() || leaves.empty()) return {};
+  ask_in_steps_of(roots);
   return torch::autograd::grad(roots, leaves, seeds, /*retain_graph=*/true, /*create_graph=*/false,
                                /*allow_unused=*/true);
 }
 
+bool has_rows(const std::vector<at::Tensor>& inputs) {
+  return !inputs.empty() && inputs[0].dim() > 0 && inputs[0].size(0) > 0;
+}
+
 /// As many rows as wanted, taken from the batch again and again; what does not have its length stays as it is.
 std::vector<at::Tensor> resized(const std::vector<at::Tensor>& inputs, int64_t rows) {
-  if (inputs.empty() || inputs[0].dim() == 0 || inputs[0].size(0) == 0) return {};
   const int64_t batch = inputs[0].size(0);
   const at::Tensor index = at::arange(rows, at::kLong).remainder(batch);
   std::vector<at::Tensor> result;
@@ -53,6 +84,17 @@ std::vector<at::Tensor> resized(const std::vector<at::Tensor>& inputs, int64_t r
   }
   return result;
 }
+
+/// While alive, what runs here ends within the time of one call.
+class Ends {
+ public:
+  explicit Ends(const Limits& limits) {
+    if (const auto end = Deadline::in(limits.seconds)) deadline_.emplace(*end);
+  }
+
+ private:
+  std::optional<Deadline> deadline_;
+};
 
 /// What a script prints is printed once, by the plain one.
 ScriptOptions silent(ScriptOptions options) {
@@ -116,22 +158,36 @@ class Tester {
     at::manual_seed(seed);
     params_ = plain_.test_params(index);
     const std::vector<at::Tensor> inputs = plain_.test_arguments(index);
+    check_sizes("`args` returned tensors", operators::logical_bytes(inputs));
     const std::vector<at::Tensor> kept = copies(inputs);
     const Outcome plain = run_plain(inputs);
     cover(index, kept);
     std::string failure = plain_.check_test(index, plain.outputs);
     if (failure.empty()) failure = disagreement(plain, kept);
     for (size_t i = 0; i < options_.batches.size() && failure.empty(); ++i) {
-      const std::vector<at::Tensor> batch = resized(kept, options_.batches[i]);
-      if (batch.empty()) break;
-      failure = disagreement_on(batch, options_.batches[i]);
+      if (!has_rows(kept)) break;
+      failure = disagreement_on(kept, options_.batches[i]);
     }
     return failure;
   }
 
-  std::string disagreement_on(const std::vector<at::Tensor>& batch, int64_t rows) {
+  /// Both ways of a test, and what compares them, copy what goes in and what comes out.
+  void check_sizes(const std::string& what, double bytes) const {
+    constexpr size_t part = 8;
+    const size_t most = options_.script.limits.tensor_bytes / part;
+    if (most == 0 || bytes <= static_cast<double>(most)) return;
+    throw PolicyError(fmt::format(
+        "{} of {:.0f} MiB, expanded or not, and a test, which compares copies, may have {:.0f} MiB: an eighth of "
+        "the budget of tensor memory; test with smaller tensors",
+        what, bytes / (1 << 20), static_cast<double>(most) / (1 << 20)));
+  }
+
+  std::string disagreement_on(const std::vector<at::Tensor>& kept, int64_t rows) {
     std::string failure;
     try {
+      const double times = static_cast<double>(rows) / static_cast<double>(kept[0].size(0));
+      check_sizes("the inputs would be tensors", operators::logical_bytes(kept) * std::max(1.0, times));
+      const std::vector<at::Tensor> batch = resized(kept, rows);
       failure = disagreement(run_plain(copies(batch)), batch);
     } catch (const Error& error) {
       failure = error.what();
@@ -149,6 +205,8 @@ class Tester {
       outcome.outputs = plain_.call(inputs, params_, std::nullopt);
     }
     outcome.flags = plain_.flags_outputs();
+    check_sizes("it returned tensors", operators::logical_bytes(outcome.outputs));
+    const Ends end(options_.script.limits);
     outcome.gradients = gradients_of(outcome.outputs, inputs);
     return outcome;
   }
@@ -160,9 +218,15 @@ class Tester {
       Outcome outcome;
       at::manual_seed(seed);
       const operators::Untrusted graphs(options_.script.trusted ? nullptr : &terms_);
-      captured_.run(own, params_, std::nullopt, outcome.outputs);
+      const bool runs_graph = call > 0;  // else the script, which has its own budget, and the compiler
+      captured_.run(own, params_, runs_graph ? Deadline::in(options_.script.limits.seconds) : std::nullopt,
+                    outcome.outputs);
       outcome.flags = captured_.flags_outputs();
-      outcome.gradients = gradients_of(outcome.outputs, own);
+      check_sizes("captured it returned tensors", operators::logical_bytes(outcome.outputs));
+      {
+        const Ends end(options_.script.limits);
+        outcome.gradients = gradients_of(outcome.outputs, own);
+      }
       finish_compiling(own);
       const std::string found =
           difference(plain, outcome, plain_.signature().outputs, /*exact=*/options_.backend != "fused");
@@ -191,6 +255,7 @@ class Tester {
       at::manual_seed(seed);
       coverage_.start(*covered_state_);
       outputs = covered_.call(own, params_, std::nullopt);
+      check_sizes("it returned tensors", operators::logical_bytes(outputs));
     } catch (const std::exception& error) {
       coverage_.abandon();
       coverage_error_ = error.what();

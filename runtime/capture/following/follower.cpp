@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/backends/output_aliases.h"
 #include "runtime/backends/strict.h"
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/following/predict.h"
@@ -489,10 +490,10 @@ void Follower::run_compiled(const TraceSegment& segment) {
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     auto* lazy = LazyTensor::unfilled(values_put_off_[segment.outputs[i]]);
-    if (shares_memory(outputs[i], inputs_)) outputs[i] = outputs[i].clone();
+    if (shares_memory(outputs[i], inputs_)) outputs[i] = own_copy(outputs[i]);
     for (size_t j = 0; j < i; ++j)  // equal computations became one; the script may write to one of the two
       if (outputs[j].is_alias_of(outputs[i])) {
-        outputs[i] = outputs[i].clone();
+        outputs[i] = own_copy(outputs[i]);
         break;
       }
     if (lazy) lazy->fill(outputs[i], false);
