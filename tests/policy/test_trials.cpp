@@ -294,7 +294,10 @@ TEST_CASE("what hosts are used to is known across a version that was live before
   runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
   const Policy policy = runtime.load_source("host same\nadd 1", "p.fake");
   const auto runs = [&](int calls) {
-    for (int i = 0; i < calls; ++i) CHECK(policy.run({at::zeros({2})})[0].scalar_type() == at::kFloat);
+    for (int i = 0; i < calls; ++i) {
+      const bool is_float = policy.run({at::zeros({2})})[0].scalar_type() == at::kFloat;
+      CHECK(is_float);
+    }
   };
   runs(1);
   CHECK(policy.replace("host same\nadd 2") == Reload::swapped);
