@@ -25,6 +25,13 @@ local function expression()
     "x + x:mean(-1, {keepdim = n >= 0})", "x * k"})
 end
 
+--- What fails on batches of some sizes, or has as many rows as the batch on some alone.
+local function expression_of_size()
+  return pick({"x - x:max()", "x + a[1]", "x * a:narrow(0, 1, 1)", "(x:view({2, -1}) * 2):view_as(x)", "x:mean(0, {keepdim = true})",
+    "torch.cat({x, a}, 0)", "torch.matmul(torch.ones({2, 2}), a)", "a:index_select(0, torch.tensor({0, 1}))", "x[-1] + a",
+    "x + x:argmax(0)", "a:roll(1, 0) + x:chunk(2, 0)[2]", "x:sort(0)[1] * a:median()"})
+end
+
 --- What gives text or a number of a size.
 local function of_size()
   return pick({"tostring(n)", "('ab'):rep(n)", "table.concat({n, k, n + 1}, '-')", "('%d'):format(n)", "n .. ''",
@@ -98,7 +105,8 @@ end
 function Program:statement()
   local kind = random(14)
   if kind <= 4 or self.depth > 5 then
-    self:line("%s = %s", pick({"x", "a"}), expression())
+    local of_size = self.depth > 2 and random(4) == 1
+    self:line("%s = %s", pick({"x", "a"}), of_size and expression_of_size() or expression())
   elseif kind <= 6 then
     self:line("s = s .. %s", of_size())
   elseif kind == 7 then
@@ -125,16 +133,16 @@ end
 local function source(natural)
   local program = setmetatable({lines = {}, depth = 1, natural = natural}, Program)
   for _ = 1, 1 + random(3) do program:statement() end
-  program:odd()
+  if random(3) > 1 then program:odd() end
   program:statement()
   return ([[%s
 local count = 0
 return function(x)
-  local n, k, s, handled, closed = x:size(0), 1, "", 0, 0
+  local n, k, s, handled, closed = %s, 1, "", 0, 0
   local a = x - 1
 %s
   return x + k + #s + handled + closed, a + count
-end]]):format(natural and "--!tensor" or "", table.concat(program.lines, "\n"))
+end]]):format(natural and "--!tensor" or "", pick({"x:size(0)", "x:size(0)", "x:size(1)"}), table.concat(program.lines, "\n"))
 end
 
 local inputs = {
@@ -144,6 +152,9 @@ local inputs = {
   torch.tensor({{-1.0, -2.0}, {-3.0, -4.0}}),
   torch.tensor({{-1.0, -2.0}, {-3.0, -4.0}, {-5.0, 0.5}}),
   torch.ones({1, 2}),
+  torch.ones({0, 2}),
+  -torch.ones({1, 2}),
+  torch.arange(64):to(torch.float32):view({32, 2}) - 7,
 }
 
 local function outcome(fn, x)
@@ -172,7 +183,7 @@ local function run(text, compiles, order)
   torch.manual_seed(0)
   math.randomseed(0)
   local list = {}
-  for step = 1, 8 do
+  for step = 1, 11 do
     list[step] = outcome(form, inputs[(step * order) % #inputs + 1])
   end
   return list
