@@ -128,9 +128,6 @@ struct Entry {
   std::vector<size_t> lifted;
   std::vector<InputShape> shape;
   bool script_handles_errors = false;  // operators were recorded inside pcall: where the graph fails, the script runs
-  /// Of a graph that holds branches for a condition of the whole batch, of which a script takes one: where it fails, the script
-  /// runs, and where that does not fail, the graph is not for such inputs. Null where there are no such branches.
-  std::unique_ptr<FailedSizes> failed;
   bool fell_back =
       false;           // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
   bool draws = false;  // random numbers
@@ -139,6 +136,9 @@ struct Entry {
   size_t chain = 1;             // how many there are from here on
   /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
   const EntryIndex* index = nullptr;
+  /// Of a graph that holds branches for a condition of the whole batch, of which a script takes one: where it fails, the script
+  /// runs, and where that does not fail, the graph is not for such inputs. Null where there are no such branches.
+  std::unique_ptr<FailedSizes> failed;
 
   bool fits(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables) const noexcept {
     return guards.hold(inputs, script_variables) && !(failed && failed->exclude(inputs));

@@ -204,11 +204,11 @@ class Recorder {
   std::optional<GraphBreak> caught_error_;  // what is a graph break unless the script ends with it
   int branch_depth_ = 0;
   int protected_depth_ = 0;
-  bool batch_branches_ = false;
   bool protected_calls_ = false;   // an operator was recorded inside a protected call
   bool shaped_by_params_ = false;  // a param was taken as a number, and may decide the shape of a result
   bool shaped_by_values_ = false;  // the shape of some result depends on values
   bool dynamic_shapes_ = false;
+  bool batch_branches_ = false;  // of which a script takes one
   inline static std::atomic<uint64_t> last_serial_{0};
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/backend.h>
+#include <triage/compiler_config.h>
 #include <triage/runtime.h>
 
 #include <atomic>
