@@ -209,8 +209,8 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
 void Compiled::run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
                          const Deadline& deadline, std::vector<at::Tensor>& outputs) {
   const Turn turn(*this, deadline);
-  const bool may_capture = failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() &&
-                           !limit_reached();
+  const bool may_capture =
+      failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() && !limit_reached();
   if (!may_capture || !capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
   if (failed.failed) failed.failed->add(all);  // an error of the script is one of the graph, rightly
 }

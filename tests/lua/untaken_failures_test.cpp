@@ -97,8 +97,7 @@ TEST_CASE("a graph fails once on inputs of a kind, and serves all others as befo
 }
 
 TEST_CASE("a graph that fails on many sizes is in the end for the one that it was captured for") {
-  const Policy policy = Runtime(with("counts_failures"))
-                            .load_source(R"(
+  const Policy policy = Runtime(with("counts_failures")).load_source(R"(
 return function(z)
   return IF(z:sum() > 0, function() return z * 2 end):ELSE(function() return z:mean(0, {keepdim = true}) end)
 end
@@ -129,8 +128,9 @@ TEST_CASE("what a graph drew before it failed is drawn again") {
 
 TEST_CASE("an error of the branch that is taken is the script's, and its graph goes on") {
   const Policy policy = Runtime(with("counts_failures"))
-                            .load_source("return function(z) return IF(z:sum() > 0, function() return z:view({2, -1}) "
-                                         "end):ELSE(function() return z:view({2, -1}) * 2 end) end");
+                            .load_source(
+                                "return function(z) return IF(z:sum() > 0, function() return z:view({2, -1}) "
+                                "end):ELSE(function() return z:view({2, -1}) * 2 end) end");
   policy.run({at::ones({4})});
   for (int i = 0; i < 3; ++i) {
     CHECK_THROWS_WITH_AS(policy.run({at::ones({3})}), doctest::Contains("is invalid for input of size 3"),
