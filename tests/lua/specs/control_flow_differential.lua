@@ -145,7 +145,8 @@ return function(x)
   local a = x - 1
 %s
   return x + k + #s + handled + closed, a + count
-end]]):format(natural and "--!tensor" or "", pick({"x:size(0)", "x:size(0)", "x:size(1)"}), table.concat(program.lines, "\n")), program.sized
+end]]):format(natural and "--!tensor" or "", pick({"x:size(0)", "x:size(0)", "x:size(1)"}),
+    table.concat(program.lines, "\n")), program.sized
 end
 
 local inputs = {
@@ -195,7 +196,7 @@ end
 local function differ(text, order, sized)
   local plain, compiled = run(text, false, order), run(text, true, order)
   for step = 1, #plain do
-    -- An operator that fails on a size, and whose result nobody uses, is in no graph; one that is put off may fail behind
+    -- An operator that fails on a size, and whose result nobody uses, is in no graph; one put off may fail behind
     -- another. What the script can answer, the graph answers.
     if sized and not plain[step][1] then return nil end
     local fine, why = same(plain[step], compiled[step])
