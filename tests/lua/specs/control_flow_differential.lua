@@ -107,9 +107,9 @@ end
 function Program:statement()
   local kind = random(14)
   if kind <= 4 or self.depth > 5 then
-    local of_size = self.depth > 2 and random(4) == 1
-    self.sized = self.sized or of_size
-    self:line("%s = %s", pick({"x", "a"}), of_size and expression_of_size() or expression())
+    local fails_on_some = self.depth > 2 and random(4) == 1
+    self.sized = self.sized or fails_on_some
+    self:line("%s = %s", pick({"x", "a"}), fails_on_some and expression_of_size() or expression())
   elseif kind <= 6 then
     self:line("s = s .. %s", of_size())
   elseif kind == 7 then
