@@ -189,19 +189,30 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
     else
       entry.executable->run(with_lifted(entry, all), outputs);
   };
-  if (!entry.script_handles_errors) return run();
-  // What a graph drew before it failed cannot be put back: where it draws, the script runs by itself.
-  if (!entry.draws) {
-    try {
-      return run();
-    } catch (const LimitError&) {
-      throw;
-    } catch (const std::exception&) {
-      outputs.clear();
-    }
+  if (!entry.script_handles_errors && !entry.failed) return run();
+  const random::GoBack go_back(entry.draws, all);
+  bool over_limit = false;
+  try {
+    return run();
+  } catch (const LimitError&) {  // of a branch that the script may not take, unless time is up
+    if (!entry.failed || (deadline && std::chrono::steady_clock::now() >= *deadline)) throw;
+    over_limit = true;
+  } catch (const std::exception&) {
   }
+  outputs.clear();
+  go_back();
+  draws.reset();
+  run_again(entry, over_limit, all, num_params, deadline, outputs);
+}
+
+/// A call whose graph failed: the script answers it, as if it began now.
+void Compiled::run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
+                         const Deadline& deadline, std::vector<at::Tensor>& outputs) {
   const Turn turn(*this, deadline);
-  run_script(all, num_params, deadline, outputs);
+  const bool may_capture =
+      failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() && !limit_reached();
+  if (!may_capture || !capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
+  if (failed.failed) failed.failed->add(all);  // an error of the script is one of the graph, rightly
 }
 
 /// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong then, and
@@ -435,6 +446,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     outputs = std::move(answer);
   }
   entry->script_handles_errors = recorder.has_protected_calls();
+  if (recorder.has_batch_branches()) entry->failed = std::make_unique<FailedSizes>(all);
   entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),
                              [](const auto& node) { return graph::is_random(node->op); });
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});

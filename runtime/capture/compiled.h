@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <runtime/capture/cache/failed_sizes.h>
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/host_memory.h>
 #include <runtime/capture/size_condition.h>
@@ -136,6 +137,13 @@ struct Entry {
   size_t chain = 1;             // how many there are from here on
   /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
   const EntryIndex* index = nullptr;
+  /// Of a graph that holds branches for a condition of the whole batch, of which a script takes one: where it fails, the script
+  /// runs, and where that does not fail, the graph is not for such inputs. Null where there are no such branches.
+  std::unique_ptr<FailedSizes> failed;
+
+  bool fits(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables) const noexcept {
+    return guards.hold(inputs, script_variables) && !(failed && failed->exclude(inputs));
+  }
 };
 
 /// A script's function with its cache of captured graphs: a call whose guards hold runs the compiled graph, any other call
@@ -267,6 +275,8 @@ class Compiled {
                            std::vector<at::Tensor>& outputs);
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                std::vector<at::Tensor>& outputs);
+  void run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
+                 const Deadline& deadline, std::vector<at::Tensor>& outputs);
   using Tensors = c10::SmallVector<at::Tensor, 8>;
   Tensors with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
   class Turn;  // of one thread at the script

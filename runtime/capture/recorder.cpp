@@ -328,7 +328,10 @@ Source Recorder::line() const {
   return script && script->where ? script->where() : Source{};
 }
 
-void Recorder::enter_branch() { ++branch_depth_; }
+void Recorder::enter_branch(bool of_batch) {
+  ++branch_depth_;
+  batch_branches_ |= of_batch;
+}
 void Recorder::leave_branch() { --branch_depth_; }
 
 bool Recorder::is_flags(const at::Tensor& tensor) const {
@@ -507,8 +510,21 @@ void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std:
   });
 }
 
+namespace {
+
+/// Of two branches, the one that this batch takes may need no gradient where the other does. What comes next is recorded for
+/// batches that take either.
+void keep_gradients(const std::vector<c10::IValue>& arguments, c10::IValue& selected) {
+  const bool other_needs = arguments[1].toTensor().requires_grad() || arguments[2].toTensor().requires_grad();
+  if (!c10::GradMode::is_enabled() || !other_needs || selected.toTensor().requires_grad()) return;
+  selected = selected.toTensor().detach().requires_grad_().clone();  // no leaf: the script may write to it
+}
+
+}  // namespace
+
 void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                       torch::jit::Stack& results) {
+  if (op.operator_name().name == "triage::select") keep_gradients(arguments, results.back());
   std::vector<graph::Operand> operands;
   operands.reserve(arguments.size());
   const auto& schema = op.schema();

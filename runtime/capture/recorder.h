@@ -100,9 +100,11 @@ class Recorder {
   void leave_protected() { --protected_depth_; }
   bool has_protected_calls() const noexcept { return protected_calls_; }
   void note(std::string line) { notes_.push_back(std::move(line)); }
-  void enter_branch();
+  /// `of_batch`: whether the batch as a whole goes into the branch, or not.
+  void enter_branch(bool of_batch);
   void leave_branch();
   int branch_depth() const noexcept { return branch_depth_; }
+  bool has_batch_branches() const noexcept { return batch_branches_; }
   bool is_strict() const noexcept { return strict_; }
   /// Tells captures apart: unique in the process, never 0.
   uint64_t serial() const noexcept { return serial_; }
@@ -213,6 +215,7 @@ class Recorder {
   bool shaped_by_params_ = false;  // a param was taken as a number, and may decide the shape of a result
   bool shaped_by_values_ = false;  // the shape of some result depends on values
   bool dynamic_shapes_ = false;
+  bool batch_branches_ = false;  // of which a script takes one
   inline static std::atomic<uint64_t> last_serial_{0};
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;

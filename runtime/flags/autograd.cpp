@@ -11,6 +11,8 @@
 #include <runtime/flags/operators.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <utility>
+
 namespace triage::flags::autograd {
 namespace {
 
@@ -119,6 +121,15 @@ struct Select : Function<Select> {
   }
 };
 
+// One branch for the whole batch, which is known: the other is no part of autograd's graph, as it is none of the script's.
+struct Take : Function<Take> {
+  using Run = std::function<Tensor()>;
+  static Tensor forward(AutogradContext*, const Tensor& /*taken*/, const Run& run) { return run(); }
+  static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0], Tensor()}; }
+};
+
+thread_local bool of_all_branches = false;
+
 struct GuardGrad : Function<GuardGrad> {
   static Tensor forward(AutogradContext* ctx, const Tensor& z, const Tensor& taken) {
     ctx->save_for_backward({taken});
@@ -201,11 +212,20 @@ Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool
 }
 
 Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
-  if (wants_grad(a) || wants_grad(b)) return Select::apply(cond, a, b);
-  static auto op = operation<Tensor(const Tensor&, const Tensor&, const Tensor&)>("triage::select");
-  at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(cond, a, b);
+  const auto run = [&] {
+    static auto op = operation<Tensor(const Tensor&, const Tensor&, const Tensor&)>("triage::select");
+    at::AutoDispatchBelowADInplaceOrView below;
+    return op.call(cond, a, b);
+  };
+  if (!wants_grad(a) && !wants_grad(b)) return run();
+  const bool known = cond.dim() == 0 && cond.scalar_type() == at::kBool && !cond.is_meta() && !of_all_branches;
+  if (!known) return Select::apply(cond, a, b);
+  const Tensor& taken = cond.item<bool>() ? a : b;
+  return wants_grad(taken) ? Take::apply(taken, Take::Run(run)) : run();
 }
+
+OfAllBranches::OfAllBranches() : before_(std::exchange(of_all_branches, true)) {}
+OfAllBranches::~OfAllBranches() { of_all_branches = before_; }
 
 // What holds no row for each sample of `taken` (a weight, a sum over the batch) is nobody's row, and passes as it is.
 Tensor guard_grad(const Tensor& z, const Tensor& taken) {

@@ -15,4 +15,17 @@ uint64_t branch_start();
 /// As `triage::guard_grad` at its entry would, for operations that are not ours to call.
 void guard_branch(const at::Tensor& result, uint64_t start, const at::Tensor& taken);
 
+/// While alive on a thread, what runs stands for calls with other values too (it is recorded as a graph, or asked which outputs have
+/// gradients): a selection for the whole batch then has gradients of all branches.
+class OfAllBranches {
+ public:
+  OfAllBranches();
+  ~OfAllBranches();
+  OfAllBranches(const OfAllBranches&) = delete;
+  OfAllBranches& operator=(const OfAllBranches&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace triage::flags::autograd

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/flags/gradients.h"
 #include "runtime/flags/operators.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
@@ -354,6 +355,7 @@ class Observer {
   Tracer* previous_;
   at::CallbackHandle handle_ = 0;
   at::RecordFunctionGuard enabled_{true};
+  flags::autograd::OfAllBranches for_all_values_;
 };
 
 }  // namespace

@@ -124,6 +124,38 @@ uint64_t draw_bits() {
 
 at::Generator copy_of_current() { return copied(of_cpu()); }
 
+GoBack::GoBack(bool needed, at::ArrayRef<at::Tensor> tensors) {
+  if (!needed) return;
+  const auto keep = [this](at::Generator generator) { then_.emplace_back(generator, copied(generator)); };
+  if ((sequence_ = current)) {
+    const std::lock_guard<std::mutex> lock(sequence_->mutex_);
+    for (const auto& [device, generator] : sequence_->generators_) keep(generator);
+    return;
+  }
+  keep(at::detail::getDefaultCPUGenerator());
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.device().is_cpu() || tensor.is_meta()) continue;
+    const at::Generator& generator = at::globalContext().defaultGenerator(tensor.device());
+    const auto is_known = [&](const auto& kept) { return kept.first == generator; };
+    if (std::none_of(then_.begin(), then_.end(), is_known)) keep(generator);
+  }
+}
+
+void GoBack::operator()() const {
+  const auto put_back = [](at::Generator generator, const at::Tensor& state) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(state);
+  };
+  for (const auto& [generator, copy] : then_) put_back(generator, copy.get_state());
+  if (!sequence_) return;
+  const std::lock_guard<std::mutex> lock(sequence_->mutex_);
+  auto& made = sequence_->generators_;  // since then: those begin again
+  const auto is_new = [&](const auto& one) {
+    return std::none_of(then_.begin(), then_.end(), [&](const auto& kept) { return kept.first == one.second; });
+  };
+  made.erase(std::remove_if(made.begin(), made.end(), is_new), made.end());
+}
+
 Replay::Replay(bool needed, const at::Generator& state) {
   if (!needed) return;
   sequence_.emplace(state.defined() ? state : copy_of_current());

@@ -26,6 +26,7 @@ class Sequence {
   at::Generator generator(c10::Device device);
 
  private:
+  friend class GoBack;
   std::mutex mutex_;
   uint64_t seed_;
   std::vector<std::pair<c10::Device, at::Generator>> generators_;
@@ -71,6 +72,18 @@ uint64_t draw_bits();
 
 /// Where this thread's random numbers on the CPU come from, as a copy that draws the same ones.
 at::Generator copy_of_current();
+
+/// Has this thread's random numbers go on from where they were when it was made: for a run that may fail in the middle, after which
+/// the call begins anew. `tensors`: on whose devices it draws, and on the CPU. Does nothing where that is not `needed`.
+class GoBack {
+ public:
+  GoBack(bool needed, at::ArrayRef<at::Tensor> tensors);
+  void operator()() const;
+
+ private:
+  Sequence* sequence_ = nullptr;
+  std::vector<std::pair<at::Generator, at::Generator>> then_;  // a generator, and a copy of it
+};
 
 /// While alive, the thread draws as it would from `state` on (undefined: from where it is); the numbers that others draw, and
 /// those it draws afterwards, stay as they are. Does nothing where that is not `needed`.

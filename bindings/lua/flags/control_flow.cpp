@@ -16,6 +16,7 @@
 #include <triage/config.h>
 #include <triage/error.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,8 +86,10 @@ int select_mismatch(lua_State* L) {
 /// The recorder knows that a branch is running as long as this lives.
 class Branch {
  public:
-  Branch() : recorder_(Recorder::current()) {
-    if (recorder_) recorder_->enter_branch();
+  Branch(const at::Tensor& own, const std::vector<at::Tensor>& before) : recorder_(Recorder::current()) {
+    if (!recorder_) return;
+    const auto of_batch = [](const at::Tensor& condition) { return condition.defined() && condition.dim() == 0; };
+    recorder_->enter_branch(of_batch(own) || std::any_of(before.begin(), before.end(), of_batch));
   }
   ~Branch() {
     if (recorder_ && recorder_ == Recorder::current())
@@ -151,7 +154,7 @@ int in_branch(lua_State* L) {
   const std::vector<at::Tensor> before = conditions_before(L, 3);
   const bool may_be_left = Recorder::current() && is_untaken(own, before) && !capture::UntakenBranch::active();
   const capture::BranchGuard guard(before, own);
-  const Branch branch;
+  const Branch branch(own, before);
   lua_settop(L, 1);
   if (!may_be_left) {
     call_for_all(L, 0);
@@ -182,8 +185,8 @@ int mask_rank(lua_State* L) {
 
 /// A branch of natural Lua, from where it begins to where it ends.
 struct NaturalBranch {
-  NaturalBranch(std::vector<at::Tensor> before, at::Tensor own, const void* thread, bool is_taken)
-      : guard(std::move(before), std::move(own), thread) {
+  NaturalBranch(const std::vector<at::Tensor>& before, const at::Tensor& own, const void* thread, bool is_taken)
+      : guard(before, own, thread), branch(own, before) {
     if (!is_taken) untaken.emplace(capture::UntakenBranch::Unwinds::call);
   }
   capture::BranchGuard guard;
@@ -213,11 +216,11 @@ int before_branch(lua_State* L) {
 
 /// core.enter_branch(condition or nil, conditions of the branches before) -> what leave_branch takes
 int enter_branch(lua_State* L) {
-  at::Tensor own = optional_condition(L, 1);
-  std::vector<at::Tensor> before = conditions_before(L, 2);
+  const at::Tensor own = optional_condition(L, 1);
+  const std::vector<at::Tensor> before = conditions_before(L, 2);
   const bool is_taken = !Recorder::current() || !is_untaken(own, before);
   BranchBox& box = push_userdata<BranchBox>(L, nullptr, &branch_mark);
-  box = std::make_unique<NaturalBranch>(std::move(before), std::move(own), L, is_taken);
+  box = std::make_unique<NaturalBranch>(before, own, L, is_taken);
   return 1;
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/strict.h"
+#include "runtime/flags/gradients.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/memory.h"
@@ -190,6 +191,7 @@ const Layout* Program::layout_of(const Tensors& primals) {
 std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
   const c10::AutoGradMode record(true);
   const random::Replay draws_again(draws_);
+  const flags::autograd::OfAllBranches for_all_values;
   Tensors outputs;
   plain_->run(primals, outputs);
   auto layout = std::make_unique<Layout>();
@@ -247,10 +249,11 @@ Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, 
   }
   plain_->run(given, outputs);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!tangents[i].defined()) continue;
+    if (!tangents[i].defined() || !outputs[i].requires_grad()) continue;  // of a branch without gradients
     roots.push_back(outputs[i]);
     come_in.push_back(tangents[i]);
   }
+  if (roots.empty()) return Tensors(primals.size());
   const Tensors found = torch::autograd::grad(roots, ends, come_in, create_graph, create_graph, /*allow_unused=*/true);
   Tensors gradients(primals.size());
   size_t next = 0;
@@ -263,6 +266,7 @@ std::string Program::refusal(const Layout& layout, const Tensors& primals, const
                              const BackwardRun& next) const {
   const c10::AutoGradMode record(true);
   const random::Replay draws_again(draws_);
+  const flags::autograd::OfAllBranches for_all_values;
   Tensors given, outputs;
   for (const at::Tensor& primal : primals)
     given.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal.detach());

@@ -24,7 +24,7 @@ const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
   const at::ArrayRef<at::Tensor> variables = script_->variables();
   size_t left = most_in_turn;
   for (const Entry* entry = newest; entry; entry = entry->next) {
-    if (entry->guards.hold(all, variables)) return entry;
+    if (entry->fits(all, variables)) return entry;
     if (--left == 0) return newest->index ? newest->index->find(all, variables) : nullptr;
   }
   return nullptr;

@@ -68,7 +68,7 @@ const Entry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
   }
   const uint64_t wanted = hash.value();
   for (const Slot* slot = heads[wanted % heads.size()].load(std::memory_order_acquire); slot; slot = slot->older)
-    if (slot->hash == wanted && slot->entry->guards.hold(inputs, script_variables)) return slot->entry;
+    if (slot->hash == wanted && slot->entry->fits(inputs, script_variables)) return slot->entry;
   return nullptr;
 }
 

@@ -38,6 +38,8 @@ std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) 
   const at::ArrayRef<at::Tensor> variables = script_->variables();
   if (entry.fell_back && entry.guards.hold(all, variables))
     return "the backend cannot compile it, which is an error in this call";
+  if (entry.failed && entry.guards.hold(all, variables))
+    return "all branches run in it, and one that the script does not take fails on such inputs, or gives other shapes";
   return entry.guards.failure(all, input_names(), variables);
 }
 

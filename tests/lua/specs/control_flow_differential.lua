@@ -25,6 +25,15 @@ local function expression()
     "x + x:mean(-1, {keepdim = n >= 0})", "x * k"})
 end
 
+--- What fails on batches of some sizes, or has as many rows as the batch on some alone.
+local function expression_of_size()
+  return pick({"x - x:max()", "x + a[1]", "x * a:narrow(0, 1, 1)", "(x:view({2, -1}) * 2):view_as(x)",
+    "x:mean(0, {keepdim = true})",
+    "torch.cat({x, a}, 0)", "torch.matmul(torch.ones({2, 2}), a)", "a:index_select(0, torch.tensor({0, 1}))",
+    "x[-1] + a",
+    "x + x:argmax(0)", "a:roll(1, 0) + x:chunk(2, 0)[2]", "x:sort(0)[1] * a:median()"})
+end
+
 --- What gives text or a number of a size.
 local function of_size()
   return pick({"tostring(n)", "('ab'):rep(n)", "table.concat({n, k, n + 1}, '-')", "('%d'):format(n)", "n .. ''",
@@ -42,7 +51,7 @@ end
 --- Something that a graph cannot hold, or that fails.
 function Program:odd()
   self:line("%s", pick({
-    "k = k + math.random(9)", "x = x * x:sum():item()", "triage.graph_break('asked for')", "x = x:view({7, -1})",
+    "k = k + math.random(9)", "x = x * x:sum():item()", "triage.graph_break('asked for')", "x = x:view({7, 3})",
     "x = x + nothing.here", "error('on purpose')", "error('level', 1)", "error({n})", "x = x + torch.rand({1, 2})",
     "io.write('')", "count = count + 1", "pcall(io.write, '')", "pcall(x.view, x, {7, n})", "table.sort({n, 2, 1})",
     "do local t = {n} t[n] = k k = k + #t end", "k = k + tonumber(s:match('%d') or 1)",
@@ -98,7 +107,9 @@ end
 function Program:statement()
   local kind = random(14)
   if kind <= 4 or self.depth > 5 then
-    self:line("%s = %s", pick({"x", "a"}), expression())
+    local fails_on_some = self.depth > 2 and random(4) == 1
+    self.sized = self.sized or fails_on_some
+    self:line("%s = %s", pick({"x", "a"}), fails_on_some and expression_of_size() or expression())
   elseif kind <= 6 then
     self:line("s = s .. %s", of_size())
   elseif kind == 7 then
@@ -125,16 +136,17 @@ end
 local function source(natural)
   local program = setmetatable({lines = {}, depth = 1, natural = natural}, Program)
   for _ = 1, 1 + random(3) do program:statement() end
-  program:odd()
+  if random(3) > 1 then program:odd() end
   program:statement()
   return ([[%s
 local count = 0
 return function(x)
-  local n, k, s, handled, closed = x:size(0), 1, "", 0, 0
+  local n, k, s, handled, closed = %s, 1, "", 0, 0
   local a = x - 1
 %s
   return x + k + #s + handled + closed, a + count
-end]]):format(natural and "--!tensor" or "", table.concat(program.lines, "\n"))
+end]]):format(natural and "--!tensor" or "", pick({"x:size(0)", "x:size(0)", "x:size(1)"}),
+    table.concat(program.lines, "\n")), program.sized
 end
 
 local inputs = {
@@ -144,6 +156,9 @@ local inputs = {
   torch.tensor({{-1.0, -2.0}, {-3.0, -4.0}}),
   torch.tensor({{-1.0, -2.0}, {-3.0, -4.0}, {-5.0, 0.5}}),
   torch.ones({1, 2}),
+  torch.ones({0, 2}),
+  -torch.ones({1, 2}),
+  torch.arange(64):to(torch.float32):view({32, 2}) - 7,
 }
 
 local function outcome(fn, x)
@@ -172,15 +187,18 @@ local function run(text, compiles, order)
   torch.manual_seed(0)
   math.randomseed(0)
   local list = {}
-  for step = 1, 8 do
+  for step = 1, 11 do
     list[step] = outcome(form, inputs[(step * order) % #inputs + 1])
   end
   return list
 end
 
-local function differ(text, order)
+local function differ(text, order, sized)
   local plain, compiled = run(text, false, order), run(text, true, order)
   for step = 1, #plain do
+    -- An operator that fails on a size, and whose result nobody uses, is in no graph; one put off may fail behind
+    -- another. What the script can answer, the graph answers.
+    if sized and not plain[step][1] then return nil end
     local fine, why = same(plain[step], compiled[step])
     if not fine then
       return ("call %d: %s"):format(step, why)
@@ -190,8 +208,8 @@ end
 
 test("N01: random programs of branches with effects and errors do the same compiled and as scripts", function()
   for seed in seeds() do
-    local text = source(seed % 2 == 0)
-    local why = differ(text, seed % 5 + 1)
+    local text, sized = source(seed % 2 == 0)
+    local why = differ(text, seed % 5 + 1, sized)
     if why then
       error(("program %d differs: %s\n%s"):format(seed, why, text))
     end
