@@ -54,10 +54,10 @@ TEST_CASE("a session keeps what was said, and goes on after errors") {
   CHECK(session.evaluate("if n then").status == Status::unfinished);
   Session::Answer failed = session.evaluate("error({kind = 'x', message = 'told'})");
   CHECK(failed.status == Status::failed);
-  CHECK(failed.text.rfind("told\n", 0) == 0);
+  CHECK(failed.text.rfind("repl:1: told\n", 0) == 0);
   failed = session.evaluate("error({kind = 'X', code = 3, seen = {1}, 7})");
-  CHECK(failed.text.rfind("(error object is a table: {code = 3, kind = \"X\", seen = table})\n", 0) == 0);
-  CHECK(session.evaluate("error({})").text.rfind("(error object is a table)\n", 0) == 0);
+  CHECK(failed.text.rfind("repl:1: (error object is a table: {code = 3, kind = \"X\", seen = table})\n", 0) == 0);
+  CHECK(session.evaluate("error({})").text.rfind("repl:1: (error object is a table)\n", 0) == 0);
   CHECK(session.evaluate("setmetatable({}, {__tostring = function() error('no text') end})").status == Status::failed);
   CHECK(session.evaluate("  \n ").text.empty());
   CHECK(session.evaluate("n").text == "2\n");

@@ -1,0 +1,75 @@
+// What calls of the script gave: whose memory it is, and what is remembered of its form.
+#include "runtime/backends/output_aliases.h"
+#include "runtime/capture/compiled.h"
+
+#include <algorithm>
+
+namespace triage::capture {
+namespace {
+
+bool same_but_batch(at::IntArrayRef a, at::IntArrayRef b) {
+  return a.size() == b.size() && (a.empty() || a.slice(1) == b.slice(1));
+}
+
+void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
+  int64_t batch = -1;
+  for (const at::Tensor& input : inputs)
+    if (batch < 0 && input.dim() > 0) batch = input.size(0);
+  for (size_t i = 0; i < std::min(outputs.size(), answered.outputs.size()); ++i) {
+    const auto& sizes = answered.outputs[i].sizes;
+    if (outputs[i].dim() != static_cast<int64_t>(sizes.size())) continue;
+    for (size_t dim = 0; dim < sizes.size(); ++dim) {
+      const std::pair place(i, dim);
+      if (outputs[i].sizes()[dim] != answered.size_for(batch, sizes[dim]) &&
+          std::find(answered.other_sizes.begin(), answered.other_sizes.end(), place) == answered.other_sizes.end())
+        answered.other_sizes.push_back(place);
+    }
+  }
+}
+
+}  // namespace
+
+/// What a policy returns is the host's from now on. `kept`: the script may have stored it where it finds it in later calls.
+void Compiled::hand_out(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept) {
+  if (!options_.protect_inputs) return;
+  const auto is_input = [&](const at::Tensor& output) {
+    return std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return output.is_same(input); });
+  };
+  if (kept)
+    copy_lent(outputs, [&](const at::Tensor& output) { return !is_input(output); });
+  else
+    separate_from_inputs(inputs, outputs);
+  for (const at::Tensor& output : outputs) host_memory_.add(output);
+}
+
+void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
+  constexpr size_t most = 16;
+  const auto undefined = [](const at::Tensor& tensor) { return !tensor.defined(); };
+  if (!options_.protect_inputs || std::any_of(outputs.begin(), outputs.end(), undefined)) return;
+  const auto same_one = [](const InputShape& shape, const at::Tensor& input) {
+    return shape.dtype == input.scalar_type() && shape.requires_grad == input.requires_grad() &&
+           shape.device == input.device() && same_but_batch(shape.sizes, input.sizes());
+  };
+  const auto is_same = [&](const Answered& one) {
+    return std::equal(one.inputs.begin(), one.inputs.end(), inputs.begin(), inputs.end(), same_one);
+  };
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  const auto known = std::find_if(answered_.begin(), answered_.end(), is_same);
+  if (known != answered_.end())
+    note_other_sizes(*known, inputs, outputs);
+  else if (answered_.size() < most)
+    answered_.push_back({shape_of(inputs), shape_of(outputs), eager_flags_outputs_, {}});
+}
+
+int64_t Compiled::Answered::batch() const noexcept {
+  for (const InputShape& input : inputs)
+    if (!input.sizes.empty()) return input.sizes[0];
+  return -1;
+}
+
+std::vector<Compiled::Answered> Compiled::answered_by_script() const {
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  return answered_;
+}
+
+}  // namespace triage::capture
