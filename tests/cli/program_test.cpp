@@ -250,8 +250,9 @@ TEST_CASE("check, build and bench make no inputs of declared sizes that are too 
       "y = Tensor(float32_t, {'N'})}, run = function(z) return z:sum(-1) end }";
   write_bytes(triage.folder / "typed.lua", typed);
   CHECK(triage({"check", "typed.lua"}).status == 0);
-  for (const char* command : {"build", "bench"}) {
-    const Ran made = triage({command, "typed.lua"});
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"build", "typed.lua", "--output", "typed.so"}, {"bench", "typed.lua"}}) {
+    const Ran made = triage(command);
     CHECK(made.status != 0);
     CAPTURE(made.err);
     CHECK(made.err.find("more than 1024 MiB; give --input z=FILE") != std::string::npos);
