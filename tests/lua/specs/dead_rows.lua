@@ -203,7 +203,7 @@ for name, move in pairs(moves) do
           end
           for i = 1, 2 do
             local whose = i == 1 and "input" or "weight"
-            assert(torch.allclose(found[1][i], found[2][i]), ("%s of %d rows: %s, not %s"):format(whose,
+            assert(torch.allclose(found[1][i], found[2][i], 1e-5, 1e-6), ("%s of %d rows: %s, not %s"):format(whose,
               rows, found[2][i], found[1][i]))
           end
         end
