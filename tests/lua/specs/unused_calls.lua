@@ -1,5 +1,5 @@
--- Calls whose results nobody uses are left out of graphs, and yet a captured function fails where the script does: at once, or in a
--- pcall that goes another way.
+-- Calls whose results nobody uses are left out of graphs, and yet a captured function fails where the script does: at
+-- once, or in a pcall that goes another way.
 
 local function outcome(f, ...)
   local results = table.pack(pcall(f, ...))
@@ -55,7 +55,12 @@ test("a value that a call checks is checked in every run", function()
 end)
 
 test("calls that cannot fail are left out, and cost no graph for each size", function()
-  local f = triage.compile(function(x, y) local u, v, w = x + y, (x - x:mean(0)):exp(), x:sum(-1) return x * 2 end)
+  local f = triage.compile(function(x, y)
+    local _ = x + y
+    _ = (x - x:mean(0)):exp()
+    _ = x:sum(-1)
+    return x * 2
+  end)
   local ones = function(n) return torch.ones({n, 3}) end
   for _, n in ipairs({4, 3, 2, 31, 32, 33}) do f(ones(n), ones(n)) end
   eq(f:cache().graphs, 1)
