@@ -87,3 +87,6 @@ torch.zeros({2}, {device = "meta"})
 
 -- a layout without strides: another layout than torch.strided
 torch.zeros({2}, {layout = torch.sparse_coo})
+
+-- an empty index into a 0-dim tensor: 'self' has 0 dimensions
+torch.index_select(z:sum(), 0, torch.zeros({0}, {dtype = torch.int64}))
