@@ -10,8 +10,8 @@ namespace triage::lua {
 /// script has no budget.
 int push_own_field(lua_State* L, int index, const char* name);
 
-/// As messages show them, `{codes = table, kind = "X", num_slots = 4}`: the fields with names, in their order, at most six; empty where there is none.
-/// Runs no Lua code.
+/// As messages show them, `{codes = table, kind = "X", num_slots = 4}`: the fields with names, in their order, at most six;
+/// empty where there is none. Runs no Lua code.
 std::string fields_text(lua_State* L, int index);
 
 }  // namespace triage::lua

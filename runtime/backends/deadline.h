@@ -12,9 +12,15 @@ class Deadline {
  public:
   using Moment = std::chrono::steady_clock::time_point;
 
-  /// Sets it until destroyed; a call inside a call keeps the nearer of both.
-  explicit Deadline(Moment moment) : outer_(current_) { current_ = outer_ ? std::min(*outer_, moment) : moment; }
-  ~Deadline() { current_ = outer_; }
+  /// Sets it until destroyed, where there is one; a call inside a call keeps the nearer of both.
+  explicit Deadline(const std::optional<Moment>& moment) : set_(moment.has_value()) {
+    if (!set_) return;
+    outer_ = current_;
+    current_ = outer_ ? std::min(*outer_, *moment) : *moment;
+  }
+  ~Deadline() {
+    if (set_) current_ = outer_;
+  }
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
@@ -29,6 +35,7 @@ class Deadline {
 
  private:
   inline static thread_local std::optional<Moment> current_;
+  const bool set_;
   std::optional<Moment> outer_;
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/capture/branch_guard.h"
 
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/rules.h"
 
 #include <c10/core/GradMode.h>
 #include <triage/error.h>
@@ -31,8 +32,6 @@ at::Tensor run(const char* name, std::initializer_list<c10::IValue> arguments) {
   call(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""), stack);
   return stack.at(0).toTensor();
 }
-
-bool is_written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
 
 }  // namespace
 

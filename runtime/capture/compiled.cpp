@@ -158,8 +158,7 @@ random::Sequence* Compiled::numbers() const { return random::or_aside(options_.r
 
 void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
                        std::vector<at::Tensor>& outputs) {
-  std::optional<triage::Deadline> scope;
-  if (deadline) scope.emplace(*deadline);
+  const triage::Deadline scope(deadline);
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(numbers());
   Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());

@@ -3,9 +3,12 @@
 
 #include "runtime/capture/rules.h"
 
+#include <algorithm>
+
 namespace triage::capture {
 namespace {
 
+/// More conditions than these cost more than a graph of its own for each size.
 constexpr size_t kMostConditions = 16;
 
 Extent input_extent(const SizeCondition::Size& size) { return {Extent::From::input, 0, size.input, size.dim}; }
@@ -90,9 +93,7 @@ bool Recorder::hold_condition(const graph::Value* condition, bool truth) {
   if (!held) return false;
   if (const auto equality = held->equality()) {  // which tells of the shapes of other tensors too
     if (!equality->other) return false;
-    const auto [size, other] = std::pair(equality->size, *equality->other);
-    same_sizes_.push_back({size.input, size.dim, other.input, other.dim});
-    origins_.unite(input_extent(size), input_extent(other));
+    hold_same_size(input_extent(equality->size), input_extent(*equality->other));
     return true;
   }
   if (std::find(conditions_.begin(), conditions_.end(), *held) != conditions_.end()) return true;

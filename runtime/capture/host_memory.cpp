@@ -76,8 +76,7 @@ void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack
   const auto& arguments = op.schema().arguments();
   const size_t first = stack.size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const c10::AliasInfo* const alias = arguments[i].alias_info();
-    if (!alias || !alias->isWrite() || !stack[first + i].isTensor()) continue;
+    if (!is_written(arguments[i]) || !stack[first + i].isTensor()) continue;
     const at::Tensor& target = stack[first + i].toTensor();
     if (covers(target)) refuse_change(target, "`" + base_name(op) + "`");
   }

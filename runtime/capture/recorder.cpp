@@ -94,8 +94,6 @@ void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, cons
       throw_flags_arithmetic(node.op, where);
 }
 
-/// More conditions than these cost more than a graph of its own for each size.
-
 }  // namespace
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

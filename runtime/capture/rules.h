@@ -27,9 +27,17 @@ bool is_aten(const c10::OperatorHandle& op);
 /// The values of its arguments decide the shape of what this call of `op` gives.
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
+/// Element by element, on tensors whose sizes broadcast.
+bool is_pointwise(const c10::OperatorHandle& op);
+
 /// Whether `op` may raise because of the values it is given, where others of their shapes and dtypes are fine: an index out
 /// of range, an integer divided by zero. (Linear algebra tells by LinAlgError.)
 bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+
+/// The call changes this argument in place.
+inline bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
 
 /// No result of `op` is ever part of a differentiable computation, whatever it is given: the grad mode makes no difference.
 bool never_differentiable(const c10::OperatorHandle& op);

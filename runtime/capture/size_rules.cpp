@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace triage::capture {
 namespace {
@@ -45,6 +46,15 @@ constexpr std::string_view rows_names =
     "triage::match";
 
 }  // namespace
+
+bool is_pointwise(const c10::OperatorHandle& op) {
+  static const auto names = [] {
+    std::unordered_set<std::string> all;
+    for_each_name(pointwise_names, [&](const std::string& each) { all.insert(each); });
+    return all;
+  }();
+  return is_aten(op) && names.count(base_name(op)) != 0;
+}
 
 SizeRules::SizeRules(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                      const SizeOrigins& origins)

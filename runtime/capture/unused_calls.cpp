@@ -14,15 +14,9 @@ namespace {
 
 using Names = std::unordered_set<std::string>;
 
-/// Whatever the sizes are.
+/// Whatever the sizes are, beside what works element by element on one tensor.
 const Names& never_fails() {
   static const Names names = {
-      // one tensor, element by element
-      "abs", "neg", "relu", "relu6", "gelu", "silu", "elu", "selu", "celu", "leaky_relu", "sigmoid", "tanh", "exp",
-      "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "reciprocal", "sin", "cos", "tan",
-      "asin", "acos", "atan", "sinh", "cosh", "erf", "erfc", "sign", "sgn", "floor", "ceil", "round", "trunc", "frac",
-      "nan_to_num", "isnan", "isinf", "isfinite", "isposinf", "isneginf", "logical_not", "bitwise_not", "signbit",
-      "softplus", "hardtanh", "hardswish", "hardsigmoid", "mish", "threshold", "lgamma", "digamma",
       // in another form or dtype
       "clone", "alias", "contiguous", "detach", "to", "_to_copy", "zeros_like", "ones_like", "full_like", "zeros",
       "ones", "full", "new_zeros", "new_ones", "new_full", "scalar_tensor", "unsqueeze", "t", "mT", "transpose",
@@ -36,23 +30,6 @@ const Names& never_fails() {
       "triage::has_domain", "triage::all_ok", "triage::any_err", "triage::clear", "triage::new",
       "triage::flag_oob_indices", "triage::flag_nan", "triage::flag_inf", "triage::flag_nan_and_inf", "triage::size",
       "triage::math", "triage::item"};
-  return names;
-}
-
-/// Element by element, where the sizes go together.
-const Names& broadcasts() {
-  static const Names names = {"add", "sub", "rsub", "mul", "true_divide", "subtract", "multiply", "atan2", "hypot",
-                              "copysign", "maximum", "minimum", "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge",
-                              "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and",
-                              "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "__and__",
-                              "__or__", "__xor__", "xlogy", "lerp", "addcmul", "addcdiv", "masked_fill", "where",
-                              "clamp", "clamp_min", "clamp_max", "clip", "logit",
-                              // of floating point numbers: integers are not divided by zero, nor to the power of -1
-                              "div", "divide", "floor_divide", "remainder", "fmod", "pow"};
-  return names;
-}
-const Names& divides() {
-  static const Names names = {"div", "divide", "floor_divide", "remainder", "fmod", "pow"};
   return names;
 }
 
@@ -103,12 +80,6 @@ const Names& fails_by_sizes() {
   return names;
 }
 
-bool divides_integers(const std::string& name, const std::vector<at::Tensor>& tensors) {
-  return divides().count(name) && std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-           return tensor.is_floating_point() || tensor.is_complex();
-         });
-}
-
 void add_all_sizes(const at::Tensor& tensor, const SizeOrigins& origins, Checks& checks) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim)
     if (const Extent extent = origins.extent(tensor, dim); extent.from != Extent::From::constant)
@@ -140,8 +111,8 @@ Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
   std::vector<at::Tensor> tensors;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
   if (tensors.empty() || never_fails().count(name)) return checks;
-  const bool broadcast = broadcasts().count(name) != 0;
-  if ((!broadcast && !fails_by_sizes().count(name)) || divides_integers(name, tensors)) {
+  const bool broadcast = is_pointwise(op);
+  if ((!broadcast && !fails_by_sizes().count(name)) || judges_values(op, arguments)) {
     checks.of = Checks::Of::values;
     return checks;
   }

@@ -20,8 +20,6 @@ bool may_share_memory(const c10::OperatorHandle& op) {
   return names.count(base_name(op)) != 0;
 }
 
-bool written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
-
 /// Whether another tensor than the one written to may decide the sizes of the result.
 bool broadcasts(const std::vector<c10::IValue>& operands) {
   for (size_t i = 1; i < operands.size(); ++i)
@@ -38,7 +36,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     capture::graph_break(Break::shared_write, "`" + base_name(op) + "` " + what, hint);
     call_with_originals(op, stack);
   };
-  if (arguments.empty() || !written(arguments[0]) || !stack[first].isTensor())
+  if (arguments.empty() || !is_written(arguments[0]) || !stack[first].isTensor())
     return stop("writes to one of its arguments", "Use an operator that returns its result.");
   at::Tensor target = stack[first].toTensor();
   auto found = traced_.find(target.unsafeGetTensorImpl());

@@ -251,9 +251,8 @@ void check_outputs_on(Script& script, at::ArrayRef<at::Tensor> inputs) {
 
 }  // namespace
 
-OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits) : graphs_(version.held_to()) {
-  if (const auto end = Deadline::in(limits.seconds)) deadline_.emplace(*end);
-}
+OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits)
+    : graphs_(version.held_to()), deadline_(Deadline::in(limits.seconds)) {}
 
 Trial::Known known_of(const PolicyVersion& live) {
   constexpr size_t most_shown = 32;

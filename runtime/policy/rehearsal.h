@@ -20,7 +20,7 @@ class OnMadeUpValues {
 
  private:
   const operators::Untrusted graphs_;
-  std::optional<Deadline> deadline_;
+  const Deadline deadline_;
 };
 
 /// What is known of the answers of `live` without asking it.

@@ -111,8 +111,7 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
   const operators::Untrusted graphs(live.version->held_to());
-  std::optional<Deadline> deadline;
-  if (options.deadline) deadline.emplace(*options.deadline);
+  const Deadline deadline(options.deadline);
   live.version->compiled.finish_compiling(all, options.donate);
 }
 

@@ -80,8 +80,7 @@ int program_call(lua_State* L) {
                        "Call the function that it was made of.");
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
-  std::optional<Deadline> deadline;
-  if (context(L).deadline) deadline.emplace(*context(L).deadline);
+  const Deadline deadline(context(L).deadline);
   const GraphTerms terms(L);
   std::vector<at::Tensor> outputs = program.run(inputs);
   reserve(L, outputs.size(), "too many results");

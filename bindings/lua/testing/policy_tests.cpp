@@ -55,8 +55,9 @@ void ask_in_steps_of(const std::vector<at::Tensor>& roots) {
   }
 }
 
-/// Of all float outputs summed up, with respect to the inputs that require grad.
-std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
+/// Of all float outputs summed up, with respect to the inputs that require grad; within the time of one call.
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                                     const Limits& limits) {
   std::vector<at::Tensor> roots, seeds, leaves;
   for (const at::Tensor& output : outputs)
     if (output.requires_grad()) roots.push_back(output), seeds.push_back(at::ones_like(output));
@@ -64,6 +65,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& outputs, con
     if (input.requires_grad()) leaves.push_back(input);
   if (roots.empty() || leaves.empty()) return {};
   ask_in_steps_of(roots);
+  const Deadline end(Deadline::in(limits.seconds));
   return torch::autograd::grad(roots, leaves, seeds, /*retain_graph=*/true, /*create_graph=*/false,
                                /*allow_unused=*/true);
 }
@@ -84,17 +86,6 @@ std::vector<at::Tensor> resized(const std::vector<at::Tensor>& inputs, int64_t r
   }
   return result;
 }
-
-/// While alive, what runs here ends within the time of one call.
-class Ends {
- public:
-  explicit Ends(const Limits& limits) {
-    if (const auto end = Deadline::in(limits.seconds)) deadline_.emplace(*end);
-  }
-
- private:
-  std::optional<Deadline> deadline_;
-};
 
 /// What a script prints is printed once, by the plain one.
 ScriptOptions silent(ScriptOptions options) {
@@ -206,8 +197,7 @@ class Tester {
     }
     outcome.flags = plain_.flags_outputs();
     check_sizes("it returned tensors", operators::logical_bytes(outcome.outputs));
-    const Ends end(options_.script.limits);
-    outcome.gradients = gradients_of(outcome.outputs, inputs);
+    outcome.gradients = gradients_of(outcome.outputs, inputs, options_.script.limits);
     return outcome;
   }
 
@@ -223,10 +213,7 @@ class Tester {
                     outcome.outputs);
       outcome.flags = captured_.flags_outputs();
       check_sizes("captured it returned tensors", operators::logical_bytes(outcome.outputs));
-      {
-        const Ends end(options_.script.limits);
-        outcome.gradients = gradients_of(outcome.outputs, own);
-      }
+      outcome.gradients = gradients_of(outcome.outputs, own, options_.script.limits);
       finish_compiling(own);
       const std::string found =
           difference(plain, outcome, plain_.signature().outputs, /*exact=*/options_.backend != "fused");

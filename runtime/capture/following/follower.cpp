@@ -188,7 +188,7 @@ void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Sta
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { touch(tensor); });
   end_segment();
   for (size_t i = 0; i < declared.size(); ++i) {
-    if (!declared[i].alias_info() || !declared[i].alias_info()->isWrite()) continue;
+    if (!is_written(declared[i])) continue;
     for_each_tensor(arguments[i], [&](const at::Tensor& target) {
       touch_slowly(target);
       for (const auto& pending : pending_closed_)
