@@ -33,6 +33,11 @@ at::Tensor run(const char* name, std::initializer_list<c10::IValue> arguments) {
   return stack.at(0).toTensor();
 }
 
+bool may_require_grad(const at::Tensor& tensor) {
+  const Recorder* const recorder = Recorder::current();
+  return tensor.requires_grad() || (recorder && recorder->may_require_grad(tensor));
+}
+
 }  // namespace
 
 BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
@@ -132,7 +137,7 @@ const at::Tensor& BranchGuard::taken() {
 }
 
 bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
-  if (!tensor.requires_grad() || made_.count(tensor.unsafeGetTensorImpl())) return false;
+  if (!may_require_grad(tensor) || made_.count(tensor.unsafeGetTensorImpl())) return false;
   if (!own_.defined() && before_.empty()) return false;  // the only branch there is
   if (taken().dim() == 0) return true;
   // A graph is replayed on batches of other sizes, so there the operator decides; what is from before the capture holds no
@@ -161,11 +166,11 @@ void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Sta
     c10::IValue& value = stack[first + i];
     if (is_written(arguments[i])) continue;  // what is written is meant itself
     if (value.isTensor()) {
-      if (value.toTensor().defined() && value.toTensor().requires_grad()) value = guarded(value.toTensor());
+      if (value.toTensor().defined() && may_require_grad(value.toTensor())) value = guarded(value.toTensor());
     } else if (value.isTensorList()) {
       std::vector<at::Tensor> items = value.toTensorVector();
       for (at::Tensor& item : items)
-        if (item.defined() && item.requires_grad()) item = guarded(item);
+        if (item.defined() && may_require_grad(item)) item = guarded(item);
       value = items;
     }
   }
@@ -173,7 +178,7 @@ void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Sta
 
 void BranchGuard::note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const auto note = [this](const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.requires_grad()) made_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+    if (tensor.defined() && may_require_grad(tensor)) made_.emplace(tensor.unsafeGetTensorImpl(), tensor);
   };
   for (size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i) {
     if (stack[i].isTensor()) {

@@ -28,6 +28,16 @@
 #include <sstream>
 #include <utility>
 
+// GCC 12's thread sanitizer does not see that a mutex was locked before a moment of the steady clock.
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#define TRIAGE_TSAN_ACQUIRE(mutex) __tsan_acquire(mutex)
+#define TRIAGE_TSAN_RELEASE(mutex) __tsan_release(mutex)
+#else
+#define TRIAGE_TSAN_ACQUIRE(mutex)
+#define TRIAGE_TSAN_RELEASE(mutex)
+#endif
+
 namespace triage::capture {
 std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
   std::vector<InputShape> shape;
@@ -132,9 +142,11 @@ class Compiled::Turn {
       throw WaitedError("the deadline of the call passed while another call was running the script of policy '" +
                         compiled.script_->name() + "'");
     running.push_back(&compiled);
+    TRIAGE_TSAN_ACQUIRE(&compiled.mutex_);
   }
   ~Turn() {
     running.pop_back();
+    TRIAGE_TSAN_RELEASE(&compiled_.mutex_);
     compiled_.mutex_.unlock();
   }
   Turn(const Turn&) = delete;

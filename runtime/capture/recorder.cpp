@@ -396,7 +396,7 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
   }
   if (c10::GradMode::is_enabled() != grad_mode_ && !never_differentiable(op)) {
     bool matters = false;
-    for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= tensor.requires_grad(); });
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= may_require_grad(tensor); });
     if (matters) {
       capture::graph_break(Break::mode,
                            "`" + base_name(op) + "` runs in another grad mode than the captured code was called in",
@@ -415,21 +415,32 @@ void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std:
   });
 }
 
-namespace {
-
-/// Of two branches, the one that this batch takes may need no gradient where the other does. What comes next is recorded for
-/// batches that take either.
-void keep_gradients(const std::vector<c10::IValue>& arguments, c10::IValue& selected) {
-  const bool other_needs = arguments[1].toTensor().requires_grad() || arguments[2].toTensor().requires_grad();
-  if (!c10::GradMode::is_enabled() || !other_needs || selected.toTensor().requires_grad()) return;
-  selected = selected.toTensor().detach().requires_grad_().clone();  // no leaf: the script may write to it
+bool Recorder::may_require_grad(const at::Tensor& tensor) const {
+  return tensor.requires_grad() || grad_of_branch_.count(find(tensor)) != 0;
 }
 
-}  // namespace
+void Recorder::read_requires_grad(const at::Tensor& tensor) {
+  if (grad_of_branch_.count(find(tensor)))
+    capture::graph_break(Break::autograd, "`requires_grad` is read, and a condition of the batch decides it",
+                         "Read it of an input, or let both branches require grad.");
+}
+
+bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
+  if (!c10::GradMode::is_enabled() || never_differentiable(op) || base_name(op) == "detach") return false;
+  size_t always = 0, decided = 0;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    if (grad_of_branch_.count(find(tensor)))
+      ++decided;
+    else
+      always += tensor.requires_grad();
+  });
+  if (op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0)  // of two
+    return decided > 0 || always == 1;
+  return decided > 0 && always == 0;
+}
 
 void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                       torch::jit::Stack& results) {
-  if (op.operator_name().name == "triage::select") keep_gradients(arguments, results.back());
   std::vector<graph::Operand> operands;
   operands.reserve(arguments.size());
   const auto& schema = op.schema();
@@ -471,11 +482,16 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   if (branch_depth_ == 0)  // a branch may not be the one that the script takes
     if (Checks checks = checks_of(op, arguments, origins_); checks.of != Checks::Of::nothing)
       checks_.emplace(node, std::move(checks));
+  const bool decided = branch_decides_grad(op, arguments);
   for (size_t i = 0; i < produced.size(); ++i) {
     at::Tensor& tensor = *produced[i];
     graph::Value* value = node->results[i];
     value->is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
     if (tensor.defined()) bind(tensor, value);
+    if (decided && tensor.defined() && (tensor.is_floating_point() || tensor.is_complex())) {
+      grad_of_branch_.insert(value);
+      differentiable_.insert(value);
+    }
   }
   refuse_converted_words(*node, word_origins_, line());
   origins_.add_results(op, arguments, produced);

@@ -123,6 +123,10 @@ class Recorder {
   /// Numbers that only a replay knows (numbers.h), and which value a tensor is in the graph; null where it is none yet.
   Numbers& numbers() { return numbers_; }
   const graph::Value* find(const at::Tensor& tensor) const;
+  /// Of two branches for a condition of the batch, one may require grad where the other does not. The tensor that the script
+  /// has then is that of the branch taken in this call, and what is recorded holds for batches that take either.
+  bool may_require_grad(const at::Tensor& tensor) const;
+  void read_requires_grad(const at::Tensor& tensor);
   /// The size is the same in every replay.
   bool has_fixed_size(const at::Tensor& tensor, int64_t dim) const;
   /// Whether `tensor` shares memory with another tensor of this capture, so that a write to it cannot be captured.
@@ -177,6 +181,7 @@ class Recorder {
   void hold_same_size(const Extent& a, const Extent& b);
   SizeCondition::Origin size_origin(const graph::Value* number) const;
   std::optional<at::Tensor> literal(const graph::Value* value) const;
+  bool branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
   void bind(at::Tensor& tensor, graph::Value* value);
   std::string size_name(const graph::Value* value, int64_t dim) const;
   bool varies(const std::vector<c10::IValue>& arguments) const;
@@ -198,6 +203,7 @@ class Recorder {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> literals_;
   std::unordered_map<const graph::Value*, at::Tensor> leaf_casts_;  // as autocast keeps those of weights
   std::vector<at::Tensor> inputs_;
+  std::unordered_set<const graph::Value*> grad_of_branch_;  // may_require_grad, and in another call not
   SizeOrigins origins_;
   Numbers numbers_;
   WordOrigins word_origins_;

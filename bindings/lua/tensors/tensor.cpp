@@ -131,12 +131,17 @@ const Field fields[] = {
      }},
     {"itemsize",
      [](lua_State* L, const at::Tensor& x) { lua_pushinteger(L, static_cast<lua_Integer>(x.element_size())); }},
-    {"requires_grad", [](lua_State* L, const at::Tensor& x) { lua_pushboolean(L, x.requires_grad()); }},
+    {"requires_grad",
+     [](lua_State* L, const at::Tensor& x) {
+       if (auto* recorder = capture::Recorder::current()) recorder->read_requires_grad(x);
+       lua_pushboolean(L, check_tensor(L, 1).requires_grad());  // which a break changes
+     }},
     {"is_leaf",
      [](lua_State* L, const at::Tensor& x) {
        if (x.requires_grad() && is_recorded_input(x))
          capture::graph_break(capture::Break::autograd, "`is_leaf` reads what autograd keeps",
                               "Read it outside of the compiled code.");
+       if (auto* recorder = capture::Recorder::current()) recorder->read_requires_grad(x);
        lua_pushboolean(L, check_tensor(L, 1).is_leaf());
      }},
     {"grad",

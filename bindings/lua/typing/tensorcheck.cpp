@@ -296,7 +296,9 @@ class CheckedCall {
   }
 
   void match(int index, const TensorSpec& spec, const Subject& subject) {
-    const at::Tensor tensor = *test_tensor(L_, index);
+    if (Recorder* recorder = Recorder::current(); recorder && spec.requires_grad)
+      recorder->read_requires_grad(*test_tensor(L_, index));
+    const at::Tensor tensor = *test_tensor(L_, index);  // which a break changes
     auto failure = matcher_.match(tensor, spec, subject);
     if (!failure) return;
     if (failure->kind != ValidationKind::validation || strict_) fail(std::move(*failure));

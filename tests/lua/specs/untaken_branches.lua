@@ -99,6 +99,8 @@ local natural = {
   ["a mark"] = "if c then triage.mark_dynamic(z, 0) end return z",
   ["a substitute"] = "if c then triage.substitute_in_graph(math.abs, math.floor) end return z",
   ["a location"] = "if c then ErrorLocation.register('untaken.branch') end return z",
+  ["one branch needs gradients"] = "local w = torch.ones({2}, {requires_grad = true}) if c then z = z * w end " ..
+    "return (z.requires_grad and z + 1 or z):detach()",
   ["an upvalue is selected"] = "if c then up = z * 2 end local r = up up = 0 return z + r",
 }
 for name, body in pairs(natural) do
@@ -140,6 +142,17 @@ local chains = {
     "return z end):ELSE(function() return z * 2 end) return r + (w.requires_grad and 1 or 0)",
   ["a mark"] = "local w = torch.ones({2}) return (IF(c, function() triage.mark_dynamic(w, 0) return z end)" ..
     ":ELSE(function() return z * 2 end))",
+  ["one branch needs gradients"] = "local w = torch.ones({2}, {requires_grad = true}) " ..
+    "local r = IF(c, function() return z * w end):ELSE(function() return z * 2 end) " ..
+    "return (r.requires_grad and r + 1 or r):detach()",
+  ["one branch needs gradients, and what follows with it"] = "local w = torch.ones({2}, {requires_grad = true}) " ..
+    "local r = IF(c, function() return z end):ELSE(function() return z * w end) * 2 " ..
+    "return (r.is_leaf and r + 1 or r):detach()",
+  ["one branch needs gradients, checked"] = "local w = torch.ones({2}, {requires_grad = true}) " ..
+    "local typed = tensorcheck(function(r) return r:detach() end, " ..
+    "{args = {Tensor(float32_t, {2}, nil, true)}}) " ..
+    "local r = IF(c, function() return z * w end):ELSE(function() return z * 2 end) " ..
+    "local ok, e = pcall(typed, r) return z, ok, tostring(e)",
   ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, " ..
     "z:size(0) end) " ..
     "return a * n",
