@@ -166,7 +166,9 @@ int in_branch(lua_State* L) {
   int status = LUA_OK;
   {
     const capture::UntakenBranch untaken(capture::UntakenBranch::Unwinds::branch, stack_depth(L));
+    const size_t chains = count_chains(L);
     status = lua_pcall(L, 0, LUA_MULTRET, 0);
+    if (status != LUA_OK) forget_chains(L, chains);
     if (capture::UntakenBranch::left()) return 0;
   }
   if (status == LUA_OK) return lua_gettop(L);
@@ -320,8 +322,9 @@ int close_chain(lua_State* L) {
   if (lua_isnoneornil(L, 1)) return 0;
   const lua_Integer ticket = luaL_checkinteger(L, 1);
   push_registry_table(L, &open_chains);
+  if (lua_rawgeti(L, -1, ticket) != LUA_TSTRING) return 0;  // forgotten
   lua_pushboolean(L, 0);
-  lua_rawseti(L, -2, ticket);
+  lua_rawseti(L, -3, ticket);
   return 0;
 }
 
@@ -344,6 +347,21 @@ void check_finished_chains(lua_State* L) {
 void forget_chains(lua_State* L) {
   lua_pushnil(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &open_chains);
+}
+
+size_t count_chains(lua_State* L) {
+  const size_t count = lua_rawgetp(L, LUA_REGISTRYINDEX, &open_chains) == LUA_TTABLE ? lua_rawlen(L, -1) : 0;
+  lua_pop(L, 1);
+  return count;
+}
+
+void forget_chains(lua_State* L, size_t kept) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &open_chains) == LUA_TTABLE)
+    for (size_t last = lua_rawlen(L, -1); last > kept; --last) {
+      lua_pushnil(L);
+      lua_rawseti(L, -2, static_cast<lua_Integer>(last));
+    }
+  lua_pop(L, 1);
 }
 
 void add_control_flow(lua_State* L) {

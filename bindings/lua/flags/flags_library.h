@@ -20,6 +20,9 @@ void open_flags(lua_State* L);
 /// line of the first, and forgets them; `forget_chains` only forgets them.
 void check_finished_chains(lua_State* L);
 void forget_chains(lua_State* L);
+/// How many were begun, and to forget those begun after the first `kept`: an error that was caught left them behind.
+size_t count_chains(lua_State* L);
+void forget_chains(lua_State* L, size_t kept);
 
 /// Pushes a read-only view of the table at `index`: reads and iteration go through, writes are errors that name `name`.
 /// Tables within it are made read-only in place.

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/capture/coroutine_scope.h"
 #include "bindings/lua/capture/unwinding.h"
+#include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/loading/births.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/loading/effects.h"
@@ -141,8 +142,12 @@ int run_coroutine(lua_State* L, int index) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
   const CoroutineScope scope(L, index);
   ScopesOfCoroutine scopes;
+  const size_t chains = count_chains(L);
   const int results = hand_on(L);
-  if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) scopes.give_up();
+  if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) {
+    scopes.give_up();
+    forget_chains(L, chains);
+  }
   go_on_unwinding(L);
   scope.suspend(index);
   return results;
@@ -198,7 +203,9 @@ class ProtectedCall {
 
 int protected_call(lua_State* L) {
   const ProtectedCall scope;
+  const size_t chains = count_chains(L);
   const int results = hand_on(L);
+  if (!lua_toboolean(L, -results)) forget_chains(L, chains);
   go_on_unwinding(L);
   return results;
 }

@@ -153,6 +153,16 @@ local chains = {
     "{args = {Tensor(float32_t, {2}, nil, true)}}) " ..
     "local r = IF(c, function() return z * w end):ELSE(function() return z * 2 end) " ..
     "local ok, e = pcall(typed, r) return z, ok, tostring(e)",
+  ["a chain that a break cuts short"] = "return (IF(c, function() return (IF(z > 0, function() return z end)" ..
+    ":ELIF(z > z:sum():item(), function() return z end):ELSE(function() return z end)) end)" ..
+    ":ELSE(function() return z * 2 end))",
+  ["a chain that an error cuts short, in pcall"] = "local ok = pcall(function() return (IF(z > 0, function() " ..
+    "return z end):ELIF(error('no'), function() return z end):ELSE(function() return z end)) end) " ..
+    "return ok and z or z * 2",
+  ["a chain that an error cuts short, in a coroutine"] = "local ok = coroutine.resume(coroutine.create(function() " ..
+    "return IF(z > 0, function() return z end):ELIF(error('no'), function() end) end)) return ok and z or z * 2",
+  ["a chain that is over, and one around an error"] = "local r = IF(z > 0, function() pcall(function() " ..
+    "IF(c, error()) end) return z + 1 end):ELSE(function() return z end) return r",
   ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, " ..
     "z:size(0) end) " ..
     "return a * n",
