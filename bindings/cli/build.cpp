@@ -91,13 +91,6 @@ void capture_all(Compiled& compiled, const std::vector<Example>& examples, bool 
   }
 }
 
-void check_output(const std::string& output, const std::string& policy) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(output, ignored)) throw UsageError(fmt::format("-o {}: it is a folder", output));
-  if (std::filesystem::equivalent(output, policy, ignored))
-    throw UsageError(fmt::format("-o {}: it is the policy itself", output));
-}
-
 void write(const std::string& path, const std::string& bytes) {
   files::OutputFile file(path);
   file.write(bytes.data(), bytes.size());
@@ -105,7 +98,7 @@ void write(const std::string& path, const std::string& bytes) {
 }
 
 int build(const Options& options) {
-  check_output(options.output, options.call.policy);
+  check_destination("-o", options.output, options.call.policy);
   const std::string source = read_source(options.call.policy);
   lua::LuaScript asked(source,
                        script_options(options));  // for its tests; what they do stays apart from what is captured

@@ -168,6 +168,23 @@ void load_kernel_files(const CallOptions& options) {
   }
 }
 
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code failed;
+  if (std::filesystem::equivalent(a, b, failed)) return true;
+  const auto whole = [&](const std::string& path) {
+    const auto absolute = std::filesystem::weakly_canonical(std::filesystem::absolute(path), failed);
+    return failed ? std::filesystem::path(path) : absolute;
+  };
+  return whole(a) == whole(b);
+}
+
+void check_destination(const char* option, const std::string& file, const std::string& policy) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored))
+    throw UsageError(fmt::format("{} {}: it is a folder", option, file));
+  if (same_file(file, policy)) throw UsageError(fmt::format("{} {}: it is the policy itself", option, file));
+}
+
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {

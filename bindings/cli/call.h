@@ -31,6 +31,11 @@ void check_backend(const std::string& name);
 /// `left=right` taken apart; throws UsageError that names the option where there is no `=` or nothing before it.
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option);
 
+/// Whether both name one file, there or not: `z.npy`, `./z.npy`, a link to it.
+bool same_file(const std::string& a, const std::string& b);
+/// Throws UsageError where `file`, which `option` gives to be written, is a folder or the policy itself.
+void check_destination(const char* option, const std::string& file, const std::string& policy);
+
 /// Throws UsageError where this LibTorch has no such device.
 c10::Device parse_device(const std::string& text);
 /// `NAME=NUMBER` for params of the signature.

@@ -46,7 +46,17 @@ ExportOptions batch_varies(const std::vector<at::Tensor>& inputs) {
   return options;
 }
 
+void check_files(const Options& options) {
+  if (!options.output.empty()) check_destination("-o", options.output, options.policy);
+  if (options.torchscript.empty()) return;
+  check_destination("--torchscript", options.torchscript, options.policy);
+  if (!options.output.empty() && same_file(options.output, options.torchscript))
+    throw UsageError(
+        fmt::format("-o {} and --torchscript {} are one file; name two", options.output, options.torchscript));
+}
+
 int run_export(const Options& options) {
+  check_files(options);
   const c10::Device device = parse_device(options.device);
   ScriptOptions script_options;
   script_options.path = options.policy;

@@ -35,7 +35,7 @@ Destinations parse_outputs(const std::vector<std::string>& texts) {
     for (const auto& [earlier_name, earlier_file] : destinations) {
       auto [path, key] = split_key(file);
       auto [earlier_path, earlier_key] = split_key(earlier_file);
-      if (path != earlier_path) continue;
+      if (!same_file(path, earlier_path)) continue;
       if (!key.empty() && key == earlier_key)
         throw UsageError(fmt::format("--output {} and --output {} both write to {}", earlier_name, name, file));
       if (key.empty() || earlier_key.empty()) {

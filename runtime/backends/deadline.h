@@ -39,9 +39,13 @@ class Deadline {
   std::optional<Moment> outer_;
 };
 
+inline bool deadline_passed() {
+  return Deadline::current() && std::chrono::steady_clock::now() >= *Deadline::current();
+}
+
 /// Throws LimitError when it has passed.
 inline void check_deadline() {
-  if (Deadline::current() && std::chrono::steady_clock::now() >= *Deadline::current())
+  if (deadline_passed())
     throw LimitError(
         "the deadline of the call passed before its graph was done; allow more time, or give the policy less to do");
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/export/state.h"
@@ -117,10 +118,24 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
   graph::verify(graph);
   require_types(graph);
   size_t count = 0;
-  for (const Input& input : graph.inputs()) count += input.kind == InputKind::param;
+  for (const Input& input : graph.inputs()) {
+    const bool param = input.kind == InputKind::param;
+    if (param && !input.value->meta->sizes.empty())
+      throw InputError(fmt::format("export: param '{}' is to be a number, and its type has sizes", input.value->name));
+    if (!param && count > 0)
+      throw InputError(fmt::format("export: input '{}' stands behind a param; params come last", input.value->name));
+    count += param;
+  }
   if (count != params.size())
     throw InputError(
         fmt::format("export: graph `{}` has {} params, and {} defaults are given", graph.name(), count, params.size()));
+  for (size_t i = 0; i < count; ++i) {
+    const graph::Value* value = graph.inputs()[graph.inputs().size() - count + i].value;
+    const at::ScalarType given = param_tensor(params[i]).scalar_type();
+    if (given != value->meta->dtype)
+      throw InputError(fmt::format("export: the default of param '{}' is {}, and its type is {}", value->name,
+                                   graph::dtype_name(given), graph::dtype_name(value->meta->dtype)));
+  }
   exporting::check_options(graph, options);
   names = exporting::names_of(graph);
   const auto dims = exporting::input_dims(graph, options);
@@ -145,6 +160,7 @@ const exporting::Shapes& ExportedProgram::State::shapes() const {
   std::call_once(asked_, [this] {
     const auto terms = all_calls();
     const operators::Untrusted scope(options.by_contract ? &terms : operators::Untrusted::current());
+    const Deadline end(Deadline::in(Limits().seconds));
     shapes_ = std::make_unique<const exporting::Shapes>(exporting::shapes_of(graph, options));
   });
   return *shapes_;
@@ -175,7 +191,9 @@ ExportedProgram::ExportedProgram(graph::Graph graph, ExportOptions options, std:
 
 ExportedProgram::ExportedProgram(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
-std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs) const {
+std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs,
+                                             std::optional<std::chrono::steady_clock::time_point> deadline) const {
+  const Deadline end(deadline);
   const auto& declared = state_->graph.inputs();
   const size_t tensors = declared.size() - state_->params.size();
   if (inputs.size() < tensors || inputs.size() > declared.size())
@@ -238,8 +256,18 @@ ExportedProgram ExportedProgram::load(const std::string& path, bool trusted) {
 }
 
 void ExportedProgram::save_torchscript(const std::string& path) const {
-  const std::string archive = exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are),
-                                                        state_->options, state_->params);
+  std::string archive;
+  try {
+    archive = exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are), state_->options,
+                                        state_->params);
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    throw InputError(fmt::format(
+        "exported program '{}' cannot be written as TorchScript: {}", state_->graph.name(),
+        text.find("INTERNAL ASSERT") == std::string::npos
+            ? text.substr(0, text.find('\n'))
+            : "one of its calls has an argument of another kind than the operator's schema names; export it anew"));
+  }
   files::OutputFile file(path);
   file.write(archive.data(), archive.size());
   file.commit();

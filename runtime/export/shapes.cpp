@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "runtime/backends/deadline.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/evaluate.h"
@@ -44,7 +45,7 @@ Probes probes_of(size_t index, int64_t min, int64_t max) {
 
 // Inputs together, in a run on made-up values; and the symbols whose laws are tried.
 constexpr int64_t kMostElements = int64_t{1} << 26;
-constexpr size_t kMostSymbols = 64;
+constexpr size_t kMostSymbols = 64, kLongestSymbol = 64;
 
 int64_t whole_end(symbols::Number number) {
   constexpr symbols::Number largest = 1e15L;
@@ -87,7 +88,10 @@ class Probe {
       tensors_[value] = whole ? at::zeros(sizes_of_(i), options) : at::ones(sizes_of_(i), options);
     }
     for (const auto& constant : graph_.constants()) tensors_[constant.value] = constant.tensor;
-    for (const auto& node : graph_.nodes()) run(*node);
+    for (const auto& node : graph_.nodes()) {
+      if (deadline_passed()) return;
+      run(*node);
+    }
   }
 
   std::optional<std::vector<int64_t>> sizes(const Value* value) const {
@@ -305,6 +309,9 @@ void check_options(const Graph& graph, const ExportOptions& options) {
   check_same_inputs(graph, options.same_inputs);
   std::map<std::string, int64_t> sizes;
   for (const DynamicDim& dynamic : options.dynamic_dims) {
+    if (dynamic.symbol.size() > kLongestSymbol)
+      throw InputError(fmt::format("export: the name of a size has at most {} bytes, got {}", kLongestSymbol,
+                                   dynamic.symbol.size()));
     if (!graph::is_identifier(dynamic.symbol))
       throw InputError(
           fmt::format("export: \"{}\" cannot name a size; write a letter, then letters and digits", dynamic.symbol));

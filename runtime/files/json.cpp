@@ -63,6 +63,8 @@ class Checker final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view what, const JsonBounds& bounds) {
+  if (text.find('\0') != std::string_view::npos)  // where the library would stop
+    throw Malformed(fmt::format("{} is not JSON (it holds a byte 0)", what));
   Checker checker(what, bounds);
   Json::sax_parse(text, &checker);
   return Json::parse(text);

@@ -292,6 +292,8 @@ void WatchCore::tell(WatchEvent event) {
     options_.on_event(event);
   } catch (const std::exception& error) {
     runtime_->logger().error("watching '{}': on_event threw: {}", shown_.string(), error.what());
+  } catch (...) {
+    runtime_->logger().error("watching '{}': on_event threw what is no std::exception", shown_.string());
   }
 }
 

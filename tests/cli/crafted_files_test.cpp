@@ -247,6 +247,7 @@ TEST_CASE("headers of .safetensors files that do not fit") {
   touch(load_file(
       write_bytes(folder / "x.safetensors", safetensors("{" + a + ",\"__metadata__\":{\"made\":\"by hand\"}}  ", 8))));
   touch(load_file(write_bytes(folder / "x.safetensors", safetensors("{}", 0))));
+  refused(safetensors("{" + a + "}" + std::string(3, '\0'), 8), {"a byte 0"});
   refused(safetensors("{" + a + "}", 7), {"8 bytes of data, but there are 7", "truncated"});
   refused(safetensors("{" + a + "}", 9), {"damaged"});
   refused(safetensors("{" + a + "," + entry("b", "F32", "[2]", "[4,12]") + "}", 12), {"overlap"});

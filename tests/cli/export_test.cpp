@@ -88,6 +88,15 @@ TEST_CASE("E04: export --decomposed, --fixed-sizes and --json") {
   CHECK(ran.json()["ops"].get<int>() > 10);
   CHECK(triage({"export", "repair.lua"}).status == 2);
   CHECK(triage({"export", "repair.lua", "-i", "z=randn:8x4", "-o", "no/such/folder"}).status == 2);
+  const std::string source = read_bytes(triage.folder / "repair.lua");
+  for (const std::vector<std::string>& files : std::vector<std::vector<std::string>>{
+           {"-o", "./repair.lua"}, {"--torchscript", "repair.lua"}, {"-o", "x.out", "--torchscript", "./x.out"}}) {
+    std::vector<std::string> arguments = {"export", "repair.lua", "-i", "z=randn:8x4"};
+    arguments.insert(arguments.end(), files.begin(), files.end());
+    CHECK(triage(arguments).status == 2);
+    CHECK(read_bytes(triage.folder / "repair.lua") == source);
+    CHECK_FALSE(std::filesystem::exists(triage.folder / "x.out"));
+  }
   write_bytes(triage.folder / "breaks.lua", "return function(z) if z:sum():item() > 0 then return z end return -z end");
   Ran broken = triage({"export", "breaks.lua", "-i", "z=randn:8x4"});
   CHECK(broken.status == 1);

@@ -201,6 +201,8 @@ TEST_CASE("wrong use ends with status 2 and one message") {
                 {"does not exist"});
   check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "-o", "z=o.pt", "-o", "f=o.pt"}), 2, "triage run",
                 {"both write to", "o.pt:z"});
+  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "-o", "z=o.pt", "-o", "f=./o.pt"}), 2,
+                "triage run", {"both write to", "o.pt:z"});
   check_message(triage({"exec", "none.lua"}), 2, "triage exec", {"none.lua"});
   check_message(triage({"check", "none.lua"}), 2, "triage check", {"none.lua"});
   check_message(triage({"watch", "none"}), 2, "triage watch", {"none", "no such folder"});

@@ -229,7 +229,8 @@ TEST_CASE("wrong use of test ends with status 2") {
            {{"test"}, "PATHS"},
            {{"test", "policies", "--backend", "eagre"}, "did you mean \"eager\""},
            {{"test", "policies", "--batches", "1,-2"}, "--batches"},
-           {{"test", "policies/good.lua", "--json", "--junit", "no/report.xml"}, "no/report.xml"}}) {
+           {{"test", "policies/good.lua", "--json", "--junit", "no/report.xml"}, "no/report.xml"},
+           {{"test", "policies", "--junit", "./policies/good.lua"}, "it is the policy itself"}}) {
     CAPTURE(part);
     Ran ran = triage(arguments);
     CHECK(ran.status == 2);

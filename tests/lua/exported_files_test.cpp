@@ -113,6 +113,8 @@ TEST_CASE("programs that say what does not fit are refused") {
   scene.refused(file(json("[]", R"([{"input": 0, "dim": 64, "symbol": "s"}])"), twice), "2 dimensions");
   scene.refused(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])", R"({"s": [5, 3]})"), twice), "to lie in");
   scene.refused(file(json("[]", "[]", R"({"t": [0, 3]})"), twice), "names no size");
+  const std::string name(65, 's');
+  scene.refused(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": ")" + name + "\"}]"), twice), "at most 64 bytes");
   std::string many = "[";
   for (int i = 0; i < 5000; ++i) many += fmt::format("{}{{\"input\": 0, \"dim\": 0, \"symbol\": \"s\"}}", i ? "," : "");
   scene.refused(file(json("[]", many + "]"), twice), "more than 4096 sizes");
@@ -130,6 +132,26 @@ TEST_CASE("programs that say what does not fit are refused") {
   scene.refused(file(json("[" + constant("z", "f32[9223372036854775807, 3]", "") + "]"), twice), "too large");
   scene.refused(file(json("[" + constant("z", "f32[2, 3]", std::string(31, 'A') + "!") + "]"), twice), "not base64");
   scene.refused(file(json(), twice + "graph again(%z):\n  return %z\n"), "end of the text");
+}
+
+TEST_CASE("params that captured programs do not have are refused, and so is TorchScript of what no operator takes") {
+  const Scene scene;
+  const auto with_param = [](const std::string& inputs) {
+    return file(
+        "{\"dynamic_dims\": [], \"bounds\": {}, \"same_inputs\": [], \"params\": [1], \"notes\": [], \"constants\": "
+        "[]}",
+        "graph g(" + inputs + "):\n  %1: \"f32[2, 3]\" = aten::add.Tensor(%z, %p)\n  return %1\n");
+  };
+  CHECK(scene.load(with_param("%z: \"f32[2, 3]\", %p: \"i64[]\" param")).run({at::ones({2, 3})}).size() == 1);
+  scene.refused(with_param("%p: \"i64[]\" param, %z: \"f32[2, 3]\""), "params come last");
+  scene.refused(with_param("%z: \"f32[2, 3]\", %p: \"i64[2]\" param"), "is to be a number");
+  scene.refused(with_param("%z: \"f32[2, 3]\", %p: \"f64[]\" param"), "default of param 'p' is int64");
+  const ExportedProgram odd = scene.load(
+      file(json(),
+           "graph g(%z: \"f32[2, 3]\"):\n  %1: \"i64[2, 4]\" flags = triage::flag_nan(%z, None, location=%z, "
+           "num_slots=16, policy=24, dtype=int64)\n  return %1\n"));
+  CHECK_THROWS_WITH_AS(odd.save_torchscript(scene.folder / "odd.pt"),
+                       doctest::Contains("cannot be written as TorchScript"), InputError);
 }
 
 TEST_CASE("a large file that is no program is not read") {

@@ -1,9 +1,12 @@
 // Exported programs as a C++ host has them.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <triage/export.h>
+#include <triage/runtime.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/cli/folder.h"
@@ -130,6 +133,32 @@ TEST_CASE("a program from a file is held to its contracts when it runs") {
   CHECK_THROWS_WITH_AS(wrong.run({at::ones({2, 2})}), doctest::Contains("argument 'dim' is 7"), PolicyError);
   const ExportedProgram fine = loaded(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 1, None))");
   CHECK(fine.run({at::ones({2, 2})})[0].sum().item<float>() == doctest::Approx(2));
+}
+
+TEST_CASE("a program ends with its deadline, and with that of the policy whose host function runs it") {
+  const auto ago = std::chrono::steady_clock::now() - std::chrono::seconds(1);
+  const ExportedProgram fine = loaded(R"(%0: "f32[2, 2]" = aten::softmax.int(%x, 1, None))");
+  CHECK_THROWS_AS(fine.run({at::ones({2, 2})}, ago), LimitError);
+  CHECK(fine.run({at::ones({2, 2})}, std::chrono::steady_clock::now() + std::chrono::hours(1)).size() == 1);
+
+  std::string calls = "graph slow(%x: \"f32[2, 2]\"):\n  %0: \"f32[2, 2]\" = aten::exp(%x)\n";
+  for (int i = 1; i < 200'000; ++i) calls += fmt::format("  %{}: \"f32[2, 2]\" = aten::sin(%{})\n", i, i - 1);
+  const ExportedProgram slow(graph::parse(calls + "  return %199999\n"));
+  RuntimeOptions options;
+  options.limits.seconds = 0.05;
+  Runtime runtime(options);
+  bool ended = false;
+  runtime.define("slow", [&](const std::vector<at::Tensor>& inputs) {
+    try {
+      return slow.run(inputs);
+    } catch (const LimitError&) {
+      ended = true;
+      throw;
+    }
+  });
+  const Policy policy = runtime.load_source("return policy {run = function(z) return slow(z) end}", "p.lua");
+  CHECK_THROWS_AS(policy.run({at::ones({2, 2})}), LimitError);
+  CHECK(ended);
 }
 
 }  // namespace triage

@@ -81,6 +81,13 @@ TEST_CASE("what a policy prints does not act on a terminal, and has its lines") 
   CHECK(printed == "a\nb\\x1b[2J\\r\t1|");
 }
 
+TEST_CASE("a `print` of the host that throws what is no error fails the script with words of ours") {
+  triage::RuntimeOptions options;
+  options.print = [](const std::string&) { throw 1; };
+  CHECK_THROWS_WITH(triage::Runtime(options).load_source("print('y')\nreturn function(z) return z end"),
+                    doctest::Contains("`print` of the host threw what is no std::exception"));
+}
+
 TEST_CASE("an error that is no text has the place where it was raised") {
   const std::string values[] = {"{}", "nil", "true", "{code = 3}",
                                 "setmetatable({}, {__tostring = function() return 'x' end})"};

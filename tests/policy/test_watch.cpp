@@ -74,6 +74,25 @@ constexpr std::chrono::milliseconds kernel{0}, polling{5};
 
 }  // namespace
 
+TEST_CASE("a watch survives whatever its listener throws (threads)") {
+  fake::Folder folder;
+  fake::write(folder / "p.fake", "add 1");
+  Runtime runtime;
+  const Policy policy = runtime.load(folder / "p.fake");
+  std::atomic<int> calls{0};
+  Watch watch =
+      runtime.watch(folder.path(), {.debounce = std::chrono::milliseconds(5), .on_event = [&](const WatchEvent&) {
+                                      if (++calls % 2) throw 1;
+                                      throw std::runtime_error("no");
+                                    }});
+  for (int version = 2; version < 5; ++version) {
+    fake::write(folder / "p.fake", "add " + std::to_string(version));
+    watch.rescan();
+    CHECK(policy.version().number == version);
+  }
+  CHECK(calls > 1);
+}
+
 TEST_CASE("a policy follows its file: rewritten, renamed over, broken, mended") {
   for (const auto poll : {kernel, polling}) {
     CAPTURE(poll.count());

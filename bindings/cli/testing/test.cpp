@@ -82,6 +82,8 @@ int test(const Options& options) {
   TestRun run;
   run.full_coverage = options.full_coverage;
   const std::vector<std::string> files = policy_files(options.paths);
+  if (!options.junit.empty())
+    for (const std::string& path : files) check_destination("--junit", options.junit, path);
   for (const std::string& path : files) {
     {
       Progress progress;

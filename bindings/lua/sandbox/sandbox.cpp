@@ -94,13 +94,27 @@ void define_arguments(lua_State* L, const StateOptions& options) {
   lua_setglobal(L, "arg");
 }
 
+/// What is thrown through Lua has to be an error: it would take anything else for one of its own.
+std::function<void(const std::string&)> throws_errors(std::function<void(const std::string&)> print) {
+  if (!print) return print;
+  return [print = std::move(print)](const std::string& text) {
+    try {
+      print(text);
+    } catch (const std::exception&) {
+      throw;
+    } catch (...) {
+      throw PolicyError("`print` of the host threw what is no std::exception");
+    }
+  };
+}
+
 }  // namespace
 
 State::State(StateOptions options) : options_(std::move(options)) {
   context_.limits = options_.limits;
   context_.sandboxed = options_.sandboxed;
   context_.calls_everything = !options_.sandboxed || options_.trusted;
-  context_.print = options_.print;
+  context_.print = throws_errors(options_.print);
   context_.chunk = options_.path;
   lua_ = lua_newstate(allocate, &context_);
   if (!lua_) throw LoadError("cannot make a Lua state: out of memory");

@@ -4,11 +4,13 @@
 #include <triage/front_end.h>
 #include <triage/graph.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,8 +52,11 @@ class ExportedProgram {
 
   /// Runs it on tensors of the types and sizes it was exported for (params: their defaults, unless given behind the tensors as
   /// 0-dim tensors). Throws InputError that names the input and what is wrong, PolicyError where an operator fails or an
-  /// assertion does not hold.
-  std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs) const;
+  /// assertion does not hold, LimitError past the deadline: between operators, and before one that may take longer than what is
+  /// left, where the program is held to contracts. A function of the host that a policy calls runs programs in the time of that
+  /// call.
+  std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs,
+                              std::optional<std::chrono::steady_clock::time_point> deadline = {}) const;
 
   /// The program with types, symbols, signature and range constraints, as people read it.
   std::string text() const;

@@ -165,7 +165,8 @@ enum class Reload : uint8_t {
   refused,    ///< the old version stays live; version().last_error says why
 };
 
-/// One policy of a Runtime: a cheap handle; copies share the policy, and keep working after the Runtime is gone.
+/// One policy of a Runtime: a cheap handle; copies share the policy, and keep working after the Runtime is gone. A handle must not
+/// be destroyed or assigned to while a call through it runs: a function of the host that does so calls through a copy.
 class Policy {
  public:
   Policy() = default;  // no policy: every call but `operator bool` throws InputError
