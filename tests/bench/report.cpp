@@ -113,13 +113,16 @@ void write_page(const std::string& path, const std::vector<Report>& reports) {
   std::ifstream in(path);
   if (!in) throw std::runtime_error("cannot read " + path);
   std::string page((std::istreambuf_iterator<char>(in)), {});
+  bool found = false;
   for (const Report& report : reports) {
     const std::string begin = "<!-- bench " + report.name + ": begin -->\n",
                       end = "<!-- bench " + report.name + ": end -->";
     const size_t from = page.find(begin), to = page.find(end);
     if (from == std::string::npos || to == std::string::npos || to < from) continue;
+    found = true;
     page.replace(from + begin.size(), to - from - begin.size(), markdown(report));
   }
+  if (!found) throw std::runtime_error(path + " has no marks of these tables; docs/performance-tables.md has");
   std::ofstream out(path);
   out << page;
   if (!out.flush()) throw std::runtime_error("cannot write " + path);

@@ -48,4 +48,8 @@ TEST_CASE("bench_triage, used wrongly") {
   const Ran ran = bench_program(folder, "--table=slots --write=missing.md");
   CHECK(ran.status == 1);
   CHECK(has(ran.err, "cannot read missing.md"));
+  write_bytes(folder / "page.md", "No tables.\n");
+  const Ran without_marks = bench_program(folder, "--table=slots --write=page.md");
+  CHECK(without_marks.status == 1);
+  CHECK(has(without_marks.err, "page.md has no marks of these tables"));
 }
