@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/null_sink.h>
 #include <triage/backend.h>
 #include <triage/files.h>
 #include <triage/kernels.h>
@@ -196,7 +194,7 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, co
 
 RuntimeOptions quiet_runtime(bool json) {
   RuntimeOptions options;
-  options.logger = std::make_shared<spdlog::logger>("triage", std::make_shared<spdlog::sinks::null_sink_mt>());
+  options.log = [](const LogRecord&) {};
   if (json) options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   return options;
 }

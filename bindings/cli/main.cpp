@@ -1,8 +1,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
 #include <triage/error.h>
+#include <triage/log.h>
 #include <triage/version.h>
 
 #include <algorithm>
@@ -93,10 +92,9 @@ int run_action(const CLI::App& app, const Action& action) {
 
 int main(int argc, char** argv) {
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees.
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
-  spdlog::set_pattern("%n: %v");
-  spdlog::set_level(spdlog::level::warn);
+  triage::set_log([](const triage::LogRecord& record) {
+    if (record.level >= triage::LogLevel::warn) say(stderr, "triage: {}\n", record.text);
+  });
   c10::SetStackTraceFetcher([]() -> std::string { return ""; });
 
   CLI::App app("Per-sample error records and scripted recovery for LibTorch", "triage");

@@ -3,7 +3,6 @@
 // says where it happened and repairs those rows; then the policy file is edited, and the running program follows.
 //
 //   demo_digits [--data examples/data/digits.npy] [--policies examples/digits/policies]
-#include "log.h"
 #include "model.h"
 
 #include <ATen/ATen.h>
@@ -99,7 +98,7 @@ int run(const std::string& data, const fs::path& policies) {
   fs::current_path(folder);  // so that graphs and errors name `repair.lua`
 
   triage::RuntimeOptions options;
-  options.logger = quiet_logger();
+  options.log = [](const triage::LogRecord&) {};  // this program tells itself what happens
   triage::Runtime runtime(options);
   triage::Policy repair = runtime.load("repair.lua");
   auto [logits, f] = repair.run<2>(inputs);

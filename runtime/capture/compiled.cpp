@@ -130,7 +130,9 @@ Compiled::~Compiled() = default;
 /// called a function of the host, which called the policy); a deadline may pass while others have it.
 class Compiled::Turn {
  public:
-  Turn(Compiled& compiled, const Deadline& deadline) : compiled_(compiled) {
+  Turn(Compiled& compiled, const Deadline& deadline)
+      : compiled_(compiled),
+        log_to_(compiled.options_.logger ? *compiled.options_.logger : messages::LogTo::current()) {
     if (std::find(running.begin(), running.end(), &compiled) != running.end())
       throw PolicyError(
           "policy '" + compiled.script_->name() +
@@ -155,6 +157,7 @@ class Compiled::Turn {
  private:
   inline static thread_local std::vector<const Compiled*> running;
   Compiled& compiled_;
+  const messages::LogTo log_to_;
 };
 
 /// What the graph takes: the inputs of the call, then those variables of the script that it reads.

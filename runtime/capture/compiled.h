@@ -6,6 +6,7 @@
 #include <runtime/capture/host_memory.h>
 #include <runtime/capture/size_condition.h>
 #include <runtime/capture/variables.h>
+#include <runtime/messages/log.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
 #include <triage/compile_times.h>
@@ -177,6 +178,7 @@ class Compiled {
     std::shared_ptr<CompileClock> clock;             // when several share it
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
     std::function<void(const std::string&)> warn;    // graph breaks, limits, what a backend cannot do
+    std::optional<messages::Logger> logger;          // of what backends and compilers report; else the caller's
     bool warn_of_breaks = true;                      // false: they are meant
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.

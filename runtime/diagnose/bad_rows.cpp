@@ -87,7 +87,7 @@ at::Tensor Trail::cleaned(const at::Tensor& tensor, bool varies, BadKind kind) c
 BadRows Trail::note_source(Producer::Kind kind, const std::string& name, const at::Tensor& tensor, bool varies) {
   BadRows bad = bad_rows(tensor, varies);
   if (!bad.is_bad()) return bad;
-  const Producer like{kind, name, {}, {}, 0, {}, {}};
+  const Producer like{kind, name, {}, {}, {}, {}, {}};
   add_producers(like, bad.of, bad.per_sample, {});
   if (bad.has(is_inf)) bad.inf_from.insert(text_of(like));
   return bad;

@@ -98,7 +98,7 @@ class GraphWalk {
   }
 
   static Producer describe(const graph::Node& node) {
-    return {Producer::Kind::operation, node.op.operator_name().name, {}, node.source, 0, {}, {}};
+    return {Producer::Kind::operation, node.op.operator_name().name, {}, node.source, {}, {}, {}};
   }
 
   Trail& trail_;

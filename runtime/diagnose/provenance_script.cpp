@@ -169,7 +169,7 @@ Producer describe(Node& node) {
           is_method ? node.s(torch::jit::attr::name) : node.kind().toQualString(),
           diagnose::path_of(node),
           source_of(node),
-          0,
+          {},
           {},
           {}};
 }

@@ -97,7 +97,7 @@ std::pair<Tensor, Tensor> chained(const char* op, const Tensor& z, const Tensor&
   return {select(fine, fitting(op, z, value), z), flags};
 }
 
-Tensor pushed(const Tensor& f, int64_t code, int64_t location, int64_t severity, const Tensor& where,
+Tensor pushed(const Tensor& f, Code code, int64_t location, Severity severity, const Tensor& where,
               const ErrorConfig& config) {
   static const auto masked =
       operation<Tensor(const Tensor&, int64_t, int64_t, int64_t, const Tensor&, int64_t, int64_t)>("triage::push",
@@ -106,16 +106,17 @@ Tensor pushed(const Tensor& f, int64_t code, int64_t location, int64_t severity,
       operation<Tensor(const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>("triage::push", "scalar");
   const int64_t policy = config.policy();
   defined("err.push", "f", f);
-  return where.defined() ? masked.call(f, code, location, severity, where, config.num_slots, policy)
-                         : all.call(f, code, location, severity, config.num_slots, policy);
+  const int64_t number = to_int(code), rank = to_int(severity);
+  return where.defined() ? masked.call(f, number, location, rank, where, config.num_slots, policy)
+                         : all.call(f, number, location, rank, config.num_slots, policy);
 }
 
-int64_t code_set(const std::vector<int64_t>& codes) {
+int64_t code_set(const std::vector<Code>& codes) {
   if (codes.empty()) return 0xFFFF;
   int64_t set = 0;
-  for (int64_t code : codes) {
-    flags::check::code("fix", code);
-    set |= int64_t{1} << code;
+  for (const Code code : codes) {
+    flags::check::code("fix", to_int(code));
+    set |= int64_t{1} << to_int(code);
   }
   return set;
 }
@@ -150,9 +151,9 @@ template <class Fallback>
 std::pair<Tensor, Tensor> recovered(const Tensor& f, const Tensor& z, const Fallback& fallback, Location location,
                                     const SeverityOptions& options) {
   const ErrorConfig& config = chosen(options.config);
-  const Repair repair{location, code_set({}), err::warn, config.num_slots, config.policy()};
+  const Repair repair{location, code_set({}), to_int(err::warn), config.num_slots, config.policy()};
   auto result = repaired("err.recover_with_fallback", z, f, fallback, repair);
-  const int64_t severity = options.severity.value_or(err::warn);
+  const Severity severity = options.severity.value_or(err::warn);
   if (severity != err::warn)
     result.second = pushed(f, err::fallback_value, location.id, severity, err::is_err(f), config);
   return result;
@@ -203,13 +204,13 @@ Tensor new_t(int64_t samples, const NewOptions& options) {
   return at::zeros({samples, config.num_words()}, at::TensorOptions(config.flag_dtype).device(options.device));
 }
 
-Tensor from_code(int64_t code, Location location, int64_t samples, const FromCodeOptions& options) {
+Tensor from_code(Code code, Location location, int64_t samples, const FromCodeOptions& options) {
   const auto empty = new_t(samples, {options.device, options.config});
   return pushed(empty, code, location.id, options.severity.value_or(default_severity(code)), {},
                 chosen(options.config));
 }
 
-Tensor push(const Tensor& f, int64_t code, Location location, const PushOptions& options) {
+Tensor push(const Tensor& f, Code code, Location location, const PushOptions& options) {
   return pushed(f, code, location.id, options.severity.value_or(default_severity(code)), options.where,
                 chosen(options.config));
 }
@@ -227,11 +228,11 @@ Tensor push(const Tensor& f, const Tensor& codes, Location location, const PushO
     flags::check::code_tensor("push", codes, f);
     chosen_codes = at::where(options.where, codes, at::zeros({}, codes.options()));
   }
-  return op.call(f, chosen_codes, location.id, options.severity.value_or(config.default_severity), config.num_slots,
-                 config.policy());
+  return op.call(f, chosen_codes, location.id, to_int(options.severity.value_or(config.default_severity)),
+                 config.num_slots, config.policy());
 }
 
-Tensor push_scalar(const Tensor& f, int64_t code, Location location, const SeverityOptions& options) {
+Tensor push_scalar(const Tensor& f, Code code, Location location, const SeverityOptions& options) {
   return pushed(f, code, location.id, options.severity.value_or(default_severity(code)), {}, chosen(options.config));
 }
 
@@ -249,10 +250,10 @@ Tensor merge(at::ArrayRef<Tensor> flags, const ConfigOptions& options) {
   return result;
 }
 
-Tensor clear(const Tensor& f, int64_t code) {
+Tensor clear(const Tensor& f, Code code) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::clear");
   known_flags("triage::clear", f);
-  return op.call(f, code);
+  return op.call(f, to_int(code));
 }
 
 Tensor is_ok(const Tensor& f) { return ask<is_ok_name>(f); }
@@ -266,20 +267,20 @@ Tensor get_first_code(const Tensor& f) { return ask<get_first_code_name>(f); }
 Tensor get_first_location(const Tensor& f) { return ask<get_first_location_name>(f); }
 Tensor get_first_severity(const Tensor& f) { return ask<get_first_severity_name>(f); }
 
-Tensor has_code(const Tensor& f, int64_t code) {
+Tensor has_code(const Tensor& f, Code code) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_code");
   known_flags("triage::has_code", f);
-  return op.call(f, code);
+  return op.call(f, to_int(code));
 }
 
 Tensor has_nan(const Tensor& f) { return has_code(f, nan); }
 Tensor has_inf(const Tensor& f) { return has_code(f, inf); }
 Tensor has_fallback(const Tensor& f) { return has_code(f, fallback_value); }
 
-Tensor has_domain(const Tensor& f, int64_t domain) {
+Tensor has_domain(const Tensor& f, Domain domain) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_domain");
   known_flags("triage::has_domain", f);
-  return op.call(f, domain);
+  return op.call(f, static_cast<int64_t>(domain));
 }
 
 Tensor get_slot(const Tensor& f, int64_t index) {
@@ -361,15 +362,14 @@ std::pair<Tensor, Tensor> bind(const Tensor& f, const Tensor& z, const Step& fn,
   return {value, merge({f, made}, options)};
 }
 
-Tensor ensure_mask(const Tensor& f, const Tensor& fine, int64_t code, Location location,
-                   const SeverityOptions& options) {
+Tensor ensure_mask(const Tensor& f, const Tensor& fine, Code code, Location location, const SeverityOptions& options) {
   flags::check::flags("ensure_mask", f);
   flags::check::mask("ensure_mask", "mask", fine, f);
   return pushed(f, code, location.id, options.severity.value_or(default_severity(code)), at::logical_not(fine),
                 chosen(options.config));
 }
 
-Tensor guard(const Tensor& f, const Tensor& z, const Transform& predicate, int64_t code, Location location,
+Tensor guard(const Tensor& f, const Tensor& z, const Transform& predicate, Code code, Location location,
              const SeverityOptions& options) {
   defined("err.guard", "z", z);
   const auto fine = callable("err.guard", predicate)(z);
@@ -407,6 +407,13 @@ Tensor replace(const Tensor& z, const at::Scalar& value, std::initializer_list<R
 
 }  // namespace err
 
+ReplaceTarget::ReplaceTarget(Code code) : target_(code == err::nan ? "nan" : "inf") {
+  if (code != err::nan && code != err::inf)
+    throw InputError(c10::str("err.replace: code ", to_int(code),
+                              " says of no element what it is; targets are err::nan, err::inf, 'nan', 'inf', 'posinf', "
+                              "'neginf', or numbers."));
+}
+
 void ReplaceTarget::add_to(ReplaceTargets& targets) const {
   if (const auto* number = std::get_if<double>(&target_)) {
     if (std::isnan(*number))
@@ -415,15 +422,13 @@ void ReplaceTarget::add_to(ReplaceTargets& targets) const {
       targets.values.push_back(*number);
     return;
   }
-  const auto* code = std::get_if<int64_t>(&target_);
-  const char* const* text = std::get_if<const char*>(&target_);
-  const std::string_view name = text && *text ? *text : "";
-  if (code ? *code == err::nan : name == "nan") {
+  if (const auto* integer = std::get_if<int64_t>(&target_)) return targets.integers.push_back(*integer);
+  const char* const text = std::get<const char*>(target_);
+  const std::string_view name = text ? text : "";
+  if (name == "nan") {
     targets.nan = true;
-  } else if (code ? *code == err::inf : name == "inf") {
+  } else if (name == "inf") {
     targets.posinf = targets.neginf = true;
-  } else if (code) {
-    targets.integers.push_back(*code);
   } else if (name == "posinf" || name == "neginf") {
     (name == "posinf" ? targets.posinf : targets.neginf) = true;
   } else {
@@ -434,15 +439,16 @@ void ReplaceTarget::add_to(ReplaceTargets& targets) const {
 
 bool has_err(const Tensor& f) { return err::any_err(f).item<bool>(); }
 
-Tensor find(int64_t code, const Tensor& f) { return err::has_code(f, code); }
+Tensor find(const Tensor& f, Code code) { return err::has_code(f, code); }
 
-Tensor push(const Tensor& f, int64_t code, Location location, const PushOptions& options) {
+Tensor push(const Tensor& f, Code code, Location location, const PushOptions& options) {
   return err::push(f, code, location, options);
 }
 
 std::pair<Tensor, Tensor> fix(const Tensor& z, const Tensor& f, Location location, const FixOptions& options) {
   const ErrorConfig& config = chosen(options.config);
-  const Repair repair{location, code_set(options.codes), options.min_severity, config.num_slots, config.policy()};
+  const Repair repair{location, code_set(options.codes), to_int(options.min_severity), config.num_slots,
+                      config.policy()};
   if (const auto* number = std::get_if<double>(&options.fallback)) {
     // 0 is zero in every dtype: without a fallback of their own, integers stay integers.
     const bool zero = *number == 0.0 && !std::signbit(*number) && z.defined() && !z.is_floating_point();

@@ -36,10 +36,12 @@ Tensor detect(const char* op, const Tensor& z, const MaybeTensor& given, int64_t
   if (!can_be_non_finite(z)) return given ? at::clone(flags, at::MemoryFormat::Contiguous) : flags;
   const auto values = comparable(z);
   if (nan) {
-    flags = push_where(flags, err::nan, location, err::critical, any_in_row(at::isnan(values)), num_slots, policy);
+    flags = push_where(flags, to_int(err::nan), location, to_int(err::critical), any_in_row(at::isnan(values)),
+                       num_slots, policy);
   }
   if (inf) {
-    flags = push_where(flags, err::inf, location, err::critical, any_in_row(at::isinf(values)), num_slots, policy);
+    flags = push_where(flags, to_int(err::inf), location, to_int(err::critical), any_in_row(at::isinf(values)),
+                       num_slots, policy);
   }
   return flags;
 }
@@ -91,7 +93,8 @@ Tensor flag_oob_indices(const Tensor& ids, int64_t num_embeddings, const MaybeTe
   auto flags = start(ids, given, num_slots, dtype);
   const auto wide = ids.to(at::kLong);
   auto outside = at::logical_or(at::lt(wide, 0), at::ge(wide, num_embeddings));
-  return push_where(flags, err::out_of_bounds, location, err::error, any_in_row(outside), num_slots, policy);
+  return push_where(flags, to_int(err::out_of_bounds), location, to_int(err::error), any_in_row(outside), num_slots,
+                    policy);
 }
 
 std::tuple<Tensor, Tensor> fix(const Tensor& z, const Tensor& flags, const Tensor& fallback, int64_t location,
@@ -102,7 +105,8 @@ std::tuple<Tensor, Tensor> fix(const Tensor& z, const Tensor& flags, const Tenso
   const auto dtype = at::result_type(z, fallback);
   auto value = fallback.to(fallback.dim() == 0 ? z.device() : fallback.device(), dtype);
   auto repaired = at::where(over_rows(bad, z.dim()), value, z.to(dtype));
-  return {repaired, push_where(flags, err::fallback_value, location, err::warn, bad, num_slots, policy)};
+  return {repaired,
+          push_where(flags, to_int(err::fallback_value), location, to_int(err::warn), bad, num_slots, policy)};
 }
 
 std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location,
@@ -111,7 +115,8 @@ std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, cons
   check::fill("fix", "fallback", fallback, z);
   auto bad = match(flags, codes, min_severity);
   auto repaired = at::where(over_rows(bad, z.dim()), fallback, z);
-  return {repaired, push_where(flags, err::fallback_value, location, err::warn, bad, num_slots, policy)};
+  return {repaired,
+          push_where(flags, to_int(err::fallback_value), location, to_int(err::warn), bad, num_slots, policy)};
 }
 
 Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {

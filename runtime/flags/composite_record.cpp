@@ -180,7 +180,7 @@ Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t s
   if (severity == 0) return at::clone(flags, at::MemoryFormat::Contiguous);
   auto wide = code.to(at::kLong);
   auto known = at::logical_and(at::ge(wide, 0), at::le(wide, 15));
-  auto codes = at::where(known, wide, err::unknown);
+  auto codes = at::where(known, wide, to_int(err::unknown));
   auto fresh = at::bitwise_or(at::bitwise_left_shift(codes, CODE_SHIFT), packed_slot(0, location, severity));
   return push_fresh(flags, at::unsqueeze(fresh.to(bits_dtype(flags.scalar_type())), 1), num_slots, policy);
 }
@@ -241,7 +241,7 @@ Tensor all_ok(const Tensor& flags) {
 
 Tensor has_critical(const Tensor& flags) {
   check::flags("has_critical", flags);
-  return at::any(at::eq(at::bitwise_and(slots_of(flags), SEVERITY_MASK), err::critical), 1);
+  return at::any(at::eq(at::bitwise_and(slots_of(flags), SEVERITY_MASK), to_int(err::critical)), 1);
 }
 
 Tensor count_errors(const Tensor& flags) {

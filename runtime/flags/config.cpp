@@ -49,7 +49,7 @@ Global& global() {
 
 }  // namespace
 
-const std::string& code_name(int64_t code) {
+const std::string& code_name(Code code) {
   static const std::array<std::string, 16> names{"OK",
                                                  "NAN",
                                                  "INF",
@@ -66,23 +66,23 @@ const std::string& code_name(int64_t code) {
                                                  "FALLBACK_VALUE",
                                                  "VALUE_CLAMPED",
                                                  "UNKNOWN"};
-  return name_in(names, "error code", code);
+  return name_in(names, "error code", to_int(code));
 }
 
-const std::string& severity_name(int64_t severity) {
+const std::string& severity_name(Severity severity) {
   static const std::array<std::string, 4> names{"OK", "WARN", "ERROR", "CRITICAL"};
-  return name_in(names, "severity", severity);
+  return name_in(names, "severity", to_int(severity));
 }
 
-const std::string& domain_name(int64_t domain) {
+const std::string& domain_name(Domain domain) {
   static const std::array<std::string, 4> names{"NUMERIC", "INDEX", "QUALITY", "RUNTIME"};
-  return name_in(names, "error domain", domain);
+  return name_in(names, "error domain", static_cast<int64_t>(domain));
 }
 
-int64_t default_severity(int64_t code) {
+Severity default_severity(Code code) {
   switch (code) {
     case err::ok:
-      return err::ok;
+      return Severity::ok;
     case err::nan:
     case err::inf:
       return err::critical;
@@ -119,7 +119,7 @@ void ErrorConfig::validate() const {
            "2 or more with track_overflow (its last slot counts the errors that were dropped)");
   }
   if (default_severity < err::warn || default_severity > err::critical) {
-    refuse("default_severity", std::to_string(default_severity), "WARN (1), ERROR (2) or CRITICAL (3)");
+    refuse("default_severity", std::to_string(to_int(default_severity)), "WARN (1), ERROR (2) or CRITICAL (3)");
   }
   if (transpose_threshold < 0) refuse("transpose_threshold", std::to_string(transpose_threshold), "0 or more");
   flags::KnownForms::add(flag_dtype, num_words());

@@ -166,8 +166,9 @@ const at::Tensor& flags_of(const char* construct, const at::Tensor& f) {
 
 at::Tensor HAS(const at::Tensor& f) { return err::any_err(flags_of("HAS", f)); }
 
-at::Tensor IS(int64_t code, const at::Tensor& f) {
-  if (code < 0 || code > 15) throw InputError(c10::str("IS: an error code is 0..15; got ", code, "."));
+at::Tensor IS(Code code, const at::Tensor& f) {
+  if (to_int(code) < 0 || to_int(code) > 15)
+    throw InputError(c10::str("IS: an error code is 0..15; got ", to_int(code), "."));
   return at::any(err::has_code(flags_of("IS", f), code));
 }
 

@@ -48,7 +48,7 @@ void each_error(const Tensor& contiguous, int64_t begin, int64_t end, int64_t sl
   }
 }
 
-int64_t code_of(uint16_t slot) { return slot >> CODE_SHIFT & 0xF; }
+Code code_of(uint16_t slot) { return static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK); }
 int64_t location_of(uint16_t slot) { return slot >> LOCATION_SHIFT; }
 
 // Which entries of a flags tensor are overflow records (layout.h), as far as a configuration can tell.
@@ -69,7 +69,8 @@ std::string dropped_text(int64_t number, bool at_least) {
 }
 
 UnpackedError unpacked(uint16_t slot, bool overflow) {
-  const int64_t severity = slot & SEVERITY_MASK, location = location_of(slot);
+  const auto severity = static_cast<Severity>(slot & SEVERITY_MASK);
+  const int64_t location = location_of(slot);
   return {severity,
           code_of(slot),
           location,
@@ -91,7 +92,7 @@ int64_t checked_sample(const char* op, const Tensor& f, int64_t sample) {
 struct Counts {
   struct Place {
     int64_t location;
-    std::vector<std::pair<int64_t, int64_t>> codes;  // code, how often
+    std::vector<std::pair<Code, int64_t>> codes;  // code, how often
   };
   Counts(const Tensor& contiguous, const ConfigOptions& options) {
     const Overflow overflow(contiguous, options);
@@ -112,7 +113,7 @@ struct Counts {
                  ++total;
                });
   }
-  static void add(std::vector<std::pair<int64_t, int64_t>>& codes, int64_t code, int64_t count) {
+  static void add(std::vector<std::pair<Code, int64_t>>& codes, Code code, int64_t count) {
     for (auto& entry : codes) {
       if (entry.first == code) {
         entry.second += count;
@@ -122,8 +123,8 @@ struct Counts {
     codes.emplace_back(code, count);
   }
   // Codes by falling count; of equals, the one met first.
-  std::vector<std::pair<int64_t, int64_t>> codes() const {
-    std::vector<std::pair<int64_t, int64_t>> all;
+  std::vector<std::pair<Code, int64_t>> codes() const {
+    std::vector<std::pair<Code, int64_t>> all;
     for (const Place& place : places) {
       for (const auto& [code, count] : place.codes) add(all, code, count);
     }
@@ -198,7 +199,7 @@ std::string pretty_print(const Tensor& f, int64_t sample, const ConfigOptions& o
   std::string text = "Found " + std::to_string(errors.size()) + " error(s):";
   for (size_t i = 0; i < errors.size(); ++i) {
     const auto& e = errors[i];
-    text += "\n  [" + std::to_string(i) + "] " + e.severity_name + " | " + domain_name(e.code >> 2) + "." +
+    text += "\n  [" + std::to_string(i) + "] " + e.severity_name + " | " + domain_name(domain_of(e.code)) + "." +
             e.code_name + " | @ " + e.location_name;
   }
   return text;

@@ -87,7 +87,7 @@ Tensor push_codes(Change& change, const Tensor& code, int64_t location, int64_t 
   const auto slot_of = [=](int64_t row) {
     const auto value = static_cast<int64_t>(codes[row * step]);
     const bool known = value > 0 && value <= 15;
-    return error_slot(known ? value : err::unknown, location, severity);
+    return error_slot(known ? value : to_int(err::unknown), location, severity);
   };
   return pushed_rows(change, codes, step, slot_of, [&](FreshSlots& fresh, const Places& places, int64_t first) {
     fresh.step = 1;

@@ -188,7 +188,8 @@ std::tuple<Tensor, Tensor> fix(const Tensor& z, const Tensor& flags, const Tenso
       [=](char* to, int64_t row) {
         if (bytes) std::memcpy(to, source + static_cast<size_t>(row) * step_bytes, bytes);
       });
-  return {repaired, push_where(flags, err::fallback_value, location, err::warn, bad, num_slots, policy)};
+  return {repaired,
+          push_where(flags, to_int(err::fallback_value), location, to_int(err::warn), bad, num_slots, policy)};
 }
 
 std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, const Scalar& fallback, int64_t location,
@@ -201,7 +202,7 @@ std::tuple<Tensor, Tensor> fix_scalar(const Tensor& z, const Tensor& flags, cons
   }
   const auto bad = match(flags, codes, min_severity);
   return {filled_rows(z, bad, true, value),
-          push_where(flags, err::fallback_value, location, err::warn, bad, num_slots, policy)};
+          push_where(flags, to_int(err::fallback_value), location, to_int(err::warn), bad, num_slots, policy)};
 }
 
 Tensor take_ok_p(const Tensor& flags, const Tensor& z, const Scalar& fill) {

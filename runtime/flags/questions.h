@@ -47,8 +47,8 @@ struct MaxSeverity : AnyBits {
     b |= word & word >> 1;
   }
   TRIAGE_INLINE int64_t answer(uint64_t a, uint64_t b) const {
-    const int64_t uncritical = (a & EACH_SLOT * err::error) ? err::error : (a & EACH_SLOT) != 0;
-    return (b & EACH_SLOT) ? err::critical : uncritical;
+    const int64_t uncritical = (a & EACH_SLOT * to_int(err::error)) ? to_int(err::error) : (a & EACH_SLOT) != 0;
+    return (b & EACH_SLOT) ? to_int(err::critical) : uncritical;
   }
 };
 

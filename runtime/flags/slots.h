@@ -47,6 +47,9 @@ inline void each_error_slot(const uint16_t* slots, int64_t count, Visit visit) {
 inline uint16_t pack_slot(int64_t code, int64_t location, int64_t severity) {
   return static_cast<uint16_t>(severity | code << CODE_SHIFT | location << LOCATION_SHIFT);
 }
+inline uint16_t pack_slot(Code code, int64_t location, Severity severity) {
+  return pack_slot(to_int(code), location, to_int(severity));
+}
 
 /// What a policy (ErrorConfig::policy) asks of one push, decided once for all rows.
 struct Recording {
@@ -171,7 +174,7 @@ inline bool is_overflow_record(uint16_t slot) {
 inline void add_dropped(uint16_t& last, int64_t more, int64_t severity) {
   const int64_t known = last & SEVERITY_MASK;
   if (known) more += is_overflow_record(last) ? last >> LOCATION_SHIFT : 1;
-  last = pack_slot(err::unknown, more < MAX_DROPPED ? more : MAX_DROPPED, known > severity ? known : severity);
+  last = pack_slot(to_int(err::unknown), more < MAX_DROPPED ? more : MAX_DROPPED, known > severity ? known : severity);
 }
 
 /// Records `slot` in a row of `count` slots, in place; the last of them is the overflow record where the policy asks for it.

@@ -1,42 +1,123 @@
 #include "runtime/messages/log.h"
 
 #include <spdlog/logger.h>
-#include <spdlog/sinks/sink.h>
-#include <spdlog/spdlog.h>
+#include <spdlog/sinks/stdout_sinks.h>
 
-#include <utility>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "runtime/messages/printable.h"
 
-namespace triage::messages {
+namespace triage {
+namespace messages {
 namespace {
 
-/// Level, pattern and places are those of the logger behind it.
-class OneLine final : public spdlog::sinks::sink {
- public:
-  explicit OneLine(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
-  void log(const spdlog::details::log_msg& message) override {
-    if (logger_->should_log(message.level))
-      logger_->log(message.time, message.source, message.level,
-                   one_line({message.payload.data(), message.payload.size()}));
+spdlog::level::level_enum level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warn:
+      return spdlog::level::warn;
+    default:
+      return spdlog::level::err;
   }
-  void flush() override { logger_->flush(); }
-  void set_pattern(const std::string&) override {}
-  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+}
 
- private:
-  std::shared_ptr<spdlog::logger> logger_;
-};
+/// Standard output belongs to the host's program. A logger of our own: the host may use spdlog's default one.
+void write_to_standard_error(const LogRecord& record) {
+  static auto& logger = *new spdlog::logger("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger.log(level_of(record.level), "{}", record.text);
+}
 
 }  // namespace
 
-std::shared_ptr<spdlog::logger> line_by_line(std::shared_ptr<spdlog::logger> logger) {
-  const std::string name = logger->name();
-  auto result = std::make_shared<spdlog::logger>(name, std::make_shared<OneLine>(std::move(logger)));
-  result->set_level(spdlog::level::trace);
-  return result;
+/// No lock is held while a callback runs: it may call the runtime, which logs.
+struct Logger::Sink {
+  void write(const LogRecord& record) {
+    std::unique_lock lock(mutex_);
+    if (!open_) return;
+    const std::shared_ptr<const Log> log = log_;
+    running_.insert(std::this_thread::get_id());
+    lock.unlock();
+    try {
+      log ? (*log)(record) : write_to_standard_error(record);
+    } catch (...) {  // whoever logs goes on
+    }
+    lock.lock();
+    running_.erase(running_.find(std::this_thread::get_id()));
+    done_.notify_all();
+  }
+
+  /// Returns when what was there before runs in no other thread.
+  void replace(std::shared_ptr<const Log> log, bool open) {
+    std::unique_lock lock(mutex_);
+    log_ = std::move(log);
+    open_ = open;
+    done_.wait(lock, [&] { return running_.size() == running_.count(std::this_thread::get_id()); });
+  }
+
+  /// Lives until the process ends, threads of the runtime included.
+  static const std::shared_ptr<Sink>& of_process() {
+    static const auto& sink = *new std::shared_ptr<Sink>(std::make_shared<Sink>());
+    return sink;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::shared_ptr<const Log> log_;  // null: standard error
+  bool open_ = true;
+  std::multiset<std::thread::id> running_;  // the threads in which the callback runs
+};
+
+Logger::Logger() : sink_(Sink::of_process()) {}
+
+Logger::Logger(Log log) : Logger() {
+  if (!log) return;
+  sink_ = std::make_shared<Sink>();
+  sink_->replace(std::make_shared<const Log>(std::move(log)), /*open=*/true);
 }
 
-void warn(std::string_view text) { spdlog::default_logger()->warn("{}", one_line(text)); }
+void Logger::write(LogLevel level, std::string_view text, const std::vector<LogField>& fields) const noexcept {
+  try {
+    const std::string line = one_line(text);
+    sink_->write({level, line, fields});
+  } catch (const std::exception&) {  // no memory for the line
+  }
+}
 
-}  // namespace triage::messages
+void Logger::close() noexcept {
+  if (sink_ != Sink::of_process()) sink_->replace(nullptr, /*open=*/false);
+}
+
+void Logger::set_log_of_process(Log log) {
+  Sink::of_process()->replace(log ? std::make_shared<const Log>(std::move(log)) : nullptr, /*open=*/true);
+}
+
+const Logger& LogTo::current() noexcept {
+  static const auto& of_process = *new Logger;
+  return current_ ? *current_ : of_process;
+}
+
+}  // namespace messages
+
+const char* to_string(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::debug:
+      return "debug";
+    case LogLevel::info:
+      return "info";
+    case LogLevel::warn:
+      return "warn";
+    default:
+      return "error";
+  }
+}
+
+void set_log(Log log) { messages::Logger::set_log_of_process(std::move(log)); }
+
+}  // namespace triage

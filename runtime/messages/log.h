@@ -1,17 +1,49 @@
 #pragma once
+#include <triage/log.h>
+
 #include <memory>
 #include <string_view>
-
-namespace spdlog {
-class logger;
-}
+#include <utility>
+#include <vector>
 
 namespace triage::messages {
 
-/// Hands each message on to `logger`, on one line. Whatever the runtime logs goes through one of these.
-std::shared_ptr<spdlog::logger> line_by_line(std::shared_ptr<spdlog::logger> logger);
+/// Writes records to a callback, each on one line. A copy writes to the same. Thread-safe; never throws.
+class Logger {
+ public:
+  /// To the log of the process (set_log).
+  Logger();
+  /// Empty: the same.
+  explicit Logger(Log log);
 
-/// The same for what is said where no Runtime is at hand: to spdlog's default logger.
-void warn(std::string_view text);
+  void write(LogLevel level, std::string_view text, const std::vector<LogField>& fields = {}) const noexcept;
+  /// Returns when the callback does not run in another thread. It is never called again: what is written later is dropped.
+  void close() noexcept;
+  static void set_log_of_process(Log log);
+
+ private:
+  struct Sink;
+  std::shared_ptr<Sink> sink_;
+};
+
+/// While alive, `warn` on this thread writes to `logger`.
+class LogTo {
+ public:
+  explicit LogTo(const Logger& logger) : before_(std::exchange(current_, &logger)) {}
+  explicit LogTo(Logger&&) = delete;  // it is pointed to
+  ~LogTo() { current_ = before_; }
+  LogTo(const LogTo&) = delete;
+  LogTo& operator=(const LogTo&) = delete;
+
+  /// That of the innermost scope, else of the process.
+  static const Logger& current() noexcept;
+
+ private:
+  const Logger* before_;
+  inline static thread_local const Logger* current_ = nullptr;
+};
+
+/// For code that is deep below any Runtime: backends and compilers.
+inline void warn(std::string_view text) { LogTo::current().write(LogLevel::warn, text); }
 
 }  // namespace triage::messages

@@ -65,7 +65,8 @@ void PolicyCore::load_first(std::optional<std::string> source) {
     failure = error;
     deleted_ = !source;
     refused_ = source.has_value();
-    runtime_->logger().error("policy '{}': {}; running its last good source instead", path_, error.what());
+    log(LogLevel::error, fmt::format("policy '{}': {}; running its last good source instead", path_, error.what()),
+        error.what());
   }
   name_ = version->name;
   for (const Param& param : version->signature.params) {
@@ -74,7 +75,15 @@ void PolicyCore::load_first(std::optional<std::string> source) {
   }
   go_live(version);
   if (failure) note_failure(failure->what(), failure->source());
-  runtime_->logger().debug("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash);
+  log(LogLevel::debug, fmt::format("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash), {},
+      version->number);
+}
+
+void PolicyCore::log(LogLevel level, const std::string& text, const std::string& error, int version) const {
+  std::vector<LogField> fields = {{"policy", name_.empty() ? path_ : name_}, {"path", path_}};
+  if (version > 0) fields.push_back({"version", std::to_string(version)});
+  if (!error.empty()) fields.push_back({"error", error});
+  runtime_->logger().write(level, text, fields);
 }
 
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
@@ -87,15 +96,16 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   } catch (const FileError& error) {
     if (!note_failure(error.what(), error.source())) return FileChange::unchanged;
     seen_source_.reset();
-    runtime_->logger().error("policy '{}': {}; version {} stays live", name_, error.what(), version().number);
+    log(LogLevel::error, fmt::format("policy '{}': {}; version {} stays live", name_, error.what(), version().number),
+        error.what());
     return FileChange::refused;
   }
   if (!source) {
     if (deleted_) return FileChange::unchanged;
     deleted_ = true;
     note_failure(fmt::format("the file '{}' was deleted", path_), {path_, 0});
-    runtime_->logger().warn("policy '{}': the file '{}' was deleted; version {} stays live", name_, path_,
-                            version().number);
+    log(LogLevel::warn,
+        fmt::format("policy '{}': the file '{}' was deleted; version {} stays live", name_, path_, version().number));
     return FileChange::deleted;
   }
   const bool was_deleted = std::exchange(deleted_, false);
@@ -130,8 +140,10 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
     const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
     refused_ = true;
     note_failure(error.what(), where);
-    runtime_->logger().error("policy '{}': the new source was refused, version {} stays live: {}", name_,
-                             version().number, error.what());
+    log(LogLevel::error,
+        fmt::format("policy '{}': the new source was refused, version {} stays live: {}", name_, version().number,
+                    error.what()),
+        error.what());
     return FileChange::refused;
   }
   return FileChange::swapped;
@@ -156,8 +168,8 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
 
 void PolicyCore::check_outputs(Script& script) const {
   if (const auto untried = check_declared_outputs(script, runtime_->options().limits))
-    runtime_->logger().info("policy '{}': its declared outputs are first checked by calls: {}", script.name(),
-                            *untried);
+    log(LogLevel::info,
+        fmt::format("policy '{}': its declared outputs are first checked by calls: {}", script.name(), *untried));
 }
 
 /// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
@@ -255,8 +267,10 @@ void PolicyCore::tell_params(const PolicyVersion& version) const {
     names = unfitting(version, params_);
   }
   for (const std::string& name : names)
-    runtime_->logger().warn("policy '{}': param '{}' has its default in version {}: what was set for it does not fit",
-                            name_, name, version.number);
+    log(LogLevel::warn,
+        fmt::format("policy '{}': param '{}' has its default in version {}: what was set for it does not fit", name_,
+                    name, version.number),
+        {}, version.number);
 }
 
 void PolicyCore::tell_live(const PolicyVersion& version) const {
@@ -266,7 +280,9 @@ void PolicyCore::tell_live(const PolicyVersion& version) const {
   if (version.trial.on()) trial = ", on trial for its first calls";
   if (!version.trial.tried())
     trial += "; it was not captured ahead, for made-up inputs do not suit it: " + version.trial.reason();
-  runtime_->logger().info("policy '{}': version {} is live (source {}){}", name_, version.number, version.hash, trial);
+  log(LogLevel::info,
+      fmt::format("policy '{}': version {} is live (source {}){}", name_, version.number, version.hash, trial), {},
+      version.number);
 }
 
 /// For a restart that finds the file broken: the source of the live version, once that is known to be good.
@@ -279,7 +295,8 @@ void PolicyCore::keep_source() {
   }();
   if (live->trial.on() && !live->trial.tried()) return;
   const std::string failure = runtime_->last_good().keep(file_, live->source);
-  if (!failure.empty()) runtime_->logger().warn("policy '{}': cannot keep the last good source: {}", name_, failure);
+  if (!failure.empty())
+    log(LogLevel::warn, fmt::format("policy '{}': cannot keep the last good source: {}", name_, failure), failure);
 }
 
 /// Makes all that belongs to the new state first: where that throws, nothing has changed.
@@ -362,7 +379,8 @@ void PolicyCore::rollback(int number, bool pin) {
     publish(version, params_);
     pinned_ = pin;
   }
-  runtime_->logger().info("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : "");
+  log(LogLevel::info, fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""),
+      {}, number);
   tell_params(*version);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include "runtime/messages/log.h"
 #include "runtime/policy/epochs.h"
 #include "runtime/policy/janitor.h"
 #include "runtime/policy/known_sources.h"
@@ -6,7 +7,6 @@
 #include "runtime/policy/version.h"
 #include "runtime/random/sequence.h"
 
-#include <spdlog/logger.h>
 #include <triage/runtime.h>
 
 #include <atomic>
@@ -26,9 +26,10 @@ namespace triage::policy {
 class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
  public:
   explicit RuntimeCore(RuntimeOptions options);
+  ~RuntimeCore();
 
   const RuntimeOptions& options() const noexcept { return options_; }
-  spdlog::logger& logger() const noexcept { return *options_.logger; }
+  const messages::Logger& logger() const noexcept { return logger_; }
   Janitor& janitor() noexcept { return janitor_; }
   const LastGood& last_good() const noexcept { return last_good_; }
 
@@ -49,6 +50,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   void add_watch(const std::shared_ptr<WatchCore>& watch);
 
  private:
+  messages::Logger logger_;  // first: what follows may log
   RuntimeOptions options_;
   LastGood last_good_;
   mutable std::mutex mutex_;  // what follows
@@ -141,6 +143,8 @@ class PolicyCore {
                           std::vector<at::Tensor>& outputs, const std::exception& error);
   void go_back(const Live& live, const std::exception& error);
   void report_failure(PolicyVersion& version, const std::exception& error) const;
+  /// With the fields `policy` and `path`, and those of `error` and `version` that there are.
+  void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
 
   FileChange take_up(std::string source, bool retry);
   std::shared_ptr<PolicyVersion> make_successor(const std::string& source);

@@ -1,5 +1,8 @@
 #include "runtime/policy/front_end.h"
 
+#include "runtime/capture/following/follower.h"
+#include "runtime/capture/recorder.h"
+
 #include <fmt/format.h>
 #include <triage/front_end.h>
 
@@ -28,6 +31,14 @@ std::string known_endings(const Registry& all) {
 }
 
 }  // namespace
+
+void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack) { capture::call(op, stack); }
+
+void break_graph(const std::string& what, const std::string& hint) {
+  capture::graph_break(capture::Break::unsupported, what, hint);
+}
+
+void materialize(const at::Tensor& tensor) { capture::touch(tensor); }
 
 void register_front_end(const std::string& ending, FrontEnd front_end) {
   std::lock_guard lock(registry().mutex);

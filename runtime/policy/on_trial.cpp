@@ -198,8 +198,10 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
   }
   if (!before) return report_failure(*live.version, error);
   keep_source();
-  runtime_->logger().error("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
-                           before->number, error.what());
+  log(LogLevel::error,
+      fmt::format("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
+                  before->number, error.what()),
+      error.what(), live.version->number);
   tell_params(*before);
   runtime_->wake_watches();
 }

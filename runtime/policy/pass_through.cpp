@@ -19,7 +19,7 @@ at::Tensor unknown_flags(const at::Tensor& like) {
                                .typed<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>();
   const ErrorConfig& config = get_config();
   const at::Tensor flags = make.call(like, config.num_slots, config.flag_dtype);
-  return push.call(flags, err::unknown, /*location=*/0, err::error, config.num_slots, config.policy());
+  return push.call(flags, to_int(err::unknown), /*location=*/0, to_int(err::error), config.num_slots, config.policy());
 }
 
 /// Throws the error being handled, with `why` it could not be answered, as a PolicyError.

@@ -173,8 +173,10 @@ void PolicyCore::report_failure(PolicyVersion& version, const std::exception& er
   // A policy that fails on every batch must not drown the log: the 1st, 2nd, 4th, 8th ... failure is told.
   const uint64_t count = version.failures.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((count & (count - 1)) != 0) return;
-  runtime_->logger().warn("policy '{}' version {} failed (failure {} of this version): {}", version.name,
-                          version.number, count, error.what());
+  log(LogLevel::warn,
+      fmt::format("policy '{}' version {} failed (failure {} of this version): {}", version.name, version.number, count,
+                  error.what()),
+      error.what(), version.number);
 }
 
 }  // namespace triage::policy

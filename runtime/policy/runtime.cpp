@@ -1,12 +1,10 @@
 #include <triage/runtime.h>
 
 #include "runtime/capture/logs.h"
-#include "runtime/messages/log.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/watch.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <triage/backend.h>
 #include <triage/kernels.h>
 
@@ -16,14 +14,13 @@ namespace triage {
 namespace policy {
 namespace {
 
-RuntimeOptions completed(RuntimeOptions options) {
-  options.logger = messages::line_by_line(options.logger ? options.logger : spdlog::default_logger());
+RuntimeOptions completed(RuntimeOptions options, const messages::Logger& logger) {
   find_backend(options.backend);  // a wrong name is told here, not at the first call
   for (const auto& file : options.kernels) {
     try {
       load_kernels(file);
     } catch (const FileError& error) {
-      options.logger->warn("{}", error.what());
+      logger.write(LogLevel::warn, error.what(), {{"path", file.string()}});
     }
   }
   return options;
@@ -44,7 +41,9 @@ void release(PolicyCore* core) {
 }  // namespace
 
 RuntimeCore::RuntimeCore(RuntimeOptions options)
-    : options_(completed(std::move(options))), last_good_(options_.cache_dir) {}
+    : logger_(options.log), options_(completed(std::move(options), logger_)), last_good_(options_.cache_dir) {}
+
+RuntimeCore::~RuntimeCore() { logger_.close(); }
 
 void RuntimeCore::define(HostFunction function) {
   std::lock_guard lock(mutex_);
@@ -92,9 +91,10 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   capture::Compiled::Options compile;
   compile.backend = options_.backend;
   compile.fullgraph = options_.fullgraph || script->fullgraph();
-  compile.warn = [logger = options_.logger](const std::string& text) { logger->warn("{}", text); };
-  compile.inform = [logger = options_.logger](const std::string& text) {
-    if (capture::get_logs().recompiles) logger->info("{}", text);
+  compile.logger = logger_;
+  compile.warn = [logger = logger_](const std::string& text) { logger.write(LogLevel::warn, text); };
+  compile.inform = [logger = logger_](const std::string& text) {
+    if (capture::get_logs().recompiles) logger.write(LogLevel::info, text);
   };
   compile.random = std::move(random);
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);

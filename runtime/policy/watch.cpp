@@ -105,7 +105,7 @@ void WatchCore::loop() {
     try {
       scan(forced);
     } catch (const std::exception& error) {
-      runtime_->logger().error("watching '{}': {}", shown_.string(), error.what());
+      log(LogLevel::error, fmt::format("watching '{}': {}", shown_.string(), error.what()));
     }
     std::lock_guard lock(mutex_);
     finished_looks_ = wanted;
@@ -236,7 +236,7 @@ void WatchCore::watch_directories() {
   }
   const std::string trouble = notifier_.watch(dirs);
   if (!trouble.empty() && trouble != last_trouble_)
-    runtime_->logger().warn("cannot watch all of '{}': {}", shown_.string(), trouble);
+    log(LogLevel::warn, fmt::format("cannot watch all of '{}': {}", shown_.string(), trouble));
   last_trouble_ = trouble;
 }
 
@@ -285,15 +285,19 @@ std::optional<WatchCore::Identity> WatchCore::identity() const {
   return Identity{info.st_dev, info.st_ino};
 }
 
+void WatchCore::log(LogLevel level, const std::string& text) const {
+  runtime_->logger().write(level, text, {{"path", shown_.string()}});
+}
+
 void WatchCore::tell(WatchEvent event) {
-  runtime_->logger().debug("watching '{}': {} {}", shown_.string(), to_string(event.kind), event.path);
+  log(LogLevel::debug, fmt::format("watching '{}': {} {}", shown_.string(), to_string(event.kind), event.path));
   if (!options_.on_event) return;
   try {
     options_.on_event(event);
   } catch (const std::exception& error) {
-    runtime_->logger().error("watching '{}': on_event threw: {}", shown_.string(), error.what());
+    log(LogLevel::error, fmt::format("watching '{}': on_event threw: {}", shown_.string(), error.what()));
   } catch (...) {
-    runtime_->logger().error("watching '{}': on_event threw what is no std::exception", shown_.string());
+    log(LogLevel::error, fmt::format("watching '{}': on_event threw what is no std::exception", shown_.string()));
   }
 }
 

@@ -73,7 +73,7 @@ void measure_operations(const Add& add, int64_t rows, int64_t slots, at::ScalarT
   where.where = at::rand({rows}) < bad;
   const auto other = err::push(f, err::saturated, 2, where);
   where.where = at::rand({rows}) < bad;
-  const auto codes = where.where.to(at::kLong) * err::saturated;
+  const auto codes = where.where.to(at::kLong) * to_int(err::saturated);
   auto copy = at::empty_like(f);
   const auto bytes = static_cast<int64_t>(f.nbytes());
   const auto words = [](const at::Tensor& t) { return static_cast<uint64_t*>(t.data_ptr()); };

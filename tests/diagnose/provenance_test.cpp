@@ -92,9 +92,9 @@ TEST_CASE("provenance: a value across samples, and flags in float carriers, whic
   const auto flagged = [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
     triage::ErrorConfig config;
     config.flag_dtype = at::kFloat;
-    at::Tensor f =
-        triage::err::push(triage::err::new_(in[0], {config}), 15, triage::Location(1023), {.config = config});
-    f = triage::err::push(f, 15, triage::Location(1022), {.config = config});
+    at::Tensor f = triage::err::push(triage::err::new_(in[0], {config}), triage::err::unknown, triage::Location(1023),
+                                     {.config = config});
+    f = triage::err::push(f, triage::err::unknown, triage::Location(1022), {.config = config});
     return {in[0], f};
   };
   const Provenance bits = of_traced(flagged, {x});

@@ -1,9 +1,12 @@
-// The C++ of docs/embedding.md on branches, which examples_test.cpp finds here: compiled, and run.
+// The C++ of docs/embedding.md on branches and logs, which examples_test.cpp finds here: compiled, and run.
 #include <ATen/ATen.h>
 #include <triage/control_flow.h>
 #include <triage/flags.h>
+#include <triage/runtime.h>
 
+#include <iostream>
 #include <limits>
+#include <sstream>
 
 #include <doctest/doctest.h>
 
@@ -22,6 +25,20 @@ std::pair<at::Tensor, at::Tensor> repaired(const at::Tensor& z) {
 }
 
 }  // namespace
+
+TEST_CASE("the log of docs/embedding.md") {
+  triage::RuntimeOptions options;
+  options.log = [](const triage::LogRecord& record) {
+    std::clog << triage::to_string(record.level) << ' ' << record.text << '\n';
+    for (const auto& [name, value] : record.fields) std::clog << "  " << name << '=' << value << '\n';
+  };
+  std::ostringstream text;
+  std::streambuf* const before = std::clog.rdbuf(text.rdbuf());
+  triage::Runtime(options).load_source("return policy {run = function(z) return z end}", "p.lua");
+  std::clog.rdbuf(before);
+  CHECK(text.str().rfind("debug policy 'p' loaded from 'p.lua'", 0) == 0);
+  CHECK(text.str().find("\n  policy=p\n  path=p.lua\n  version=1\n") != std::string::npos);
+}
 
 TEST_CASE("T15: the branches of docs/embedding.md") {
   at::Tensor z = at::ones({3, 2});

@@ -81,7 +81,7 @@ std::vector<Call> calls_on(const Tensor& z, const Tensor& f, const Tensor& other
           {"any_err", [=] { return err::any_err(f); }},
           {"has_code", [=] { return err::has_code(f, err::nan); }},
           {"has_critical", [=] { return err::has_critical(f); }},
-          {"has_domain", [=] { return err::has_domain(f, domain::numeric); }},
+          {"has_domain", [=] { return err::has_domain(f, Domain::numeric); }},
           {"count_errors", [=] { return err::count_errors(f); }},
           {"max_severity", [=] { return err::max_severity(f); }},
           {"get_first_code", [=] { return err::get_first_code(f); }},
@@ -96,7 +96,7 @@ std::vector<Call> calls(int64_t samples) {
   for (int64_t i = 0; i < samples; i += 5) z[i][i % 30] = 0.0f / 0.0f;
   PushOptions where;
   where.where = at::rand({samples}) < 0.3;
-  const auto codes = where.where.to(at::kInt) * err::inf;  // int32: not the dtype that the kernels count in
+  const auto codes = where.where.to(at::kInt) * to_int(err::inf);  // int32: not the dtype that the kernels count in
   const auto f = flag_nan(z, 1);
   return calls_on(z, f, err::push(f, err::inf, 2, where), where, codes);
 }

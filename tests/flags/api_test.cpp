@@ -190,7 +190,7 @@ TEST_CASE("T07 T08 T09 T11 T14: data in the place of flags is refused by every q
         {"is_err", [&] { err::is_err(data); }},
         {"has_nan", [&] { err::has_nan(data); }},
         {"has_critical", [&] { err::has_critical(data); }},
-        {"has_domain", [&] { err::has_domain(data, 0); }},
+        {"has_domain", [&] { err::has_domain(data, Domain::numeric); }},
         {"all_ok", [&] { err::all_ok(data); }},
         {"any_err", [&] { err::any_err(data); }},
         {"count_errors", [&] { err::count_errors(data); }},
@@ -208,7 +208,7 @@ TEST_CASE("T07 T08 T09 T11 T14: data in the place of flags is refused by every q
         {"map_err_flags", [&] { err::map_err_flags(data, [](const Tensor& x) { return x; }); }},
         {"and_then", [&] { err::and_then(data, f, [](const Tensor& x) { return std::pair(x, x); }); }},
         {"has_err", [&] { has_err(data); }},
-        {"find", [&] { find(err::nan, data); }},
+        {"find", [&] { find(data, err::nan); }},
         {"repr", [&] { flags::repr(data); }},
         {"unpack", [&] { flags::unpack(data, 0); }},
         {"summary", [&] { flags::summary(data); }},
@@ -240,8 +240,8 @@ TEST_CASE("T14: helpers") {
   CHECK(has_err(f));
   CHECK_FALSE(has_err(err::new_t(3)));
   CHECK_FALSE(has_err(err::new_t(0)));
-  CHECK(find(err::nan, f).equal(err::is_err(f)));
-  CHECK_FALSE(find(0, f).any().item<bool>());  // empty slots are not entries of code OK
+  CHECK(find(f, err::nan).equal(err::is_err(f)));
+  CHECK_FALSE(find(f, err::ok).any().item<bool>());  // empty slots are not entries of code OK
   CHECK(push(f, err::inf, "api").equal(err::push(f, err::inf, "api")));
   const auto ids = at::tensor({0L, 5L, -1L});
   CHECK(err::is_err(flag_oob_indices(ids, 5, "table")).equal(at::tensor({0, 1, 1}).to(at::kBool)));

@@ -172,7 +172,7 @@ TEST_CASE("T15: IF in C++ refuses what does not fit, by the name of the branch")
   refused([&] { AND(m, m); }, {"AND: expected a condition of shape ()", "& | ~"});
   refused([&] { OR(z.sum()); }, {"OR: expected a bool tensor"});
   refused([&] { NOT(m); }, {"NOT: expected a condition of shape ()"});
-  refused([&] { IS(16, flag_nan(z, 1)); }, {"IS: an error code is 0..15; got 16"});
-  refused([&] { IS(1, {}); }, {"IS: `f` is not a tensor"});
+  refused([&] { IS(Code{16}, flag_nan(z, 1)); }, {"IS: an error code is 0..15; got 16"});
+  refused([&] { IS(err::nan, {}); }, {"IS: `f` is not a tensor"});
   refused([&] { HAS(m); }, {"HAS: "});
 }

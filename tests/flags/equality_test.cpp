@@ -158,16 +158,17 @@ TEST_CASE("T26: a record may have up to 32,768 slots") {
   constexpr int64_t weakest = 20000;
   for (auto carrier : CARRIERS) {
     const auto config = make_config(MAX_SLOTS, carrier, {Priority::severity, Order::last, Dedupe::none});
-    std::vector<uint16_t> full(static_cast<size_t>(MAX_SLOTS), 3 << 2 | err::error);
-    full[weakest] = 9 << 2 | err::warn;
+    std::vector<uint16_t> full(static_cast<size_t>(MAX_SLOTS), 3 << 2 | to_int(err::error));
+    full[weakest] = 9 << 2 | to_int(err::warn);
     const auto f = flags_of({full, {}}, config);
     for (Level level : LEVELS) {
-      const auto next =
-          run(level, "push.scalar", {f, err::nan, 9, err::critical, MAX_SLOTS, config.accumulation.packed()});
+      const auto next = run(level, "push.scalar",
+                            {f, to_int(err::nan), 9, to_int(err::critical), MAX_SLOTS, config.accumulation.packed()});
       CHECK(run(level, "count_errors", {next}).equal(at::tensor({32768, 1}).to(at::kInt)));
-      CHECK(run(level, "has_code", {next, err::nan}).all().item<bool>());
+      CHECK(run(level, "has_code", {next, to_int(err::nan)}).all().item<bool>());
       CHECK(run(level, "has_code", {next, 9})[0].item<bool>() == false);
-      CHECK(run(level, "get_slot", {next, weakest})[0].item<int64_t>() == (9 << 6 | err::nan << 2 | err::critical));
+      CHECK(run(level, "get_slot", {next, weakest})[0].item<int64_t>() ==
+            (9 << 6 | to_int(err::nan) << 2 | to_int(err::critical)));
     }
   }
 }

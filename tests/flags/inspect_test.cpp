@@ -11,8 +11,8 @@ TEST_CASE("T13: unpack, unpack_all and to_table name what happened") {
   f = err::push(f, err::value_clamped, 700, second);
   const auto errors = flags::unpack(f, 1);
   REQUIRE(errors.size() == 2);
-  CHECK((errors[0] == flags::UnpackedError{3, 1, 1, "CRITICAL", "NAN", "encoder.2"}));
-  CHECK(errors[1] == flags::UnpackedError{1, 14, 700, "WARN", "VALUE_CLAMPED", "Location_700"});
+  CHECK((errors[0] == flags::UnpackedError{err::critical, err::nan, 1, "CRITICAL", "NAN", "encoder.2"}));
+  CHECK(errors[1] == flags::UnpackedError{err::warn, err::value_clamped, 700, "WARN", "VALUE_CLAMPED", "Location_700"});
   CHECK((flags::unpack(f, -2) == errors));
   CHECK(flags::unpack(f, 0).empty());
   const auto all = flags::unpack_all(f);

@@ -90,7 +90,8 @@ TEST_CASE("T05 T06 T27: records are the same in every instruction set, of every 
                 if (mask.data_ptr<bool>()[2 * i]) flags::push_slot(record, slots, fresh, how);
               }));
     check_all("push", {f, codes, where, bad, slots, policy}, changed(f, [&](uint16_t* record, int64_t i) {
-                const int64_t own = codes.data_ptr<int64_t>()[i], known = own < 0 || own > 15 ? err::unknown : own;
+                const int64_t own = codes.data_ptr<int64_t>()[i],
+                              known = own < 0 || own > 15 ? to_int(err::unknown) : own;
                 if (own)
                   flags::push_slot(record, slots,
                                    flags::pack_slot(known, fresh >> LOCATION_SHIFT, fresh & SEVERITY_MASK), how);

@@ -157,8 +157,8 @@ TEST_CASE("T05 T27: while nothing was dropped, track_overflow changes no bit") {
     for (int64_t i = 0; i + 1 < config.num_slots; ++i) {
       const int64_t what = *rc::gen::inRange<int64_t>(1, 16), where = *rc::gen::inRange<int64_t>(0, 4);
       const auto mask = at::rand({n}) < 0.5;
-      tracked = err::push(tracked, what, where, {.where = mask, .config = config});
-      plain = err::push(plain, what, where, {.where = mask, .config = off});
+      tracked = err::push(tracked, Code{what}, where, {.where = mask, .config = config});
+      plain = err::push(plain, Code{what}, where, {.where = mask, .config = off});
     }
     RC_ASSERT(same_bits(tracked, plain));
   }));

@@ -124,7 +124,7 @@ TEST_CASE("no operation writes to its arguments or hands one back") {
   PushOptions none;
   none.where = at::zeros({3}, at::kBool);
   for (const auto& result : {err::push(f, err::inf, 2), err::push(f, err::inf, 2, none), err::clear(f, err::inf),
-                             err::push_scalar(f, 0, 1), err::merge({f, f})}) {
+                             err::push_scalar(f, err::ok, 1), err::merge({f, f})}) {
     CHECK_FALSE(result.is_alias_of(f));
   }
   const auto z = at::ones({3, 2});

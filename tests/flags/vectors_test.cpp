@@ -104,7 +104,7 @@ void ask(const Sequence& now, int64_t sample, std::istringstream& in) {
     CHECK(value("count_errors") == count);
     CHECK(value("max_severity") == worst);
     CHECK(value("has_critical") == critical);
-    CHECK(value("has_code", {err::fallback_value}) == fallback);
+    CHECK(value("has_code", {to_int(err::fallback_value)}) == fallback);
     CHECK(value("get_first_code") == code);
     CHECK(value("get_first_location") == location);
     CHECK(value("get_first_severity") == severity);

@@ -1,13 +1,12 @@
 // What a script, a file or a path says, as logs and terminals get it: one line a message, and nothing that acts on a terminal.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <triage/triage.h>
 
 #include <sstream>
 
 #include "runtime/messages/printable.h"
+#include "tests/logs.h"
 
 using triage::messages::one_line;
 using triage::messages::printable;
@@ -18,8 +17,7 @@ struct Log {
   std::ostringstream text;
   triage::RuntimeOptions options() {
     triage::RuntimeOptions options;
-    options.logger = std::make_shared<spdlog::logger>("host", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
-    options.logger->set_pattern("[%l] %v");
+    options.log = triage::test::log_to(text);
     return options;
   }
   /// Every line is a message of ours, and none has a byte that a terminal acts on.

@@ -2,8 +2,6 @@
 // which the version before answers when the new one fails.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <triage/triage.h>
 
 #include <atomic>
@@ -12,6 +10,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include "tests/logs.h"
 
 namespace {
 
@@ -27,7 +26,7 @@ struct Hosted {
     policy.run({matrices(2)});
   }
   triage::RuntimeOptions with_log(triage::RuntimeOptions options) {
-    options.logger = std::make_shared<spdlog::logger>("trial", std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
+    options.log = triage::test::log_to(log);
     return options;
   }
   static at::Tensor matrices(int64_t n, double diagonal = 3) {
@@ -154,7 +153,7 @@ TEST_CASE("a script's own mistake is refused at once, on whatever values it show
 TEST_CASE("indices: made-up ones in range are found, and a table without rows is no mistake of the script") {
   triage::RuntimeOptions options;
   options.trial_calls = 1;
-  options.logger = std::make_shared<spdlog::logger>("quiet");
+  options.log = triage::test::no_log();
   Runtime runtime(options);
   Policy policy =
       runtime.load_source("return policy {outputs = {'y'}, run = function(i) return i:to(torch.float32) end}", "i.lua");
@@ -182,7 +181,7 @@ TEST_CASE("the last good source on disk is that of a version that has answered")
     write("return (");
     triage::RuntimeOptions options;
     options.cache_dir = folder / "cache";
-    options.logger = std::make_shared<spdlog::logger>("quiet");
+    options.log = triage::test::no_log();
     Runtime runtime(options);
     return runtime.load(file).run({Hosted::matrices(2)})[0];
   };
@@ -190,7 +189,7 @@ TEST_CASE("the last good source on disk is that of a version that has answered")
   {
     triage::RuntimeOptions options;
     options.cache_dir = folder / "cache";
-    options.logger = std::make_shared<spdlog::logger>("quiet");
+    options.log = triage::test::no_log();
     Runtime runtime(options);
     write(first);
     Policy policy = runtime.load(file);

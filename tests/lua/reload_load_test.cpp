@@ -2,7 +2,6 @@
 // long run by hand.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
 #include <triage/triage.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <vector>
+#include "tests/logs.h"
 
 namespace {
 
@@ -65,7 +65,7 @@ TEST_CASE("reloads under load: good, broken, slow and failing versions, and no f
   triage::RuntimeOptions options;
   options.limits.seconds = 0.2;
   options.trial_calls = 40;
-  options.logger = std::make_shared<spdlog::logger>("quiet");
+  options.log = triage::test::no_log();
   triage::Runtime runtime(options);
   const triage::Policy policy = runtime.load_source(version(0, ""), "load.lua");
   std::atomic<bool> stop{false};

@@ -2,12 +2,11 @@
 // version on trial has; declared outputs.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ringbuffer_sink.h>
 #include <triage/triage.h>
 
 #include <chrono>
 #include <string>
+#include "tests/logs.h"
 
 namespace {
 
@@ -16,7 +15,7 @@ using triage::Reload;
 using triage::Runtime;
 
 triage::RuntimeOptions quiet(triage::RuntimeOptions options = {}) {
-  options.logger = std::make_shared<spdlog::logger>("quiet");
+  options.log = triage::test::no_log();
   options.limits.seconds = 0.5;
   return options;
 }

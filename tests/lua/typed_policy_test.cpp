@@ -1,8 +1,6 @@
 // Declared tensors in policies, as a host sees them: signatures, tensorcheck in captured code, what is thrown and warned.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <triage/triage.h>
 
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <vector>
+#include "tests/logs.h"
 
 using triage::Policy;
 using triage::Runtime;
@@ -295,7 +294,7 @@ TEST_CASE("a load makes no inputs of declared sizes that are too large, or that 
     std::ostringstream log;
     triage::RuntimeOptions options;
     options.limits.tensor_bytes = tensor_bytes;
-    options.logger = std::make_shared<spdlog::logger>("typed", std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
+    options.log = triage::test::log_to(log);
     const Policy policy = Runtime(options).load_source(declared(type), "typed.lua");
     CHECK(policy.replace(declared(type) + " -- once more") == triage::Reload::swapped);
     return log.str();

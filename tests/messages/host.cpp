@@ -2,8 +2,6 @@
 // that is captured again. `run` runs this.
 #include <ATen/ops/ones.h>
 #include <fmt/core.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
 #include <triage/runtime.h>
 
 namespace {
@@ -12,8 +10,9 @@ triage::Runtime host(bool fullgraph) {
   triage::RuntimeOptions options;
   options.fullgraph = fullgraph;
   options.trusted = true;  // operators by contract take no sparse tensors
-  options.logger = std::make_shared<spdlog::logger>("host", std::make_shared<spdlog::sinks::stdout_sink_mt>());
-  options.logger->set_pattern("%l: %v");
+  options.log = [](const triage::LogRecord& record) {
+    if (record.level > triage::LogLevel::debug) fmt::print("{}: {}\n", triage::to_string(record.level), record.text);
+  };
   triage::Runtime runtime(std::move(options));
   runtime.define("look_up", [](const std::vector<at::Tensor>& tensors) { return tensors; });
   return runtime;

@@ -2,7 +2,6 @@
 // to what docs/backends.md allows.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <triage/backend.h>
 #include <triage/triage.h>
@@ -12,6 +11,7 @@
 #include <map>
 
 #include "programs.h"
+#include "tests/logs.h"
 
 namespace triage::parity {
 namespace {
@@ -43,7 +43,7 @@ Tensors gradients(const Policy& policy, const Tensors& given) {
 Policy load(const Program& program, const std::string& backend) {
   RuntimeOptions options;
   options.backend = backend;
-  options.logger = std::make_shared<spdlog::logger>("quiet");
+  options.log = triage::test::no_log();
   return Runtime(options).load_source(program.source, "programs.lua");
 }
 

@@ -44,7 +44,7 @@ at::Tensor some_flags(int64_t samples, int64_t salt) {
   for (int64_t step = 0; step < 20; ++step) {
     const at::Tensor codes = (row * 7 + step * 3 + salt).remainder(16);
     PushOptions options;
-    options.severity = 1 + (step + salt) % 3;
+    options.severity = Severity{1 + (step + salt) % 3};
     f = err::push(f, at::where((row + step).remainder(4) < (row.remainder(3)), codes, at::zeros_like(codes)),
                   Location((step * 37 + salt) % 1024), options);
   }

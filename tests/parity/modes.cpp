@@ -1,6 +1,6 @@
 #include "programs.h"
+#include "tests/logs.h"
 
-#include <spdlog/logger.h>
 #include <triage/backend.h>
 #include <triage/triage.h>
 
@@ -13,7 +13,7 @@ Policy load(const Program& program, const std::string& backend) {
   RuntimeOptions options;
   options.backend = backend;
   options.fullgraph = !program.breaks;
-  options.logger = std::make_shared<spdlog::logger>("quiet");  // programs that break say so on every load
+  options.log = triage::test::no_log();  // programs that break say so on every load
   return Runtime(options).load_source(program.source, "programs.lua");
 }
 

@@ -2,10 +2,10 @@
 // the policy goes on to serve the next batch.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
 #include <triage/triage.h>
 
 #include "programs.h"
+#include "tests/logs.h"
 
 namespace triage::parity {
 namespace {
@@ -166,7 +166,7 @@ const Mistake mistakes[] = {
 TEST_CASE("T03 T05 T07 T10 T11 T12 T14: what a script gets wrong is the same error in every mode") {
   RuntimeOptions options;
   options.fullgraph = true;
-  options.logger = std::make_shared<spdlog::logger>("quiet");
+  options.log = triage::test::no_log();
   for (const Mistake& mistake : mistakes) {
     CAPTURE(mistake.source);
     const Program program{"mistake", mistake.source, false};
@@ -183,7 +183,7 @@ TEST_CASE("T03 T05 T07 T10 T11 T12 T14: what a script gets wrong is the same err
 TEST_CASE("T08: filters refuse data of another batch, of none, or elsewhere, and say so") {
   const at::Tensor f = input("f", n, false), z = input("z", n, false);
   RuntimeOptions options;
-  options.logger = std::make_shared<spdlog::logger>("quiet");
+  options.log = triage::test::no_log();
   for (const char* filter : {"err.take_ok(f, z)", "err.take_err(f, z)", "err.partition(f, z)",
                              "table.unpack(err.partition_many(f, z)[1])"}) {
     const Program program{"filter", std::string("return function(f, z) return ") + filter + " end", true};
@@ -207,7 +207,7 @@ TEST_CASE("T08: filters refuse data of another batch, of none, or elsewhere, and
 TEST_CASE("T05 T06 T07 T09 T10 T11 T12 T14 T15: bad input gives the error of the contract in every mode") {
   RuntimeOptions options;
   options.fullgraph = true;
-  options.logger = std::make_shared<spdlog::logger>("quiet");
+  options.log = triage::test::no_log();
   for (const Refusal& refusal : refusals()) {
     CAPTURE(refusal.name);
     const Program program{refusal.name, refusal.source, false};

@@ -17,7 +17,8 @@ ErrorConfig with(at::ScalarType dtype, int64_t slots) {
   return config;
 }
 
-PushOptions only(const at::Tensor& mask, std::optional<int64_t> severity = {}, std::optional<ErrorConfig> config = {}) {
+PushOptions only(const at::Tensor& mask, std::optional<Severity> severity = {},
+                 std::optional<ErrorConfig> config = {}) {
   PushOptions options;
   options.where = mask;
   options.severity = severity;
@@ -25,7 +26,7 @@ PushOptions only(const at::Tensor& mask, std::optional<int64_t> severity = {}, s
   return options;
 }
 
-SeverityOptions severity(int64_t level) { return {level, {}}; }
+SeverityOptions severity(Severity level) { return {level, {}}; }
 
 Tensors fix_in_three_ways(const Tensors& in) {
   const auto &z = in[0], &f = in[1], &y = in[2];
@@ -96,7 +97,7 @@ const std::vector<Twin>& twins() {
                   err::has_inf(f),
                   err::has_code(f, err::oob),
                   err::has_critical(f),
-                  err::has_domain(f, domain::index),
+                  err::has_domain(f, Domain::index),
                   err::has_fallback(f),
                   err::count_errors(f),
                   err::max_severity(f)};
@@ -189,7 +190,7 @@ const std::vector<Twin>& twins() {
        }},
       {"T14 find and push",
        [](const T& in) {
-         return T{find(err::inf, in[0]), push(in[0], err::overflow, 77, only(in[1]))};
+         return T{find(in[0], err::inf), push(in[0], err::overflow, 77, only(in[1]))};
        }},
       {"T14 fix", fix_in_three_ways},
       {"T26 every carrier", every_carrier},

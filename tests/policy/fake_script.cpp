@@ -2,11 +2,11 @@
 
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "tests/logs.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <triage/config.h>
 #include <triage/error.h>
 #include <triage/front_end.h>
@@ -40,7 +40,7 @@ at::Tensor call(const char* name, const char* overload, std::vector<c10::IValue>
   for (size_t i = arguments.size(); i < op.schema().arguments().size(); ++i)
     arguments.push_back(*op.schema().arguments()[i].default_value());
   torch::jit::Stack stack(arguments.begin(), arguments.end());
-  triage::capture::call(op, stack);
+  triage::call_operator(op, stack);
   return stack.at(0).toTensor();
 }
 
@@ -146,8 +146,8 @@ class FakeScript : public triage::Script {
   }
 
   static void break_graph(const at::Tensor& z, const std::string& what) {
-    triage::capture::touch(z);
-    triage::capture::graph_break(triage::capture::Break::reads_value, what, "Do not.");
+    triage::materialize(z);
+    triage::break_graph(what, "Do not.");
   }
 
   static bool above(const at::Tensor& z, double limit) {
@@ -156,7 +156,7 @@ class FakeScript : public triage::Script {
   }
 
   at::Tensor host(const std::string& name, const at::Tensor& z) const {
-    triage::capture::touch(z);
+    triage::materialize(z);
     triage::capture::graph_break(triage::capture::Break::host_function, "a host function is called", "Do not.");
     if (auto* made_up = triage::capture::MadeUpInputs::current()) {
       made_up->stop();
@@ -184,7 +184,7 @@ class FakeScript : public triage::Script {
 };
 
 const bool registered = [] {
-  spdlog::set_level(spdlog::level::off);  // the refusals that the tests provoke would drown what doctest says
+  triage::set_log(triage::test::no_log());  // the refusals that the tests provoke would drown what doctest says
   triage::register_front_end(".fake", [](std::string_view source, const triage::ScriptOptions& options) {
     return std::make_unique<FakeScript>(source, options);
   });

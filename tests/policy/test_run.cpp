@@ -127,7 +127,7 @@ TEST_CASE("on_error = pass_through hands inputs on, and flags every sample as un
   CHECK(out.is_same(z));
   CHECK(f.size(0) == 3);
   CHECK(f.size(1) == triage::get_config().num_words());
-  const int64_t unknown = triage::err::unknown << triage::CODE_SHIFT | triage::err::error;
+  const int64_t unknown = to_int(triage::err::unknown) << triage::CODE_SHIFT | to_int(triage::err::error);
   CHECK(at::equal(f.select(1, 0), at::full({3}, unknown, at::kLong)));
   CHECK_THROWS_AS(policy.run({z, z}), InputError);  // the host's mistake stays an error
 

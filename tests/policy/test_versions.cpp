@@ -1,13 +1,18 @@
+#include "tests/logs.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <triage/runtime.h>
 
+#include <array>
+#include <atomic>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <sstream>
+#include <stdexcept>
+#include <thread>
 
 using triage::Policy;
 using triage::Reload;
@@ -225,10 +230,9 @@ TEST_CASE("the last good source survives a restart") {
   CHECK(first(Runtime({.cache_dir = folder / "blocked"}).load(folder / "p.fake")) == 1.0f);  // a cache is never needed
 }
 
-TEST_CASE("the logger that the host gives hears of versions, refusals and failures, and is not flooded") {
+TEST_CASE("the log that the host gives hears of versions, refusals and failures, and is not flooded") {
   std::ostringstream text;
-  const auto logger = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
-  Runtime runtime({.logger = logger});
+  Runtime runtime({.log = triage::test::log_to(text)});
   const Policy policy = runtime.load_source("fail_unless_rows 4", "p.fake");
   for (int i = 0; i < 100; ++i) CHECK_THROWS(policy.run({at::zeros({3, 2})}));
   CHECK(policy.replace("broken on purpose") == Reload::refused);
@@ -239,10 +243,74 @@ TEST_CASE("the logger that the host gives hears of versions, refusals and failur
   CHECK(says(text.str(), "version 2 is live"));
 }
 
-TEST_CASE("kernels that cannot be loaded are told to the logger, and policies run without them") {
+TEST_CASE("records of the log have fields, and none comes when the Runtime and its policies are gone") {
+  struct Kept {
+    triage::LogLevel level;
+    std::map<std::string, std::string> fields;
+  };
+  std::vector<Kept> records;
+  std::optional<Policy> policy;
+  {
+    Runtime runtime({.log = [&](const triage::LogRecord& record) {
+      Kept& kept = records.emplace_back(Kept{record.level, {}});
+      for (const auto& [name, value] : record.fields) kept.fields.emplace(name, value);
+      throw std::runtime_error("a log that fails harms nobody");
+    }});
+    policy = runtime.load_source("add 1", "p.fake");
+    CHECK(policy->replace("broken on\npurpose") == Reload::refused);
+    CHECK(policy->replace("add 2") == Reload::swapped);
+  }
+  const auto of = [&](triage::LogLevel level) {
+    for (const Kept& kept : records)
+      if (kept.level == level) return kept.fields;
+    return std::map<std::string, std::string>{};
+  };
+  const auto live = of(triage::LogLevel::info), refused = of(triage::LogLevel::error);
+  CHECK(live.at("policy") == "p");
+  CHECK(live.at("path") == "p.fake");
+  CHECK(live.at("version") == "2");
+  CHECK(says(refused.at("error"), "p.fake:1:"));
+  const size_t before = records.size();
+  CHECK(policy->replace("broken") == Reload::refused);
+  CHECK(records.size() > before);  // a policy keeps its Runtime's log
+  policy.reset();
+  CHECK(fake::eventually([&] { return fake::alive == 0; }));
+}
+
+TEST_CASE("a log may call the runtime, from several threads, and end with its Runtime (threads)") {
+  std::atomic<int> records{0};
+  {
+    std::array<Policy, 2> policies;
+    Runtime runtime({.log = [&](const triage::LogRecord& record) {
+      ++records;
+      if (record.level != triage::LogLevel::error) return;
+      for (Policy& policy : policies) policy.replace("add 7");  // waits for whoever changes that policy
+      triage::set_log(triage::test::no_log());
+    }});
+    for (Policy& policy : policies) policy = runtime.load_source("add 1", "p.fake");
+    std::vector<std::thread> threads;
+    for (Policy& policy : policies)
+      threads.emplace_back([&policy] {
+        for (int i = 0; i < 50; ++i) policy.replace("broken " + std::to_string(i));
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK(records >= 100);
+}
+
+TEST_CASE("records that belong to no Runtime go to the log of the process") {
   std::ostringstream text;
-  const auto logger = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
-  Runtime runtime({.logger = logger, .kernels = {"/nowhere/repair.so"}});
+  triage::set_log(triage::test::log_to(text));
+  Runtime({.kernels = {"/nowhere/repair.so"}});
+  triage::set_log(triage::test::no_log());
+  Runtime({.kernels = {"/nowhere/other.so"}});
+  CHECK(says(text.str(), "[warn] cannot use the kernels in \"/nowhere/repair.so\""));
+  CHECK_FALSE(says(text.str(), "other.so"));
+}
+
+TEST_CASE("kernels that cannot be loaded are told to the log, and policies run without them") {
+  std::ostringstream text;
+  Runtime runtime({.log = triage::test::log_to(text), .kernels = {"/nowhere/repair.so"}});
   CHECK(says(text.str(), "cannot use the kernels in \"/nowhere/repair.so\": there is no such file"));
   CHECK(runtime.load_source("add 1", "p.fake").run({at::zeros({3, 2})}).size() == 1);
 }

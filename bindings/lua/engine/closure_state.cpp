@@ -308,7 +308,7 @@ class Reader {
     bytes('c', config.flag_dtype);
     bytes('c', config.num_slots);
     bytes('c', config.policy());
-    bytes('c', config.default_severity);
+    bytes('c', to_int(config.default_severity));
     bytes('c', config.strict_validation);
     bytes('c', config.use_transposed_layout);
     bytes('c', config.transpose_threshold);

@@ -147,7 +147,7 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
   } else if (field == "accumulation") {
     value.accumulation = check_accumulation_field(L, index);
   } else if (field == "default_severity") {
-    value.default_severity = check_integer_field(L, index, "default_severity");
+    value.default_severity = static_cast<Severity>(check_integer_field(L, index, "default_severity"));
   } else if (field == "track_overflow") {
     value.track_overflow = check_boolean_field(L, index, "track_overflow");
   } else if (field == "strict_validation") {
@@ -181,7 +181,7 @@ int config_index(lua_State* L) {
   else if (field == "accumulation")
     push_accumulation(L, value.accumulation);
   else if (field == "default_severity")
-    lua_pushinteger(L, value.default_severity);
+    lua_pushinteger(L, to_int(value.default_severity));
   else if (field == "track_overflow")
     lua_pushboolean(L, value.track_overflow);
   else if (field == "strict_validation")
@@ -370,7 +370,7 @@ int resolve_config(lua_State* L) {
   lua_pushinteger(L, config.num_slots);
   lua_pushinteger(L, config.policy());
   push_dtype(L, config.flag_dtype);
-  lua_pushinteger(L, config.default_severity);
+  lua_pushinteger(L, to_int(config.default_severity));
   return 4;
 }
 

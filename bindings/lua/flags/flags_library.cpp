@@ -175,14 +175,15 @@ int check_domain(lua_State* L) {
 }
 
 int default_severity_of(lua_State* L) {
-  lua_pushinteger(L, default_severity(check_in_range(L, 1, "ErrorCode.default_severity", "an error code", 0, 15, "")));
+  const lua_Integer code = check_in_range(L, 1, "ErrorCode.default_severity", "an error code", 0, 15, "");
+  lua_pushinteger(L, to_int(default_severity(static_cast<Code>(code))));
   return 1;
 }
 
-template <const std::string& (*name_of)(int64_t)>
+template <class Enum, const std::string& (*name_of)(Enum)>
 int push_name(lua_State* L) {
   settle_number(L, 1);
-  const std::string& name = name_of(luaL_checkinteger(L, 1));
+  const std::string& name = name_of(static_cast<Enum>(luaL_checkinteger(L, 1)));
   lua_pushlstring(L, name.data(), name.size());
   return 1;
 }
@@ -383,9 +384,9 @@ void add_argument_checks(lua_State* L) {
                                        {"severity", guarded<check_severity>},
                                        {"domain", guarded<check_domain>},
                                        {"default_severity", guarded<default_severity_of>},
-                                       {"code_name", guarded<push_name<code_name>>},
-                                       {"severity_name", guarded<push_name<severity_name>>},
-                                       {"domain_name", guarded<push_name<domain_name>>},
+                                       {"code_name", guarded<push_name<Code, code_name>>},
+                                       {"severity_name", guarded<push_name<Severity, severity_name>>},
+                                       {"domain_name", guarded<push_name<Domain, domain_name>>},
                                        {"read_only", guarded<read_only>},
                                        {"strict", guarded<make_strict>},
                                        {"is_data", guarded<is_data>},

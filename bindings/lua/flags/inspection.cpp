@@ -89,8 +89,8 @@ void set_integer(lua_State* L, const char* key, int64_t value) {
 
 void push_entry(lua_State* L, const flags::UnpackedError& entry) {
   lua_createtable(L, 0, 6);
-  set_integer(L, "severity", entry.severity);
-  set_integer(L, "code", entry.code);
+  set_integer(L, "severity", to_int(entry.severity));
+  set_integer(L, "code", to_int(entry.code));
   set_integer(L, "location", entry.location);
   set_text(L, "severity_name", entry.severity_name);
   set_text(L, "code_name", entry.code_name);

@@ -39,7 +39,7 @@ std::vector<Benign> read_benign(lua_State* L, int list) {
     lua_getfield(L, -2, "code");
     Benign& entry = benign.emplace_back();
     entry.location = luaL_checkstring(L, -2);
-    if (!lua_isnil(L, -1)) entry.code = luaL_checkinteger(L, -1);
+    if (!lua_isnil(L, -1)) entry.code = static_cast<Code>(luaL_checkinteger(L, -1));
     lua_pop(L, 3);
   }
   return benign;

@@ -153,8 +153,9 @@ const char* detector(lua_State* L, int value) {
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, value)); ++i) {
     lua_rawgeti(L, value, i);
     const lua_Integer code = lua_isinteger(L, -1) ? lua_tointeger(L, -1) : -1;
-    if (code != err::nan && code != err::inf) refuse(L, "auto_detect", expected, "a list with " + describe(L, -1));
-    (code == err::nan ? nan : inf) = true;
+    if (code != to_int(err::nan) && code != to_int(err::inf))
+      refuse(L, "auto_detect", expected, "a list with " + describe(L, -1));
+    (code == to_int(err::nan) ? nan : inf) = true;
     lua_pop(L, 1);
   }
   return nan && inf ? "flag_nan_and_inf" : nan ? "flag_nan" : "flag_inf";

@@ -144,7 +144,8 @@ Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::stri
       backend_(std::move(backend)),
       half_(std::move(half)),
       plain_(compile_eager(graph_, {})),
-      forward_(half_(graph_, {})) {
+      forward_(half_(graph_, {})),
+      logger_(messages::LogTo::current()) {
   for (const auto& node : graph_.nodes()) draws_ = draws_ || (graph::is_random(node->op) && !drops_nothing(*node));
 }
 
@@ -210,6 +211,7 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
 }
 
 const Variant* Program::record(const Layout& layout, const Tensors& primals, const Tensors& tangents) const {
+  const messages::LogTo log_to(logger_);
   try {
     Joint joint = record_joint(graph_, primals, tangents);
     mask_dead_rows(joint);
@@ -327,7 +329,8 @@ void Program::fail(const std::string& reason) const {
 
 void Program::hand_over(const std::string& reason) const {
   if (said_.exchange(true)) return;
-  messages::warn(fmt::format("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_, reason));
+  logger_.write(LogLevel::warn,
+                fmt::format("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_, reason));
 }
 
 }  // namespace triage::aot

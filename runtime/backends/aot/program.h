@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/messages/log.h"
+
 /// What `aot_eager` and `fused` keep of one graph: forward and backward halves for each kind of inputs and incoming gradients.
 namespace triage::aot {
 
@@ -133,6 +135,7 @@ class Program {
   std::atomic<bool> full_{false};
   std::mutex mutex_;  // of what follows
   std::vector<std::unique_ptr<Layout>> layouts_;
+  const messages::Logger logger_;  // of whoever had it compiled
   mutable std::atomic<bool> said_{false};
 };
 

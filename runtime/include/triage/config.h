@@ -10,20 +10,20 @@
 namespace triage {
 
 /// `NAN`, `OUT_OF_BOUNDS`, ..., `CODE_4`. Throws ConfigError outside 0..15.
-const std::string& code_name(int64_t code);
+const std::string& code_name(Code code);
 /// `OK WARN ERROR CRITICAL`. Throws ConfigError outside 0..3.
-const std::string& severity_name(int64_t severity);
+const std::string& severity_name(Severity severity);
 /// `NUMERIC INDEX QUALITY RUNTIME`. Throws ConfigError outside 0..3.
-const std::string& domain_name(int64_t domain);
+const std::string& domain_name(Domain domain);
 /// The severity that a code brings along when none is given: CRITICAL for NAN and INF; ERROR for OVERFLOW, OUT_OF_BOUNDS,
 /// NEGATIVE_IDX and EMPTY_INPUT; OK for OK; WARN for all others.
-int64_t default_severity(int64_t code);
+Severity default_severity(Code code);
 
 struct ErrorConfig {
   c10::ScalarType flag_dtype = c10::ScalarType::Long;  ///< Long, Int, Float or Double
   int64_t num_slots = 16;                              ///< errors kept a sample, 1..32768
   AccumulationConfig accumulation = {};
-  int64_t default_severity = err::error;  ///< of codes given as a tensor; 1..3
+  Severity default_severity = err::error;  ///< of codes given as a tensor; not Severity::ok
   /// The last slot counts the errors that found no room (layout.h, MAX_DROPPED). Needs two slots or more. Off: they vanish.
   bool track_overflow = false;
   bool strict_validation = false;       ///< a malformed flags tensor raises instead of warning

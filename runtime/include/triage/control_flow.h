@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <triage/layout.h>
 
 #include <concepts>
 #include <cstdint>
@@ -121,7 +122,7 @@ Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn) {
 
 /// Conditions of the batch, bool (): any entry in `f`; any of this code.
 at::Tensor HAS(const at::Tensor& f);
-at::Tensor IS(int64_t code, const at::Tensor& f);
+at::Tensor IS(Code code, const at::Tensor& f);
 
 /// Of conditions of the batch; masks are combined with & | ~.
 template <std::same_as<at::Tensor>... More>

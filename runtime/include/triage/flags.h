@@ -37,24 +37,24 @@ struct NewOptions {
 };
 struct FromCodeOptions {
   c10::Device device = c10::kCPU;
-  std::optional<int64_t> severity = {};  ///< default: the code's own (default_severity)
+  std::optional<Severity> severity = {};  ///< default: the code's own (default_severity)
   std::optional<ErrorConfig> config = {};
 };
 struct PushOptions {
-  std::optional<int64_t> severity =
+  std::optional<Severity> severity =
       {};                 ///< default: the code's own; for a tensor of codes, the config's default_severity
   at::Tensor where = {};  ///< only these samples; undefined: all
   std::optional<ErrorConfig> config = {};
 };
 struct SeverityOptions {
-  std::optional<int64_t> severity = {};
+  std::optional<Severity> severity = {};
   std::optional<ErrorConfig> config = {};
 };
 struct FixOptions {
   /// What bad samples get: a number, a tensor that broadcasts to z, or a function that makes one of them.
   std::variant<double, at::Tensor, std::function<at::Tensor()>> fallback = 0.0;
-  std::vector<int64_t> codes = {};   ///< only entries with these codes count; empty: all
-  int64_t min_severity = err::warn;  ///< only entries at least this bad count
+  std::vector<Code> codes = {};       ///< only entries with these codes count; empty: all
+  Severity min_severity = err::warn;  ///< only entries at least this bad count
   std::optional<ErrorConfig> config = {};
 };
 /// Elements that `err::replace` replaces.
@@ -65,13 +65,14 @@ struct ReplaceTargets {
   std::vector<double> values = {};
   std::vector<int64_t> integers = {};  ///< in integer data compared exactly
 };
-/// One entry of a list of them, as in Lua: err::nan (1) and err::inf (2), "nan", "inf", "posinf", "neginf", or a number. An
-/// integer other than err::nan and err::inf is that number; write 1.0 for the value.
+/// One entry of a list of them: err::nan, err::inf, "nan", "inf", "posinf", "neginf", or a number.
 class ReplaceTarget {
  public:
+  /// Throws InputError for a code other than err::nan and err::inf.
+  ReplaceTarget(Code code);  // NOLINT(google-explicit-constructor)
   template <std::integral T>
-  requires(!std::same_as<T, bool>) ReplaceTarget(T code)
-      : target_(static_cast<int64_t>(code)) {}  // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<T, bool>) ReplaceTarget(T value)
+      : target_(static_cast<int64_t>(value)) {}  // NOLINT(google-explicit-constructor)
   template <std::floating_point T>
   ReplaceTarget(T value) : target_(static_cast<double>(value)) {}  // NOLINT(google-explicit-constructor)
   ReplaceTarget(const char* name) : target_(name) {}               // NOLINT(google-explicit-constructor)
@@ -89,27 +90,27 @@ namespace err {
 at::Tensor new_(const at::Tensor& x, const ConfigOptions& options = {});
 at::Tensor new_t(int64_t samples, const NewOptions& options = {});
 /// Flags of `samples` samples, each with this one error.
-at::Tensor from_code(int64_t code, Location location, int64_t samples, const FromCodeOptions& options = {});
+at::Tensor from_code(Code code, Location location, int64_t samples, const FromCodeOptions& options = {});
 
 /// --- recording ---
-at::Tensor push(const at::Tensor& f, int64_t code, Location location, const PushOptions& options = {});
+at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
 /// A code a sample, `(N,)` of any integer dtype; 0 records nothing; a number that is no code (outside 0..15) is recorded
 /// as UNKNOWN.
 at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location, const PushOptions& options = {});
-at::Tensor push_scalar(const at::Tensor& f, int64_t code, Location location, const SeverityOptions& options = {});
+at::Tensor push_scalar(const at::Tensor& f, Code code, Location location, const SeverityOptions& options = {});
 /// The entries of each further tensor, slot 0 first, pushed into the first. Of one tensor, a copy.
 at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
 /// Empties every slot with this code; the others stay where they are.
-at::Tensor clear(const at::Tensor& f, int64_t code);
+at::Tensor clear(const at::Tensor& f, Code code);
 
 /// --- asking: bool `(N,)` ---
 at::Tensor is_ok(const at::Tensor& f);
 at::Tensor is_err(const at::Tensor& f);
 at::Tensor has_nan(const at::Tensor& f);
 at::Tensor has_inf(const at::Tensor& f);
-at::Tensor has_code(const at::Tensor& f, int64_t code);
+at::Tensor has_code(const at::Tensor& f, Code code);
 at::Tensor has_critical(const at::Tensor& f);
-at::Tensor has_domain(const at::Tensor& f, int64_t domain);
+at::Tensor has_domain(const at::Tensor& f, Domain domain);
 at::Tensor has_fallback(const at::Tensor& f);
 /// bool `()`
 at::Tensor all_ok(const at::Tensor& f);
@@ -156,10 +157,10 @@ std::pair<at::Tensor, at::Tensor> and_then(const at::Tensor& f, const at::Tensor
 std::pair<at::Tensor, at::Tensor> bind(const at::Tensor& f, const at::Tensor& z, const Step& fn,
                                        const ConfigOptions& options = {});
 /// Records `code` where `fine` is false.
-at::Tensor ensure_mask(const at::Tensor& f, const at::Tensor& fine, int64_t code, Location location,
+at::Tensor ensure_mask(const at::Tensor& f, const at::Tensor& fine, Code code, Location location,
                        const SeverityOptions& options = {});
 /// Records `code` where `predicate(z)`, bool `(N,)`, is false.
-at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, int64_t code, Location location,
+at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, Code code, Location location,
                  const SeverityOptions& options = {});
 /// Gives samples with errors the fallback, which broadcasts to z, and records FALLBACK_VALUE (WARN) there: `z, f`.
 std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
@@ -177,9 +178,9 @@ at::Tensor replace(const at::Tensor& z, const at::Scalar& value, std::initialize
 
 /// True when any sample has any error. Reads a value: on an accelerator it waits for it.
 bool has_err(const at::Tensor& f);
-/// The samples with this code: err::has_code with the arguments as the helper has them.
-at::Tensor find(int64_t code, const at::Tensor& f);
-at::Tensor push(const at::Tensor& f, int64_t code, Location location, const PushOptions& options = {});
+/// The samples with this code, as err::has_code. (In Lua the code is the first argument.)
+at::Tensor find(const at::Tensor& f, Code code);
+at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
 /// Gives every sample with any entry in `f` the fallback in all its elements, and records FALLBACK_VALUE (WARN) there: `z, f`.
 std::pair<at::Tensor, at::Tensor> fix(const at::Tensor& z, const at::Tensor& f, Location location,
                                       const FixOptions& options = {});
@@ -204,8 +205,8 @@ namespace flags {
 inline constexpr const char* DROPPED = "(dropped)";
 
 struct UnpackedError {
-  int64_t severity;
-  int64_t code;
+  Severity severity;
+  Code code;
   int64_t location;  ///< of an overflow record: how many errors were dropped
   std::string severity_name;
   std::string code_name;

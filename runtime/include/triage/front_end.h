@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
 #include <triage/error.h>
 #include <triage/typing.h>
 
@@ -63,9 +65,8 @@ class Script {
   virtual const std::string& name() const = 0;
   virtual const Signature& signature() const = 0;
   virtual bool fullgraph() const = 0;  // the script asked for one graph or an error
-  /// Runs the policy's function once. With a capture::Recorder current on this thread its operations are recorded; with a
-  /// capture::Follower they may be put off: a front end calls capture::touch with every tensor whose values it, or what it
-  /// calls, reads other than by an operator.
+  /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Where it, or
+  /// what it calls, reads values of a tensor other than by an operator, it calls `break_graph`, and `materialize` with the tensor.
   /// `params` are 0-dim tensors in the order of the signature. Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
@@ -90,6 +91,15 @@ class Script {
   /// The policy's own tests: each name with how it failed; empty message: passed.
   virtual std::vector<std::pair<std::string, std::string>> run_tests() = 0;
 };
+
+/// For front ends, on the thread that runs the script: calls `op`, as the dispatcher would, and captures it where the policy is
+/// captured. `stack` ends with its arguments, then with its results. Throws what the operator throws, and GraphBreakError.
+void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+/// Computes what operators that were deferred have left of `tensor`.
+void materialize(const at::Tensor& tensor);
+/// The script does what one graph cannot hold: a clause that says what, and a sentence that says what to do instead. Nothing happens
+/// where nothing is captured. Throws GraphBreakError where one graph is asked for.
+void break_graph(const std::string& what, const std::string& hint = {});
 
 /// Loads `source`, throws LoadError or LimitError. Thread-safe.
 using FrontEnd = std::function<std::unique_ptr<Script>(std::string_view source, const ScriptOptions& options)>;

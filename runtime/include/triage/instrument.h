@@ -18,7 +18,7 @@ namespace triage {
 /// (`*.attention*`; `*` also matches dots).
 struct Benign {
   std::string location = "*";
-  std::optional<int64_t> code = {};  ///< err::nan or err::inf; empty: both
+  std::optional<Code> code = {};  ///< err::nan or err::inf; empty: both
 };
 
 struct InstrumentOptions {

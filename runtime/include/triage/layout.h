@@ -52,36 +52,41 @@ inline constexpr int64_t MAX_DROPPED = 1023;
 /// The bit of an operator's `policy` that asks for it.
 inline constexpr int64_t TRACK_OVERFLOW = 1 << 5;
 
-/// The codes and severities. Lower case, because `NAN` and `OVERFLOW` are macros of C headers; in Lua they are
-/// `err.NAN`, `err.CRITICAL` and so on. Codes 4, 8 and 12 have no meaning of their own and print as `CODE_4` ....
+/// What went wrong. Codes 4, 8 and 12 have no meaning of their own and print as `CODE_4` .... The upper two bits of a code are its
+/// Domain.
+enum class Code : int64_t {
+  ok = 0,
+  nan = 1,
+  inf = 2,
+  overflow = 3,
+  out_of_bounds = 5,
+  oob = out_of_bounds,
+  negative_idx = 6,
+  empty_input = 7,
+  zero_output = 9,
+  constant_output = 10,
+  saturated = 11,
+  fallback_value = 13,
+  value_clamped = 14,
+  unknown = 15,
+};
+/// How bad it is.
+enum class Severity : int64_t { ok = 0, warn = 1, error = 2, critical = 3 };
+/// What kind of error it is.
+enum class Domain : int64_t { numeric = 0, index = 1, quality = 2, runtime = 3 };
+
+/// The number that stands in a slot.
+constexpr int64_t to_int(Code code) noexcept { return static_cast<int64_t>(code); }
+constexpr int64_t to_int(Severity severity) noexcept { return static_cast<int64_t>(severity); }
+constexpr Domain domain_of(Code code) noexcept { return static_cast<Domain>(to_int(code) >> 2); }
+
+/// Codes and severities as Lua has them: `err.NAN`, `err.CRITICAL`. Lower case, because `NAN` and `OVERFLOW` are macros of C headers.
 namespace err {
-inline constexpr int64_t ok = 0;
-inline constexpr int64_t nan = 1;
-inline constexpr int64_t inf = 2;
-inline constexpr int64_t overflow = 3;
-inline constexpr int64_t out_of_bounds = 5;
-inline constexpr int64_t oob = out_of_bounds;
-inline constexpr int64_t negative_idx = 6;
-inline constexpr int64_t empty_input = 7;
-inline constexpr int64_t zero_output = 9;
-inline constexpr int64_t constant_output = 10;
-inline constexpr int64_t saturated = 11;
-inline constexpr int64_t fallback_value = 13;
-inline constexpr int64_t value_clamped = 14;
-inline constexpr int64_t unknown = 15;
-
-inline constexpr int64_t warn = 1;
-inline constexpr int64_t error = 2;
-inline constexpr int64_t critical = 3;
+using enum Code;
+inline constexpr Severity warn = Severity::warn;
+inline constexpr Severity error = Severity::error;
+inline constexpr Severity critical = Severity::critical;
 }  // namespace err
-
-/// The upper two bits of a code.
-namespace domain {
-inline constexpr int64_t numeric = 0;
-inline constexpr int64_t index = 1;
-inline constexpr int64_t quality = 2;
-inline constexpr int64_t runtime = 3;
-}  // namespace domain
 
 /// Which entries stay when a record is full: the order of arrival, or a rank by severity or by location id.
 enum class Priority : uint8_t { chrono = 0, severity = 1, location = 2 };

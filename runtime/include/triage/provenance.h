@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <triage/error.h>
 #include <triage/graph.h>
+#include <triage/layout.h>
 #include <triage/tracked.h>
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct Producer {
   std::string name;      ///< of the input or parameter; of the operator (`aten::log`)
   std::string location;  ///< TorchScript: path of the submodule that it ran in, empty in the model's own code
   Source source;         ///< the line that made it; empty file where not known
-  int64_t code;          ///< err::nan or err::inf; who produced both is there twice
+  Code code;             ///< err::nan or err::inf; who produced both is there twice
   /// The samples, in order. Empty where the value does not have the samples in front (a mean over the batch, a weight):
   /// it then concerns all.
   std::vector<int64_t> rows;

@@ -6,6 +6,7 @@
 #include <triage/error.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
+#include <triage/log.h>
 
 #include <array>
 #include <chrono>
@@ -18,10 +19,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-namespace spdlog {
-class logger;
-}
 
 /// Loading policies, running them on batches, and changing them while the program runs.
 ///
@@ -57,9 +54,9 @@ enum class OnError : uint8_t {
 
 struct RuntimeOptions {
   OnError on_error = OnError::raise;
-  /// Where events of loading and failing go. Default: spdlog's default logger. Each message is one line: line ends and control
-  /// characters in it (a script chooses the text of its errors) are written \n, \x1b, ...
-  std::shared_ptr<spdlog::logger> logger = {};
+  /// Where records of loading, reloading and failing go. Default: that of the process (set_log), standard error at first. Called
+  /// while the Runtime, one of its policies or a Watch lives, never afterwards.
+  Log log = {};
   /// Where the last good bytes of each policy file are kept, so that a restart with a broken file still finds a policy.
   /// Empty: nothing is written.
   std::filesystem::path cache_dir = {};
@@ -82,7 +79,7 @@ struct RuntimeOptions {
   /// After its trial: so many failures in a row, and the version before answers the last of these calls and is live again. 0: never.
   size_t failures_to_revert = 3;
   /// Files that `triage build` made (triage/kernels.h), for the whole process and its `fused` graphs. Their code runs when the
-  /// Runtime is made: name none that others may write. One that cannot be used is told to the logger, and the cache, the
+  /// Runtime is made: name none that others may write. One that cannot be used is told to the log, and the cache, the
   /// compiler or the interpreter serves.
   std::vector<std::filesystem::path> kernels = {};
   /// Of the random numbers that policies draw (`torch.randn`, `math.random`, ...). Each has generators of its own, one a device,

@@ -7,6 +7,7 @@
 #include <triage/control_flow.h>
 #include <triage/error.h>
 #include <triage/export.h>
+#include <triage/files.h>
 #include <triage/flags.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -14,6 +15,8 @@
 #include <triage/kernels.h>
 #include <triage/location.h>
 #include <triage/location_tree.h>
+#include <triage/log.h>
+#include <triage/output_memory.h>
 #include <triage/provenance.h>
 #include <triage/result.h>
 #include <triage/runtime.h>

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,7 +67,6 @@ class Compiler {
  public:
   static Compiler& instance() {
     static Compiler* compiler = [] {
-      spdlog::default_logger();  // made before the handler is registered, so it is destroyed after it has run
       std::atexit([] { instance().end(); });
       pthread_atfork([] { instance().before_fork(); }, [] { instance().after_fork(); },
                      [] { instance().after_fork_in_child(); });
@@ -89,7 +87,7 @@ class Compiler {
     if (queue_.size() >= most_waiting) drop_unwanted();
     if (queue_.size() >= most_waiting) return finished(nullptr);  // the next graph that wants it tries again
     const auto kernel = kernels_[source] = std::make_shared<Kernel>();
-    queue_.push_back({source, kernel, graph_name ? on_one_line(*graph_name) : ""});
+    queue_.push_back({source, kernel, graph_name ? on_one_line(*graph_name) : "", messages::LogTo::current()});
     start_thread();
     work_there_is_->notify_one();
     const std::string files = added_from_;
@@ -137,6 +135,7 @@ class Compiler {
     std::string source;
     std::shared_ptr<Kernel> kernel;
     std::string graph;  // its name, for messages; empty: it is not known
+    messages::Logger logger;
   };
 
   static std::shared_ptr<Kernel> finished(RowsFunction function) {
@@ -194,6 +193,7 @@ class Compiler {
 
   /// Null where there is none, which is said: once that there is no compiler, and for each kernel that it fails for.
   RowsFunction make(const Job& job) {
+    const messages::LogTo log_to(job.logger);
     const SystemCompiler* const compiler = find_compiler();
     if (!compiler) return nullptr;
     const std::string text = compiler->identity() + job.source;
@@ -228,8 +228,8 @@ class Compiler {
       messages::warn(fmt::format("what else there is to say of kernels is not said: it was {} lines", most_said));
   }
 
-  /// The process ends, and its loggers with it. What is being compiled is given up, so that neither the system's compiler nor
-  /// its half-written file is left behind.
+  /// The process ends, and what its log refers to with it. What is being compiled is given up, so that neither the system's
+  /// compiler nor its half-written file is left behind.
   void end() {
     {
       std::lock_guard lock(saying_);

@@ -1,5 +1,12 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <system_error>
+#include <unordered_map>
 
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
@@ -11,29 +18,61 @@ namespace {
 
 namespace fs = std::filesystem;
 
+[[noreturn]] void refuse(const fs::path& path, const std::string& why) {
+  throw FileError(fmt::format("cannot use the kernels in \"{}\": {}", path.string(), why));
+}
+
 std::string content(const fs::path& path) {
   std::error_code error;
   const auto kind = fs::status(path, error).type();
-  if (kind == fs::file_type::not_found)
-    throw FileError(fmt::format("cannot use the kernels in \"{}\": there is no such file", path.string()));
+  if (kind == fs::file_type::not_found) refuse(path, "there is no such file");
   if (kind != fs::file_type::regular)
-    throw FileError(fmt::format("cannot use the kernels in \"{}\": it is {}", path.string(),
-                                kind == fs::file_type::directory ? "a folder" : "no regular file"));
+    refuse(path, kind == fs::file_type::directory ? "it is a folder" : "it is no regular file");
   try {
     constexpr uint64_t largest = uint64_t{1} << 30;
     return files::read_text(path.string(), largest);
   } catch (const FileError& error) {
-    throw FileError(fmt::format("cannot use the kernels in \"{}\": {}", path.string(), error.what()));
+    refuse(path, error.what());
   }
 }
 
-/// `symbol` of a loaded file. A loader may answer with another file that was loaded from the same path before.
+void write_all(int memory, const std::string& bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t written = ::write(memory, bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category());
+    if (written > 0) done += static_cast<size_t>(written);
+  }
+}
+
+/// Loads the bytes that were checked, and not what the file holds by now. The descriptor stays open: its path then names this
+/// library alone, and a loader answers with what it has of a path.
+void* load(const std::string& bytes, const fs::path& path) {
+  const int memory = ::memfd_create("triage kernels", MFD_CLOEXEC);
+  try {
+    if (memory < 0) throw std::system_error(errno, std::generic_category());
+    write_all(memory, bytes);
+    if (void* const library = ::dlopen(fmt::format("/proc/self/fd/{}", memory).c_str(), RTLD_NOW | RTLD_LOCAL))
+      return library;
+    throw std::runtime_error(::dlerror());
+  } catch (const std::exception& error) {
+    if (memory >= 0) ::close(memory);
+    refuse(path, std::string("it cannot be loaded from memory: ") + error.what());
+  }
+}
+
+/// For the life of the process, and once for all that load the same bytes.
+void* library_of(const std::string& bytes, const fs::path& path) {
+  static std::mutex mutex;
+  static auto& loaded = *new std::unordered_map<std::string, void*>;
+  const std::lock_guard lock(mutex);
+  void*& library = loaded[fused::hash_of(bytes)];
+  if (!library) library = load(bytes, path);
+  return library;
+}
+
 void* find(void* library, const std::string& symbol, const fs::path& path) {
   if (void* found = ::dlsym(library, symbol.c_str())) return found;
-  throw FileError(
-      fmt::format("cannot use the kernels in \"{}\": what is loaded lacks {}; where an earlier file of that name is in "
-                  "use, start the program anew",
-                  path.string(), symbol));
+  refuse(path, "what is loaded lacks " + symbol);
 }
 
 }  // namespace
@@ -45,16 +84,14 @@ KernelManifest read_kernel_manifest(const fs::path& file) {
 }
 
 KernelManifest load_kernels(const fs::path& file) {
-  KernelManifest manifest = read_kernel_manifest(file);
-  // With a slash in it, so that it is not looked for in the folders of libraries.
-  void* library = ::dlopen(fs::absolute(file).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) throw FileError(fmt::format("cannot use the kernels in \"{}\": {}", file.string(), ::dlerror()));
+  const std::string bytes = content(file);
+  KernelManifest manifest = fused::unseal(bytes, file.string());
+  fused::check_usable(manifest, file.string());
+  void* const library = library_of(bytes, file);
   fused::KernelFunctions functions;
   for (const std::string& hash : manifest.kernels) {
     const std::string source = static_cast<const char*>(find(library, fused::source_symbol(hash), file));
-    if (fused::hash_of(source) != hash)
-      throw FileError(fmt::format("cannot use the kernels in \"{}\": the source of {} is not what its name says",
-                                  file.string(), hash));
+    if (fused::hash_of(source) != hash) refuse(file, fmt::format("the source of {} is not what its name says", hash));
     functions.emplace_back(source,
                            reinterpret_cast<fused::RowsFunction>(find(library, fused::rows_symbol(hash), file)));
   }
