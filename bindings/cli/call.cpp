@@ -194,7 +194,11 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, co
 
 RuntimeOptions quiet_runtime(bool json) {
   RuntimeOptions options;
-  options.log = [](const LogRecord&) {};
+  options.log = [](const LogRecord& record) {
+    const bool of_policy = std::any_of(record.fields.begin(), record.fields.end(),
+                                       [](const LogField& field) { return field.name == "policy"; });
+    if (!of_policy) log_to_standard_error(record);
+  };
   if (json) options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   return options;
 }

@@ -55,7 +55,7 @@ struct Call {
   std::vector<std::string> sources;  // what each input was read from
   RunOptions options;
 };
-/// Options for a Runtime in this program: its log goes nowhere, because all it would say is in the report, or is
+/// Options for a Runtime in this program. What it would log of a policy goes nowhere, because that is in the report, or is
 /// thrown. What scripts print goes to standard error where standard output must hold nothing but JSON.
 RuntimeOptions quiet_runtime(bool json);
 

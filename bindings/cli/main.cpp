@@ -92,9 +92,7 @@ int run_action(const CLI::App& app, const Action& action) {
 
 int main(int argc, char** argv) {
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees.
-  triage::set_log([](const triage::LogRecord& record) {
-    if (record.level >= triage::LogLevel::warn) say(stderr, "triage: {}\n", record.text);
-  });
+  triage::set_log(log_to_standard_error);
   c10::SetStackTraceFetcher([]() -> std::string { return ""; });
 
   CLI::App app("Per-sample error records and scripted recovery for LibTorch", "triage");

@@ -65,6 +65,10 @@ void write(std::FILE* to, std::string_view text) {
   std::fwrite(shown.data(), 1, shown.size(), to);
 }
 
+void log_to_standard_error(const LogRecord& record) {
+  if (record.level >= LogLevel::warn) say(stderr, "triage: {}\n", record.text);
+}
+
 void print_json(const nlohmann::ordered_json& json, bool on_one_line) {
   say("{}\n", json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
   std::fflush(stdout);

@@ -1,5 +1,6 @@
 #pragma once
 #include <fmt/format.h>
+#include <triage/log.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,9 @@ template <typename... T>
 void say(fmt::format_string<T...> format, T&&... values) {
   write(stdout, fmt::format(format, std::forward<T>(values)...));
 }
+
+/// A warning or error of the runtime; nothing for what is less.
+void log_to_standard_error(const LogRecord& record);
 
 /// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.
 void print_json(const nlohmann::ordered_json& json, bool on_one_line = false);

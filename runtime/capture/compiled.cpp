@@ -392,10 +392,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
     if (const at::Tensor original = recorder.original(output); original.defined()) output = original;
   hand_out(without_params(all, num_params), outputs, script_->writes() != writes);
-  if (recorder.broken()) {
-    note_answer(without_params(all, num_params), outputs);
-    return true;
-  }
+  note_answer(without_params(all, num_params), outputs);
+  if (recorder.broken()) return true;
   retire.dismiss();
 
   auto entry = std::make_unique<Entry>();

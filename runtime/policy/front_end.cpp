@@ -35,7 +35,7 @@ std::string known_endings(const Registry& all) {
 void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack) { capture::call(op, stack); }
 
 void break_graph(const std::string& what, const std::string& hint) {
-  capture::graph_break(capture::Break::unsupported, what, hint);
+  capture::graph_break(capture::Break::reads_value, what, hint);
 }
 
 void materialize(const at::Tensor& tensor) { capture::touch(tensor); }

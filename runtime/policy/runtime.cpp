@@ -92,9 +92,10 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   compile.backend = options_.backend;
   compile.fullgraph = options_.fullgraph || script->fullgraph();
   compile.logger = logger_;
-  compile.warn = [logger = logger_](const std::string& text) { logger.write(LogLevel::warn, text); };
-  compile.inform = [logger = logger_](const std::string& text) {
-    if (capture::get_logs().recompiles) logger.write(LogLevel::info, text);
+  const std::vector<LogField> fields = {{"policy", script->name()}, {"path", path}};
+  compile.warn = [logger = logger_, fields](const std::string& text) { logger.write(LogLevel::warn, text, fields); };
+  compile.inform = [logger = logger_, fields](const std::string& text) {
+    if (capture::get_logs().recompiles) logger.write(LogLevel::info, text, fields);
   };
   compile.random = std::move(random);
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);

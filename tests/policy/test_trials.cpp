@@ -308,6 +308,23 @@ TEST_CASE("what hosts are used to is known across a version that was live before
   CHECK(first(policy.run({at::zeros({2})})) == 1.0f);
 }
 
+TEST_CASE("a version that is live again is held to what hosts are used to, whichever version stands in for it") {
+  Runtime runtime({.trial_calls = 3});
+  runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
+  const Policy policy = runtime.load_source("add 1", "p.fake");
+  const auto answer = [&](int64_t rows) { return policy.run({at::zeros({rows, 2})})[0]; };
+  answer(4);
+  CHECK(policy.replace("host same\nadd 2\ndouble_above -100") == Reload::swapped);  // nothing may be tried ahead
+  CHECK((answer(4).scalar_type() == at::kFloat));
+  CHECK(policy.version().number == 1);
+  CHECK(policy.replace("host same\nadd 3") == Reload::swapped);
+  for (int i = 0; i < 5; ++i) answer(4);
+  CHECK_FALSE(policy.version().on_trial);
+  policy.rollback(2);
+  CHECK((answer(5).scalar_type() == at::kFloat));  // by version 3, which cannot be asked
+  CHECK(policy.version().number == 3);
+}
+
 TEST_CASE("reloads, ways back, params and failures from several threads leave a policy in order (threads)") {
   Runtime runtime({.on_error = OnError::last_good, .keep_versions = 3, .trial_calls = 3, .failures_to_revert = 2});
   runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });

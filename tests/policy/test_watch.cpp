@@ -277,7 +277,7 @@ TEST_CASE("the queue of events overflows, and nothing is missed") {
     std::atomic<bool>& flag;
     ~LetGo() { flag = true; }
   } const let_go{go_on};
-  fake::write(it.folder / "p.fake", "add 2");
+  fake::rename_save(it.folder / "p.fake", "add 2");  // whole at once: the first event is that of the new version
   REQUIRE(events.come(Kind::reloaded));
   for (int i = 0; i < 20'000; ++i) {
     const std::string name = fmt::format("x{}", i % 2);

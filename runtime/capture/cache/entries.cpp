@@ -82,7 +82,8 @@ std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
   std::vector<std::vector<InputShape>> shapes;
   for (const Entry* entry : entries()) shapes.push_back(entry->shape);
   std::lock_guard<std::mutex> lock(notes_mutex_);
-  for (const Answered& one : answered_) shapes.push_back(one.inputs);
+  for (const Answered& one : answered_)
+    if (std::find(shapes.begin(), shapes.end(), one.inputs) == shapes.end()) shapes.push_back(one.inputs);
   return shapes;
 }
 
