@@ -13,6 +13,14 @@ bool same_kind(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
   });
 }
 
+/// Inputs of this kind that differ in the number of rows at most.
+bool same_but_rows(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
+  return std::equal(kind.begin(), kind.end(), inputs.begin(), inputs.end(), [](const auto& shape, const auto& input) {
+    const at::IntArrayRef then(shape.sizes), now = input.sizes();
+    return then.size() == now.size() && (now.empty() || then.slice(1) == now.slice(1));
+  });
+}
+
 bool same_sizes(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
   return std::equal(kind.begin(), kind.end(), inputs.begin(), inputs.end(), [](const auto& shape, const auto& input) {
     return shape.dtype == input.scalar_type() && input.sizes() == shape.sizes && shape.device == input.device();
@@ -60,8 +68,14 @@ std::optional<Form> Trial::expected(at::ArrayRef<at::Tensor> inputs) const {
 
 std::optional<std::pair<Form, OpenSizes>> Trial::expected_of_kind(at::ArrayRef<at::Tensor> inputs) const {
   const std::lock_guard lock(mutex_);
-  const auto shown = std::find_if(known_.shown.begin(), known_.shown.end(),
-                                  [&](const auto& one) { return same_kind(one.inputs, inputs); });
+  const auto find = [&](bool alike) {
+    return std::find_if(known_.shown.begin(), known_.shown.end(), [&](const auto& one) {
+      return same_kind(one.inputs, inputs) && (!alike || same_but_rows(one.inputs, inputs));
+    });
+  };
+  auto shown = find(/*alike=*/true);
+  const bool alike = shown != known_.shown.end();
+  if (!alike) shown = find(/*alike=*/false);
   if (shown == known_.shown.end()) return std::nullopt;
   const auto with_rows = std::find_if(inputs.begin(), inputs.end(), [](const auto& input) { return input.dim() > 0; });
   const int64_t batch = with_rows == inputs.end() ? -1 : with_rows->size(0);
@@ -73,7 +87,7 @@ std::optional<std::pair<Form, OpenSizes>> Trial::expected_of_kind(at::ArrayRef<a
   for (size_t i = 0; i < form.size(); ++i)
     for (size_t dim = 0; dim < form[i].sizes.size(); ++dim) {
       int64_t& size = form[i].sizes[dim];
-      if (ambiguous && size == shown->batch() && size != batch) open.emplace(i, dim);
+      if (!alike || (ambiguous && size == shown->batch() && size != batch)) open.emplace(i, dim);
       size = shown->size_for(batch, size);
     }
   return std::pair(std::move(form), std::move(open));
