@@ -5,11 +5,12 @@
 #include <algorithm>
 
 namespace triage::capture {
-namespace {
 
-bool same_but_batch(at::IntArrayRef a, at::IntArrayRef b) {
+bool same_but_rows(at::IntArrayRef a, at::IntArrayRef b) {
   return a.size() == b.size() && (a.empty() || a.slice(1) == b.slice(1));
 }
+
+namespace {
 
 void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
   int64_t batch = -1;
@@ -48,7 +49,7 @@ void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Ten
   if (!options_.protect_inputs || std::any_of(outputs.begin(), outputs.end(), undefined)) return;
   const auto same_one = [](const InputShape& shape, const at::Tensor& input) {
     return shape.dtype == input.scalar_type() && shape.requires_grad == input.requires_grad() &&
-           shape.device == input.device() && same_but_batch(shape.sizes, input.sizes());
+           shape.device == input.device() && same_but_rows(shape.sizes, input.sizes());
   };
   const auto is_same = [&](const Answered& one) {
     return std::equal(one.inputs.begin(), one.inputs.end(), inputs.begin(), inputs.end(), same_one);

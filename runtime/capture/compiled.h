@@ -120,6 +120,9 @@ struct InputShape {
 
 std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs);
 
+/// Sizes that differ in the first dimension at most.
+bool same_but_rows(at::IntArrayRef a, at::IntArrayRef b);
+
 /// One captured graph of a function.
 struct Entry {
   Guards guards;
@@ -222,8 +225,8 @@ class Compiled {
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
   /// The kinds of inputs that calls came with: those of graphs, and up to 16 that the script answered.
   std::vector<std::vector<InputShape>> shapes_in_use() const;
-  /// The first call of a kind that the script answered, captured or not. `other_sizes`: of outputs (output, dimension), which were neither the same nor
-  /// that of the batch in a later call.
+  /// The first call of a kind that the script answered, captured or not. `other_sizes`: of outputs (output, dimension), which
+  /// were neither the same nor that of the batch in a later call.
   struct Answered {
     std::vector<InputShape> inputs, outputs;
     std::vector<bool> flags_outputs;

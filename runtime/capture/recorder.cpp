@@ -426,6 +426,8 @@ void Recorder::read_requires_grad(const at::Tensor& tensor) {
 }
 
 bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
+  const bool of_two = op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0;
+  if (!of_two && grad_of_branch_.empty()) return false;
   if (!c10::GradMode::is_enabled() || never_differentiable(op) || base_name(op) == "detach") return false;
   size_t always = 0, decided = 0;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
@@ -434,9 +436,7 @@ bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vec
     else
       always += tensor.requires_grad();
   });
-  if (op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0)  // of two
-    return decided > 0 || always == 1;
-  return decided > 0 && always == 0;
+  return of_two ? decided > 0 || always == 1 : decided > 0 && always == 0;
 }
 
 void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,

@@ -17,7 +17,7 @@ namespace triage::files {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t largest_read = 1u << 30;  // Linux reads and writes at most 2 GB a call
+constexpr size_t largest_at_once = 1u << 30;  // Linux reads and writes at most 2 GB a call
 
 /// The file that a write to `path` replaces: links are followed, a dangling one to its target.
 fs::path follow_links(fs::path path) {
@@ -56,7 +56,7 @@ InputFile::~InputFile() { ::close(fd_); }
 void InputFile::read(uint64_t offset, void* to, size_t count) const {
   char* out = static_cast<char*>(to);
   while (count > 0) {
-    ssize_t got = ::pread(fd_, out, std::min(count, largest_read), static_cast<off_t>(offset));
+    ssize_t got = ::pread(fd_, out, std::min(count, largest_at_once), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw Malformed(fmt::format("reading fails at byte {}: {}", offset, std::strerror(errno)));
     if (got == 0) throw Malformed(fmt::format("the file ends at byte {}, {} bytes too early", offset, count));
@@ -84,6 +84,18 @@ std::string read_text(const std::string& path, uint64_t largest) {
     throw FileError(fmt::format("cannot read \"{}\": {}", path, error.what()));
   }
   return bytes;
+}
+
+bool write_all(int fd, const void* data, size_t count) {
+  const char* from = static_cast<const char*>(data);
+  while (count > 0) {
+    const ssize_t done = ::write(fd, from, std::min(count, largest_at_once));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return false;
+    from += done;
+    count -= static_cast<size_t>(done);
+  }
+  return true;
 }
 
 bool is_ours(const std::string& path, uint32_t kind) {
@@ -138,14 +150,7 @@ void OutputFile::fail(const std::string& doing) const {
 }
 
 void OutputFile::write(const void* data, size_t count) {
-  const char* from = static_cast<const char*>(data);
-  while (count > 0) {
-    ssize_t done = ::write(fd_, from, std::min(count, largest_read));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail("writing");
-    from += done;
-    count -= static_cast<size_t>(done);
-  }
+  if (!write_all(fd_, data, count)) fail("writing");
 }
 
 void OutputFile::flush() {

@@ -38,6 +38,9 @@ inline constexpr uint64_t largest_text = uint64_t{16} << 20;
 /// All bytes of a regular file. Throws FileError: where there is none, where it cannot be read, or is larger than `largest`.
 std::string read_text(const std::string& path, uint64_t largest = largest_text);
 
+/// Writes all `count` bytes to an open descriptor. False, with `errno` set, where a write fails.
+bool write_all(int fd, const void* data, size_t count);
+
 /// Of a file or folder that the runtime made: a regular file or folder itself (no link), of this user, to which nobody else may
 /// write. Then what is in it is what this user put there. `kind` is S_IFREG or S_IFDIR.
 bool is_ours(const std::string& path, uint32_t kind);

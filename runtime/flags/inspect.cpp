@@ -31,8 +31,8 @@ int64_t slots_of(const Tensor& f, const ConfigOptions& options) {
   return of_this_width ? config.num_slots : MAX_SLOTS;
 }
 
-// Calls visit(sample, slot index, slot) for each error in the first `slots` of the samples [begin, end). Stretches without errors are read at the
-// speed of memory; rows and slots are looked at only in the others.
+// Calls visit(sample, slot index, slot) for each error in the first `slots` of the samples [begin, end). Stretches without
+// errors are read at the speed of memory; rows and slots are looked at only in the others.
 template <class Visit>
 void each_error(const Tensor& contiguous, int64_t begin, int64_t end, int64_t slots, Visit visit) {
   const cpu::Rows rows(contiguous);

@@ -39,13 +39,8 @@ std::string write_whole(const std::filesystem::path& path, std::string_view byte
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0) return fmt::format("{}: {}", path.string(), std::strerror(errno));
   Descriptor file{fd};
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return fmt::format("{}: {}", path.string(), std::strerror(errno));
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return {};
+  if (files::write_all(fd, bytes.data(), bytes.size())) return {};
+  return fmt::format("{}: {}", path.string(), std::strerror(errno));
 }
 
 }  // namespace

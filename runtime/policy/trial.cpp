@@ -13,11 +13,9 @@ bool same_kind(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
   });
 }
 
-/// Inputs of this kind that differ in the number of rows at most.
 bool same_but_rows(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
   return std::equal(kind.begin(), kind.end(), inputs.begin(), inputs.end(), [](const auto& shape, const auto& input) {
-    const at::IntArrayRef then(shape.sizes), now = input.sizes();
-    return then.size() == now.size() && (now.empty() || then.slice(1) == now.slice(1));
+    return capture::same_but_rows(shape.sizes, input.sizes());
   });
 }
 

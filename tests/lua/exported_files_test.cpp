@@ -25,10 +25,10 @@ std::string file(const std::string& json, const std::string& graph) {
   return sealed("triage exported program, format 2\n" + json + "\n---\n" + graph);
 }
 
-std::string json(const std::string& constants = "[]", const std::string& dims = "[]",
-                 const std::string& bounds = "{}") {
-  return "{\"dynamic_dims\": " + dims + ", \"bounds\": " + bounds +
-         ", \"same_inputs\": [], \"params\": [], \"notes\": [], \"constants\": " + constants + "}";
+std::string json(const std::string& constants = "[]", const std::string& dims = "[]", const std::string& bounds = "{}",
+                 const std::string& params = "[]") {
+  return "{\"dynamic_dims\": " + dims + ", \"bounds\": " + bounds + ", \"same_inputs\": [], \"params\": " + params +
+         ", \"notes\": [], \"constants\": " + constants + "}";
 }
 
 const std::string twice =
@@ -137,10 +137,8 @@ TEST_CASE("programs that say what does not fit are refused") {
 TEST_CASE("params that captured programs do not have are refused, and so is TorchScript of what no operator takes") {
   const Scene scene;
   const auto with_param = [](const std::string& inputs) {
-    return file(
-        "{\"dynamic_dims\": [], \"bounds\": {}, \"same_inputs\": [], \"params\": [1], \"notes\": [], \"constants\": "
-        "[]}",
-        "graph g(" + inputs + "):\n  %1: \"f32[2, 3]\" = aten::add.Tensor(%z, %p)\n  return %1\n");
+    return file(json("[]", "[]", "{}", "[1]"),
+                "graph g(" + inputs + "):\n  %1: \"f32[2, 3]\" = aten::add.Tensor(%z, %p)\n  return %1\n");
   };
   CHECK(scene.load(with_param("%z: \"f32[2, 3]\", %p: \"i64[]\" param")).run({at::ones({2, 3})}).size() == 1);
   scene.refused(with_param("%p: \"i64[]\" param, %z: \"f32[2, 3]\""), "params come last");

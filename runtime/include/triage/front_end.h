@@ -65,8 +65,9 @@ class Script {
   virtual const std::string& name() const = 0;
   virtual const Signature& signature() const = 0;
   virtual bool fullgraph() const = 0;  // the script asked for one graph or an error
-  /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Where it, or
-  /// what it calls, reads values of a tensor other than by an operator, it calls `break_graph`, and `materialize` with the tensor.
+  /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Where it,
+  /// or what it calls, reads values of a tensor other than by an operator, it calls `break_graph`, and `materialize` with
+  /// the tensor.
   /// `params` are 0-dim tensors in the order of the signature. Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
@@ -97,8 +98,8 @@ class Script {
 void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 /// Computes what operators that were deferred have left of `tensor`.
 void materialize(const at::Tensor& tensor);
-/// The script does what one graph cannot hold: a clause that says what, and a sentence that says what to do instead. Nothing happens
-/// where nothing is captured. Throws GraphBreakError where one graph is asked for.
+/// The script does what one graph cannot hold: a clause that says what, and a sentence that says what to do instead.
+/// Nothing happens where nothing is captured. Throws GraphBreakError where one graph is asked for.
 void break_graph(const std::string& what, const std::string& hint = {});
 
 /// Loads `source`, throws LoadError or LimitError. Thread-safe.

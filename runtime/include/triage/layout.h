@@ -52,8 +52,8 @@ inline constexpr int64_t MAX_DROPPED = 1023;
 /// The bit of an operator's `policy` that asks for it.
 inline constexpr int64_t TRACK_OVERFLOW = 1 << 5;
 
-/// What went wrong. Codes 4, 8 and 12 have no meaning of their own and print as `CODE_4` .... The upper two bits of a code are its
-/// Domain.
+/// What went wrong. Codes 4, 8 and 12 have no meaning of their own and print as `CODE_4` .... The upper two bits of a
+/// code are its Domain.
 enum class Code : int64_t {
   ok = 0,
   nan = 1,
@@ -80,7 +80,8 @@ constexpr int64_t to_int(Code code) noexcept { return static_cast<int64_t>(code)
 constexpr int64_t to_int(Severity severity) noexcept { return static_cast<int64_t>(severity); }
 constexpr Domain domain_of(Code code) noexcept { return static_cast<Domain>(to_int(code) >> 2); }
 
-/// Codes and severities as Lua has them: `err.NAN`, `err.CRITICAL`. Lower case, because `NAN` and `OVERFLOW` are macros of C headers.
+/// Codes and severities as Lua has them: `err.NAN`, `err.CRITICAL`. Lower case, because `NAN` and `OVERFLOW` are macros of
+/// C headers.
 namespace err {
 using enum Code;
 inline constexpr Severity warn = Severity::warn;

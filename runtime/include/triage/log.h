@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-/// What the runtime reports while it works: versions that go live or are refused, policies that fail, graph breaks, backends that
-/// hand a graph to another one. Errors of a call are not among it, those are thrown.
+/// What the runtime reports while it works: versions that go live or are refused, policies that fail, graph breaks,
+/// backends that hand a graph to another one. Errors of a call are not among it, those are thrown.
 namespace triage {
 
 enum class LogLevel : uint8_t {
@@ -34,9 +34,9 @@ struct LogRecord {
 /// Called by any thread, also by several at once. What it throws is dropped. It may call the runtime.
 using Log = std::function<void(const LogRecord&)>;
 
-/// Where records go that belong to no Runtime, or to one that names no log of its own. Empty: standard error, from level info on.
-/// Process-wide: what the callback refers to must live as long as the process, or until another `set_log` has returned, which waits
-/// until the callback runs in no other thread. Thread-safe.
+/// Where records go that belong to no Runtime, or to one that names no log of its own. Empty: standard error, from level
+/// info on. Process-wide: what the callback refers to must live as long as the process, or until another `set_log` has
+/// returned, which waits until the callback runs in no other thread. Thread-safe.
 void set_log(Log log);
 
 }  // namespace triage

@@ -54,8 +54,8 @@ enum class OnError : uint8_t {
 
 struct RuntimeOptions {
   OnError on_error = OnError::raise;
-  /// Where records of loading, reloading and failing go. Default: that of the process (set_log), standard error at first. Called
-  /// while the Runtime, one of its policies or a Watch lives, never afterwards.
+  /// Where records of loading, reloading and failing go. Default: that of the process (set_log), standard error at first.
+  /// Called while the Runtime, one of its policies or a Watch lives, never afterwards.
   Log log = {};
   /// Where the last good bytes of each policy file are kept, so that a restart with a broken file still finds a policy.
   /// Empty: nothing is written.

@@ -36,12 +36,10 @@ std::string content(const fs::path& path) {
   }
 }
 
-void write_all(int memory, const std::string& bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t written = ::write(memory, bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category());
-    if (written > 0) done += static_cast<size_t>(written);
-  }
+KernelManifest manifest_of(const std::string& bytes, const fs::path& path) {
+  KernelManifest manifest = fused::unseal(bytes, path.string());
+  fused::check_usable(manifest, path.string());
+  return manifest;
 }
 
 /// Loads the bytes that were checked, and not what the file holds by now. The descriptor stays open: its path then names this
@@ -49,8 +47,8 @@ void write_all(int memory, const std::string& bytes) {
 void* load(const std::string& bytes, const fs::path& path) {
   const int memory = ::memfd_create("triage kernels", MFD_CLOEXEC);
   try {
-    if (memory < 0) throw std::system_error(errno, std::generic_category());
-    write_all(memory, bytes);
+    if (memory < 0 || !files::write_all(memory, bytes.data(), bytes.size()))
+      throw std::system_error(errno, std::generic_category());
     if (void* const library = ::dlopen(fmt::format("/proc/self/fd/{}", memory).c_str(), RTLD_NOW | RTLD_LOCAL))
       return library;
     throw std::runtime_error(::dlerror());
@@ -77,16 +75,11 @@ void* find(void* library, const std::string& symbol, const fs::path& path) {
 
 }  // namespace
 
-KernelManifest read_kernel_manifest(const fs::path& file) {
-  KernelManifest manifest = fused::unseal(content(file), file.string());
-  fused::check_usable(manifest, file.string());
-  return manifest;
-}
+KernelManifest read_kernel_manifest(const fs::path& file) { return manifest_of(content(file), file); }
 
 KernelManifest load_kernels(const fs::path& file) {
   const std::string bytes = content(file);
-  KernelManifest manifest = fused::unseal(bytes, file.string());
-  fused::check_usable(manifest, file.string());
+  KernelManifest manifest = manifest_of(bytes, file);
   void* const library = library_of(bytes, file);
   fused::KernelFunctions functions;
   for (const std::string& hash : manifest.kernels) {
