@@ -42,6 +42,9 @@ target_compile_definitions(triage_torch INTERFACE NDEBUG)
 if(TRIAGE_WERROR)
   target_compile_options(triage_torch INTERFACE -Werror)
 endif()
+if(TRIAGE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_definitions(triage_torch INTERFACE TRIAGE_ASSERTIONS)  # runtime/messages/assert.h
+endif()
 if(TRIAGE_SANITIZE)
   # Instrumented, GCC 12 takes std::regex for uninitialised.
   target_compile_options(triage_torch INTERFACE -Wno-maybe-uninitialized -fsanitize=${TRIAGE_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer -g1)
