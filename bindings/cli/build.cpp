@@ -34,7 +34,7 @@ ScriptOptions script_options(const Options& options) {
 void call(Compiled& compiled, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& params) {
   for (int times = 0; times < 2; ++times) {  // the first captures, the second may go another way
     std::vector<at::Tensor> outputs;
-    compiled.run(inputs, params, std::nullopt, outputs);
+    compiled.run(inputs, params, {}, outputs);
   }
   std::vector<at::Tensor> all(inputs);
   all.insert(all.end(), params.begin(), params.end());
@@ -49,7 +49,7 @@ void call_with_gradients(Compiled& compiled, const std::vector<at::Tensor>& inpu
     leaves.push_back(input.is_floating_point() ? input.detach().clone().set_requires_grad(true) : input);
   for (int times = 0; times < 2; ++times) {  // the first backward run records the graph
     std::vector<at::Tensor> outputs;
-    compiled.run(leaves, params, std::nullopt, outputs);
+    compiled.run(leaves, params, {}, outputs);
     at::Tensor loss;
     for (const at::Tensor& output : outputs)
       if (output.requires_grad()) {  // gradients of a sum alone would be one number in memory, expanded

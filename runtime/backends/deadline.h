@@ -7,7 +7,8 @@
 
 namespace triage {
 
-/// The moment at which the call that runs on this thread gives up. Executables that run step by step ask between steps.
+/// The moment at which the call that runs on this thread gives up, for what it cannot be handed to: a function of the host that
+/// a script calls, and that calls the runtime; gradients, which autograd computes. All else gets it in its CallContext.
 class Deadline {
  public:
   using Moment = std::chrono::steady_clock::time_point;
@@ -39,15 +40,17 @@ class Deadline {
   std::optional<Moment> outer_;
 };
 
-inline bool deadline_passed() {
-  return Deadline::current() && std::chrono::steady_clock::now() >= *Deadline::current();
+inline bool deadline_passed(const std::optional<Deadline::Moment>& deadline = Deadline::current()) {
+  return deadline && std::chrono::steady_clock::now() >= *deadline;
 }
 
 /// Throws LimitError when it has passed.
-inline void check_deadline() {
-  if (deadline_passed())
+inline void check_deadline(const std::optional<Deadline::Moment>& deadline = Deadline::current()) {
+  if (deadline_passed(deadline))
     throw LimitError(
-        "the deadline of the call passed before its graph was done; allow more time, or give the policy less to do");
+        "the call's budget of time (its deadline, or the seconds of its limits) ended before its graph was done; allow "
+        "more "
+        "time, or give the policy less to do");
 }
 
 }  // namespace triage

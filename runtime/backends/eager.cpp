@@ -49,7 +49,7 @@ class Lease {
 
  private:
   static Workspace& shared() {
-    thread_local Workspace workspace;
+    thread_local Workspace workspace;  // so that a warm call takes no memory but for its outputs
     return workspace;
   }
   Workspace own_;
@@ -98,7 +98,7 @@ class EagerExecutable final : public Executable {
  public:
   EagerExecutable(Plan plan, bool separates) : plan_(std::move(plan)), separates_(separates) {}
 
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     if (inputs.size() != plan_.num_inputs)
       throw InputError(fmt::format("graph `{}` takes {} inputs, got {}", plan_.name, plan_.num_inputs, inputs.size()));
     outputs.reserve(plan_.outputs.size());
@@ -107,7 +107,7 @@ class EagerExecutable final : public Executable {
       return;
     }
     Lease lease(plan_.num_registers - plan_.num_inputs);
-    run_steps(inputs, *lease);
+    run_steps(inputs, *lease, call.deadline);
     for (const Output& output : plan_.outputs)
       outputs.push_back(output.from == Output::From::result ? result(output, inputs, (*lease).registers)
                                                             : passed_through(output, inputs));
@@ -116,16 +116,16 @@ class EagerExecutable final : public Executable {
   size_t bytes() const override { return sizeof(*this) + eager::bytes(plan_); }
 
  private:
-  void run_steps(at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
+  void run_steps(at::ArrayRef<at::Tensor> inputs, Workspace& space,
+                 const std::optional<Deadline::Moment>& deadline) const {
     const Step* step = plan_.steps.data();
-    const std::optional<Deadline::Moment>& deadline = Deadline::current();
     const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
     ResultBytes bytes(terms);
     try {
       for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
         if (deadline) check(*deadline, *step);
         for (uint32_t i = 0; i < step->num_slots; ++i) push(plan_.slots[step->first_slot + i], inputs, space);
-        if (terms && asks(*step, space.stack, *terms)) hold(*step, space.stack, *terms);
+        if (terms && asks(*step, space.stack, *terms)) hold(*step, space.stack, *terms, deadline);
         step->op.callBoxed(&space.stack);
         store(*step, space);
         if (terms && !bytes.fits(space.registers, step->first_result - plan_.num_inputs, step->num_results, inputs))
@@ -146,7 +146,8 @@ class EagerExecutable final : public Executable {
   void check(Deadline::Moment deadline, const Step& next) const {
     if (std::chrono::steady_clock::now() < deadline) return;
     const auto& origin = plan_.origins[static_cast<size_t>(&next - plan_.steps.data())];
-    throw LimitError(fmt::format("{}the deadline of the call passed before `{}` in graph `{}` ran; allow more time, or "
+    throw LimitError(fmt::format("{}the call's budget of time (its deadline, or the seconds of its limits) ended "
+                                 "before `{}` in graph `{}` ran; allow more time, or "
                                  "give the policy less to do",
                                  place(origin), origin.text, plan_.name),
                      origin.source);
@@ -169,8 +170,9 @@ class EagerExecutable final : public Executable {
   }
 
   /// What is not trusted calls no operator out of its contract, whatever came in.
-  static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
-    if (const auto wrong = operators::refusal(*step.contract, step.op.schema(), stack, terms, Deadline::current()))
+  static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms,
+                   const std::optional<Deadline::Moment>& deadline) {
+    if (const auto wrong = operators::refusal(*step.contract, step.op.schema(), stack, terms, deadline))
       throw InputError(*wrong);
   }
 

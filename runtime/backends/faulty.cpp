@@ -54,8 +54,8 @@ class FailingRun final : public Executable {
     before.set_outputs({});
     before_ = compile_eager(before, examples);
   }
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
-    before_->run(inputs, outputs);
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
+    before_->run(inputs, outputs, {call.deadline});
     throw PolicyError(message_, source_);
   }
 

@@ -106,6 +106,7 @@ class Cutter {
       names.push_back(name_of(value));
     }
     graph.set_outputs(std::move(outputs), std::move(names));
+    graph.set_recorded_types(graph_.has_recorded_types());
     graph::eliminate_dead(graph);
     return graph;
   }
@@ -159,16 +160,20 @@ class CutExecutable final : public Executable {
         constants_(cut.constants),
         lent_(lent) {}
 
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
+    const CallContext inside{call.deadline};
     std::vector<at::Tensor> made, all(inputs.begin(), inputs.end());
-    if (computed_) computed_->run(inputs, made);
+    if (computed_) computed_->run(inputs, made, inside);
     all.insert(all.end(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
     for (const at::Tensor& constant : constants_) all.push_back(fresh_copy(constant));
-    behind_->run(all, outputs);
+    behind_->run(all, outputs, inside);
     if (!lent_.inputs) separate_from_inputs(inputs, outputs);
   }
 
   bool answers_capture() const override { return computed_ && computed_->answers_capture(); }
+  void never_fall_back() override {
+    if (computed_) computed_->never_fall_back();
+  }
   void finish_compiling() const override {
     if (computed_) computed_->finish_compiling();
   }

@@ -3,6 +3,7 @@
 #include "runtime/capture/autocast.h"
 
 #include "runtime/capture/arguments.h"
+#include "runtime/capture/context.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 #include "runtime/compat/autocast.h"
@@ -34,20 +35,22 @@ bool differ(const std::vector<c10::IValue>& a, const std::vector<c10::IValue>& b
   return false;
 }
 
+}  // namespace
+
 /// While alive on a thread, looks at how a call of `op` goes on.
-class Watch {
+class AutocastWatch {
  public:
-  explicit Watch(c10::OperatorName op) : op_(std::move(op)), previous_(current_) {
-    current_ = this;
+  explicit AutocastWatch(c10::OperatorName op) : op_(std::move(op)), previous_(context.autocast_watch) {
+    context.autocast_watch = this;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(begin, end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   }
-  ~Watch() {
+  ~AutocastWatch() {
     at::removeCallback(handle_);
-    current_ = previous_;
+    context.autocast_watch = previous_;
   }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  AutocastWatch(const AutocastWatch&) = delete;
+  AutocastWatch& operator=(const AutocastWatch&) = delete;
 
   bool seen = false;          // the call itself
   bool casts_inside = false;  // some operator that it is made of was called with other arguments than it was given
@@ -62,11 +65,11 @@ class Watch {
   };
 
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-    if (current_) current_->enter(function);
+    if (context.autocast_watch) context.autocast_watch->enter(function);
     return nullptr;
   }
   static void end(const at::RecordFunction&, at::ObserverContext*) {
-    if (current_ && !current_->calls_.empty()) current_->calls_.pop_back();
+    if (context.autocast_watch && !context.autocast_watch->calls_.empty()) context.autocast_watch->calls_.pop_back();
   }
 
   void enter(const at::RecordFunction& function) {
@@ -89,12 +92,13 @@ class Watch {
     }
   }
 
-  inline static thread_local Watch* current_ = nullptr;
   const c10::OperatorName op_;
-  Watch* previous_;
+  AutocastWatch* previous_;
   at::CallbackHandle handle_;
   std::vector<Call> calls_;  // those that run, the outermost first
 };
+
+namespace {
 
 /// The argument that the second call had in the place of `given`. Only tensors are cast.
 c10::IValue cast_argument(const c10::IValue& given, const c10::IValue& again, std::string& refusal) {
@@ -119,7 +123,7 @@ bool has_autocast(const c10::OperatorHandle& op, const std::vector<c10::IValue>&
 CastCall call_under_autocast(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const size_t count = op.schema().arguments().size();
   CastCall call{std::vector<c10::IValue>(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end()), ""};
-  const Watch watch(op.operator_name());
+  const AutocastWatch watch(op.operator_name());
   op.callBoxed(&stack);
   if (!watch.seen) {
     call.refusal = "calls of operators are hidden from observers";

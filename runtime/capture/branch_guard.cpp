@@ -1,5 +1,6 @@
 #include "runtime/capture/branch_guard.h"
 
+#include "runtime/capture/context.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 
@@ -13,13 +14,11 @@
 namespace triage::capture {
 namespace {
 
-thread_local BranchGuard* current_guard = nullptr;
-
 /// The guard's own operators belong to what is around the branch.
 class Suspended {
  public:
-  explicit Suspended(BranchGuard* enclosing) : suspended_(current_guard) { current_guard = enclosing; }
-  ~Suspended() { current_guard = suspended_; }
+  explicit Suspended(BranchGuard* enclosing) : suspended_(context.branch) { context.branch = enclosing; }
+  ~Suspended() { context.branch = suspended_; }
   Suspended(const Suspended&) = delete;
   Suspended& operator=(const Suspended&) = delete;
 
@@ -41,57 +40,53 @@ bool may_require_grad(const at::Tensor& tensor) {
 }  // namespace
 
 BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
-    : before_(std::move(before)), own_(std::move(own)), enclosing_(current_guard), natural_(thread != nullptr) {
+    : before_(std::move(before)), own_(std::move(own)), enclosing_(context.branch), natural_(thread != nullptr) {
   static std::atomic<uint64_t> last_serial{0};
   if (enclosing_) selection_ = enclosing_->selection_;
   if (natural_) {
     if (selection_.depth++ == 0) selection_.serial = ++last_serial;
     selection_.thread = thread;
   }
-  current_guard = this;
+  context.branch = this;
 }
 
 BranchGuard::~BranchGuard() {
-  const BranchGuard* found = current_guard;
+  const BranchGuard* found = context.branch;
   while (found && found != this) found = found->enclosing_;
   if (!found) return;
   if (enclosing_ && enclosing_->selects()) enclosing_->storages_.insert(storages_.begin(), storages_.end());
-  current_guard = enclosing_;
+  context.branch = enclosing_;
 }
 
 BranchGuard::Selection BranchGuard::selection() noexcept {
-  return current_guard ? current_guard->selection_ : Selection{};
+  return context.branch ? context.branch->selection_ : Selection{};
 }
 
-BranchGuard* BranchGuard::current() noexcept { return current_guard; }
-
-namespace {
-thread_local UntakenBranch* current_untaken = nullptr;
-thread_local OutsideBranches* current_outside = nullptr;
-}  // namespace
+BranchGuard* BranchGuard::current() noexcept { return context.branch; }
 
 UntakenBranch::UntakenBranch(Unwinds unwinds, int frames)
-    : outermost_(!current_untaken), unwinds_(unwinds), frames_(frames) {
-  if (outermost_) current_untaken = this;
+    : outermost_(!context.untaken_branch), unwinds_(unwinds), frames_(frames) {
+  if (outermost_) context.untaken_branch = this;
 }
 /// A branch of natural Lua may end out of order.
 UntakenBranch::~UntakenBranch() {
-  if (current_untaken == this) current_untaken = nullptr;
+  if (context.untaken_branch == this) context.untaken_branch = nullptr;
 }
-bool UntakenBranch::active() noexcept { return current_untaken != nullptr; }
+bool UntakenBranch::active() noexcept { return context.untaken_branch != nullptr; }
 bool UntakenBranch::left() noexcept {
-  return (current_untaken && current_untaken->left_) || OutsideBranches::given_up();
+  return (context.untaken_branch && context.untaken_branch->left_) || OutsideBranches::given_up();
 }
 int UntakenBranch::frames_kept() noexcept {
-  if (current_untaken && current_untaken->unwinds_ == Unwinds::branch) return current_untaken->frames_;
-  return current_outside ? current_outside->frames_ : 0;
+  if (context.untaken_branch && context.untaken_branch->unwinds_ == Unwinds::branch)
+    return context.untaken_branch->frames_;
+  return context.outside_branches ? context.outside_branches->frames_ : 0;
 }
 
 void UntakenBranch::leave() {
-  if (current_untaken && current_untaken->unwinds_ == Unwinds::branch)
-    current_untaken->left_ = true;
+  if (context.untaken_branch && context.untaken_branch->unwinds_ == Unwinds::branch)
+    context.untaken_branch->left_ = true;
   else if (OutsideBranches::may_begin_anew())
-    current_outside->given_up_ = true;
+    context.outside_branches->given_up_ = true;
   else
     throw PolicyError(
         "an `if` on a condition of shape () does in a branch that this batch does not take what no graph can hold, and "
@@ -102,29 +97,31 @@ void UntakenBranch::leave() {
 }
 
 OutsideBranches::OutsideBranches()
-    : around_(std::exchange(current_guard, nullptr)),
-      untaken_(std::exchange(current_untaken, nullptr)),
-      previous_(std::exchange(current_outside, this)) {}
+    : around_(std::exchange(context.branch, nullptr)),
+      untaken_(std::exchange(context.untaken_branch, nullptr)),
+      previous_(std::exchange(context.outside_branches, this)) {}
 OutsideBranches::~OutsideBranches() {
-  current_guard = around_;
-  current_untaken = untaken_;
-  current_outside = previous_;
+  context.branch = around_;
+  context.untaken_branch = untaken_;
+  context.outside_branches = previous_;
 }
 
 void OutsideBranches::allow_new_beginning(int frames) noexcept {
-  if (!current_outside) return;
-  current_outside->may_begin_anew_ = true;
-  current_outside->frames_ = frames;
+  if (!context.outside_branches) return;
+  context.outside_branches->may_begin_anew_ = true;
+  context.outside_branches->frames_ = frames;
 }
 /// What happens in a branch that is not taken does not happen again.
 void OutsideBranches::forbid_new_beginning() noexcept {
-  if (current_outside && !current_untaken) current_outside->may_begin_anew_ = false;
+  if (context.outside_branches && !context.untaken_branch) context.outside_branches->may_begin_anew_ = false;
 }
-bool OutsideBranches::may_begin_anew() noexcept { return current_outside && current_outside->may_begin_anew_; }
-bool OutsideBranches::given_up() noexcept { return current_outside && current_outside->given_up_; }
+bool OutsideBranches::may_begin_anew() noexcept {
+  return context.outside_branches && context.outside_branches->may_begin_anew_;
+}
+bool OutsideBranches::given_up() noexcept { return context.outside_branches && context.outside_branches->given_up_; }
 
-KeepBranches::KeepBranches() : around_(current_guard) {}
-KeepBranches::~KeepBranches() { current_guard = around_; }
+KeepBranches::KeepBranches() : around_(context.branch) {}
+KeepBranches::~KeepBranches() { context.branch = around_; }
 
 const at::Tensor& BranchGuard::taken() {
   if (taken_.defined()) return taken_;
@@ -219,7 +216,7 @@ bool BranchGuard::is_from_outside(const at::Tensor& tensor) const {
 }
 
 void BranchGuard::refuse_change(const at::Tensor& tensor, const std::string& change) {
-  if (current_guard && current_guard->is_from_outside(tensor))
+  if (context.branch && context.branch->is_from_outside(tensor))
     throw PolicyError(
         change +
         " changes a tensor from outside of a branch of an `if` whose condition is a mask, and that branch "
@@ -228,7 +225,7 @@ void BranchGuard::refuse_change(const at::Tensor& tensor, const std::string& cha
 
 bool BranchGuard::chooses_per_sample() noexcept {
   const auto per_sample = [](const at::Tensor& condition) { return condition.defined() && condition.dim() > 0; };
-  for (const BranchGuard* guard = current_guard; guard && guard->selects(); guard = guard->enclosing_)
+  for (const BranchGuard* guard = context.branch; guard && guard->selects(); guard = guard->enclosing_)
     if (guard->natural_ &&
         (per_sample(guard->own_) || std::any_of(guard->before_.begin(), guard->before_.end(), per_sample)))
       return true;

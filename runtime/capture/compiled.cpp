@@ -1,14 +1,12 @@
 #include "runtime/capture/compiled.h"
-#include "runtime/backends/strict.h"
-#include "runtime/capture/compile_clock.h"
 
 #include "runtime/backends/deadline.h"
-#include "runtime/backends/donation.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
-#include "runtime/backends/seen_types.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
+#include "runtime/capture/compile_clock.h"
+#include "runtime/capture/context.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/made_up.h"
@@ -16,6 +14,7 @@
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/variables.h"
 #include "runtime/graph/clean.h"
+#include "runtime/messages/assert.h"
 #include "runtime/random/sequence.h"
 
 #include <c10/core/InferenceMode.h>
@@ -126,38 +125,40 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
 
 Compiled::~Compiled() = default;
 
-/// The right to run the script, for the time of this object. A thread that has it already would wait for itself (the script
-/// called a function of the host, which called the policy); a deadline may pass while others have it.
-class Compiled::Turn {
+/// The script runs on one thread at a time, for the life of this object on this one. A thread that holds the lock already would
+/// wait for itself (the script called a function of the host, which called the policy); a deadline may pass while others hold it.
+class ScriptLock {
  public:
-  Turn(Compiled& compiled, const Deadline& deadline)
+  ScriptLock(Compiled& compiled, const Compiled::Deadline& deadline)
       : compiled_(compiled),
-        log_to_(compiled.options_.logger ? *compiled.options_.logger : messages::LogTo::current()) {
-    if (std::find(running.begin(), running.end(), &compiled) != running.end())
-      throw PolicyError(
-          "policy '" + compiled.script_->name() +
-          "' was called while it runs, on the same thread (by a function of the host that it calls?); a policy "
-          "cannot call itself");
+        log_to_(compiled.options_.logger ? *compiled.options_.logger : messages::LogTo::current()),
+        outer_(context.script_lock) {
+    for (const ScriptLock* held = outer_; held; held = held->outer_)
+      if (&held->compiled_ == &compiled)
+        throw PolicyError(
+            "policy '" + compiled.script_->name() +
+            "' was called while it runs, on the same thread (by a function of the host that it calls?); a policy "
+            "cannot call itself");
     if (!deadline)
       compiled.mutex_.lock();
     else if (!compiled.mutex_.try_lock_until(*deadline))
       throw WaitedError("the deadline of the call passed while another call was running the script of policy '" +
                         compiled.script_->name() + "'");
-    running.push_back(&compiled);
+    context.script_lock = this;
     TRIAGE_TSAN_ACQUIRE(&compiled.mutex_);
   }
-  ~Turn() {
-    running.pop_back();
+  ~ScriptLock() {
+    context.script_lock = outer_;
     TRIAGE_TSAN_RELEASE(&compiled_.mutex_);
     compiled_.mutex_.unlock();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ScriptLock(const ScriptLock&) = delete;
+  ScriptLock& operator=(const ScriptLock&) = delete;
 
  private:
-  inline static thread_local std::vector<const Compiled*> running;
   Compiled& compiled_;
   const messages::LogTo log_to_;
+  const ScriptLock* outer_;
 };
 
 /// What the graph takes: the inputs of the call, then those variables of the script that it reads.
@@ -171,38 +172,38 @@ Compiled::Tensors Compiled::with_lifted(const Entry& entry, at::ArrayRef<at::Ten
 /// Null: those of whoever calls.
 random::Sequence* Compiled::numbers() const { return random::or_aside(options_.random.get()); }
 
-void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
+void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
                        std::vector<at::Tensor>& outputs) {
-  const triage::Deadline scope(deadline);
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(numbers());
-  Donation::address(entry.script_handles_errors ? nullptr : entry.executable.get());
-  const auto run = [&] {
+  const auto run = [&](const CallContext& context) {
     if (entry.lifted.empty())
-      entry.executable->run(all, outputs);
+      entry.executable->run(all, outputs, context);
     else
-      entry.executable->run(with_lifted(entry, all), outputs);
+      entry.executable->run(with_lifted(entry, all), outputs, context);
   };
-  if (!entry.script_handles_errors && !entry.failed) return run();
+  if (!entry.script_handles_errors && !entry.failed) return run(call);
+  const CallContext again_by_script{call.deadline,
+                                    entry.script_handles_errors ? at::ArrayRef<at::Tensor>() : call.donated};
   const random::GoBack go_back(entry.draws, all);
   bool over_limit = false;
   try {
-    return run();
+    return run(again_by_script);
   } catch (const LimitError&) {  // of a branch that the script may not take, unless time is up
-    if (!entry.failed || (deadline && std::chrono::steady_clock::now() >= *deadline)) throw;
+    if (!entry.failed || deadline_passed(call.deadline)) throw;
     over_limit = true;
   } catch (const std::exception&) {
   }
   outputs.clear();
   go_back();
   draws.reset();
-  run_again(entry, over_limit, all, num_params, deadline, outputs);
+  run_again(entry, over_limit, all, num_params, call.deadline, outputs);
 }
 
 /// A call whose graph failed: the script answers it, as if it began now.
 void Compiled::run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
                          const Deadline& deadline, std::vector<at::Tensor>& outputs) {
-  const Turn turn(*this, deadline);
+  const ScriptLock lock(*this, deadline);
   const bool may_capture =
       failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() && !limit_reached();
   if (!may_capture || !capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
@@ -227,20 +228,19 @@ class Compiled::RetireIfWritten {
   bool armed_ = true;
 };
 
-void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
+void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
                    std::vector<at::Tensor>& outputs) {
   const bool plainly = get_stance() == Stance::force_eager;
-  if (plainly) Donation::address(nullptr);
   if (params.empty()) {
-    if (plainly) return run_plainly(inputs, 0, deadline, outputs);
-    if (const Entry* entry = find_for_call(inputs)) return execute(*entry, inputs, 0, deadline, outputs);
-    return miss(inputs, 0, deadline, outputs);
+    if (plainly) return run_plainly(inputs, 0, call.deadline, outputs);
+    if (const Entry* entry = find_for_call(inputs)) return execute(*entry, inputs, 0, call, outputs);
+    return miss(inputs, 0, call.deadline, outputs);
   }
   c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
   all.append(params.begin(), params.end());
-  if (plainly) return run_plainly(all, params.size(), deadline, outputs);
-  if (const Entry* entry = find_for_call(all)) return execute(*entry, all, params.size(), deadline, outputs);
-  miss(all, params.size(), deadline, outputs);
+  if (plainly) return run_plainly(all, params.size(), call.deadline, outputs);
+  if (const Entry* entry = find_for_call(all)) return execute(*entry, all, params.size(), call, outputs);
+  miss(all, params.size(), call.deadline, outputs);
 }
 
 /// Where a graph that the backend cannot compile is an error, the call has to run into it.
@@ -257,11 +257,10 @@ bool Compiled::gave_up() const {
 
 void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                     std::vector<at::Tensor>& outputs) {
-  Donation::address(nullptr);  // the script may read its inputs at any time
-  std::optional<Turn> turn(std::in_place, *this, deadline);
+  std::optional<ScriptLock> lock(std::in_place, *this, deadline);
   if (const Entry* entry = find_for_call(all)) {  // another thread captured it meanwhile
-    turn.reset();
-    return execute(*entry, all, num_params, deadline, outputs);
+    lock.reset();
+    return execute(*entry, all, num_params, {deadline}, outputs);
   }
   if (const auto odd = find_without_strides(all)) return run_without_strides(*odd, all, num_params, deadline, outputs);
   const bool first_call = !std::exchange(was_called_, true);
@@ -290,7 +289,8 @@ std::optional<std::string> Compiled::limit_reached() const {
   const size_t limit = options_.recompile_limit.value_or(static_cast<size_t>(config.recompile_limit));
   if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
     return "the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all";
-  if (entries_.size() >= limit) return "the limit of " + std::to_string(limit) + " captured graphs";
+  const Entry* const newest = newest_.load(std::memory_order_relaxed);  // those that were retired count above alone
+  if (newest && newest->chain >= limit) return "the limit of " + std::to_string(limit) + " captured graphs";
   return std::nullopt;
 }
 
@@ -309,7 +309,7 @@ void Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, s
 /// Under the stance force_eager.
 void Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                            std::vector<at::Tensor>& outputs) {
-  const Turn turn(*this, deadline);
+  const ScriptLock lock(*this, deadline);
   run_script(all, num_params, deadline, outputs, /*follow=*/false);
 }
 
@@ -421,7 +421,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   }
   if (entry->executable->answers_capture()) {
     std::vector<at::Tensor> answer;
-    entry->executable->run(taken, answer);
+    entry->executable->run(taken, answer, {deadline});
     outputs = std::move(answer);
   }
   entry->script_handles_errors = recorder.has_protected_calls();
@@ -434,7 +434,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.conditions = std::move(captured.conditions);
   entry->guards = std::move(guards);
   entry->shape = shape_of(without_params(all, num_params));
-  if (config_epoch() == epoch) add_entry(std::move(entry));  // else no guard could say what it was made for
+  if (config_epoch() != epoch) return true;  // no guard could say what it was made for
+  TRIAGE_ASSERT(entry->guards.hold(all, script_->variables()));
+  add_entry(std::move(entry));
   return true;
 }
 
@@ -467,10 +469,10 @@ LentMemory Compiled::lent_memory() const { return {!options_.protect_inputs, !op
 std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                               bool raises) const {
   try {
-    const Strict strict(options_.fail_on_backend_error);
-    const SeenTypes seen;
-    return by_interpreter_ ? compile_outputs_eager(graph, backend_, lent_memory())
-                           : compile_outputs(graph, examples, backend_, lent_memory());
+    auto executable = by_interpreter_ ? compile_outputs_eager(graph, backend_, lent_memory())
+                                      : compile_outputs(graph, examples, backend_, lent_memory());
+    if (options_.fail_on_backend_error) executable->never_fall_back();
+    return executable;
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
@@ -521,7 +523,7 @@ std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shap
 
 /// Nothing where there is, or now is, an entry for these inputs, or none is wanted; else why there cannot be one ahead.
 std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params) {
-  const Turn turn(*this, std::nullopt);
+  const ScriptLock lock(*this, std::nullopt);
   if (find(all) || gave_up() || limit_reached()) return std::nullopt;
   const c10::InferenceMode outside(false);
   const MadeUpInputs made_up;
@@ -544,8 +546,7 @@ std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> al
 bool Compiled::run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const {
   const Entry* entry = find(all);
   if (!entry || entry->script_handles_errors) return false;
-  Donation::address(nullptr);
-  entry->executable->run(with_lifted(*entry, all), outputs);
+  entry->executable->run(with_lifted(*entry, all), outputs, {triage::Deadline::current()});
   return true;
 }
 
@@ -563,12 +564,10 @@ void Compiled::ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all
     copies[index] = all[index].clone();
     given.push_back(copies[index]);
   }
-  const Donation donation(given);
-  Donation::address(entry.executable.get());
   const random::Replay unseen(entry.draws);
   std::vector<at::Tensor> outputs;
   try {
-    entry.executable->run(with_lifted(entry, copies), outputs);
+    entry.executable->run(with_lifted(entry, copies), outputs, {triage::Deadline::current(), given});
   } catch (const std::exception&) {  // of values that were made up; a real call says what it thinks of its own
   }
 }

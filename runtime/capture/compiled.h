@@ -196,7 +196,7 @@ class Compiled {
 
   /// `inputs` and `params` in the order of the signature; appends the outputs. Throws what the script or ATen throws, and
   /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
-  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, Deadline deadline,
+  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
            std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already. Where the script
   /// cannot run on made-up values, because some operator takes none of several kinds of them or a function of the host would
@@ -278,13 +278,13 @@ class Compiled {
   void warn_of(const GraphBreak& graph_break) const;
   void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                            std::vector<at::Tensor>& outputs);
-  void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const Deadline& deadline,
+  void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
                std::vector<at::Tensor>& outputs);
   void run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
                  const Deadline& deadline, std::vector<at::Tensor>& outputs);
   using Tensors = c10::SmallVector<at::Tensor, 8>;
   Tensors with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
-  class Turn;  // of one thread at the script
+  friend class ScriptLock;
   class RetireIfWritten;
   std::vector<std::string> input_names() const;
 

@@ -3,16 +3,12 @@
 #include <algorithm>
 
 #include "runtime/capture/branch_guard.h"
+#include "runtime/capture/context.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
 namespace triage::capture {
 namespace {
-
-thread_local OnGraphBreak::Then on_break = OnGraphBreak::Then::go_on;
-thread_local ScriptScope* current_script = nullptr;
-thread_local bool not_captured = false;
-thread_local int effects_allowed = 0;
 
 bool is_effect(Break kind) { return kind == Break::output || kind == Break::outside_write || kind == Break::registry; }
 
@@ -48,9 +44,9 @@ bool same_place(const GraphBreak& a, const GraphBreak& b) {
          (a.where.line > 0 || a.what == b.what);
 }
 
-ScriptScope::ScriptScope(UserCode code) : code_(std::move(code)), previous_(current_script) { current_script = this; }
-ScriptScope::~ScriptScope() { current_script = previous_; }
-const UserCode* ScriptScope::current() noexcept { return current_script ? &current_script->code_ : nullptr; }
+ScriptScope::ScriptScope(UserCode code) : code_(std::move(code)), previous_(context.script) { context.script = this; }
+ScriptScope::~ScriptScope() { context.script = previous_; }
+const UserCode* ScriptScope::current() noexcept { return context.script ? &context.script->code_ : nullptr; }
 
 void graph_break(Break kind, const std::string& what, const std::string& hint) {
   if (UntakenBranch::left()) UntakenBranch::leave();  // whatever runs while the script is unwound
@@ -58,7 +54,7 @@ void graph_break(Break kind, const std::string& what, const std::string& hint) {
   Follower* follower = Follower::current();
   if (MadeUpInputs* made_up = MadeUpInputs::current(); made_up && kind == Break::reads_value) made_up->refuse_values();
   if (!recorder && !follower) return;
-  if (effects_allowed > 0 && is_effect(kind)) return OutsideBranches::forbid_new_beginning();
+  if (context.effects_allowed > 0 && is_effect(kind)) return OutsideBranches::forbid_new_beginning();
   const UserCode* script = ScriptScope::current();
   GraphBreak graph_break{kind, what, hint, {}, {}};
   if (script && script->where) graph_break.where = script->where();
@@ -74,29 +70,29 @@ void graph_break(Break kind, const std::string& what, const std::string& hint) {
   throw graph_break.error();
 }
 
-OnGraphBreak::OnGraphBreak(Then then) : previous_(on_break) { set(then); }
-OnGraphBreak::~OnGraphBreak() { on_break = previous_; }
-bool OnGraphBreak::raises() noexcept { return on_break != Then::go_on; }
-OnGraphBreak::Then OnGraphBreak::current() noexcept { return on_break; }
+OnGraphBreak::OnGraphBreak(Then then) : previous_(context.on_break) { set(then); }
+OnGraphBreak::~OnGraphBreak() { context.on_break = previous_; }
+bool OnGraphBreak::raises() noexcept { return context.on_break != Then::go_on; }
+OnGraphBreak::Then OnGraphBreak::current() noexcept { return context.on_break; }
 void OnGraphBreak::set(Then then) noexcept {
-  if (on_break != Then::raise_for_good) on_break = then;
+  if (context.on_break != Then::raise_for_good) context.on_break = then;
 }
 
-EffectsAllowed::EffectsAllowed() { ++effects_allowed; }
-EffectsAllowed::~EffectsAllowed() { --effects_allowed; }
-bool EffectsAllowed::active() noexcept { return effects_allowed > 0; }
+EffectsAllowed::EffectsAllowed() { ++context.effects_allowed; }
+EffectsAllowed::~EffectsAllowed() { --context.effects_allowed; }
+bool EffectsAllowed::active() noexcept { return context.effects_allowed > 0; }
 
 NotCaptured::NotCaptured(bool nested)
     : recorder_(Recorder::replace_current(nullptr)),
       follower_(Follower::replace_current(nullptr)),
-      nested_(not_captured) {
-  not_captured |= nested;
+      nested_(context.compiled_run_plainly) {
+  context.compiled_run_plainly |= nested;
 }
 NotCaptured::~NotCaptured() {
   Recorder::replace_current(recorder_);
   Follower::replace_current(follower_);
-  not_captured = nested_;
+  context.compiled_run_plainly = nested_;
 }
-bool NotCaptured::nested() noexcept { return not_captured; }
+bool NotCaptured::nested() noexcept { return context.compiled_run_plainly; }
 
 }  // namespace triage::capture

@@ -1,5 +1,6 @@
 #pragma once
 #include <runtime/capture/break_kind.h>
+#include <runtime/capture/context.h>
 #include <triage/error.h>
 
 #include <cstdint>
@@ -59,7 +60,7 @@ void graph_break(Break kind, const std::string& what, const std::string& hint);
 /// What a graph break does on this thread, besides what the capture asked for. The innermost scope wins.
 class OnGraphBreak {
  public:
-  enum class Then : uint8_t { go_on, raise, raise_for_good };  // the last: fullgraph of a function called inside
+  using Then = OnBreak;
   /// Inside `raise_for_good`, anything else has no effect.
   explicit OnGraphBreak(Then then);
   ~OnGraphBreak();

@@ -1,6 +1,7 @@
 #include "runtime/capture/host_memory.h"
 
 #include "runtime/capture/arguments.h"
+#include "runtime/capture/context.h"
 #include "runtime/capture/rules.h"
 
 #include <triage/error.h>
@@ -10,8 +11,6 @@
 
 namespace triage::capture {
 namespace {
-
-thread_local ProtectInputs* protecting = nullptr;
 
 bool has_memory(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
 
@@ -34,20 +33,20 @@ void HostMemory::forget_freed() {
 }
 
 ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs, HostMemory* kept)
-    : inputs_(inputs.begin(), inputs.end()), kept_(kept), previous_(protecting) {
+    : inputs_(inputs.begin(), inputs.end()), kept_(kept), previous_(context.protect_inputs) {
   if (kept_)
     for (const at::Tensor& input : inputs_) kept_->add(input);
-  protecting = this;
+  context.protect_inputs = this;
 }
 
-ProtectInputs::~ProtectInputs() { protecting = previous_; }
+ProtectInputs::~ProtectInputs() { context.protect_inputs = previous_; }
 
-bool ProtectInputs::active() noexcept { return protecting != nullptr; }
+bool ProtectInputs::active() noexcept { return context.protect_inputs != nullptr; }
 
 void ProtectInputs::add(const at::Tensor& tensor) {
-  if (!protecting || !has_memory(tensor)) return;
-  protecting->inputs_.push_back(tensor);
-  if (protecting->kept_) protecting->kept_->add(tensor);
+  if (!context.protect_inputs || !has_memory(tensor)) return;
+  context.protect_inputs->inputs_.push_back(tensor);
+  if (context.protect_inputs->kept_) context.protect_inputs->kept_->add(tensor);
 }
 
 bool ProtectInputs::is_of_call(const at::Tensor& tensor) const {
@@ -56,13 +55,14 @@ bool ProtectInputs::is_of_call(const at::Tensor& tensor) const {
 }
 
 bool ProtectInputs::covers(const at::Tensor& tensor) {
-  if (!protecting || !has_memory(tensor)) return false;
-  return protecting->is_of_call(tensor) || (protecting->kept_ && protecting->kept_->has(tensor));
+  if (!context.protect_inputs || !has_memory(tensor)) return false;
+  return context.protect_inputs->is_of_call(tensor) ||
+         (context.protect_inputs->kept_ && context.protect_inputs->kept_->has(tensor));
 }
 
 void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
   if (!covers(tensor)) return;
-  if (protecting->is_of_call(tensor))
+  if (context.protect_inputs->is_of_call(tensor))
     throw Error(what +
                 " would write to an input of the policy in place; inputs belong to the host. "
                 "Write to a copy (x:clone()), or use the form that returns its result.");

@@ -11,15 +11,20 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/number_ops.h"
+#include "runtime/messages/assert.h"
 
 #include <c10/core/GradMode.h>
 #include <triage/compiler_config.h>
 
 namespace triage::capture {
+
+thread_local constinit CaptureContext context{};
+
 namespace {
 
-thread_local Recorder* current_recorder = nullptr;
-thread_local FlagsTracker* current_tracker = nullptr;
+[[maybe_unused]] bool is_of(const at::Tensor& tensor, const graph::TensorMeta& meta) {
+  return tensor.scalar_type() == meta.dtype && tensor.sizes() == meta.sizes && tensor.device() == meta.device;
+}
 
 graph::TensorMeta meta_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
@@ -135,7 +140,7 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const bool selects = branch && branch->selects();
   if (selects) branch->refuse_writes(op, stack);
   if (branch) branch->guard_arguments(op, stack);
-  FlagsTracker* tracker = current_tracker;
+  FlagsTracker* tracker = context.flags_tracker;
   const bool moved = tracker && tracker->any_flags(op, stack);
   Recorder* recorder = Recorder::current();
   Follower* follower = Follower::current();
@@ -162,17 +167,17 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (selects) branch->note_storages(op, arguments, stack);
 }
 
-FlagsTracker::FlagsTracker() : previous_(current_tracker) { current_tracker = this; }
-FlagsTracker::~FlagsTracker() { current_tracker = previous_; }
-FlagsTracker* FlagsTracker::current() noexcept { return current_tracker; }
+FlagsTracker::FlagsTracker() : previous_(context.flags_tracker) { context.flags_tracker = this; }
+FlagsTracker::~FlagsTracker() { context.flags_tracker = previous_; }
+FlagsTracker* FlagsTracker::current() noexcept { return context.flags_tracker; }
 
 bool FlagsTracker::any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   return !flags_.empty() &&
          moves_flags(op, arguments_of(op, stack), [&](const at::Tensor& tensor) { return is_flags(tensor); });
 }
 
-Recorder* Recorder::current() noexcept { return current_recorder; }
-Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::exchange(current_recorder, recorder); }
+Recorder* Recorder::current() noexcept { return context.recorder; }
+Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::exchange(context.recorder, recorder); }
 
 Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
     : graph_(std::move(name)),
@@ -183,11 +188,11 @@ Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
       strict_(strict),
       grad_mode_(c10::GradMode::is_enabled()),
       autocast_(compat::autocast_state()),
-      previous_(current_recorder) {
-  current_recorder = this;
+      previous_(context.recorder) {
+  context.recorder = this;
 }
 
-Recorder::~Recorder() { current_recorder = previous_; }
+Recorder::~Recorder() { context.recorder = previous_; }
 
 at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor) {
   at::Tensor traced = tensor;
@@ -224,13 +229,14 @@ void Recorder::check_caught_errors() {
 void Recorder::graph_break(const GraphBreak& graph_break) {
   if (!broken_) broken_ = graph_break;
   if (strict_) throw broken_->error();
-  current_recorder = previous_;  // from here on the script runs without being recorded
+  context.recorder = previous_;  // from here on the script runs without being recorded
 }
 
-Source Recorder::line() const {
-  if (where_) return where_();
+const Source& Recorder::line() const {
+  if (line_) return *line_;
+  if (where_) return line_.emplace(where_());
   const UserCode* script = ScriptScope::current();
-  return script && script->where ? script->where() : Source{};
+  return line_.emplace(script && script->where ? script->where() : Source{});
 }
 
 void Recorder::enter_branch(bool of_batch) {
@@ -311,6 +317,7 @@ bool Recorder::shares_memory(const at::Tensor& tensor) const {
 }
 
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  line_.reset();
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
   refuse_flags_arithmetic(op, arguments);
   bool with_params = read_params(op, stack);
@@ -509,6 +516,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
     original.emplace(known.defined() ? known : tensor);
     tensor = twin_of(tensor);
   }
+  TRIAGE_ASSERT(!knows(tensor));  // two values behind one tensor would be taken for each other
   value->meta = meta_of(tensor);
   if (tensor.requires_grad()) differentiable_.insert(value);
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
@@ -558,15 +566,19 @@ graph::Operand Recorder::operand_of(const c10::IValue& value) {
 Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names) {
   std::vector<graph::Value*> values;
   values.reserve(outputs.size());
-  for (const auto& output : outputs) values.push_back(value_of(output));
+  for (const auto& output : outputs) {
+    values.push_back(value_of(output));
+    TRIAGE_ASSERT(!output.defined() || !values.back()->meta || is_of(output, *values.back()->meta));
+  }
   graph_.set_outputs(std::move(values), names);
+  graph_.set_recorded_types();
   if (all_sizes_) {
     sizes_.clear();
     conditions_.clear();  // they hold where all sizes are these
     for (size_t i = 0; i < inputs_.size(); ++i)
       for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim) sizes_.push_back({i, dim, inputs_[i].size(dim)});
   }
-  current_recorder = previous_;
+  context.recorder = previous_;
   if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
   return {std::move(graph_),
           std::move(sizes_),

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <runtime/capture/context.h>
 #include <runtime/capture/flags_rule.h>
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/identity.h>
@@ -36,18 +37,17 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 /// positive definite, by `refuse_values`: others may do.
 class MadeUpInputs {
  public:
-  MadeUpInputs() : previous_(current_) { current_ = this; }
-  ~MadeUpInputs() { current_ = previous_; }
+  MadeUpInputs() : previous_(context.made_up_inputs) { context.made_up_inputs = this; }
+  ~MadeUpInputs() { context.made_up_inputs = previous_; }
   MadeUpInputs(const MadeUpInputs&) = delete;
   MadeUpInputs& operator=(const MadeUpInputs&) = delete;
-  static MadeUpInputs* current() noexcept { return current_; }
+  static MadeUpInputs* current() noexcept { return context.made_up_inputs; }
   void stop() noexcept { stopped_ = true; }
   bool stopped() const noexcept { return stopped_; }
   void refuse_values() noexcept { values_refused_ = true; }
   bool values_refused() const noexcept { return values_refused_; }
 
  private:
-  inline static thread_local MadeUpInputs* current_ = nullptr;
   MadeUpInputs* previous_;
   bool stopped_ = false;
   bool values_refused_ = false;
@@ -93,7 +93,6 @@ class Recorder {
   /// that swallows the error cannot make the capture succeed. Any other stops recording and returns: the script goes on with
   /// its real values, and from here on `current()` is null on this thread.
   void graph_break(const GraphBreak& graph_break);
-  /// Around the function of one branch of IF: random operators and writes to outer tensors are breaks inside.
   /// Around a protected call (pcall): an operator that raises there on other inputs is the script's to handle, so such a
   /// graph hands over to the script when it fails.
   void enter_protected() { ++protected_depth_; }
@@ -104,6 +103,8 @@ class Recorder {
   void enter_branch(bool of_batch);
   void leave_branch();
   int branch_depth() const noexcept { return branch_depth_; }
+  /// The line of the script that calls the operator now.
+  const Source& line() const;
   bool has_batch_branches() const noexcept { return batch_branches_; }
   bool is_strict() const noexcept { return strict_; }
   /// Tells captures apart: unique in the process, never 0.
@@ -174,7 +175,6 @@ class Recorder {
   void call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
-  Source line() const;
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
   void hold_size(const Extent& extent, int64_t size);
@@ -229,6 +229,7 @@ class Recorder {
   uint64_t autocast_ = 0;  // compat::autocast_state
   bool raises_ = false;    // an operator was called under error_on_graph_break
   std::optional<GraphBreak> broken_;
+  mutable std::optional<Source> line_;  // found out once an operator
   Recorder* previous_ = nullptr;
 };
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/capture/operator_traits.h"
 #include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/number_ops.h"
 
@@ -15,46 +16,6 @@ namespace triage::capture {
 namespace {
 
 using Names = std::unordered_set<std::string_view>;
-
-bool gives_only_tensors(const c10::FunctionSchema& schema) {
-  for (const auto& result : schema.returns()) {
-    auto kind = result.type()->kind();
-    if (kind == c10::TypeKind::TensorType) continue;
-    if (kind == c10::TypeKind::ListType &&
-        result.type()->expectRef<c10::ListType>().getElementType()->kind() == c10::TypeKind::TensorType)
-      continue;
-    return false;
-  }
-  return true;
-}
-
-bool has_out_argument(const c10::FunctionSchema& schema) {
-  for (const auto& argument : schema.arguments())
-    if (argument.is_out()) return true;
-  return false;
-}
-
-/// Sizes decide how many tensors come out, so a replay at another size would come out with another number of them.
-bool gives_list(const c10::FunctionSchema& schema) {
-  for (const auto& result : schema.returns())
-    if (result.type()->kind() == c10::TypeKind::ListType && schema.returns().size() > 1) return true;
-  return false;
-}
-
-/// What an operator is refused for whatever its arguments are. Every call asks, so it is looked up.
-enum class Form : uint8_t { fine, writes_to_out, reads_value, mixes_lists };
-Form form_of(const c10::FunctionSchema& schema) {
-  static thread_local std::unordered_map<const c10::FunctionSchema*, Form> known;
-  const auto [found, fresh] = known.try_emplace(&schema, Form::fine);
-  if (!fresh) return found->second;
-  if (has_out_argument(schema))
-    found->second = Form::writes_to_out;
-  else if (!gives_only_tensors(schema))
-    found->second = Form::reads_value;
-  else if (gives_list(schema))
-    found->second = Form::mixes_lists;
-  return found->second;
-}
 
 }  // namespace
 
@@ -160,15 +121,15 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
     if (argument.isGenerator())
       return Refusal{Break::unsupported, "`" + base_name(op) + "` draws from a generator of its own",
                      "Draw from the default generator, which torch.manual_seed sets."};
-  switch (form_of(op.schema())) {
-    case Form::writes_to_out:
+  switch (traits_of(op).refused) {
+    case OperatorTraits::Refused::writes_to_out:
       return Refusal{Break::unsupported, "`" + base_name(op) + "` writes its result into `out`",
                      "Use the form without `out`: it returns the result."};
-    case Form::reads_value:
+    case OperatorTraits::Refused::reads_value:
       return Refusal{
           Break::reads_value, "`" + base_name(op) + "` reads a value of a tensor",
           "Keep it a tensor: compare and select with torch.where or IF, or read it behind the compiled code."};
-    case Form::mixes_lists:
+    case OperatorTraits::Refused::mixes_lists:
       return Refusal{Break::unsupported, "`" + base_name(op) + "` gives lists among several results",
                      "Call the single operators it is made of."};
     default:

@@ -208,7 +208,7 @@ std::vector<at::Tensor> ExportedProgram::run(at::ArrayRef<at::Tensor> inputs,
   std::vector<at::Tensor> outputs;
   const auto terms = all_calls();
   const operators::Untrusted scope(state_->options.by_contract ? &terms : operators::Untrusted::current());
-  state_->executable->run(all, outputs);
+  state_->executable->run(all, outputs, {Deadline::current()});
   return outputs;
 }
 

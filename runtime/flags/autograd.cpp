@@ -10,6 +10,7 @@
 #include <runtime/flags/gradients.h>
 #include <runtime/flags/operators.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include "runtime/flags/context.h"
 
 #include <utility>
 
@@ -128,8 +129,6 @@ struct Take : Function<Take> {
   static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0], Tensor()}; }
 };
 
-thread_local bool of_all_branches = false;
-
 struct GuardGrad : Function<GuardGrad> {
   static Tensor forward(AutogradContext* ctx, const Tensor& z, const Tensor& taken) {
     ctx->save_for_backward({taken});
@@ -218,14 +217,14 @@ Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
     return op.call(cond, a, b);
   };
   if (!wants_grad(a) && !wants_grad(b)) return run();
-  const bool known = cond.dim() == 0 && cond.scalar_type() == at::kBool && !cond.is_meta() && !of_all_branches;
+  const bool known = cond.dim() == 0 && cond.scalar_type() == at::kBool && !cond.is_meta() && !context.of_all_branches;
   if (!known) return Select::apply(cond, a, b);
   const Tensor& taken = cond.item<bool>() ? a : b;
   return wants_grad(taken) ? Take::apply(taken, Take::Run(run)) : run();
 }
 
-OfAllBranches::OfAllBranches() : before_(std::exchange(of_all_branches, true)) {}
-OfAllBranches::~OfAllBranches() { of_all_branches = before_; }
+OfAllBranches::OfAllBranches() : before_(std::exchange(context.of_all_branches, true)) {}
+OfAllBranches::~OfAllBranches() { context.of_all_branches = before_; }
 
 // What holds no row for each sample of `taken` (a weight, a sum over the batch) is nobody's row, and passes as it is.
 Tensor guard_grad(const Tensor& z, const Tensor& taken) {

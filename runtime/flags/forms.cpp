@@ -4,6 +4,8 @@
 
 namespace triage::flags {
 
+thread_local constinit ThreadContext context{};
+
 KnownForms KnownForms::of_process_;
 
 namespace check {

@@ -4,6 +4,7 @@
 // Questions and combinators take no configuration and so ask this. A script knows the forms that it met itself, so that its
 // answers do not depend on what else ran in the process; a host knows all that the process met.
 #include <ATen/core/Tensor.h>
+#include <runtime/flags/context.h>
 #include <runtime/flags/operators.h>
 
 #include <array>
@@ -16,13 +17,13 @@ class KnownForms {
  public:
   static void add(ScalarType carrier, int64_t words) noexcept {
     of_process_.note(carrier, words);
-    if (of_script_) of_script_->note(carrier, words);
+    if (context.forms_of_script) context.forms_of_script->note(carrier, words);
   }
   static bool has(ScalarType carrier, int64_t words) noexcept {
-    return (of_script_ ? *of_script_ : of_process_).knows(carrier, words);
+    return (context.forms_of_script ? *context.forms_of_script : of_process_).knows(carrier, words);
   }
   /// The forms of the script that this thread runs from here on; null: those of the host. Returns what was there.
-  static KnownForms* enter(KnownForms* script) noexcept { return std::exchange(of_script_, script); }
+  static KnownForms* enter(KnownForms* script) noexcept { return std::exchange(context.forms_of_script, script); }
 
  private:
   void note(ScalarType carrier, int64_t words) noexcept {
@@ -58,7 +59,6 @@ class KnownForms {
   }
   std::array<std::array<std::atomic<uint64_t>, most_words / 64 + 1>, 4> bits_{};
   static KnownForms of_process_;
-  inline static thread_local KnownForms* of_script_ = nullptr;
 };
 
 namespace check {

@@ -154,6 +154,7 @@ Graph Graph::clone() const {
   for (const Value* output : outputs_) copy.outputs_.push_back(map.at(output));
   copy.output_names_ = output_names_;
   copy.next_id_ = next_id_;
+  copy.recorded_types_ = recorded_types_;
   return copy;
 }
 

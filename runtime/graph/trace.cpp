@@ -323,6 +323,7 @@ class Tracer {
   std::optional<std::string> error_;
 };
 
+/// Of the thread, because LibTorch's observers are plain functions, called on the thread that they observe.
 thread_local Tracer* current = nullptr;
 
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {

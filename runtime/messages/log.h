@@ -40,6 +40,7 @@ class LogTo {
 
  private:
   const Logger* before_;
+  // Of the thread, because kernels and passes deep below a Runtime warn, which are not handed its logger.
   inline static thread_local const Logger* current_ = nullptr;
 };
 

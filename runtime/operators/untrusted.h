@@ -26,6 +26,7 @@ class Untrusted {
   static const Terms* current() noexcept { return current_; }
 
  private:
+  // Of the thread, because autograd runs the backward half of a graph, and a function of the host runs other graphs.
   inline static thread_local const Terms* current_ = nullptr;
   const Terms* outer_;
 };

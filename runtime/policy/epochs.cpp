@@ -4,6 +4,7 @@ namespace triage::policy {
 
 size_t Epochs::stripe() noexcept {
   static std::atomic<size_t> next{0};
+  // A thread keeps to its stripe, so that threads which read do not write to one cache line.
   thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % stripe_count;
   return mine;
 }

@@ -1,6 +1,5 @@
 // The path of one call through a policy, and what happens when the policy fails.
 #include "runtime/backends/deadline.h"
-#include "runtime/backends/donation.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/pass_through.h"
@@ -127,13 +126,13 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
                              std::vector<at::Tensor>& outputs) {
   c10::SmallVector<at::Tensor, 4> given;
   for (const size_t index : options.donate) given.push_back(inputs[index]);
-  const Donation donation(given);
+  const CallContext call{options.deadline, given};
   const operators::Untrusted graphs(version.held_to());
   try {
     if (options.params.empty()) {
-      version.compiled.run(inputs, params, options.deadline, outputs);
+      version.compiled.run(inputs, params, call, outputs);
     } else {
-      version.compiled.run(inputs, override_params(version, params, options.params), options.deadline, outputs);
+      version.compiled.run(inputs, override_params(version, params, options.params), call, outputs);
     }
   } catch (const Error&) {
     throw;

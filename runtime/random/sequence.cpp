@@ -10,8 +10,11 @@
 namespace triage::random {
 namespace {
 
-thread_local Sequence* current = nullptr;
-thread_local Sequence* aside = nullptr;
+/// Of the thread, because operators that draw are called by LibTorch.
+thread_local struct {
+  Sequence* current;  // DrawFrom
+  Sequence* aside;    // DrawAside
+} context{};
 
 bool is_generator(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
@@ -31,13 +34,13 @@ c10::Device device_of(at::ArrayRef<c10::IValue> arguments) {
 /// The kernel of every operator that takes a generator.
 void name_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
-  if (current) {
+  if (context.current) {
     const at::ArrayRef<c10::IValue> given = torch::jit::last(*stack, arguments.size());
     for (size_t i = 0; i < arguments.size(); ++i) {
       c10::IValue& value = torch::jit::peek(*stack, i, arguments.size());
       if (!is_generator(arguments[i]) || !value.isNone()) continue;
       const c10::Device device = device_of(given);
-      if (!device.is_meta()) value = current->generator(device);
+      if (!device.is_meta()) value = context.current->generator(device);
     }
   }
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, scope_key), stack);
@@ -100,21 +103,23 @@ at::Generator Sequence::generator(c10::Device device) {
 }
 
 DrawFrom::DrawFrom(Sequence* sequence)
-    : previous_(std::exchange(current, sequence)), included_(include(sequence != nullptr)) {}
+    : previous_(std::exchange(context.current, sequence)), included_(include(sequence != nullptr)) {}
 
 DrawFrom::~DrawFrom() {
   include(included_);
-  current = previous_;
+  context.current = previous_;
 }
 
-DrawAside::DrawAside() : previous_(std::exchange(aside, &sequence_)) {}
+DrawAside::DrawAside() : previous_(std::exchange(context.aside, &sequence_)) {}
 
-DrawAside::~DrawAside() { aside = previous_; }
+DrawAside::~DrawAside() { context.aside = previous_; }
 
-Sequence* or_aside(Sequence* sequence) { return aside ? aside : sequence; }
+Sequence* or_aside(Sequence* sequence) { return context.aside ? context.aside : sequence; }
 
 /// Where this thread's random numbers on the CPU come from.
-static at::Generator of_cpu() { return current ? current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator(); }
+static at::Generator of_cpu() {
+  return context.current ? context.current->generator(c10::kCPU) : at::detail::getDefaultCPUGenerator();
+}
 
 uint64_t draw_bits() {
   at::Generator generator = of_cpu();
@@ -127,7 +132,7 @@ at::Generator copy_of_current() { return copied(of_cpu()); }
 GoBack::GoBack(bool needed, at::ArrayRef<at::Tensor> tensors) {
   if (!needed) return;
   const auto keep = [this](at::Generator generator) { then_.emplace_back(generator, copied(generator)); };
-  if ((sequence_ = current)) {
+  if ((sequence_ = context.current)) {
     const std::lock_guard<std::mutex> lock(sequence_->mutex_);
     for (const auto& [device, generator] : sequence_->generators_) keep(generator);
     return;

@@ -46,7 +46,7 @@ class FunctionScript : public Script {
 inline std::vector<at::Tensor> run(capture::Compiled& compiled, const std::vector<at::Tensor>& inputs,
                                    const std::vector<at::Tensor>& params = {}) {
   std::vector<at::Tensor> outputs;
-  compiled.run(inputs, params, std::nullopt, outputs);
+  compiled.run(inputs, params, {}, outputs);
   return outputs;
 }
 

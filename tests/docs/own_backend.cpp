@@ -13,9 +13,10 @@ struct Counting final : triage::Executable {
   std::atomic<int>& calls;
   Counting(std::unique_ptr<triage::Executable> inner, std::atomic<int>& calls)
       : inner(std::move(inner)), calls(calls) {}
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+           const triage::CallContext& call) const override {
     ++calls;
-    inner->run(inputs, outputs);
+    inner->run(inputs, outputs, call);
   }
 };
 

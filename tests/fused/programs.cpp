@@ -37,9 +37,9 @@ std::unique_ptr<Executable> compiled(const Program& program, const Tensors& exam
   return executable;
 }
 
-Tensors run(const Executable& executable, const Tensors& inputs) {
+Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call) {
   Tensors outputs;
-  executable.run(inputs, outputs);
+  executable.run(inputs, outputs, call);
   return outputs;
 }
 

@@ -20,7 +20,7 @@ at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloa
 
 /// The fused executable of `program`, its kernels compiled.
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples);
-Tensors run(const Executable& executable, const Tensors& inputs);
+Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call = {});
 /// The operators of ATen that a call goes to, and what it gives.
 std::set<std::string> operators_called(const Executable& executable, const Tensors& inputs, Tensors* outputs = nullptr);
 /// What a call gives, where no operator of ATen may compute anything: the kernels do. Copies of inputs are no computing.

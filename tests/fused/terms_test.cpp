@@ -39,8 +39,8 @@ TEST_CASE("loops that would run far beyond the deadline of a call do not begin")
   fused->finish_compiling();
   const operators::Untrusted::Terms terms{.bytes = int64_t{64} << 30};
   const operators::Untrusted held(&terms);
-  const Deadline deadline(std::chrono::steady_clock::now() + std::chrono::seconds(2));
-  CHECK_THROWS_WITH(run(*fused, {data({60'000})}), doctest::Contains("deadline"));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  CHECK_THROWS_WITH(run(*fused, {data({60'000})}, {deadline}), doctest::Contains("deadline"));
 }
 
 }  // namespace triage::fused

@@ -130,9 +130,10 @@ Runs& runs() {
 class Counting final : public triage::Executable {
  public:
   explicit Counting(std::unique_ptr<triage::Executable> own) : own_(std::move(own)) {}
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+           const triage::CallContext& call) const override {
     ++(triage::operators::Untrusted::current() ? runs().held : runs().free);
-    own_->run(inputs, outputs);
+    own_->run(inputs, outputs, call);
   }
   size_t bytes() const override { return own_->bytes(); }
 

@@ -22,9 +22,10 @@ std::atomic<int> runs{0}, compiled{0};
 class Counted final : public triage::Executable {
  public:
   explicit Counted(std::unique_ptr<triage::Executable> executable) : executable_(std::move(executable)) {}
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+           const triage::CallContext& call) const override {
     ++runs;
-    executable_->run(inputs, outputs);
+    executable_->run(inputs, outputs, call);
   }
 
  private:

@@ -274,7 +274,7 @@ TEST_CASE("sandbox: gradients of gradients are not for policies, and what autogr
   const auto loading = [](const std::string& chunk) {
     return message_of([&] {
       triage::RuntimeOptions options;
-      options.limits.tensor_bytes = 64u << 20;
+      options.limits.tensor_bytes = 16u << 20;
       triage::Runtime(options).load_source(chunk + "\nreturn function(z) return z end", "autograd.lua");
     });
   };
@@ -284,7 +284,7 @@ TEST_CASE("sandbox: gradients of gradients are not for policies, and what autogr
       says(loading(leaf + "x:exp():sum():backward(nil, {create_graph = true})"), "`create_graph` is not for policies"));
   CHECK(says(loading(leaf + "torch.autograd.grad({x:exp():sum()}, {x}, nil, {create_graph = true})"),
              "`create_graph` is not for policies"));
-  const std::string large = "local x = torch.ones({1 << 20}):requires_grad_() ";
+  const std::string large = "local x = torch.ones({1 << 18}):requires_grad_() ";
   CHECK(says(loading(large + "for i = 1, 100 do x = x:exp():neg() end"), "budget of tensor memory"));
   CHECK(loading(large + "for i = 1, 100 do local y = x:exp():neg() end") == "(no error)");
 }

@@ -22,10 +22,11 @@ std::atomic<int> runs{0}, failures{0};
 /// `eager`, which counts.
 struct Counting final : triage::Executable {
   explicit Counting(std::unique_ptr<triage::Executable> inner) : inner(std::move(inner)) {}
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+           const triage::CallContext& call) const override {
     ++runs;
     try {
-      inner->run(inputs, outputs);
+      inner->run(inputs, outputs, call);
     } catch (...) {
       ++failures;
       throw;

@@ -378,11 +378,12 @@ TEST_CASE("graphs that run on made-up values are held to their contracts and end
   static std::atomic<int> runs{0}, unheld{0}, endless{0};
   struct Spy final : triage::Executable {
     explicit Spy(std::unique_ptr<triage::Executable> inner) : inner_(std::move(inner)) {}
-    void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+    void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+             const triage::CallContext& call) const override {
       ++runs;
       if (!triage::operators::Untrusted::current()) ++unheld;
-      if (!triage::Deadline::current()) ++endless;
-      inner_->run(inputs, outputs);
+      if (!call.deadline) ++endless;
+      inner_->run(inputs, outputs, call);
     }
     std::unique_ptr<triage::Executable> inner_;
   };

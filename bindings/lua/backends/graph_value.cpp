@@ -172,7 +172,7 @@ int run(lua_State* L, GraphValue& value, const std::vector<at::Tensor>& inputs) 
   std::vector<at::Tensor> outputs;
   {
     const capture::OutsideBranches outside;  // the graph's own operators ask no branch around the call
-    value.executable->run(inputs, outputs);
+    value.executable->run(inputs, outputs, {context(L).deadline});
   }
   reserve(L, outputs.size(), "too many results");
   for (at::Tensor& output : outputs) push_tensor(L, std::move(output));

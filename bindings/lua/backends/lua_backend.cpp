@@ -56,7 +56,7 @@ class LuaExecutable final : public Executable {
         caller_(std::move(caller)),
         callable_(std::move(callable)) {}
 
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext&) const override {
     const capture::OutsideBranches outside;  // a graph asks no branch around the call
     in_protected_call(caller_->L, [&](lua_State* L) {
       reserve(L, inputs.size(), "too many inputs");

@@ -293,7 +293,7 @@ int call_compiled(lua_State* L) {
     const bool had_breaks = bucket->compiled->has_breaks();
     const lua_Integer allowed_writes = count_allowed_writes(L);
     const GraphTerms terms(L);
-    bucket->compiled->run(inputs, {}, context(L).deadline, outputs);
+    bucket->compiled->run(inputs, {}, {context(L).deadline}, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
     if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
     charge_graphs(L, function);

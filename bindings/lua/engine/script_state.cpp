@@ -7,7 +7,6 @@
 #include "bindings/lua/engine/torch_files.h"
 #include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/stack.h"
-#include "runtime/backends/deadline.h"
 #include "runtime/capture/host_memory.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/operators/untrusted.h"
@@ -65,7 +64,6 @@ int call_host(lua_State* L) {
     made_up->stop();
     throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");
   }
-  const Deadline end(context(L).deadline);  // for programs that it runs
   const std::vector<at::Tensor> results = call_host_function(function, arguments);
   reserve(L, results.size(), "too many results");
   for (const at::Tensor& result : results) push_tensor(L, result);

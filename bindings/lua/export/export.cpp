@@ -16,7 +16,6 @@
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/tensor_list.h"
-#include "runtime/backends/deadline.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/flags/forms.h"
 #include "runtime/graph/memory.h"
@@ -80,7 +79,6 @@ int program_call(lua_State* L) {
                        "Call the function that it was made of.");
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
-  const Deadline deadline(context(L).deadline);
   const GraphTerms terms(L);
   std::vector<at::Tensor> outputs = program.run(inputs);
   reserve(L, outputs.size(), "too many results");

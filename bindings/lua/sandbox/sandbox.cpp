@@ -169,7 +169,7 @@ int State::assemble(lua_State* L) {
   return 0;
 }
 
-void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
+std::optional<Deadline::Moment> State::arm(std::optional<Deadline::Moment> deadline) {
   const Limits& limits = context_.limits;
   drop_held_memory(context_, /*all=*/true);  // what is still held belongs to the host
   context_.expired = false;
@@ -181,6 +181,7 @@ void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
   lua_sethook(lua_, limited ? count_hook : nullptr, limited ? LUA_MASKCOUNT : 0, hook_interval);
   forget_chains(lua_);  // those that a failed call left behind
   if (running_state() != lua_) outer_ = set_running_state(lua_);
+  return context_.deadline;
 }
 
 void State::disarm() noexcept {

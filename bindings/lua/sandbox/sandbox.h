@@ -1,5 +1,6 @@
 #pragma once
 #include "bindings/lua/state.h"
+#include "runtime/backends/deadline.h"
 
 #include <memory>
 #include <string>
@@ -34,7 +35,8 @@ class State {
   Context& context() noexcept { return context_; }
 
   /// Starts a load or a call: full budgets, and the nearer of `deadline` and limits.seconds from now.
-  void arm(std::optional<std::chrono::steady_clock::time_point> deadline = {});
+  /// Returns when the time of the limits is over, or `deadline`, whatever is first.
+  std::optional<Deadline::Moment> arm(std::optional<Deadline::Moment> deadline = {});
   void disarm() noexcept;
 
   /// Pushes the table of globals that scripts of this state see.
@@ -56,15 +58,15 @@ class State {
 /// Armed while alive.
 class Budget {
  public:
-  explicit Budget(State& state, std::optional<std::chrono::steady_clock::time_point> deadline = {}) : state_(state) {
-    state_.arm(deadline);
-  }
+  explicit Budget(State& state, std::optional<Deadline::Moment> deadline = {})
+      : state_(state), deadline_(state.arm(deadline)) {}
   ~Budget() { state_.disarm(); }
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
  private:
   State& state_;
+  const Deadline deadline_;  // of graphs and programs that the script runs, itself or by functions of the host
 };
 
 }  // namespace triage::lua

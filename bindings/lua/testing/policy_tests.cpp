@@ -209,7 +209,7 @@ class Tester {
       at::manual_seed(seed);
       const operators::Untrusted graphs(options_.script.trusted ? nullptr : &terms_);
       const bool runs_graph = call > 0;  // else the script, which has its own budget, and the compiler
-      captured_.run(own, params_, runs_graph ? Deadline::in(options_.script.limits.seconds) : std::nullopt,
+      captured_.run(own, params_, {runs_graph ? Deadline::in(options_.script.limits.seconds) : std::nullopt},
                     outcome.outputs);
       outcome.flags = captured_.flags_outputs();
       check_sizes("captured it returned tensors", operators::logical_bytes(outcome.outputs));

@@ -159,19 +159,21 @@ class JointExecutable final : public Executable {
     answers_capture_ = !not_joint_ && !program_->draws() && wants_gradients(examples);
   }
 
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
-    if (inputs.size() != num_inputs_ || !wants_gradients(inputs)) return eager_->run(inputs, outputs);
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
+    const CallContext inside{call.deadline};
+    if (inputs.size() != num_inputs_ || !wants_gradients(inputs)) return eager_->run(inputs, outputs, inside);
     Tensors primals(inputs.begin(), inputs.end());
     primals.insert(primals.end(), variables_.begin(), variables_.end());
     const aot::Layout* layout = layout_of(primals);
-    if (!layout || layout->is_plain()) return eager_->run(inputs, outputs);
+    if (!layout || layout->is_plain()) return eager_->run(inputs, outputs, inside);
     Tensors made;
-    aot::run_joint(program_, *layout, primals, made);
+    aot::run_joint(program_, *layout, primals, made, inside);
     for (const auto& output : outputs_) outputs.push_back(output ? made[*output] : at::Tensor());
     for (const auto& [output, input] : passed_) outputs[output] = inputs[input];
   }
 
   bool answers_capture() const override { return answers_capture_; }
+  void never_fall_back() override { program_->never_fall_back(); }
   void finish_compiling() const override { program_->finish_compiling(); }
   size_t bytes() const override { return sizeof(*this) + eager_->bytes() + program_->bytes(); }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/backends/aot/program.h"
+#include "runtime/backends/deadline.h"
 #include "runtime/compat/autograd_node.h"
 #include "runtime/random/sequence.h"
 
@@ -186,7 +187,7 @@ class JointBackward final : public torch::autograd::Node {
     Tensors made;
     {
       const random::Replay same_numbers(program_->draws(), random_);
-      variant.forward->run(primals, made);
+      variant.forward->run(primals, made, {Deadline::current()});
     }
     for (const size_t index : variant.saved_primals) inputs.push_back(primals[index]);
     inputs.insert(inputs.end(), made.begin() + static_cast<std::ptrdiff_t>(layout_.differentiable.size()), made.end());
@@ -198,7 +199,7 @@ class JointBackward final : public torch::autograd::Node {
     append_saved(variant, inputs);
     for (const at::Tensor& tangent : tangents)
       if (tangent.defined()) inputs.push_back(tangent);
-    variant.backward->run(inputs, made);
+    variant.backward->run(inputs, made, {Deadline::current()});
     variable_list result(variant.has_gradient.size());
     size_t next = 0;
     for (size_t i = 0; i < result.size(); ++i)
@@ -240,14 +241,14 @@ torch::autograd::edge_list edges_of(const Tensors& primals) {
 
 }  // namespace
 
-void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals,
-               Tensors& outputs) {
+void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs,
+               const CallContext& call) {
   const Variant* variant = layout.last();
   at::Generator random = program->draws() ? random::copy_of_current() : at::Generator();
   Tensors made;
   {
     const at::NoGradGuard no_grad;
-    (variant ? *variant->forward : program->forward()).run(primals, made);
+    (variant ? *variant->forward : program->forward()).run(primals, made, call);
   }
   if (!layout.any_differentiable) {
     outputs = std::move(made);

@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "runtime/backends/aot/joint.h"
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
-#include "runtime/backends/strict.h"
 #include "runtime/flags/gradients.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
@@ -140,7 +140,6 @@ void Layout::finish_compiling() const {
 Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half)
     : graph_(std::move(graph)),
       read_as_number_(std::move(read_as_number)),
-      strict_(Strict::current()),
       backend_(std::move(backend)),
       half_(std::move(half)),
       plain_(compile_eager(graph_, {})),
@@ -194,7 +193,7 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
   const random::Replay draws_again(draws_);
   const flags::autograd::OfAllBranches for_all_values;
   Tensors outputs;
-  plain_->run(primals, outputs);
+  plain_->run(primals, outputs, {Deadline::current()});
   auto layout = std::make_unique<Layout>();
   layout->key = std::move(key);
   for (const at::Tensor& output : outputs) {
@@ -229,7 +228,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    fail(first_line(error.what()));  // under Strict each call raises it anew
+    fail(first_line(error.what()));  // where that is an error, each call raises it anew
     layout.make_plain();
   }
   return nullptr;
@@ -249,7 +248,7 @@ Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, 
     given.push_back(primal.requires_grad() ? at::alias(primal) : primal);
     if (primal.requires_grad()) ends.push_back(given.back());
   }
-  plain_->run(given, outputs);
+  plain_->run(given, outputs, {Deadline::current()});
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!tangents[i].defined() || !outputs[i].requires_grad()) continue;  // of a branch without gradients
     roots.push_back(outputs[i]);
@@ -272,7 +271,7 @@ std::string Program::refusal(const Layout& layout, const Tensors& primals, const
   Tensors given, outputs;
   for (const at::Tensor& primal : primals)
     given.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal.detach());
-  plain_->run(given, outputs);
+  plain_->run(given, outputs, {Deadline::current()});
   const auto run = [&](const BackwardRun& backward) {
     Tensors roots, tangents, ends;
     for (size_t i = 0; i < outputs.size(); ++i) {

@@ -115,8 +115,9 @@ class Program {
   void finish_compiling();
   size_t bytes();  // as Executable::bytes, with what all layouts have
 
-  /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (Strict).
+  /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (never_fall_back).
   void fail(const std::string& reason) const;
+  void never_fall_back() { strict_ = true; }
   /// Says once in the log that, and why, `eager` serves in place of this backend.
   void hand_over(const std::string& reason) const;
 
@@ -146,6 +147,7 @@ bool is_ordinary(const at::Tensor& tensor);
 std::vector<int64_t> tangents_key(const Tensors& tangents);
 
 /// Runs the graph on the primals, with an autograd node that runs the backward half. `outputs`: those of the graph.
-void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs);
+void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs,
+               const CallContext& call);
 
 }  // namespace triage::aot

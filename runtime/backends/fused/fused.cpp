@@ -11,14 +11,13 @@
 #include <unordered_map>
 
 #include "runtime/backends/aot/aot_eager.h"
-#include "runtime/backends/donation.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/pooled_call.h"
 #include "runtime/backends/fused/region.h"
-#include "runtime/backends/seen_types.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
+#include "runtime/messages/assert.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/random/sequence.h"
 
@@ -61,26 +60,28 @@ class Parts {
     if (steps_.size() != 1 || !makes_all_outputs(steps_[0]) || !reads_all_inputs(steps_[0])) whole_ = nullptr;
     direct_ = whole_ && steps_[0].outputs == outputs_ && takes_the_inputs(steps_[0]);
     find_last_uses();
+    TRIAGE_ASSERT(reads_what_is_there());
   }
 
   /// False where a kernel was made for other sizes.
-  bool run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const {
+  bool run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const {
     if (inputs.size() != num_inputs_)
       throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " +
                        std::to_string(inputs.size()));
-    if (direct_) return whole_->run(inputs, donated, outputs);
+    if (direct_) return whole_->run_loops(inputs, outputs, call);
     std::vector<at::Tensor> file(inputs.begin(), inputs.end());
     file.insert(file.end(), constants_.begin(), constants_.end());
     file.resize(count_);
     std::vector<at::Tensor> given, made;
     bool fits = true;
+    const CallContext inside{call.deadline, whole_ ? call.donated : at::ArrayRef<at::Tensor>()};
     for (const Step& step : steps_) {
       given.clear(), made.clear();
       for (const size_t at : step.inputs) given.push_back(file[at]);
       if (step.region)
-        fits &= step.region->run(given, whole_ ? donated : at::ArrayRef<at::Tensor>(), made);
+        fits &= step.region->run_loops(given, made, inside);
       else
-        step.run->run(given, made);
+        step.run->run(given, made, {call.deadline});
       for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
       for (const size_t at : step.done) file[at].reset();
     }
@@ -113,6 +114,18 @@ class Parts {
           if (!used[at]) step->done.push_back(at);
           used[at] = true;
         }
+  }
+  /// Each register is read after it is written, and not after it is given back.
+  bool reads_what_is_there() const {
+    std::vector<bool> there(count_);
+    std::fill_n(there.begin(), num_inputs_ + constants_.size(), true);
+    const auto is_there = [&](size_t at) { return there[at]; };
+    for (const Step& step : steps_) {
+      if (!std::all_of(step.inputs.begin(), step.inputs.end(), is_there)) return false;
+      for (const size_t at : step.outputs) there[at] = true;
+      for (const size_t at : step.done) there[at] = false;
+    }
+    return std::all_of(outputs_.begin(), outputs_.end(), is_there);
   }
   static bool has(const std::vector<size_t>& list, size_t at) {
     return std::find(list.begin(), list.end(), at) != list.end();
@@ -329,10 +342,10 @@ class FusedGraph final : public Executable {
     if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
   }
 
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     const size_t count = count_.load(std::memory_order_acquire);
     const Kind& kind = count == 1 ? *kinds_[0] : best_for(inputs, count);
-    if (!kind.parts.run(inputs, Donation::to(this), outputs)) cut_for(inputs, kind);
+    if (!kind.parts.run(inputs, outputs, call)) cut_for(inputs, kind);
   }
 
   void finish_compiling() const override {
@@ -369,7 +382,6 @@ class FusedGraph final : public Executable {
     if (!lock || count == most_kinds || best_for(inputs, count).equal.hold(inputs)) return;
     const auto graph = with_sizes_of(*graph_, inputs);
     if (!graph) return;
-    const fused::KernelsFor naming(graph->name());
     kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph));
     count_.store(count + 1, std::memory_order_release);
   }
@@ -394,7 +406,6 @@ bool reads_strides(const Graph& graph) {
 }
 
 std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<at::Tensor>& examples) {
-  const fused::KernelsFor naming(graph.name());
   if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
@@ -409,7 +420,7 @@ std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<
 
 std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<at::Tensor>& examples) {
   std::optional<Graph> checked;
-  if (!SeenTypes::current()) {
+  if (!given.has_recorded_types()) {
     graph::verify(given);
     checked = with_types_of_run(given, examples);
     if (!checked) return compile_eager(given, examples);

@@ -49,10 +49,10 @@ PooledCall::PooledCall(const Part& part)
 }
 
 /// The call without `out` is what the contract speaks of; the memory that `out` writes to belongs to nobody else.
-bool PooledCall::is_held(const std::vector<c10::IValue>& arguments) const {
+bool PooledCall::is_held(const std::vector<c10::IValue>& arguments, const CallContext& call) const {
   const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
   return !terms || !contract_ ||
-         !operators::refusal(*contract_, graph_.nodes().back()->op.schema(), arguments, *terms, Deadline::current());
+         !operators::refusal(*contract_, graph_.nodes().back()->op.schema(), arguments, *terms, call.deadline);
 }
 
 /// As at capture: a tensor of another dtype would be converted into the result silently, one of other dims is another call.
@@ -74,32 +74,33 @@ bool PooledCall::can_run(at::ArrayRef<at::Tensor> inputs) const {
   return true;
 }
 
-void PooledCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
+void PooledCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const {
+  const CallContext inside{call.deadline};
   const size_t before = last_bytes_.load(std::memory_order_relaxed);
   if (!can_run(inputs)) {
-    interpreter_->run(inputs, outputs);
+    interpreter_->run(inputs, outputs, inside);
     last_bytes_.store(outputs.back().nbytes(), std::memory_order_relaxed);
     return;
   }
-  check_deadline();
+  check_deadline(call.deadline);
   std::unordered_map<const graph::Value*, at::Tensor> values;
   for (size_t i = 0; i < inputs.size(); ++i) values[graph_.inputs()[i].value] = inputs[i];
   for (const auto& constant : graph_.constants()) values[constant.value] = constant.tensor;
   const graph::Lookup lookup = [&](const graph::Value* value) { return values.at(value); };
-  const graph::Node& call = *graph_.nodes().back();
-  const at::ScalarType dtype = call.results[0]->meta->dtype;
+  const graph::Node& last = *graph_.nodes().back();
+  const at::ScalarType dtype = last.results[0]->meta->dtype;
   // Of no elements, on memory that is as large as the last result: the call gives it its sizes, and takes more where it must.
   at::Tensor out = pool_.get({static_cast<int64_t>(before / c10::elementSize(dtype))}, dtype);
   out.unsafeGetTensorImpl()->set_sizes_contiguous({0});
   try {
     for (const auto& node : graph_.nodes())
-      if (node.get() != &call) values[node->results[0]] = graph::evaluate(*node, lookup)[0];
-    std::vector<c10::IValue> stack = graph::boxed_arguments(call, lookup);
-    if (!is_held(stack)) return interpreter_->run(inputs, outputs);
+      if (node.get() != &last) values[node->results[0]] = graph::evaluate(*node, lookup)[0];
+    std::vector<c10::IValue> stack = graph::boxed_arguments(last, lookup);
+    if (!is_held(stack, call)) return interpreter_->run(inputs, outputs, inside);
     stack.emplace_back(out);
     op_.callBoxed(&stack);
   } catch (const c10::Error&) {  // the interpreter says where, and what of
-    return interpreter_->run(inputs, outputs);
+    return interpreter_->run(inputs, outputs, inside);
   }
   last_bytes_.store(out.nbytes(), std::memory_order_relaxed);
   outputs.push_back(std::move(out));

@@ -17,12 +17,12 @@ class PooledCall final : public Executable {
   static bool takes(const graph::Node& node);
   /// `part` has one such call, its last node, and views of what the call reads.
   explicit PooledCall(const Part& part);
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override;
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
   bool can_run(at::ArrayRef<at::Tensor> inputs) const;
-  bool is_held(const std::vector<c10::IValue>& arguments) const;
+  bool is_held(const std::vector<c10::IValue>& arguments, const CallContext& call) const;
 
   graph::Graph graph_;
   std::unique_ptr<Executable> interpreter_;

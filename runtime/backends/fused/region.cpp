@@ -37,7 +37,7 @@ at::Scalar number_at(const void* memory, at::ScalarType dtype) {
   return number;
 }
 
-/// At the beginning of a cache line.
+/// At the beginning of a cache line. Of the thread, because rows run on LibTorch's threads, and a warm call takes no memory.
 char* scratch(size_t bytes) {
   constexpr size_t line = 64;
   thread_local std::vector<char> memory;
@@ -60,12 +60,13 @@ struct Region::Memory {
 };
 
 /// Null until it is compiled; the first call asks for that.
-RowsFunction Region::Version::function(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
+RowsFunction Region::Version::function(const std::string& graph, const Loops& loops, Lanes lanes,
+                                       std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
     Emitted emitted = emit(loops, lanes, in_place);
     scratch_rows = emitted.scratch_rows;
     scratch_sizes = std::move(emitted.scratch_sizes);
-    kernel = kernel_of(emitted.source);
+    kernel = kernel_of(emitted.source, graph);
     asked.store(true, std::memory_order_release);
   });
   return kernel->function();
@@ -76,40 +77,42 @@ void Region::Version::finish_compiling() const {
 }
 
 Region::Region(const Part& part)
-    : loops_(part.loops),
+    : graph_(part.graph.name()),
+      loops_(part.loops),
       choose_lanes_(part.loops),
       alone_(part.graph.nodes().size() == 1),
       interpreter_(compile_eager(part.graph, {})) {
   c10::SmallVector<int64_t, 4> counts;
   for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
   captured_ = choose_lanes_(counts);
-  versions_[static_cast<size_t>(captured_)].function(loops_, captured_, {});
+  versions_[static_cast<size_t>(captured_)].function(graph_, loops_, captured_, {});
   pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
 
-bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                 std::vector<at::Tensor>& outputs) const {
-  check_deadline();
+bool Region::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+                       const CallContext& call) const {
+  check_deadline(call.deadline);
+  const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
   Memory memory;
   if (!lay_out(inputs, memory)) {
-    interpreter_->run(inputs, outputs);
+    interpret();
     return memory.too_large || !versions_[static_cast<size_t>(captured_)].kernel->function();
   }
-  if (!within_terms(memory) || !numbers_fit(memory)) {
-    interpreter_->run(inputs, outputs);
+  if (!within_terms(memory, call.deadline) || !numbers_fit(memory)) {
+    interpret();
     return true;
   }
   const Lanes lanes = choose_lanes_(memory.extents);
   if (alone_ && (lanes != Lanes::positions || !memory.kept.empty())) {  // of short rows, or with gaps: ATen is faster
-    interpreter_->run(inputs, outputs);
+    interpret();
     return true;
   }
   Version* version = &versions_[static_cast<size_t>(lanes)];
-  RowsFunction function = version->function(loops_, lanes, {});
-  Variant* const variant = donated.empty() ? nullptr : variant_for(inputs, donated, memory, lanes);
+  RowsFunction function = version->function(graph_, loops_, lanes, {});
+  Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes);
   if (!function) {
-    interpreter_->run(inputs, outputs);
+    interpret();
     return true;
   }
   if (variant) {
@@ -130,9 +133,9 @@ bool Region::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donat
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
   const auto scratch_bytes = static_cast<size_t>(version->scratch_rows * 8 * longest);
   const auto rows = [&](int64_t begin, int64_t end) {
-    const Call call{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
+    const Call part{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
                     scratch_bytes ? scratch(scratch_bytes) : nullptr};
-    function(&call, begin, end);
+    function(&part, begin, end);
   };
   const int64_t grain = std::max<int64_t>(1, task_bytes / row_bytes);
   if (memory.batch <= grain)
@@ -151,7 +154,8 @@ void Region::finish_compiling() const {
 /// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as tensors. Operators
 /// that broadcast make more of their inputs than what these hold. Where it may not, the interpreter refuses the operator that is too
 /// much.
-bool Region::within_terms(const Memory& memory) const {
+bool Region::within_terms(const Memory& memory,
+                          const std::optional<std::chrono::steady_clock::time_point>& deadline) const {
   const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
   if (!terms) return true;
   constexpr int64_t few = 1 << 16;
@@ -169,11 +173,11 @@ bool Region::within_terms(const Memory& memory) const {
     bytes += static_cast<double>(memory.batch) * static_cast<double>(row * c10::elementSize(form.dtype));
   }
   if (terms->bytes > 0 && std::max(bytes, largest) > static_cast<double>(terms->bytes)) return false;
-  if (!Deadline::current()) return true;
+  if (!deadline) return true;
   const double nanoseconds =
       static_cast<double>(memory.batch) * static_cast<double>(positions) * static_cast<double>(loops_.values.size());
   constexpr double few_nanoseconds = 1e7;
-  const std::chrono::duration<double, std::nano> left = *Deadline::current() - std::chrono::steady_clock::now();
+  const std::chrono::duration<double, std::nano> left = *deadline - std::chrono::steady_clock::now();
   return nanoseconds <= few_nanoseconds || nanoseconds <= left.count();
 }
 
@@ -254,7 +258,8 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
   for (Variant& variant : variants_)
-    if (can_take(variant.where) && variant.versions[static_cast<size_t>(lanes)].function(loops_, lanes, variant.where))
+    if (can_take(variant.where) &&
+        variant.versions[static_cast<size_t>(lanes)].function(graph_, loops_, lanes, variant.where))
       return &variant;
   return nullptr;
 }

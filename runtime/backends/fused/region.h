@@ -18,13 +18,13 @@ class Region final : public Executable {
  public:
   /// `part.fused` holds.
   explicit Region(const Part& part);
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const override {
-    run(inputs, {}, outputs);
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
+    run_loops(inputs, outputs, {call.deadline});
   }
   /// False where the interpreter had to serve, since the kernel is there and was made for other inputs.
-  /// One output may come in the memory of an input that is among `donated`: where that is dense, without grad, and shares
+  /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
-  bool run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, std::vector<at::Tensor>& outputs) const;
+  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
@@ -39,7 +39,7 @@ class Region final : public Executable {
     std::vector<ScratchSize> scratch_sizes;
     std::atomic<bool> asked{false};
 
-    RowsFunction function(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place);
+    RowsFunction function(const std::string& graph, const Loops& loops, Lanes lanes, std::optional<InPlace> in_place);
     void finish_compiling() const;
   };
   using Versions = std::array<Version, 3>;  // one for each of Lanes
@@ -55,10 +55,11 @@ class Region final : public Executable {
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
   bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
   bool settle_sizes(Memory& memory) const;
-  bool within_terms(const Memory& memory) const;
+  bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
   bool numbers_fit(const Memory& memory) const;
   void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;
 
+  std::string graph_;  // its name, for messages
   Loops loops_;
   mutable Versions versions_;
   LaneChoice choose_lanes_;

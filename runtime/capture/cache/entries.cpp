@@ -1,6 +1,7 @@
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/graph/memory.h"
+#include "runtime/messages/assert.h"
 
 #include <algorithm>
 
@@ -17,6 +18,11 @@ size_t bytes_of(const Entry& entry) {
   return bytes;
 }
 
+[[maybe_unused]] bool any_fits(const Entry* entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> variables) {
+  while (entry && !entry->fits(all, variables)) entry = entry->next;
+  return entry;
+}
+
 }  // namespace
 
 const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
@@ -25,7 +31,10 @@ const Entry* Compiled::find(at::ArrayRef<at::Tensor> all) const noexcept {
   size_t left = most_in_turn;
   for (const Entry* entry = newest; entry; entry = entry->next) {
     if (entry->fits(all, variables)) return entry;
-    if (--left == 0) return newest->index ? newest->index->find(all, variables) : nullptr;
+    if (--left > 0) continue;
+    const Entry* const found = newest->index ? newest->index->find(all, variables) : nullptr;
+    TRIAGE_ASSERT(found ? found->fits(all, variables) : !any_fits(entry->next, all, variables));
+    return found;
   }
   return nullptr;
 }

@@ -8,24 +8,18 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
-#include "runtime/backends/strict.h"
 #include "runtime/capture/arguments.h"
+#include "runtime/capture/context.h"
 #include "runtime/capture/following/predict.h"
+#include "runtime/capture/operator_traits.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 #include "runtime/graph/describe.h"
 
 namespace triage::capture {
 namespace {
-
-thread_local Follower* current_follower = nullptr;
-
-bool returns_plain_tensors(const c10::FunctionSchema& schema) {
-  if (schema.returns().empty()) return false;
-  return std::all_of(schema.returns().begin(), schema.returns().end(),
-                     [](const auto& result) { return result.type()->kind() == c10::TypeKind::TensorType; });
-}
 
 bool can_be_lazy(const at::Tensor& tensor) {
   return !tensor.defined() ||
@@ -37,32 +31,6 @@ bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& othe
   return std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
     return other.has_storage() && tensor.has_storage() && other.is_alias_of(tensor);
   });
-}
-
-/// What is known of an operator whatever its arguments are. Every call asks, so it is looked up.
-struct Conduct {
-  bool computes;                 // plain tensors of its arguments, and does nothing else
-  bool aliases;                  // a result may be a view: the schema says so, or it was seen
-  std::vector<size_t> training;  // arguments that make a normalisation write to its statistics, which no schema says
-};
-
-Conduct conduct_by_schema(const c10::OperatorHandle& op) {
-  const c10::FunctionSchema& schema = op.schema();
-  Conduct conduct{};
-  conduct.computes =
-      !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) && returns_plain_tensors(schema);
-  for (const auto& result : schema.returns()) conduct.aliases |= result.alias_info() != nullptr;
-  if (base_name(op).find("_norm") == std::string::npos) return conduct;
-  for (size_t i = 0; i < schema.arguments().size(); ++i)
-    for (const std::string_view name : {"training", "train", "use_input_stats"})
-      if (schema.arguments()[i].name() == name) conduct.training.push_back(i);
-  return conduct;
-}
-
-Conduct& conduct_of(const c10::OperatorHandle& op) {
-  static thread_local std::unordered_map<const c10::FunctionSchema*, Conduct> known;
-  const auto found = known.find(&op.schema());
-  return found != known.end() ? found->second : known.emplace(&op.schema(), conduct_by_schema(op)).first->second;
 }
 
 /// Of the results that end `stack`: whether tensors that come later could stand for them.
@@ -85,12 +53,12 @@ Follower::Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> par
       params_(params.begin(), params.end()),
       writes_(std::move(writes)),
       writes_before_(writes_()),
-      previous_(current_follower) {
-  current_follower = this;
+      previous_(context.follower) {
+  context.follower = this;
 }
 
 Follower::~Follower() {
-  current_follower = previous_;
+  context.follower = previous_;
   if (finished_) return;
   try {  // the script failed: what it kept, or its error holds, must be there whatever happens to what it is computed of
     abandon_segment();
@@ -99,8 +67,8 @@ Follower::~Follower() {
   }
 }
 
-Follower* Follower::current() noexcept { return current_follower; }
-Follower* Follower::replace_current(Follower* follower) noexcept { return std::exchange(current_follower, follower); }
+Follower* Follower::current() noexcept { return context.follower; }
+Follower* Follower::replace_current(Follower* follower) noexcept { return std::exchange(context.follower, follower); }
 
 void Follower::graph_break(const GraphBreak& graph_break) {
   end_segment();
@@ -129,13 +97,14 @@ bool Follower::is_param(const at::Tensor& tensor) const {
 
 bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                           const ThreadState& state) const {
-  const Conduct& conduct = conduct_of(op);
-  if (full_ || protected_depth_ > 0 || !conduct.computes || state.autocast != 0) return false;
-  for (const size_t training : conduct.training)
+  const OperatorTraits& traits = traits_of(op);
+  if (full_ || protected_depth_ > 0 || !traits.computes || state.autocast != 0) return false;
+  for (const size_t training : traits.training)
     if (arguments[training].isBool() && arguments[training].toBool()) return false;
   // Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are made
   // at once.
-  if (conduct.aliases && state.grad_mode && !c10::InferenceMode::is_enabled()) return false;
+  const bool aliases = traits.aliases || tree_->aliasing.count(&op.schema()) != 0;
+  if (aliases && state.grad_mode && !c10::InferenceMode::is_enabled()) return false;
   bool with_gradients = false, odd = false;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     with_gradients |= tensor.requires_grad();
@@ -166,7 +135,10 @@ void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 void Follower::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                        const torch::jit::Stack& stack) {
   const ThreadState state = ThreadState::now();
-  if (refusal(op, arguments, false) || !can_follow(op, arguments, state) || !enter_segment(state)) return end_segment();
+  const Recorder* const recorder = Recorder::current();
+  const bool recorded = recorder && !recorder->takes_dynamic_shapes();  // which is refused nothing that this refuses
+  if ((!recorded && refusal(op, arguments, false)) || !can_follow(op, arguments, state) || !enter_segment(state))
+    return end_segment();
   note_call(op, arguments, stack);
 }
 
@@ -270,13 +242,17 @@ void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arg
     if (aliases) layouts.back().storage_bytes = 0;  // counted with what it looks at
     if (aliases && !step.aliases) {
       step.aliases = true;
-      conduct_of(step.op).aliases = true;
+      tree_->aliasing.insert(&step.op.schema());
       tree_->forget_compiled();
     }
     add_value(result);
   }
-  if (!step.layouts(arrival_)) step.add_layouts(arrival_, layouts);
-  check_prediction(step, arguments, layouts);
+  if (step.results.empty())
+    for_each_tensor(arguments,
+                    [&](const at::Tensor& tensor) { step.first_arguments.push_back(ResultLayout::of(tensor)); });
+  else if (!step.layouts(arrival_))
+    check_prediction(step, arguments, layouts);
+  if (!step.layouts(arrival_)) step.add_layouts(arrival_, std::move(layouts));
   advance(step);
 }
 
@@ -353,7 +329,10 @@ TraceStep* Follower::add_step(const c10::OperatorHandle& op, const std::vector<c
   step->first_value = static_cast<uint32_t>(values_.size());
   step->num_results = static_cast<uint32_t>(op.schema().returns().size());
   for (const auto& result : op.schema().returns()) step->aliases |= result.alias_info() != nullptr;
-  if (const UserCode* script = ScriptScope::current(); script && script->where) step->source = script->where();
+  if (const Recorder* recorder = Recorder::current())
+    step->source = recorder->line();
+  else if (const UserCode* script = ScriptScope::current(); script && script->where)
+    step->source = script->where();
   ++tree_->num_steps;
   node_->next.push_back(std::move(step));
   return node_->next.back().get();
@@ -485,7 +464,7 @@ void Follower::run_compiled(const TraceSegment& segment) {
   if (segment.executable) {
     const NotCaptured scope(false);  // a backend may run operators of a script
     const uint64_t before = writes_();
-    segment.executable->run(inputs_, outputs);
+    segment.executable->run(inputs_, outputs, {Deadline::current()});
     writes_before_ += writes_() - before;  // what a backend keeps in variables is none of the function's
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -560,7 +539,6 @@ std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_erro
   compute_what_may_outlive();
   finished_ = true;
   const NotCaptured scope(false);
-  const Strict strict(fail_on_error);
   std::string failure;
   for (Closed& closed : closed_) {
     const bool raises = fail_on_error || closed.raises;
@@ -572,6 +550,7 @@ std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_erro
     try {
       const c10::AutoGradMode mode(closed.grad_mode);
       compile_segment(*tree_, *closed.segment, closed.path, closed.inputs);
+      if (fail_on_error && closed.segment->executable) closed.segment->executable->never_fall_back();
     } catch (const LimitError&) {
       throw;
     } catch (const std::exception& error) {

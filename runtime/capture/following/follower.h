@@ -21,7 +21,7 @@ namespace triage::capture {
 /// where the segment ends its compiled graph runs at once. An operator that did not come before ends that: what was put off
 /// is executed by ATen, and the tree grows by what follows. So every call does what the script says; only when differs.
 ///
-/// Current on its thread from construction to destruction; after a Recorder that broke, or without one.
+/// Current on its thread from construction to destruction: with a Recorder, after one that broke, or without one.
 class Follower {
  public:
   /// `params`: tensors among the call's arguments that are numbers of the host.
@@ -38,12 +38,12 @@ class Follower {
 
   /// An operator that no recorder sees: like OperatorHandle::callBoxed, now or later.
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  /// An operator that was recorded with these arguments; `stack` ends with its results.
+  void observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+               const torch::jit::Stack& stack);
   /// An operator is about to write to its arguments: what was put off is executed, and what would be computed of their memory
   /// later is computed now.
   void before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  /// An operator that ran with these arguments; `stack` ends with its results.
-  void observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-               const torch::jit::Stack& stack);
   /// The script hands `tensor` to something.
   void touch(const at::Tensor& tensor);
   /// All operators so far are executed before this returns. Before whatever must see their results, or would change what they

@@ -12,12 +12,24 @@
 namespace triage::capture {
 namespace {
 
+/// `argument` with other tensors: `replace` is asked for each one, those of a list included.
+template <typename Replace>
+c10::IValue with_tensors(const c10::IValue& argument, const c10::Argument& declared, const Replace& replace) {
+  if (argument.isTensor()) return argument.toTensor().defined() ? c10::IValue(replace(argument.toTensor())) : argument;
+  if (!argument.isList()) return argument;
+  const auto type = graph::type_of(declared);
+  if (type.kind != graph::Kind::tensor) return argument;
+  c10::impl::GenericList items(type.element);
+  for (const c10::IValue& item : argument.toListRef())
+    items.push_back(item.isTensor() && item.toTensor().defined() ? c10::IValue(replace(item.toTensor())) : item);
+  return items;
+}
+
 /// The arguments without their memory, and which of them stands for which.
 struct MetaArguments {
   std::vector<std::pair<at::Tensor, at::Tensor>> tensors;  // without memory, and the argument itself
 
   at::Tensor add(const at::Tensor& tensor) {
-    if (!tensor.defined()) return tensor;
     for (const auto& [meta, known] : tensors)
       if (known.is_same(tensor)) return meta;
     at::Tensor meta =
@@ -28,15 +40,8 @@ struct MetaArguments {
   }
 
   c10::IValue add(const c10::IValue& argument, const c10::Argument& declared) {
-    if (argument.isTensor()) return add(argument.toTensor());
     if (argument.isDevice()) return c10::Device(c10::kMeta);
-    if (!argument.isList()) return argument;
-    const auto type = graph::type_of(declared);
-    if (type.kind != graph::Kind::tensor) return argument;
-    c10::impl::GenericList items(type.element);
-    for (const c10::IValue& item : argument.toListRef())
-      items.push_back(item.isTensor() ? c10::IValue(add(item.toTensor())) : item);
-    return items;
+    return with_tensors(argument, declared, [&](const at::Tensor& tensor) { return add(tensor); });
   }
 };
 
@@ -119,18 +124,49 @@ std::optional<std::vector<ResultLayout>> by_rules(const TraceStep& step, const s
 
 }  // namespace
 
-std::optional<std::vector<ResultLayout>> predict(const TraceStep& step, const std::vector<c10::IValue>& arguments) {
+namespace {
+
+std::optional<std::vector<ResultLayout>> predict_by(const TraceStep& step, const std::vector<c10::IValue>& arguments) {
   using Means = TraceStep::Prediction;
   if (step.results.empty()) return std::nullopt;
   if (step.prediction == Means::by_running) return by_running(step, arguments);
   return step.prediction == Means::by_rules ? by_rules(step, arguments) : std::nullopt;
 }
 
+/// `arguments` with tensors in place of theirs that have the sizes of the first call, and no memory.
+std::vector<c10::IValue> as_at_first(const TraceStep& step, const std::vector<c10::IValue>& arguments) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> known;  // of this call, and of the first
+  size_t next = 0;
+  const auto first = [&](const at::Tensor& tensor) {
+    const ResultLayout& layout = step.first_arguments.at(next++);
+    if (tensor.dim() == 0) return tensor;
+    for (const auto& [now, then] : known)
+      if (now.is_same(tensor)) return then;
+    const at::Tensor then =
+        at::empty_strided(layout.sizes, layout.strides, at::TensorOptions(tensor.scalar_type()).device(c10::kMeta));
+    then.unsafeGetTensorImpl()->set_storage_offset(layout.storage_offset);
+    known.emplace_back(tensor, then);
+    return then;
+  };
+  std::vector<c10::IValue> then;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    then.push_back(with_tensors(arguments[i], step.op.schema().arguments()[i], first));
+  return then;
+}
+
+}  // namespace
+
+std::optional<std::vector<ResultLayout>> predict(TraceStep& step, const std::vector<c10::IValue>& arguments) {
+  if (step.prediction == TraceStep::Prediction::untried && !step.results.empty())
+    check_prediction(step, as_at_first(step, arguments), step.results.front().second);
+  return predict_by(step, arguments);
+}
+
 void check_prediction(TraceStep& step, const std::vector<c10::IValue>& arguments,
                       const std::vector<ResultLayout>& given) {
   using Means = TraceStep::Prediction;
   const auto right = [&] {
-    const auto layouts = predict(step, arguments);
+    const auto layouts = predict_by(step, arguments);
     return layouts && layouts->size() == given.size() &&
            std::equal(layouts->begin(), layouts->end(), given.begin(), same_layout);
   };

@@ -11,7 +11,8 @@
 namespace triage::capture {
 
 /// The layouts of the results of `step` for these arguments. Nothing where they cannot be told without running it.
-std::optional<std::vector<ResultLayout>> predict(const TraceStep& step, const std::vector<c10::IValue>& arguments);
+/// Tried first on the sizes of the first call, whose results are known.
+std::optional<std::vector<ResultLayout>> predict(TraceStep& step, const std::vector<c10::IValue>& arguments);
 
 /// Compares with what ATen gave for `arguments`; a step of which that differs is not predicted any more.
 void check_prediction(TraceStep& step, const std::vector<c10::IValue>& arguments,

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "runtime/backends/seen_types.h"
 #include "runtime/compat/autocast.h"
 
 namespace triage::capture {
@@ -170,9 +169,10 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   std::reverse(segment.outputs.begin(), segment.outputs.end());
   std::reverse(segment.aliases.begin(), segment.aliases.end());
   const std::shared_ptr<const graph::Graph> before = segment.graph;
-  segment.graph = std::make_shared<const graph::Graph>(builder.finish(segment.outputs));
+  graph::Graph graph = builder.finish(segment.outputs);
+  graph.set_recorded_types();
+  segment.graph = std::make_shared<const graph::Graph>(std::move(graph));
   segment.executable.reset();
-  const SeenTypes seen;
   if (!segment.outputs.empty()) segment.executable = tree.backend(*segment.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.graphs.begin(), tree.graphs.end(), before);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,7 @@ struct TraceStep {
   bool aliases = false;  // a result was seen to share memory with an argument
   /// How layouts for sizes that are new are told without computing: as it was right for what ATen gave so far.
   enum class Prediction : uint8_t { untried, by_running, by_rules, none } prediction = Prediction::untried;
+  std::vector<ResultLayout> first_arguments;  // the tensors among those that gave the first of `results`
   Source source;
   std::vector<Arrival> arrivals;
   std::vector<std::pair<uint64_t, std::vector<ResultLayout>>> results;  // by the number of an arrival
@@ -126,6 +128,8 @@ class TraceTree {
   size_t num_steps = 0;
   uint64_t next_arrival = 1;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;  // of the segments compiled so far, newest form of each
+  std::unordered_set<const c10::FunctionSchema*>
+      aliasing;                   // of operators that were seen to give views, which no schema says
   std::deque<GraphBreak> breaks;  // that were met, each line and reason once; they stay where they are
  private:
   std::vector<std::pair<ThreadState, std::unique_ptr<TraceNode>>> roots_;

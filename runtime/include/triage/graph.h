@@ -89,6 +89,10 @@ class Graph {
   Graph clone() const;
 
   const std::string& name() const { return name_; }
+  /// Whether the types of its values (Value::meta) are those of a run that was recorded. Those of other graphs, one that was
+  /// read from a text, say, are what somebody wrote down: a backend that relies on types has to find them out.
+  bool has_recorded_types() const { return recorded_types_; }
+  void set_recorded_types(bool recorded = true) { recorded_types_ = recorded; }
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Constant>& constants() const { return constants_; }
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
@@ -121,6 +125,7 @@ class Graph {
   std::vector<Value*> outputs_;
   std::vector<std::string> output_names_;
   uint32_t next_id_ = 0;
+  bool recorded_types_ = false;
 };
 
 /// Text of a graph: one line a node with its types and script line. `parse(print(g))` gives the same graph, and printing

@@ -25,8 +25,6 @@
 namespace triage::fused {
 namespace {
 
-thread_local const std::string* graph_name = nullptr;  // KernelsFor
-
 /// A reason in which no name stands that is another one each time.
 std::string without(const std::string& folder, std::string reason) {
   for (size_t at; (at = reason.find(folder)) != std::string::npos;) reason.erase(at, folder.size());
@@ -75,7 +73,7 @@ class Compiler {
     return *compiler;
   }
 
-  std::shared_ptr<const Kernel> get(const std::string& source) {
+  std::shared_ptr<const Kernel> get(const std::string& source, const std::string& graph) {
     std::unique_lock lock(mutex_);
     if (!noting_.empty()) {
       for (auto* sources : noting_) sources->insert(source);
@@ -87,7 +85,7 @@ class Compiler {
     if (queue_.size() >= most_waiting) drop_unwanted();
     if (queue_.size() >= most_waiting) return finished(nullptr);  // the next graph that wants it tries again
     const auto kernel = kernels_[source] = std::make_shared<Kernel>();
-    queue_.push_back({source, kernel, graph_name ? on_one_line(*graph_name) : "", messages::LogTo::current()});
+    queue_.push_back({source, kernel, on_one_line(graph), messages::LogTo::current()});
     start_thread();
     work_there_is_->notify_one();
     const std::string files = added_from_;
@@ -338,13 +336,11 @@ class Compiler {
   std::unordered_set<std::string> said_;
 };
 
-KernelsFor::KernelsFor(const std::string& graph) : before_(std::exchange(graph_name, &graph)) {}
-
-KernelsFor::~KernelsFor() { graph_name = before_; }
-
 void Kernel::wait() const { Compiler::instance().wait(*this); }
 
-std::shared_ptr<const Kernel> kernel_of(const std::string& source) { return Compiler::instance().get(source); }
+std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph) {
+  return Compiler::instance().get(source, graph);
+}
 
 void add_kernels(const KernelFunctions& kernels, const std::string& file) { Compiler::instance().add(kernels, file); }
 

@@ -33,19 +33,8 @@ class Kernel {
 /// own and put there whole, by rename, so several processes may share the folder, those of several containers too. What was
 /// not used for longest goes when there are more than 512 files or 128 MiB. Where nothing can be written, and where the disk
 /// is full, kernels are compiled in the temporary folder and live in memory alone.
-std::shared_ptr<const Kernel> kernel_of(const std::string& source);
-
-/// While it lives, the kernels that its thread asks for are for a graph of that name, which messages tell.
-class KernelsFor {
- public:
-  explicit KernelsFor(const std::string& graph);
-  ~KernelsFor();
-  KernelsFor(const KernelsFor&) = delete;
-  KernelsFor& operator=(const KernelsFor&) = delete;
-
- private:
-  const std::string* before_;
-};
+/// `graph`: the name of the graph that asks, for messages.
+std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph = {});
 
 /// Sources with their machine code.
 using KernelFunctions = std::vector<std::pair<std::string, RowsFunction>>;

@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+
+namespace triage::capture {
+
+class AutocastWatch;
+class BranchGuard;
+class FlagsTracker;
+class Follower;
+class MadeUpInputs;
+class OutsideBranches;
+class ProtectInputs;
+class Recorder;
+class ScriptLock;
+class ScriptScope;
+class UntakenBranch;
+
+/// What happens at a graph break. The last: in a function with `fullgraph` that is called inside.
+enum class OnBreak : uint8_t { go_on, raise, raise_for_good };
+
+/// What this thread captures, and the scopes around it: of each kind the innermost object that is alive, which sets the field
+/// and puts it back. Only the class that a field names writes to it; others ask that class.
+struct CaptureContext {
+  Recorder* recorder;
+  Follower* follower;
+  FlagsTracker* flags_tracker;
+  MadeUpInputs* made_up_inputs;
+  ProtectInputs* protect_inputs;
+  ScriptScope* script;
+  BranchGuard* branch;
+  UntakenBranch* untaken_branch;
+  OutsideBranches* outside_branches;
+  AutocastWatch* autocast_watch;
+  const ScriptLock* script_lock;
+  OnBreak on_break;
+  bool compiled_run_plainly;  // NotCaptured::nested
+  int effects_allowed;        // how many EffectsAllowed
+};
+
+/// Of the thread, because operators reach a capture from calls that know nothing of it: Lua's, the host's functions, LibTorch's
+/// observers. Zero where nothing is captured.
+extern thread_local constinit CaptureContext context;
+
+}  // namespace triage::capture
