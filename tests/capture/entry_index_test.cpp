@@ -165,13 +165,18 @@ TEST_CASE("what a cache keeps is counted") {
   CHECK(sized.compiled.statistics().bytes == fifty.bytes);
 }
 
+namespace {
+
+struct Writing : FunctionScript {
+  using FunctionScript::FunctionScript;
+  uint64_t writes() const override { return written; }
+  uint64_t written = 0;
+};
+
+}  // namespace
+
 TEST_CASE("what a script's own writes retired is not found again, and counted as such") {
   const Unlimited unlimited;
-  struct Writing : FunctionScript {
-    using FunctionScript::FunctionScript;
-    uint64_t writes() const override { return written; }
-    uint64_t written = 0;
-  };
   double factor = 2;
   std::shared_ptr<Writing> fn;
   fn = std::make_shared<Writing>([&](auto inputs, auto) {
@@ -193,6 +198,27 @@ TEST_CASE("what a script's own writes retired is not found again, and counted as
   CHECK(fn->calls == 41);
   CHECK(compiled.statistics().graphs == 20);
   CHECK(compiled.statistics().retired == 20);
+}
+
+TEST_CASE("graphs that were retired do not count against the limit of graphs") {
+  std::shared_ptr<Writing> fn;
+  fn = std::make_shared<Writing>([&](auto inputs, auto) {
+    if (auto* recorder = Recorder::current())
+      recorder->read_size(inputs[0], 0);
+    else
+      ++fn->written;
+    return std::vector<at::Tensor>{op_relu(inputs[0])};
+  });
+  Compiled compiled(fn, {});
+  for (size_t round = 0; round < 3; ++round) {
+    for (int64_t size = 1; size <= 8; ++size) run(compiled, {at::ones({size})});
+    CHECK(compiled.statistics().graphs == 8);
+    set_stance(Stance::force_eager);
+    run(compiled, {at::ones({1})});
+    set_stance(Stance::default_stance);
+    CHECK(compiled.statistics().graphs == 0);
+    CHECK(compiled.statistics().retired == 8 * (round + 1));
+  }
 }
 
 TEST_CASE("data of constants counts as memory of a graph, that of variables does not") {

@@ -17,6 +17,37 @@ float first(const at::Tensor& tensor) { return tensor.flatten()[0].item<float>()
 
 }  // namespace
 
+TEST_CASE("a backend of the host sees the deadline and the donated inputs of a call") {
+  struct Spy final : triage::Executable {
+    void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+             const triage::CallContext& call) const override {
+      deadline = call.deadline;
+      donated = call.donated.vec();
+      outputs.push_back(inputs[0] + 1);
+    }
+    mutable std::optional<std::chrono::steady_clock::time_point> deadline;
+    mutable std::vector<at::Tensor> donated;
+  };
+  static Spy* spy = nullptr;
+  triage::register_backend("sees-calls", [](const triage::graph::Graph&, const std::vector<at::Tensor>&) {
+    auto made = std::make_unique<Spy>();
+    spy = made.get();
+    return made;
+  });
+  const Policy policy = Runtime({.backend = "sees-calls"}).load_source("add 1", "p.fake");
+  const at::Tensor z = at::zeros({2, 2});
+  policy.prepare({z});
+  policy.run({z});
+  REQUIRE(spy);
+  CHECK_FALSE(spy->deadline);
+  CHECK(spy->donated.empty());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  policy.run({z}, {.donate = {0}, .deadline = deadline});
+  CHECK(spy->deadline == deadline);
+  REQUIRE(spy->donated.size() == 1);
+  CHECK(spy->donated[0].is_same(z));
+}
+
 TEST_CASE("a policy runs in vector form, destructured, and by name") {
   Runtime runtime;
   const Policy policy = runtime.load_source("inputs z f\noutputs z f\nadd 1", "two.fake");
