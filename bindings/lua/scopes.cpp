@@ -13,13 +13,9 @@ namespace {
 
 const char scope_metatable = 0;  // its address is the registry key
 
-// Of the coroutine that runs. No call is yielded across.
-thread_local Scope* innermost_call = nullptr;
-thread_local std::shared_ptr<const ScopesOfCoroutine::Resume> current_resume;
-
 }  // namespace
 
-struct ScopesOfCoroutine::Resume {
+struct Resume {
   Modes modes;  // (`triage.error_on_graph_break` is the coroutine's own: CoroutineScope)
   bool given_up = false;
 };
@@ -27,10 +23,10 @@ struct ScopesOfCoroutine::Resume {
 struct Scope {
   std::function<void()> end;
   Scope* around = nullptr;  // of a call: the next one
-  std::shared_ptr<const ScopesOfCoroutine::Resume> within = current_resume;
+  std::shared_ptr<const Resume> within = {};
 
-  void end_once() {
-    if (innermost_call == this) innermost_call = around;
+  void end_once(Context& own) {
+    if (own.innermost_call == this) own.innermost_call = around;
     const auto own_end = std::exchange(end, nullptr);
     if (own_end && !(within && within->given_up)) own_end();
   }
@@ -41,7 +37,7 @@ namespace {
 Scope* test_scope(lua_State* L, int index) { return test_userdata<Scope>(L, index, &scope_metatable); }
 
 int close_scope(lua_State* L) {
-  if (Scope* const scope = test_scope(L, 1)) scope->end_once();
+  if (Scope* const scope = test_scope(L, 1)) scope->end_once(context(L));
   return 0;
 }
 
@@ -56,33 +52,35 @@ void make_scope_metatable(lua_State* L) {
 std::function<void()>& push_scope(lua_State* L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &scope_metatable) == LUA_TNIL) make_scope_metatable(L);
   lua_pop(L, 1);
-  return push_userdata(L, Scope{}, &scope_metatable).end;
+  return push_userdata(L, Scope{{}, nullptr, context(L).resume}, &scope_metatable).end;
 }
 
 int call_in_scope(lua_State* L, int function) {
   Scope& scope = *test_scope(L, -1);
   lua_insert(L, function);
   lua_toclose(L, function);
-  scope.around = std::exchange(innermost_call, &scope);
+  scope.around = std::exchange(context(L).innermost_call, &scope);
   call_for_all(L, lua_gettop(L) - function - 1);
   lua_closeslot(L, function);
   return lua_gettop(L) - function;
 }
 
-ScopesOfCoroutine::ScopesOfCoroutine()
-    : call_around_(std::exchange(innermost_call, nullptr)), own_(std::make_shared<Resume>()) {
-  around_ = std::exchange(current_resume, own_);
+ScopesOfCoroutine::ScopesOfCoroutine(lua_State* L)
+    : context_(context(L)),
+      call_around_(std::exchange(context_.innermost_call, nullptr)),
+      own_(std::make_shared<Resume>()) {
+  around_ = std::exchange(context_.resume, own_);
 }
 
 ScopesOfCoroutine::~ScopesOfCoroutine() {
-  innermost_call = call_around_;
-  current_resume = around_;
+  context_.innermost_call = call_around_;
+  context_.resume = around_;
 }
 
 void ScopesOfCoroutine::give_up() {
-  while (Scope* const call = innermost_call) {
+  while (Scope* const call = context_.innermost_call) {
     try {
-      call->end_once();
+      call->end_once(context_);
     } catch (const std::exception&) {  // it failed with an error of its own
     }
   }

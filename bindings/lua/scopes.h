@@ -27,10 +27,14 @@ void push_scope_of(lua_State* L, Arguments&&... arguments) {
 /// behind all that the function has to close. Returns the number of results.
 int call_in_scope(lua_State* L, int function);
 
-/// While alive on a thread, a coroutine goes on.
+struct Context;
+struct Resume;
+struct Scope;
+
+/// While alive, a coroutine goes on.
 class ScopesOfCoroutine {
  public:
-  ScopesOfCoroutine();
+  explicit ScopesOfCoroutine(lua_State* L);
   ~ScopesOfCoroutine();
   ScopesOfCoroutine(const ScopesOfCoroutine&) = delete;
   ScopesOfCoroutine& operator=(const ScopesOfCoroutine&) = delete;
@@ -38,10 +42,9 @@ class ScopesOfCoroutine {
   /// coroutine.close, which may never come; what was opened since puts nothing back then.
   void give_up();
 
-  struct Resume;
-
  private:
-  struct Scope* call_around_;
+  Context& context_;
+  Scope* call_around_;
   std::shared_ptr<const Resume> around_;
   std::shared_ptr<Resume> own_;
 };

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -45,6 +46,9 @@ int guarded(lua_State* L) {
 /// The text of any error value, without running Lua code.
 std::string error_text(lua_State* L, int index);
 
+struct Scope;  // scopes.h
+struct Resume;
+
 /// What every lua_State of ours carries; found through lua_getextraspace. It outlives its lua_State (finalizers count
 /// tensors off).
 struct Context {
@@ -72,6 +76,11 @@ struct Context {
   int64_t collected_at = 0;      // tensor_bytes after the last collection that tensors asked for
   size_t printed_bytes = 0;      // since the budgets were armed
   size_t unusual_keys = 0;       // written to tables (note_key)
+  std::string traceback;         // of the error that `keep_traceback` saw last
+  // Of the coroutine that runs:
+  Scope* innermost_call = nullptr;       // of `call_in_scope`; no call is yielded across
+  std::shared_ptr<const Resume> resume;  // since it goes on; null in the main one
+  int break_scopes = 0;                  // of `triage.error_on_graph_break`, that are open
 };
 /// Ties a state to its context; before anything else of ours runs in it.
 void attach(lua_State* L, Context& context);

@@ -32,12 +32,12 @@ OnGraphBreak::Then then_of(lua_State* L, int index) {
 /// core.error_on_graph_break(flag) -> a scope of the setting
 int error_on_graph_break(lua_State* L) {
   const OnGraphBreak::Then then = then_of(L, 1);
-  push_scope(L) = [before = OnGraphBreak::current()] {
+  push_scope(L) = [before = OnGraphBreak::current(), &own = context(L)] {
     OnGraphBreak::set(before);
-    note_break_scope(-1);
+    --own.break_scopes;
   };
   OnGraphBreak::set(then);
-  note_break_scope(1);
+  ++context(L).break_scopes;
   return 1;
 }
 

@@ -5,7 +5,7 @@
 
 namespace triage::lua {
 
-/// While alive on a thread, the coroutine at `index` goes on: the scopes of `triage.error_on_graph_break` that it opened and
+/// While alive, the coroutine at `index` goes on: the scopes of `triage.error_on_graph_break` that it opened and
 /// did not close hold for it, and for nobody else. (A value that is no coroutine has none.)
 class CoroutineScope {
  public:
@@ -21,8 +21,5 @@ class CoroutineScope {
   capture::OnGraphBreak::Then before_;
   int open_before_;
 };
-
-/// A scope begins or ends where this thread is now.
-void note_break_scope(int change) noexcept;
 
 }  // namespace triage::lua

@@ -59,11 +59,11 @@ void separate_from_state(const FlagsTracker& tracker, bool wrote, at::ArrayRef<a
 }
 
 /// Nor a param, which is the same tensor in every call. In the graph, too.
-void separate_from_params(at::ArrayRef<at::Tensor> params, std::vector<at::Tensor>& results) {
+void separate_from_params(lua_State* L, at::ArrayRef<at::Tensor> params, std::vector<at::Tensor>& results) {
   for (at::Tensor& result : results)
     if (result.has_storage() &&
         std::any_of(params.begin(), params.end(), [&](const at::Tensor& param) { return result.is_alias_of(param); }))
-      result = run_for_tensor("aten::clone", "", {result, c10::IValue()});
+      result = run_for_tensor(L, "aten::clone", "", {result, c10::IValue()});
 }
 
 /// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes
@@ -196,7 +196,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     push_params(L, policy_.signature.params, params);
     call_for_all(L, static_cast<int>(inputs.size()) + 1);
     results = read_results(L, 1, policy_);
-    separate_from_params(params, results);
+    separate_from_params(L, params, results);
     check_finished_chains(L);
   });
   capture::end_segment();

@@ -8,11 +8,6 @@
 
 namespace triage::lua {
 
-std::string& last_traceback() {
-  thread_local std::string traceback;
-  return traceback;
-}
-
 namespace {
 
 /// Whether a frame is of a script: frames of C alone tell nobody anything.
@@ -47,10 +42,11 @@ KnownFormsOf::~KnownFormsOf() { flags::KnownForms::enter(before_); }
 
 int keep_traceback(lua_State* L) {
   if (was_handled(L, 1)) return 1;  // where it was raised: the stack was whole there
-  last_traceback().clear();
+  std::string& traceback = context(L).traceback;
+  traceback.clear();
   if (!runs_script(L)) return 1;
   luaL_traceback(L, L, nullptr, 1);
-  last_traceback() = lua_tostring(L, -1);
+  traceback = lua_tostring(L, -1);
   lua_pop(L, 1);
   return 1;
 }

@@ -12,11 +12,8 @@ class KnownForms;
 
 namespace triage::lua {
 
-/// Message handler for lua_pcall: keeps the error value as it is, and the traceback for `last_traceback`.
+/// Message handler for lua_pcall: keeps the error value as it is, and the traceback in Context::traceback.
 int keep_traceback(lua_State* L);
-
-/// The traceback of the error that `keep_traceback` saw last on this thread.
-std::string& last_traceback();
 
 /// While alive, questions to flags ask what the script of `L` knows (runtime/flags/forms.h).
 class KnownFormsOf {
@@ -47,14 +44,14 @@ void in_protected_call(lua_State* L, Body&& body) {
   lua_pushcfunction(L, keep_traceback);
   lua_pushcfunction(L, guarded<run_body<std::remove_reference_t<Body>>>);
   lua_pushlightuserdata(L, &body);
-  last_traceback().clear();
+  context(L).traceback.clear();
   if (lua_pcall(L, 1, 0, top + 1) != LUA_OK) {
     struct Restore {
       lua_State* L;
       int top;
       ~Restore() { lua_settop(L, top); }
     } restore{L, top};
-    rethrow(L, -1, last_traceback());
+    rethrow(L, -1, context(L).traceback);
   }
   lua_settop(L, top);
 }

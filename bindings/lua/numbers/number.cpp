@@ -79,22 +79,22 @@ bool hand_to_tensor(lua_State* L, const char* event) {
 /// Lua's `//` of floats is the floor of the quotient, so that what is infinite stays it; ATen's is not.
 constexpr Arithmetic kQuotient{"__div", LUA_OPDIV, "aten::div", "Scalar", "Tensor", false, true};
 
-at::Tensor record(const Arithmetic& op, Operand left, Operand right) {
+at::Tensor record(lua_State* L, const Arithmetic& op, Operand left, Operand right) {
   if (op.lua_op == LUA_OPIDIV && (!left.whole || !right.whole))
-    return run_for_tensor("aten::floor", "", {record(kQuotient, left, right)});
-  if (op.lua_op == LUA_OPPOW) return record_math("pow", left, right);
+    return run_for_tensor(L, "aten::floor", "", {record(L, kQuotient, left, right)});
+  if (op.lua_op == LUA_OPPOW) return record_math(L, "pow", left, right);
   if (op.as_double || !left.whole || !right.whole) {
-    left.make_double();
-    right.make_double();
+    left.make_double(L);
+    right.make_double(L);
   }
   if (!left.tensor.defined() && (op.lua_op == LUA_OPADD || op.lua_op == LUA_OPMUL)) std::swap(left, right);
   if (!left.tensor.defined() && op.lua_op == LUA_OPSUB)
-    return run_for_tensor("aten::rsub", "Scalar", {right.tensor, left.number, 1});
+    return run_for_tensor(L, "aten::rsub", "Scalar", {right.tensor, left.number, 1});
   const bool scalar = left.tensor.defined() && !right.tensor.defined();
   const c10::IValue second = scalar ? c10::IValue(right.number) : c10::IValue(right.as_tensor());
   const char* overload = scalar ? op.with_scalar : op.with_tensor;
-  if (op.alpha) return run_for_tensor(op.name, overload, {left.as_tensor(), second, 1});
-  return run_for_tensor(op.name, overload, {left.as_tensor(), second});
+  if (op.alpha) return run_for_tensor(L, op.name, overload, {left.as_tensor(), second, 1});
+  return run_for_tensor(L, op.name, overload, {left.as_tensor(), second});
 }
 
 /// What Lua computes from the plain values; errors are Lua's (`n // 0`).
@@ -120,7 +120,7 @@ int arithmetic(lua_State* L) {
   push_scalar(L, value(right));
   lua_arith(L, op.lua_op);
   const at::Scalar plain = *test_scalar(L, -1);
-  at::Tensor result = record(op, left, right);
+  at::Tensor result = record(L, op, left, right);
   const auto same_float = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
   const bool same = plain.isIntegral(false) ? result.item().toLong() == plain.toLong()
                                             : same_float(result.item().toDouble(), plain.toDouble());
@@ -136,7 +136,7 @@ int negate(lua_State* L) {
   lua_settop(L, 1);
   const at::Tensor* number = test_number(L, 1);
   if (number)
-    push_number(L, run_for_tensor("aten::neg", "", {*number}));
+    push_number(L, run_for_tensor(L, "aten::neg", "", {*number}));
   else
     push_plain_result(L, LUA_OPUNM, 1);
   return 1;
@@ -149,19 +149,19 @@ struct Bitwise {
 };
 
 /// Of integers. A shift by a number of bits that stands in the script multiplies or divides, where no sign is in the way.
-std::optional<at::Tensor> record(const Bitwise& op, Operand left, Operand right) {
+std::optional<at::Tensor> record(lua_State* L, const Bitwise& op, Operand left, Operand right) {
   if (!left.whole || !right.whole) return std::nullopt;
   if (op.name) {
     if (!left.symbolic()) std::swap(left, right);
-    return run_for_tensor(op.name, right.symbolic() ? "Tensor" : "Scalar",
+    return run_for_tensor(L, op.name, right.symbolic() ? "Tensor" : "Scalar",
                           {left.tensor, right.symbolic() ? c10::IValue(right.tensor) : c10::IValue(right.number)});
   }
   const int64_t bits = right.symbolic() ? -1 : right.number.toLong();
   if (!left.symbolic() || bits < 0 || bits > 62) return std::nullopt;
   const at::Scalar factor = int64_t{1} << bits;
-  if (op.lua_op == LUA_OPSHL) return run_for_tensor("aten::mul", "Scalar", {left.tensor, factor});
+  if (op.lua_op == LUA_OPSHL) return run_for_tensor(L, "aten::mul", "Scalar", {left.tensor, factor});
   if (capture::range_of(left.tensor).min < 0) return std::nullopt;
-  return run_for_tensor("aten::floor_divide", "Scalar", {left.tensor, factor});
+  return run_for_tensor(L, "aten::floor_divide", "Scalar", {left.tensor, factor});
 }
 
 template <const Bitwise& op>
@@ -169,7 +169,7 @@ int bitwise(lua_State* L) {
   lua_settop(L, 2);
   if (hand_to_tensor(L, op.event)) return 1;
   if (can_be_recorded(L)) {
-    if (auto result = record(op, read_operand(L, 1), read_operand(L, 2))) {
+    if (auto result = record(L, op, read_operand(L, 1), read_operand(L, 2))) {
       push_number(L, std::move(*result));
       return 1;
     }
@@ -182,7 +182,7 @@ int invert(lua_State* L) {
   lua_settop(L, 1);
   const at::Tensor* number = test_number(L, 1);
   if (number && is_whole_number(*number))
-    push_number(L, run_for_tensor("aten::bitwise_not", "", {*number}));
+    push_number(L, run_for_tensor(L, "aten::bitwise_not", "", {*number}));
   else
     push_plain_result(L, LUA_OPBNOT, 1);
   return 1;
@@ -287,9 +287,9 @@ namespace {
 
 constexpr double kBeyondIntegers = 9223372036854775808.0;  // 2^63
 
-at::Tensor record_comparison(const std::string& name, const at::Tensor& left, const Operand& right) {
+at::Tensor record_comparison(lua_State* L, const std::string& name, const at::Tensor& left, const Operand& right) {
   const bool scalar = !right.tensor.defined();
-  return run_for_tensor(("aten::" + name).c_str(), scalar ? "Scalar" : "Tensor",
+  return run_for_tensor(L, ("aten::" + name).c_str(), scalar ? "Scalar" : "Tensor",
                         {left, scalar ? c10::IValue(right.number) : c10::IValue(right.tensor)});
 }
 
@@ -325,23 +325,27 @@ std::optional<bool> make_float(const std::string& name, Operand& right) {
   return std::nullopt;
 }
 
-at::Tensor both(const at::Tensor& a, const at::Tensor& b) { return run_for_tensor("aten::logical_and", "", {a, b}); }
-at::Tensor either(const at::Tensor& a, const at::Tensor& b) { return run_for_tensor("aten::logical_or", "", {a, b}); }
+at::Tensor both(lua_State* L, const at::Tensor& a, const at::Tensor& b) {
+  return run_for_tensor(L, "aten::logical_and", "", {a, b});
+}
+at::Tensor either(lua_State* L, const at::Tensor& a, const at::Tensor& b) {
+  return run_for_tensor(L, "aten::logical_or", "", {a, b});
+}
 
 /// Two symbols, a whole one and a float, as Lua compares them: by their values. As doubles they are ordered as they are, unless
 /// the whole one was rounded to the float; then the float is whole too, and int64 decides.
-at::Tensor record_mixed(const std::string& name, const at::Tensor& whole, const at::Tensor& real) {
-  if (name == "ne") return run_for_tensor("aten::logical_not", "", {record_mixed("eq", whole, real)});
-  const at::Tensor rounded = as_double(whole);
-  const at::Tensor tie = run_for_tensor("aten::eq", "Tensor", {rounded, real});
-  const at::Tensor beyond = run_for_tensor("aten::ge", "Scalar", {real, kBeyondIntegers});
-  const at::Tensor as_whole = run_for_tensor("aten::to", "dtype", {real, at::kLong, false, false, c10::IValue()});
-  const at::Tensor exact = run_for_tensor(("aten::" + name).c_str(), "Tensor", {whole, as_whole});
+at::Tensor record_mixed(lua_State* L, const std::string& name, const at::Tensor& whole, const at::Tensor& real) {
+  if (name == "ne") return run_for_tensor(L, "aten::logical_not", "", {record_mixed(L, "eq", whole, real)});
+  const at::Tensor rounded = as_double(L, whole);
+  const at::Tensor tie = run_for_tensor(L, "aten::eq", "Tensor", {rounded, real});
+  const at::Tensor beyond = run_for_tensor(L, "aten::ge", "Scalar", {real, kBeyondIntegers});
+  const at::Tensor as_whole = run_for_tensor(L, "aten::to", "dtype", {real, at::kLong, false, false, c10::IValue()});
+  const at::Tensor exact = run_for_tensor(L, ("aten::" + name).c_str(), "Tensor", {whole, as_whole});
   const bool less = name[0] == 'l';
   const at::Tensor decided =
-      less ? either(beyond, exact) : both(run_for_tensor("aten::logical_not", "", {beyond}), exact);
-  if (name == "eq") return both(tie, decided);
-  return either(run_for_tensor(less ? "aten::lt" : "aten::gt", "Tensor", {rounded, real}), both(tie, decided));
+      less ? either(L, beyond, exact) : both(L, run_for_tensor(L, "aten::logical_not", "", {beyond}), exact);
+  if (name == "eq") return both(L, tie, decided);
+  return either(L, run_for_tensor(L, less ? "aten::lt" : "aten::gt", "Tensor", {rounded, real}), both(L, tie, decided));
 }
 
 /// The doubles of sizes are exact where no size is beyond 2^53, which becomes a guard.
@@ -353,7 +357,7 @@ bool is_exact_as_double(lua_State* L, const at::Tensor& whole) {
     Operand limit;
     limit.number = bound[0] == 'l' ? most : -most;
     limit.whole = true;
-    push_number(L, record_comparison(bound, whole, limit));
+    push_number(L, record_comparison(L, bound, whole, limit));
     settle_number(L, -1);
     lua_pop(L, 1);
   }
@@ -377,11 +381,11 @@ void push_comparison(lua_State* L, const std::string& name, Operand left, Operan
   } else if (left.whole != right.whole) {
     const at::Tensor whole = left.whole ? left.tensor : right.tensor, real = left.whole ? right.tensor : left.tensor;
     if (!is_exact_as_double(L, whole))
-      return push_number(L, record_mixed(left.whole ? name : mirrored(name), whole, real));
-    left.make_double();
-    right.make_double();
+      return push_number(L, record_mixed(L, left.whole ? name : mirrored(name), whole, real));
+    left.make_double(L);
+    right.make_double(L);
   }
-  push_number(L, record_comparison(name, left.tensor, right));
+  push_number(L, record_comparison(L, name, left.tensor, right));
 }
 
 }  // namespace

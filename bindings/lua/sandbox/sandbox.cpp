@@ -8,7 +8,6 @@
 #include "bindings/lua/sandbox/environment.h"
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/sandbox/side_effects.h"
-#include "bindings/lua/tensors/running.h"
 #include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/typing/typing.h"
@@ -180,7 +179,6 @@ void State::arm(std::optional<std::chrono::steady_clock::time_point> deadline) {
   const bool limited = limits.instructions || limits.script_bytes || limits.tensor_bytes || context_.deadline;
   lua_sethook(lua_, limited ? count_hook : nullptr, limited ? LUA_MASKCOUNT : 0, hook_interval);
   forget_chains(lua_);  // those that a failed call left behind
-  if (running_state() != lua_) outer_ = set_running_state(lua_);
 }
 
 void State::disarm() noexcept {
@@ -188,7 +186,6 @@ void State::disarm() noexcept {
   context_.expired = false;
   context_.deadline.reset();
   context_.instructions_left = std::numeric_limits<uint64_t>::max();
-  if (running_state() == lua_) set_running_state(std::exchange(outer_, nullptr));
 }
 
 void State::push_environment() { lua_rawgeti(lua_, LUA_REGISTRYINDEX, environment_); }

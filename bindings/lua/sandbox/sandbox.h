@@ -49,7 +49,6 @@ class State {
   Context context_;
   StateOptions options_;
   lua_State* lua_ = nullptr;
-  lua_State* outer_ = nullptr;  // what ran on the thread before this was armed
   int environment_ = LUA_NOREF;
 };
 

@@ -141,7 +141,7 @@ bool has_failed(lua_State* coroutine) {
 int run_coroutine(lua_State* L, int index) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
   const CoroutineScope scope(L, index);
-  ScopesOfCoroutine scopes;
+  ScopesOfCoroutine scopes(L);
   const size_t chains = count_chains(L);
   const int results = hand_on(L);
   if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) {

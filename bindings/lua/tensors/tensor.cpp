@@ -153,8 +153,8 @@ const Field fields[] = {
        if (capture::ProtectInputs::covers(now)) capture::ProtectInputs::add(gradient);
        push_optional_tensor(L, gradient);
      }},
-    {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::numpy_T", "", {x})); }},
-    {"mT", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor("aten::mT", "", {x})); }},
+    {"T", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor(L, "aten::numpy_T", "", {x})); }},
+    {"mT", [](lua_State* L, const at::Tensor& x) { push_tensor(L, run_for_tensor(L, "aten::mT", "", {x})); }},
 };
 
 /// x.name: a method (upvalue 1 is their table), a field, or an operator, which then becomes a method.
