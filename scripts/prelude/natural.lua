@@ -1,5 +1,5 @@
 -- What natural Lua makes of masks: `if` as IF/ELIF/ELSE with the variables that the branches assign for results, and
--- `and`, `or`, `not`. Rewritten code comes here through bindings/lua/loading/natural.cpp, which says what a chain
+-- `and`, `or`, `not`. Rewritten code comes here through bindings/lua/semantics/natural_functions.cpp, which says what a chain
 -- holds.
 local core = ...
 local ipairs, pack, unpack = ipairs, table.pack, table.unpack

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/numbers/operand.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/call.h"
+#include "bindings/lua/values/number.h"
 #include "runtime/capture/recorder.h"
 
 namespace triage::lua {

@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/values/number.h"
 #include "runtime/capture/recorder.h"
 
 namespace triage::lua {

@@ -7,7 +7,7 @@
 #include "bindings/lua/rewriter/chunk_name.h"
 #include "bindings/lua/rewriter/edits.h"
 #include "bindings/lua/rewriter/global_names.h"
-#include "bindings/lua/rewriter/natural.h"
+#include "bindings/lua/rewriter/natural_edits.h"
 #include "bindings/lua/rewriter/operand_names.h"
 #include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/predicates.h"

@@ -1,16 +1,18 @@
 #include "bindings/lua/sandbox/sandbox.h"
 
+#include "bindings/lua/capture/open_chains.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/prelude.h"
-#include "bindings/lua/loading/base_library.h"
 #include "bindings/lua/nn/nn.h"
-#include "bindings/lua/numbers/number.h"
+#include "bindings/lua/numbers/arithmetic.h"
 #include "bindings/lua/sandbox/environment.h"
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/sandbox/side_effects.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/semantics/base_library.h"
+#include "bindings/lua/tensors/tensor_type.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/typing/typing.h"
+#include "bindings/lua/values/read_only.h"
 #include "runtime/backends/deadline.h"
 
 #include <algorithm>

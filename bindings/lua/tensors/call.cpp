@@ -1,11 +1,12 @@
 #include "bindings/lua/tensors/call.h"
 
-#include "bindings/lua/stack.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/half.h"
 #include "bindings/lua/tensors/resolve.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/following/follower.h"

@@ -1,12 +1,12 @@
 #include "bindings/lua/tensors/creation.h"
 
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/stack.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/constants.h"
-#include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
