@@ -1,5 +1,6 @@
 #include "bindings/lua/capture/open_chains.h"
 #include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/rewriter/chain_fields.h"
 #include "bindings/lua/semantics/intrinsics.h"
 #include "bindings/lua/semantics/tensor_semantics.h"
 #include "bindings/lua/state/modes.h"
@@ -319,6 +320,12 @@ void add_control_flow(lua_State* L) {
                                        {"mark_born", guarded<mark_table_born>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
+  lua_newtable(L);  // for scripts/prelude/natural.lua
+  for (const auto& [name, place] : rewriter::chain::fields) {
+    lua_pushinteger(L, place);
+    lua_setfield(L, -2, name);
+  }
+  lua_setfield(L, -2, "chain_fields");
 }
 
 }  // namespace triage::lua

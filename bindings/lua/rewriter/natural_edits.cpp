@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "bindings/lua/rewriter/chain_fields.h"
 #include "bindings/lua/rewriter/operand_names.h"
 #include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/rewriter.h"
@@ -12,6 +13,9 @@ namespace {
 
 // With Lua's 200 locals, what an `if` passes on stays below Lua's 255 registers.
 constexpr size_t kMaxSelected = 50;
+
+/// What the chain of the innermost `if` holds.
+std::string in_chain(chain::Field field) { return "__triage_k[" + std::to_string(field) + "]"; }
 
 bool is_marked(std::string_view source) {
   constexpr std::string_view mark = "--!tensor";
@@ -91,10 +95,10 @@ std::string NaturalEdits::restoring_function(const std::vector<const Variable*>&
 
 void NaturalEdits::open_if(const Statement& s) {
   const int label = labels_++;
+  const std::string runs = in_chain(chain::arm);
   for (size_t i = 0; i < s.blocks.size(); i++) {
     const std::string arm = std::to_string(i + 1);
-    const std::string asks =
-        "__triage_k[1]==" + arm + " or __triage_k[1]==0 and __triage_decide(__triage_k," + arm + ",";
+    const std::string asks = runs + "==" + arm + " or " + runs + "==0 and __triage_decide(__triage_k," + arm + ",";
     if (i == s.values.size()) {
       edits_.replace(s.else_begin, s.else_begin + std::string_view("else").size(), "elseif " + asks + "true) then ");
       continue;
@@ -116,8 +120,8 @@ void NaturalEdits::close_if(const Statement& s) {
   const std::string names = joined_names(selected(s));
   const std::string next =
       names.empty() ? "__triage_next(__triage_k)" : names + "=__triage_next(__triage_k," + names + ")";
-  edits_.after(s.end, " if __triage_k[2] then " + next + " if __triage_k[1]>0 then goto __triage_again_" +
-                          std::to_string(open_labels_.back()) + " end end end");
+  edits_.after(s.end, " if " + in_chain(chain::masks) + " then " + next + " if " + in_chain(chain::arm) +
+                          ">0 then goto __triage_again_" + std::to_string(open_labels_.back()) + " end end end");
   open_labels_.pop_back();
   functions_.back().chains--;
 }

@@ -16,7 +16,7 @@
 ///     if __triage_k[1]==1 or __triage_k[1]==0 and __triage_decide(__triage_k,1,m,4) then z = a end
 ///     if __triage_k[2] then z=__triage_next(__triage_k,z) if __triage_k[1]>0 then goto __triage_again_0 end end end
 ///
-/// [1] is the branch that runs, 0 as long as conditions are asked; [2] are the masks. `__triage_next` keeps what a branch
+/// What the chain holds at [1] and [2] is in chain_fields.h. `__triage_next` keeps what a branch
 /// has left in its variables, puts back what they were, and at the end gives the selection. Where functions share some of the
 /// variables, `__triage_chain` takes a function that puts them back when an error ends the `if`.
 namespace triage::lua::rewriter {

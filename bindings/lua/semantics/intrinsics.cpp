@@ -354,29 +354,11 @@ int write(lua_State* L) {
   return 1;
 }
 
-// In the order of rewriter::intrinsics().
-const lua_CFunction kIntrinsics[] = {compare_order<kLess>,
-                                     compare_order<kLessEqual>,
-                                     compare_order<kGreater>,
-                                     compare_order<kGreaterEqual>,
-                                     compare_equality<false>,
-                                     compare_equality<true>,
-                                     test,
-                                     concat,
-                                     function,
-                                     touch,
-                                     write,
-                                     table,
-                                     plain,
-                                     natural_chain,
-                                     natural_decide,
-                                     natural_next,
-                                     natural_leave,
-                                     natural_loop,
-                                     natural_keep,
-                                     natural_join,
-                                     natural_not,
-                                     key};
+const lua_CFunction kIntrinsics[] = {
+#define TRIAGE_INTRINSIC(name, function) function,
+#include "bindings/lua/rewriter/intrinsics.inc"
+#undef TRIAGE_INTRINSIC
+};
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "bindings/lua/rewriter/chain_fields.h"
 #include "bindings/lua/semantics/intrinsics.h"
 #include "bindings/lua/semantics/tensor_semantics.h"
 #include "bindings/lua/state/effects.h"
@@ -10,15 +11,7 @@
 namespace triage::lua {
 namespace {
 
-// A chain is a table; what it holds at:
-constexpr int kArm = 1;      // the branch that runs for every sample; 0: conditions are asked; -1: no branch runs
-constexpr int kMasks = 2;    // the conditions that are masks, once there is one
-constexpr int kNames = 3;    // of the variables that it selects
-constexpr int kLine = 4;     // of the `if`
-constexpr int kOuter = 5;    // the chain around it in the same function
-constexpr int kTaken = 6;    // the branch for the samples that no mask holds for
-constexpr int kScope = 7;    // of the branch that runs
-constexpr int kRestore = 8;  // assigns to the variables that functions share, until the `if` has come to its end
+namespace chain = rewriter::chain;
 
 const char kChains = 0;  // its address is the registry key of their metatable
 
@@ -37,8 +30,8 @@ void set_integer(lua_State* L, int index, int field, lua_Integer value) {
 /// Ends the `if` where an error, or a coroutine that was given up, did not come to its end. Argument 2: the error.
 int close_chain(lua_State* L) {
   lua_settop(L, 2);
-  if (lua_type(L, 1) != LUA_TTABLE || lua_rawgeti(L, 1, kMasks) == LUA_TNIL) return 0;
-  const bool shares = lua_rawgeti(L, 1, kRestore) != LUA_TNIL, runs = lua_rawgeti(L, 1, kScope) != LUA_TNIL;
+  if (lua_type(L, 1) != LUA_TTABLE || lua_rawgeti(L, 1, chain::masks) == LUA_TNIL) return 0;
+  const bool shares = lua_rawgeti(L, 1, chain::restore) != LUA_TNIL, runs = lua_rawgeti(L, 1, chain::scope) != LUA_TNIL;
   if (!shares && !runs) return 0;
   if (shares) bump_epoch(L);
   lua_settop(L, 2);
@@ -82,9 +75,10 @@ bool plain_truth(lua_State* L, int index) {
 int natural_chain(lua_State* L) {
   lua_settop(L, 4);
   lua_createtable(L, 5, 0);
-  set_integer(L, 5, kArm, 0);
+  set_integer(L, 5, chain::arm, 0);
   lua_insert(L, 1);
-  for (const int field : {kRestore, kOuter, kLine, kNames}) lua_rawseti(L, 1, field);  // from the top
+  for (const int field : {chain::restore, chain::outer, chain::line, chain::names})
+    lua_rawseti(L, 1, field);  // from the top
   set_metatable(L);
   return 1;
 }
@@ -101,10 +95,10 @@ int natural_decide(lua_State* L) {
     return 1;
   }
   bool runs = plain_truth(L, 3);
-  if (runs && lua_rawgeti(L, 1, kMasks) != LUA_TNIL) {  // after the branches of the masks
+  if (runs && lua_rawgeti(L, 1, chain::masks) != LUA_TNIL) {  // after the branches of the masks
     lua_pushvalue(L, 2);
-    lua_rawseti(L, 1, kTaken);
-    set_integer(L, 1, kArm, -1);
+    lua_rawseti(L, 1, chain::taken);
+    set_integer(L, 1, chain::arm, -1);
     runs = false;
   }
   lua_pushboolean(L, runs);
@@ -124,8 +118,8 @@ int open_branches(lua_State* L, int index, int levels) {
   int open = 0;
   lua_pushvalue(L, index);
   for (; levels > 0 && lua_type(L, -1) == LUA_TTABLE; levels--) {
-    open += get_integer(L, -1, kArm) > 0;
-    lua_rawgeti(L, -1, kOuter);
+    open += get_integer(L, -1, chain::arm) > 0;
+    lua_rawgeti(L, -1, chain::outer);
     lua_remove(L, -2);
   }
   lua_pop(L, 1);
