@@ -14,6 +14,7 @@
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/flags/branch_checks.h"
 
 #include <c10/core/GradMode.h>
 #include <triage/config.h>
@@ -32,6 +33,10 @@ namespace triage::lua {
 namespace {
 
 using capture::Recorder;
+namespace check = flags::check;
+
+const check::Language in_lua = {
+    describe, "mask:flatten(1):any(-1) or mask:any()", ":to(z.dtype)", "x:sum(-1, true)", "values", ""};
 
 int capturing(lua_State* L) {
   lua_pushboolean(L, Recorder::current() != nullptr);
@@ -41,20 +46,21 @@ int capturing(lua_State* L) {
 /// core.condition_rank(condition, operation) -> 0 or 1
 int condition_rank(lua_State* L) {
   const std::string who = luaL_checkstring(L, 2);
-  const char* expected =
-      ": expected a bool tensor of shape (N,), which selects per sample, or (), which selects the batch";
   const at::Tensor* condition = test_tensor(L, 1);
   if (!condition) {
     const char* hint = lua_isboolean(L, 1) ? "; a plain boolean wants a plain `if`" : "";
-    throw InputError(who + expected + "; got " + describe(L, 1) + hint);
+    throw InputError(who + ": " + check::condition_expected + describe(L, 1) + hint);
   }
-  if (condition->scalar_type() != at::kBool || condition->dim() > 1) {
-    const char* hint = condition->scalar_type() != at::kBool
-                           ? "; compare it with something, as in x > 0"
-                           : "; reduce it, as in mask:flatten(1):any(-1) or mask:any()";
-    throw InputError(who + expected + "; got " + describe(L, 1) + hint);
-  }
+  check::hold(who, check::condition(*condition, in_lua), in_lua);
   lua_pushinteger(L, condition->dim());
+  return 1;
+}
+
+/// core.batch_condition(condition, operation) -> condition
+int batch_condition(lua_State* L) {
+  condition_rank(L);
+  check::hold(lua_tostring(L, 2), check::batch_condition(check_tensor(L, 1), in_lua), in_lua);
+  lua_settop(L, 1);
   return 1;
 }
 
@@ -68,19 +74,32 @@ int holds(lua_State* L) {
 
 /// core.select_mismatch(condition, a, b) -> what keeps the two from being selected between, or nil
 int select_mismatch(lua_State* L) {
-  const at::Tensor &condition = check_tensor(L, 1), &a = check_tensor(L, 2), &b = check_tensor(L, 3);
-  std::string complaint;
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() || a.device() != b.device()) {
-    complaint = describe(L, 2) + " against " + describe(L, 3);
-    if (a.device() != b.device()) complaint += " (on " + a.device().str() + " and " + b.device().str() + ")";
-  } else if (condition.dim() == 1 && (a.dim() == 0 || a.size(0) != condition.size(0))) {
-    complaint = describe(L, 2) + " has no row for each sample of the condition, which is " + describe(L, 1) +
-                "; return tensors with the batch in front, or use a condition of shape ()";
-  }
+  const std::string complaint = check::selectable(check_tensor(L, 1), check_tensor(L, 2), check_tensor(L, 3), in_lua);
   if (complaint.empty())
     lua_pushnil(L);
   else
     lua_pushlstring(L, complaint.data(), complaint.size());
+  return 1;
+}
+
+/// core.branches_differ(construct or nil, branch, other, leaf, what, rule or nil): raises the error for that.
+int branches_differ(lua_State* L) {
+  throw InputError(check::branches_differ(luaL_optstring(L, 1, "IF"), luaL_checkstring(L, 2), luaL_checkstring(L, 3),
+                                          luaL_checkstring(L, 4), luaL_checkstring(L, 5),
+                                          luaL_optstring(L, 6, check::same_results)));
+}
+
+/// core.numbers_differ(branch, number, other, number): raises the error of branches that return different numbers of values.
+int numbers_differ(lua_State* L) {
+  const auto number = [&](int index) { return static_cast<size_t>(luaL_checkinteger(L, index)); };
+  throw InputError(check::numbers_differ(luaL_checkstring(L, 1), number(2), luaL_checkstring(L, 3), number(4), in_lua));
+}
+
+/// core.fits(operation, z, made) -> whether what a function made of `z` has its shape; false where it has to be broadcast.
+int fits(lua_State* L) {
+  const at::Tensor &z = check_tensor(L, 2), &made = check_tensor(L, 3);
+  check::hold(luaL_checkstring(L, 1), check::fitting(z, made, in_lua), in_lua);
+  lua_pushboolean(L, made.sizes() == z.sizes());
   return 1;
 }
 
@@ -306,8 +325,12 @@ void add_control_flow(lua_State* L) {
   make_metatable(L, &branch_mark, "branch", branch_functions);
   static const luaL_Reg functions[] = {{"capturing", guarded<capturing>},
                                        {"condition_rank", guarded<condition_rank>},
+                                       {"batch_condition", guarded<batch_condition>},
                                        {"holds", guarded<holds>},
                                        {"select_mismatch", guarded<select_mismatch>},
+                                       {"branches_differ", guarded<branches_differ>},
+                                       {"numbers_differ", guarded<numbers_differ>},
+                                       {"fits", guarded<fits>},
                                        {"in_branch", guarded<in_branch>},
                                        {"mask_rank", guarded<mask_rank>},
                                        {"before_branch", guarded<before_branch>},

@@ -1,5 +1,4 @@
 #include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/values/read_only.h"
 
 #include "bindings/lua/capture/breaks.h"
 #include "bindings/lua/capture/open_chains.h"
@@ -12,6 +11,7 @@
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
+#include "bindings/lua/values/read_only.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/flags/checks.h"
@@ -95,20 +95,9 @@ int describe_key(lua_State* L) {
   return describe_value(L);
 }
 
-int same_dtype(lua_State* L) {
-  lua_pushboolean(L, check_tensor(L, 1).scalar_type() == check_tensor(L, 2).scalar_type());
-  return 1;
-}
-
 /// Compares without telling the recorder: what is decided here holds at run time too, for the operator checks again.
 int same_shape(lua_State* L) {
   lua_pushboolean(L, check_tensor(L, 1).sizes() == check_tensor(L, 2).sizes());
-  return 1;
-}
-
-/// core.is_expandable(x, z) -> whether x broadcasts to the shape of z
-int is_expandable(lua_State* L) {
-  lua_pushboolean(L, at::is_expandable_to(check_tensor(L, 1).sizes(), check_tensor(L, 2).sizes()));
   return 1;
 }
 
@@ -245,9 +234,7 @@ void add_argument_checks(lua_State* L) {
                                        {"is_callable", guarded<is_callable>},
                                        {"describe", guarded<describe_value>},
                                        {"describe_key", guarded<describe_key>},
-                                       {"same_dtype", guarded<same_dtype>},
                                        {"same_shape", guarded<same_shape>},
-                                       {"is_expandable", guarded<is_expandable>},
                                        {"check_data", guarded<check_data>},
                                        {"check_mask", guarded<check_mask>},
                                        {"check_record", guarded<check_record>},

@@ -19,12 +19,6 @@ std::string describe_number(lua_State* L, int index) {
   return text;
 }
 
-std::string describe_tensor(const at::Tensor& tensor) {
-  std::string text = "Tensor " + dtype_name(tensor.scalar_type()).substr(6) + "[";
-  for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? ", " : "") + std::to_string(tensor.size(i));
-  return text + "]";
-}
-
 /// Letters to insert, drop, change or swap with a neighbour.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
@@ -41,8 +35,14 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+std::string describe(const at::Tensor& tensor) {
+  std::string text = "Tensor " + dtype_name(tensor.scalar_type()).substr(6) + "[";
+  for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? ", " : "") + std::to_string(tensor.size(i));
+  return text + "]";
+}
+
 std::string describe(lua_State* L, int index) {
-  if (const at::Tensor* tensor = test_tensor(L, index)) return describe_tensor(*tensor);
+  if (const at::Tensor* tensor = test_tensor(L, index)) return describe(*tensor);
   if (is_closed_tensor(L, index)) return "a closed tensor";
   if (const at::Tensor* number =
           test_symbolic(L, index)) {  // in words, as the plain value that the script takes it for

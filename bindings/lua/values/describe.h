@@ -1,4 +1,6 @@
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <lua.hpp>
 
 #include <string>
@@ -9,6 +11,7 @@ namespace triage::lua {
 
 /// What error messages call the value: `int 3`, `string "x"`, `Tensor float32[2, 3]`, `nil`.
 std::string describe(lua_State* L, int index);
+std::string describe(const at::Tensor& tensor);
 
 /// Of `candidates`, those that `word` may be a misspelling of.
 std::vector<std::string> close_words(const std::string& word, const std::vector<std::string>& candidates);
