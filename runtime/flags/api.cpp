@@ -1,6 +1,7 @@
 // triage::err and the helpers: thin calls of the registered operators, found once.
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
+#include <runtime/flags/branch_checks.h>
 #include <runtime/flags/checks.h>
 #include <runtime/flags/forms.h>
 #include <triage/flags.h>
@@ -71,15 +72,8 @@ Tensor guard_grad(const Tensor& z, const Tensor& taken) {
 // What a function made of `z`, where it is of its dtype, in its shape.
 Tensor fitting(const char* op, const Tensor& z, const Tensor& made) {
   defined(op, "the result of fn", made);
-  if (made.scalar_type() != z.scalar_type()) {
-    throw InputError(c10::str(op, ": `fn` returned ", made.scalar_type(), " for ", z.scalar_type(),
-                              "; convert its result with to(z.scalar_type())."));
-  }
+  flags::check::hold(op, flags::check::fitting(z, made, flags::check::cpp), flags::check::cpp);
   if (made.sizes() == z.sizes()) return made;
-  if (!at::is_expandable_to(made.sizes(), z.sizes())) {
-    throw InputError(c10::str(op, ": `fn` returned shape ", made.sizes(), " for shape ", z.sizes(),
-                              "; expected the same, or one that broadcasts to it, as x.sum(-1, true) has."));
-  }
   return made.expand(z.sizes());
 }
 
@@ -353,7 +347,7 @@ std::pair<Tensor, Tensor> and_then(const Tensor& f, const Tensor& z, const Step&
   known_flags("err.and_then", f, &z);
   const auto fine = is_ok(f);
   const auto [value, made] = chained("err.and_then", z, fine, fn);
-  return {value, merge({f, select(fine, made, at::zeros_like(made))}, options)};
+  return {value, select(fine, merge({f, made}, options), f)};
 }
 
 std::pair<Tensor, Tensor> bind(const Tensor& f, const Tensor& z, const Step& fn, const ConfigOptions& options) {

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include <runtime/flags/branch_checks.h>
 #include <runtime/flags/checks.h>
 #include <runtime/flags/forms.h>
 #include <runtime/flags/gradients.h>
@@ -29,22 +30,8 @@ std::string name_of(size_t position, size_t count) {
   return position == 0 ? "IF" : "ELIF " + std::to_string(position);
 }
 
-std::string describe(const Tensor& tensor) { return c10::str(tensor.scalar_type(), " of shape ", tensor.sizes()); }
-
 void check_condition(const char* construct, const Tensor& condition) {
-  const char* expected =
-      ": expected a bool tensor of shape (N,), which selects per sample, or (), which selects the batch; got ";
-  if (!condition.defined()) throw InputError(c10::str(construct, expected, "an undefined tensor."));
-  if (condition.scalar_type() != at::kBool)
-    throw InputError(c10::str(construct, expected, describe(condition), "; compare it with something, as in x > 0."));
-  if (condition.dim() > 1)
-    throw InputError(
-        c10::str(construct, expected, describe(condition), "; reduce it, as in mask.flatten(1).any(1) or mask.any()."));
-}
-
-[[noreturn]] void differ(const Ran& branch, const Ran& other, size_t result, const std::string& what) {
-  throw InputError(c10::str("IF: the branches ", branch.name, " and ", other.name, " differ in result ", result + 1,
-                            ": ", what, ". Every branch must return the same structure, shapes and dtypes."));
+  flags::check::hold(construct, flags::check::condition(condition, flags::check::cpp), flags::check::cpp);
 }
 
 Tensor select_leaf(const Ran& branch, const Ran& other, size_t result, const Tensor& a, const Tensor& b) {
@@ -52,16 +39,11 @@ Tensor select_leaf(const Ran& branch, const Ran& other, size_t result, const Ten
                                  .findSchemaOrThrow("triage::select", "")
                                  .typed<Tensor(const Tensor&, const Tensor&, const Tensor&)>();
   if (a.is_same(b)) return a;
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes())
-    differ(branch, other, result, describe(a) + " against " + describe(b));
-  if (a.device() != b.device())
-    differ(branch, other, result, "one is on " + a.device().str() + ", the other on " + b.device().str());
-  const Tensor& condition = branch.condition;
-  if (condition.dim() == 1 && (a.dim() == 0 || a.size(0) != condition.size(0)))
-    differ(branch, other, result,
-           c10::str(describe(a), " has no row for each sample of the condition, which is ", describe(condition),
-                    "; return tensors with the batch in front, or use a condition of shape ()"));
-  return select.call(condition, a, b);
+  const std::string what = flags::check::selectable(branch.condition, a, b, flags::check::cpp);
+  if (!what.empty())
+    throw InputError(flags::check::branches_differ("IF", branch.name, other.name, c10::str("result ", result + 1), what,
+                                                   flags::check::same_results));
+  return select.call(branch.condition, a, b);
 }
 
 void check_results(const Ran& branch) {
@@ -131,8 +113,8 @@ Results decide(const std::vector<Branch>& branches) {
   for (size_t i = ran.size() - 1; i-- > 0;) {
     const Ran& branch = ran[i];
     if (branch.results.size() != merged.size())
-      throw InputError(c10::str("IF: the branch ", branch.name, " returns ", branch.results.size(), " tensors and ",
-                                last.name, " returns ", merged.size(), "; every branch must return the same number."));
+      throw InputError(flags::check::numbers_differ(branch.name, branch.results.size(), last.name, merged.size(),
+                                                    flags::check::cpp));
     for (size_t result = 0; result < merged.size(); ++result)
       merged[result] = select_leaf(branch, last, result, branch.results[result], merged[result]);
   }
@@ -141,9 +123,7 @@ Results decide(const std::vector<Branch>& branches) {
 
 const Tensor& batch_condition(const char* construct, const Tensor& condition) {
   check_condition(construct, condition);
-  if (condition.dim() != 0)
-    throw InputError(c10::str(construct, ": expected a condition of shape (), got ", describe(condition),
-                              "; combine per-sample masks with & | ~"));
+  flags::check::hold(construct, flags::check::batch_condition(condition, flags::check::cpp), flags::check::cpp);
   return condition;
 }
 

@@ -28,9 +28,7 @@ local function same_plain_value(a, b)
 end
 
 local function differ(site, leaf, what)
-  local rule = site.rule or "Every branch must return the same structure, shapes and dtypes."
-  core.fail(("%s: the branches %s and %s differ in %s: %s. %s")
-    :format(site.construct or "IF", site.name, site.other, leaf, what, rule))
+  core.branches_differ(site.construct, site.name, site.other, leaf, what, site.rule)
 end
 
 local select_leaf
@@ -86,8 +84,7 @@ end
 --- and for messages, where it is no IF: `construct`, `leaves` (names of the results) and `rule`.
 local function select_results(site, a, b)
   if a.n ~= b.n then
-    core.fail(("IF: the branch %s returns %d values and %s returns %d; every branch must return the same number")
-      :format(site.name, a.n, site.other, b.n))
+    core.numbers_differ(site.name, a.n, site.other, b.n)
   end
   local merged = {n = a.n}
   for i = 1, a.n do
@@ -252,22 +249,14 @@ function globals.IS(code, flags)
   return any(has_code(arguments.flags("IS", flags), core.code(code, "IS")))
 end
 
-local function batch_condition(operation, condition)
-  if core.condition_rank(condition, operation) ~= 0 then
-    core.fail(("%s: expected a condition of shape (), got %s; combine per-sample masks with & | ~")
-      :format(operation, core.describe(condition)))
-  end
-  return condition
-end
-
 local function combine(operation, operator)
   return function(...)
     if select("#", ...) == 0 then
       core.fail(operation .. ": expected at least one condition")
     end
-    local result = batch_condition(operation, (...))
+    local result = core.batch_condition((...), operation)
     for i = 2, select("#", ...) do
-      result = operator(result, batch_condition(operation, (select(i, ...))))
+      result = operator(result, core.batch_condition((select(i, ...)), operation))
     end
     return result
   end
@@ -277,5 +266,5 @@ globals.AND = combine("AND", logical_and)
 globals.OR = combine("OR", logical_or)
 
 function globals.NOT(condition)
-  return logical_not(batch_condition("NOT", condition))
+  return logical_not(core.batch_condition(condition, "NOT"))
 end

@@ -254,18 +254,7 @@ local function fitting(operation, z, value)
   if not core.is_tensor(value) then
     core.fail(("%s: `fn` must return a tensor like its argument, not %s"):format(operation, core.describe(value)))
   end
-  if not core.same_dtype(z, value) then
-    core.fail(("%s: `fn` returned %s for %s; convert its result with :to(z.dtype)")
-      :format(operation, core.describe(value), core.describe(z)))
-  end
-  if not core.same_shape(z, value) then
-    if not core.is_expandable(value, z) then
-      core.fail(("%s: `fn` returned %s for %s; expected the same shape, or one that broadcasts to it (x:sum(-1, true))")
-        :format(operation, core.describe(value), core.describe(z)))
-    end
-    value = expand_as(value, z)
-  end
-  return value
+  return core.fits(operation, z, value) and value or expand_as(value, z)
 end
 
 local function map_as(operation, taken)

@@ -1,6 +1,6 @@
 -- What natural Lua makes of masks: `if` as IF/ELIF/ELSE with the variables that the branches assign for results, and
--- `and`, `or`, `not`. Rewritten code comes here through bindings/lua/loading/natural.cpp, which says what a chain
--- holds.
+-- `and`, `or`, `not`. Rewritten code comes here through bindings/lua/semantics/natural_functions.cpp. What a chain
+-- holds is in bindings/lua/rewriter/chain_fields.h.
 local core = ...
 local ipairs, pack, unpack = ipairs, table.pack, table.unpack
 
@@ -10,8 +10,9 @@ local ones_like, zeros_like = core.op("aten::ones_like", ""), core.op("aten::zer
 local logical_not = core.op("aten::logical_not", "")
 local bitwise_not = core.op("aten::bitwise_not", "")
 
-local arm <const>, masks <const>, names <const>, line <const>, taken <const>, scope <const> = 1, 2, 3, 4, 6, 7
-local restore <const> = 8
+local field <const> = core.chain_fields
+local arm <const>, masks <const>, names <const>, line <const> = field.arm, field.masks, field.names, field.line
+local taken <const>, scope <const>, restore <const> = field.taken, field.scope, field.restore
 local none <const>, all <const> = -1, 0   -- no branch runs; where no branch is taken
 
 local rule <const> = "Every branch must leave the same structure, shapes and dtypes in it, and one that does not "

@@ -1,8 +1,8 @@
 // Policies that call what they have with values of every kind: through the whole binding layer, no call ends the process or hangs.
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
-#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/state/protected.h"
 #include "runtime/operators/contract.h"
 #include "tests/attacks/forked.h"
 #include "tests/paths.h"

@@ -3,10 +3,10 @@
 //
 // TRIAGE_ATTACKS=1 shows what each took, TRIAGE_ATTACK=NAME runs those with NAME in their names, TRIAGE_ATTACKS_FOLDER=DIR runs
 // others.
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
-#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/state/protected.h"
 #include "tests/paths.h"
 
 #include <doctest/doctest.h>

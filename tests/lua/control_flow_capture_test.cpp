@@ -1,5 +1,5 @@
 // Flags operations and IF while they are captured: the graph gives the bits that eager Lua gives, on any batch.
-#include "bindings/lua/flags/flags_library.h"
+#include "bindings/lua/capture/open_chains.h"
 #include "runtime/capture/recorder.h"
 #include "tests/lua/lua_fixture.h"
 

@@ -1,6 +1,6 @@
 #include "tests/lua/lua_fixture.h"
 
-#include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/semantics/chunk.h"
 
 namespace triage::lua::testing {
 

@@ -1,9 +1,9 @@
 #pragma once
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/sandbox/sandbox.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <string>
 #include <vector>

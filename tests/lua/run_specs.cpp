@@ -1,6 +1,6 @@
 // Runs every tests/lua/specs/*.lua in a trusted state of its own; each test("...", fn) in them is one check here.
 // TRIAGE_SPECS=word runs those alone whose file name holds the word.
-#include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/semantics/chunk.h"
 #include "tests/lua/lua_fixture.h"
 #include "tests/paths.h"
 

@@ -1,9 +1,9 @@
 // What a policy must not be able to do: each attack is stopped, and the process runs a healthy policy after it.
 #include "bindings/lua/sandbox/sandbox.h"
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
-#include "bindings/lua/loading/chunk.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/values/tensor.h"
 #include "tests/paths.h"
 
 #include <ATen/ATen.h>

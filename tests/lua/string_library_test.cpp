@@ -1,7 +1,7 @@
 // The budgeted string and table functions of policies against Lua's own: same results, same messages.
-#include "bindings/lua/engine/protected.h"
-#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/state/protected.h"
 
 #include <doctest/doctest.h>
 

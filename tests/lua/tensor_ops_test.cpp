@@ -1,8 +1,9 @@
 // Calls every operator that policies may reach with made-up arguments, through Lua and through the dispatcher, and
 // compares bits.
-#include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/operators/contract.h"
 #include "tests/lua/lua_fixture.h"
 

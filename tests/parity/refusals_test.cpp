@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <triage/triage.h>
 
+#include <regex>
+
 #include "programs.h"
 #include "tests/logs.h"
 
@@ -223,6 +225,141 @@ TEST_CASE("T05 T06 T07 T09 T10 T11 T12 T14 T15: bad input gives the error of the
                     "expected '" << refusal.says << "', it said: " << said);
     CHECK(at::equal(fresh.run(good)[0].nan_to_num(), expected[0].nan_to_num()));
     CHECK(at::equal(warm.run(good)[0].nan_to_num(), expected[0].nan_to_num()));
+  }
+}
+
+namespace {
+
+// What a script and a C++ host write alike.
+struct Alike {
+  std::string script;  // the body of a function of z, f, m, g
+  std::function<Tensors(const Tensors&)> host;
+};
+
+Tensors both(std::pair<at::Tensor, at::Tensor> results) { return {results.first, results.second}; }
+
+/// In the words of scripts: their names of tensors and dtypes, their calls of methods; without the place, and the end.
+std::string in_words_of_scripts(std::string message) {
+  static const std::regex place(R"(^\S+:\d+: )"), cpp_tensor(R"((\w+) of shape \[([\d, ]*)\])"),
+      lua_tensor(R"(Tensor (\w+)\[([\d, ]*)\])");
+  message = std::regex_replace(message, place, "");
+  message = std::regex_replace(message, cpp_tensor, "<$1 $2>");
+  message = std::regex_replace(message, lua_tensor, "<$1 $2>");
+  const std::pair<const char*, const char*> words[] = {{"Float ", "float32 "},
+                                                       {"Double ", "float64 "},
+                                                       {"Long ", "int64 "},
+                                                       {"Bool ", "bool "},
+                                                       {R"(z\.scalar_type\(\))", "z.dtype"},
+                                                       {" tensors and", " values and"},
+                                                       {":", "."}};
+  for (const auto& [from, to] : words) message = std::regex_replace(message, std::regex(from), to);
+  if (!message.empty() && message.back() == '.') message.pop_back();
+  return message;
+}
+
+const err::Step& twice() {
+  static const err::Step step = [](const at::Tensor& x) {
+    return std::pair(x * 2, err::push(err::new_(x), err::saturated, 9));
+  };
+  return step;
+}
+
+const std::string twice_in_script =
+    "local function twice(x) return x * 2, err.push(err.new(x), err.SATURATED, 9) end local odd = torch.ones(6, 4) > "
+    "0 ";
+
+std::vector<Alike> alike() {
+  const auto z_of = [](const Tensors& in) { return [z = in[0]] { return z; }; };
+  const auto odd = at::ones({6, 4}) > 0;
+  return {
+      {"return err.and_then(f, z, twice)",
+       [](const Tensors& in) { return both(err::and_then(in[1], in[0], twice())); }},
+      {"return err.bind(f, z, twice)", [](const Tensors& in) { return both(err::bind(in[1], in[0], twice())); }},
+      {"return err.and_then(g, z, twice, {config = ErrorConfig{num_slots = 16, accumulation = "
+       "AccumulationConfig{dedupe = "
+       "Dedupe.CODE}}})",
+       [](const Tensors& in) {
+         ErrorConfig config;
+         config.accumulation.dedupe = Dedupe::code;
+         return both(err::and_then(in[3], in[0], twice(), {config}));
+       }},
+      {"return err.map_ok(f, z, function(x) return x:sum(-1, true) end)",
+       [](const Tensors& in) {
+         return Tensors{err::map_ok(in[1], in[0], [](const at::Tensor& x) { return x.sum(-1, true); })};
+       }},
+      {"return err.map_ok(f, z, function(x) return x:to(torch.float64) end)",
+       [](const Tensors& in) {
+         return Tensors{err::map_ok(in[1], in[0], [](const at::Tensor& x) { return x.to(at::kDouble); })};
+       }},
+      {"return err.map_err(f, z, function(x) return x:sum(0) end)",
+       [](const Tensors& in) {
+         return Tensors{err::map_err(in[1], in[0], [](const at::Tensor& x) { return x.sum(0); })};
+       }},
+      {"return err.map_err(f, z, function(x) return x:unsqueeze(0) end)",
+       [](const Tensors& in) {
+         return Tensors{err::map_err(in[1], in[0], [](const at::Tensor& x) { return x.unsqueeze(0); })};
+       }},
+      {"return err.and_then(f, z, function(x) return x:to(torch.float64), f end)",
+       [](const Tensors& in) {
+         return both(
+             err::and_then(in[1], in[0], [&](const at::Tensor& x) { return std::pair(x.to(at::kDouble), in[1]); }));
+       }},
+      {"return IF(m, function() return z * 2 end):ELSE(function() return z end)",
+       [=](const Tensors& in) { return Tensors{IF(in[2], [&] { return in[0] * 2; }).ELSE(z_of(in))}; }},
+      {"return IF(AND(HAS(f), NOT(HAS(err.new(z)))), function() return z * 2 end):ELSE(function() return z end)",
+       [=](const Tensors& in) {
+         return Tensors{IF(AND(HAS(in[1]), NOT(HAS(err::new_(in[0])))), [&] { return in[0] * 2; }).ELSE(z_of(in))};
+       }},
+      {"return IF(m, function() return z:to(torch.float64) end):ELSE(function() return z end)",
+       [=](const Tensors& in) { return Tensors{IF(in[2], [&] { return in[0].to(at::kDouble); }).ELSE(z_of(in))}; }},
+      {"return IF(m, function() return z:sum() end):ELIF(~m, function() return z:sum() end):ELSE(function() return "
+       "z:sum() "
+       "* 2 end)",
+       [](const Tensors& in) {
+         const auto sum = [&] { return in[0].sum(); };
+         return Tensors{IF(in[2], sum).ELIF(~in[2], sum).ELSE([&] { return in[0].sum() * 2; })};
+       }},
+      {"return IF(m, function() return z, f end):ELSE(function() return z end)",
+       [](const Tensors& in) {
+         return IF(in[2], [&] { return Tensors{in[0], in[1]}; }).ELSE([&] { return Tensors{in[0]}; });
+       }},
+      {"return IF(odd, function() return z end):ELSE(function() return z end)",
+       [=](const Tensors& in) { return Tensors{IF(odd, z_of(in)).ELSE(z_of(in))}; }},
+      {"return IF(z, function() return z end):ELSE(function() return z end)",
+       [=](const Tensors& in) { return Tensors{IF(in[0], z_of(in)).ELSE(z_of(in))}; }},
+      {"return IF(m, function() return z end):ELIF(z, function() return z end):ELSE(function() return z end)",
+       [=](const Tensors& in) { return Tensors{IF(in[2], z_of(in)).ELIF(in[0], z_of(in)).ELSE(z_of(in))}; }},
+      {"return AND(HAS(f), m)", [](const Tensors& in) { return Tensors{AND(HAS(in[1]), in[2])}; }},
+      {"return OR(z, HAS(f))", [](const Tensors& in) { return Tensors{OR(in[0], HAS(in[1]))}; }},
+      {"return NOT(m)", [](const Tensors& in) { return Tensors{NOT(in[2])}; }},
+      {"return HAS(z)", [](const Tensors& in) { return Tensors{HAS(in[0])}; }},
+  };
+}
+
+/// More entries of a code than the policy of `alike` would keep, in an order that it would not make.
+at::Tensor crowded_flags() {
+  ErrorConfig all;
+  all.accumulation.dedupe = Dedupe::none;
+  at::Tensor f = err::new_t(n, {.config = all});
+  for (const int64_t location : {5, 3, 5})
+    f = err::push(f, err::nan, location, {.where = at::arange(n) % 2 == 0, .config = all});
+  return f;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "T11 T15: IF and the combinators are the same to scripts and to C++ hosts, in what they give and in what they "
+    "refuse") {
+  const Tensors given{input("z", n, false), input("f", n, false), input("m", n, false), crowded_flags()};
+  for (const Alike& each : alike()) {
+    CAPTURE(each.script);
+    const Program program{"alike", "return function(z, f, m, g) " + twice_in_script + each.script + " end", true};
+    Tensors of_script, of_host;
+    const std::string refused = message_of([&] { of_script = run_script(program, given); });
+    CHECK(in_words_of_scripts(message_of([&] { of_host = each.host(given); })) == in_words_of_scripts(refused));
+    REQUIRE(of_host.size() == of_script.size());
+    for (size_t i = 0; i < of_host.size(); ++i) CHECK(at::equal(of_host[i].nan_to_num(), of_script[i].nan_to_num()));
   }
 }
 

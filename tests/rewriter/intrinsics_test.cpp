@@ -1,11 +1,11 @@
 // What the intrinsics report: identities of functions, the epoch, what breaks a graph while capturing, and budgets.
 // That they compute as Lua does is shown by the corpus.
-#include "bindings/lua/loading/intrinsics.h"
+#include "bindings/lua/semantics/intrinsics.h"
 
 #include <doctest/doctest.h>
 
-#include "bindings/lua/loading/base_library.h"
-#include "bindings/lua/loading/chunk.h"
+#include "bindings/lua/semantics/base_library.h"
+#include "bindings/lua/semantics/chunk.h"
 #include "tests/rewriter/scripted.h"
 
 namespace triage::lua::testing {

@@ -2,10 +2,10 @@
 
 #include <cstdlib>
 
-#include "bindings/lua/loading/base_library.h"
-#include "bindings/lua/loading/chunk.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/loading/tensor_semantics.h"
+#include "bindings/lua/semantics/base_library.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/semantics/tensor_semantics.h"
+#include "bindings/lua/state/effects.h"
 
 namespace triage::lua {
 

@@ -1,4 +1,4 @@
-#include "bindings/lua/rewriter/session.h"
+#include "bindings/lua/rewriter/prompt_lines.h"
 
 #include <doctest/doctest.h>
 

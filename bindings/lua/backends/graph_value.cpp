@@ -1,9 +1,11 @@
 #include "bindings/lua/backends/graph_value.h"
 
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
-#include "bindings/lua/tensors/tensor_list.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
+#include "bindings/lua/values/tensor_list.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/graph/describe.h"
 

@@ -1,12 +1,13 @@
 #include "bindings/lua/backends/lua_backend.h"
 
-#include "bindings/lua/arguments.h"
 #include "bindings/lua/backends/graph_value.h"
-#include "bindings/lua/engine/protected.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/userdata.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/userdata.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
 
 #include <fmt/format.h>

@@ -1,17 +1,16 @@
 #include "bindings/lua/capture/breaks.h"
 
-#include "bindings/lua/arguments.h"
-#include "bindings/lua/capture/coroutine_scope.h"
 #include "bindings/lua/capture/user_code.h"
-#include "bindings/lua/loading/allowed_writes.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/scopes.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
+#include "bindings/lua/semantics/allowed_writes.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/scopes.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/userdata.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/following/follower.h"
-#include "runtime/capture/graph_break.h"
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 
@@ -23,6 +22,10 @@ namespace {
 using capture::Break;
 using capture::OnGraphBreak;
 
+// A registry table with weak keys: coroutine -> what its scopes say (the lowest bits) and how many it has open.
+const char kScopes = 0;  // its address is the registry key
+constexpr int kBitsOfThen = 2;
+
 OnGraphBreak::Then then_of(lua_State* L, int index) {
   settle_number(L, index);
   luaL_checktype(L, index, LUA_TBOOLEAN);
@@ -32,12 +35,12 @@ OnGraphBreak::Then then_of(lua_State* L, int index) {
 /// core.error_on_graph_break(flag) -> a scope of the setting
 int error_on_graph_break(lua_State* L) {
   const OnGraphBreak::Then then = then_of(L, 1);
-  push_scope(L) = [before = OnGraphBreak::current()] {
+  push_scope(L) = [before = OnGraphBreak::current(), &own = context(L)] {
     OnGraphBreak::set(before);
-    note_break_scope(-1);
+    --own.break_scopes;
   };
   OnGraphBreak::set(then);
-  note_break_scope(1);
+  ++context(L).break_scopes;
   return 1;
 }
 
@@ -133,6 +136,38 @@ void add_break_control(lua_State* L) {
   static const LimitedFunction of_triage[] = {{"graph_break", guarded<graph_break>, 1},
                                               {"is_compiling", guarded<is_compiling>, 0}};
   set_limited(L, "triage.", of_triage);
+}
+
+CoroutineScope::CoroutineScope(lua_State* L, int index)
+    : L_(L), before_(OnGraphBreak::current()), open_before_(context(L).break_scopes) {
+  push_weak_table(L, &kScopes);
+  lua_pushvalue(L, index);
+  const bool known = lua_isthread(L, -1) && lua_rawget(L, -2) == LUA_TNUMBER;
+  const lua_Integer scopes = known ? lua_tointeger(L, -1) : 0;
+  lua_pop(L, 2);
+  int& open = context(L).break_scopes;
+  open = static_cast<int>(scopes >> kBitsOfThen);
+  if (open > 0) OnGraphBreak::set(static_cast<OnGraphBreak::Then>(scopes & ((1 << kBitsOfThen) - 1)));
+}
+
+CoroutineScope::~CoroutineScope() {
+  OnGraphBreak::set(before_);
+  context(L_).break_scopes = open_before_;
+}
+
+void CoroutineScope::suspend(int index) const {
+  reserve(L_, 0, "coroutines");
+  lua_pushvalue(L_, index);
+  if (lua_isthread(L_, -1)) {
+    push_weak_table(L_, &kScopes);
+    lua_insert(L_, -2);
+    const int open = context(L_).break_scopes;
+    const lua_Integer scopes =
+        (static_cast<lua_Integer>(open) << kBitsOfThen) | static_cast<lua_Integer>(OnGraphBreak::current());
+    open > 0 ? lua_pushinteger(L_, scopes) : lua_pushnil(L_);
+    lua_rawset(L_, -3);
+  }
+  lua_pop(L_, 1);
 }
 
 }  // namespace triage::lua

@@ -1,9 +1,8 @@
 #include "bindings/lua/capture/user_code.h"
 
-#include "bindings/lua/flags/prelude.h"
-#include "bindings/lua/loading/chunk.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/userdata.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,6 +18,7 @@
 namespace triage::lua {
 namespace {
 
+const char wrapped = 0;  // its address: registry key of a weak table, from each function to the one it stands for
 constexpr size_t most_frames = 20;
 
 /// `count` lines from line `number` on, as one and without their indentation; empty where there are none.
@@ -117,6 +117,26 @@ std::string first_argument(std::string_view text) {
 
 }  // namespace
 
+void set_wrapped(lua_State* L, int outer, int inner) {
+  outer = lua_absindex(L, outer), inner = lua_absindex(L, inner);
+  push_weak_table(L, &wrapped);
+  lua_pushvalue(L, outer);
+  lua_pushvalue(L, inner);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+void push_wrapped(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  push_weak_table(L, &wrapped);
+  for (;;) {
+    lua_pushvalue(L, -2);
+    if (lua_rawget(L, -2) == LUA_TNIL) break;
+    lua_replace(L, -3);
+  }
+  lua_pop(L, 2);
+}
+
 std::string function_name(lua_State* L, int index) {
   if (!lua_isfunction(L, index)) {
     const int type = luaL_getmetafield(L, index, "__name");
@@ -169,14 +189,6 @@ std::string line_as_written(lua_State* L) {
   std::string line = source_lines(L, frame.source, frame.currentline, 1);
   lua_pop(L, 1);
   return line;
-}
-
-void check_callable(lua_State* L, int index, const char* who) {
-  if (lua_isfunction(L, index)) return;
-  if (test_tensor(L, index) ||
-      luaL_getmetafield(L, index, "__call") == LUA_TNIL)  // a tensor's own only says that it cannot
-    throw InputError(std::string(who) + ": expected a function, got " + describe(L, index));
-  lua_pop(L, 1);
 }
 
 capture::UserCode user_code(lua_State* L) {

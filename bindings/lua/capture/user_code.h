@@ -9,6 +9,11 @@
 
 namespace triage::lua {
 
+/// The function at `outer` stands for the one at `inner` and takes what that takes, though its own parameters are `...`.
+void set_wrapped(lua_State* L, int outer, int inner);
+/// Pushes the function whose parameters are those of the value at `index`: the innermost that it stands for, else itself.
+void push_wrapped(lua_State* L, int index);
+
 /// What to call the function at `index`: the file and line where it is defined; of a module, the name of its class;
 /// of another value that can be called, that of its type.
 std::string function_name(lua_State* L, int index);
@@ -22,9 +27,6 @@ std::string argument_as_written(lua_State* L, const std::string& name);
 
 /// The line of the script that runs now, as it is written; empty where its text is not at hand.
 std::string line_as_written(lua_State* L);
-
-/// A function, or what can be called like one, such as a module; else raises "`who`: expected a function, got ...".
-void check_callable(lua_State* L, int index, const char* who);
 
 /// What graph breaks say of the script that runs in `L`: the line, and the functions on the stack with their source lines
 /// (where the file can still be read). `L` must outlive it.

@@ -1,9 +1,9 @@
 #include "bindings/lua/engine/exec.h"
 
 #include "bindings/lua/engine/library_check.h"
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
-#include "bindings/lua/stack.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/state/stack.h"
 
 #include <cstdio>
 #include <fstream>

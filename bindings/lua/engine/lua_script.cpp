@@ -1,18 +1,19 @@
 #include "bindings/lua/engine/lua_script.h"
 
+#include "bindings/lua/capture/open_chains.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/library_check.h"
 #include "bindings/lua/engine/policy_results.h"
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/engine/unknown_names.h"
-#include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/flags/strict.h"
-#include "bindings/lua/modes.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/table_fields.h"
+#include "bindings/lua/state/modes.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/tensor_list.h"
+#include "bindings/lua/values/read_only.h"
+#include "bindings/lua/values/tensor.h"
+#include "bindings/lua/values/tensor_list.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/capture/branch_guard.h"
@@ -59,11 +60,11 @@ void separate_from_state(const FlagsTracker& tracker, bool wrote, at::ArrayRef<a
 }
 
 /// Nor a param, which is the same tensor in every call. In the graph, too.
-void separate_from_params(at::ArrayRef<at::Tensor> params, std::vector<at::Tensor>& results) {
+void separate_from_params(lua_State* L, at::ArrayRef<at::Tensor> params, std::vector<at::Tensor>& results) {
   for (at::Tensor& result : results)
     if (result.has_storage() &&
         std::any_of(params.begin(), params.end(), [&](const at::Tensor& param) { return result.is_alias_of(param); }))
-      result = run_for_tensor("aten::clone", "", {result, c10::IValue()});
+      result = run_for_tensor(L, "aten::clone", "", {result, c10::IValue()});
 }
 
 /// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes
@@ -196,7 +197,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     push_params(L, policy_.signature.params, params);
     call_for_all(L, static_cast<int>(inputs.size()) + 1);
     results = read_results(L, 1, policy_);
-    separate_from_params(params, results);
+    separate_from_params(L, params, results);
     check_finished_chains(L);
   });
   capture::end_segment();

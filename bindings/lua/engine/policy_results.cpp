@@ -1,8 +1,8 @@
 #include "bindings/lua/engine/policy_results.h"
 
-#include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/flags/prelude.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <triage/error.h>
 

@@ -1,14 +1,14 @@
 #include "bindings/lua/engine/policy_table.h"
 
-#include "bindings/lua/flags/prelude.h"
-#include "bindings/lua/loading/chunk.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
-#include "bindings/lua/table_fields.h"
+#include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/table_fields.h"
+#include "bindings/lua/state/userdata.h"
 #include "bindings/lua/tensors/overloads.h"
-#include "bindings/lua/tensors/tensor.h"
 #include "bindings/lua/typing/typing.h"
-#include "bindings/lua/userdata.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
 
 #include <algorithm>
 #include <array>
@@ -260,7 +260,7 @@ void check_tests(lua_State* L, int table, const std::vector<triage::Param>& para
   lua_pop(L, 1);
 }
 
-/// The rewriter has seen to it, where it could (rewriter/natural.h).
+/// The rewriter has seen to it, where it could (rewriter/natural_edits.h).
 void check_dialect(lua_State* L) {
   if (!get_field(L, 1, "lua", LUA_TSTRING, "\"tensor\"")) return;
   const std::string dialect = lua_tostring(L, -1);

@@ -1,12 +1,12 @@
 #include "bindings/lua/engine/torch_files.h"
 
-#include "bindings/lua/arguments.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/graph_break.h"
 

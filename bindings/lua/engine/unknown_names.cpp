@@ -1,9 +1,9 @@
 #include "bindings/lua/engine/unknown_names.h"
 
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/rewriter/global_names.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/values/describe.h"
 
 #include <algorithm>
 #include <array>

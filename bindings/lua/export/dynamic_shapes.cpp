@@ -1,9 +1,9 @@
 // dynamic_shapes = "batch", or {x = {[0] = true, [1] = "width", [2] = {name = "depth", min = 1, max = 64}}}
 #include "bindings/lua/export/dynamic_shapes.h"
 
-#include "bindings/lua/arguments.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
 
 #include <algorithm>
 #include <map>

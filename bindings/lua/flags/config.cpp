@@ -1,14 +1,12 @@
-#include "bindings/lua/arguments.h"
 #include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/loading/intrinsics.h"
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
-#include "bindings/lua/tensors/constants.h"
-#include "bindings/lua/tensors/overloads.h"
-#include "bindings/lua/tensors/tensor.h"
-#include "bindings/lua/userdata.h"
+#include "bindings/lua/semantics/intrinsics.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/userdata.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
 
 #include <triage/config.h>
 #include <triage/error.h>

@@ -16,18 +16,6 @@ struct Context;
 /// The functions of the prelude. After open_torch, before open_prelude.
 void open_flags(lua_State* L);
 
-/// Chains of IF that were begun while capturing and not ended with ELSE. `check_finished_chains` throws an error that names the
-/// line of the first, and forgets them; `forget_chains` only forgets them.
-void check_finished_chains(lua_State* L);
-void forget_chains(lua_State* L);
-/// How many were begun, and to forget those begun after the first `kept`: an error that was caught left them behind.
-size_t count_chains(lua_State* L);
-void forget_chains(lua_State* L, size_t kept);
-
-/// Pushes a read-only view of the table at `index`: reads and iteration go through, writes are errors that name `name`.
-/// Tables within it are made read-only in place.
-void push_read_only(lua_State* L, int index, const char* name);
-
 /// The configuration at `index`, the global one where there is nil; throws InputError for anything else. As a pointer: null
 /// where the value is no ErrorConfig.
 const ErrorConfig& error_config(lua_State* L, int index);

@@ -1,10 +1,10 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/location_tree.h"
 #include "bindings/lua/flags/script_modules.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
 #include <triage/error.h>

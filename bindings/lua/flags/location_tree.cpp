@@ -1,10 +1,9 @@
 #include "bindings/lua/flags/location_tree.h"
 
 #include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
-#include "bindings/lua/tensors/overloads.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
 
 #include <triage/error.h>
 

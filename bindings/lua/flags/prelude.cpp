@@ -1,16 +1,14 @@
 #include "bindings/lua/flags/prelude.h"
 
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/userdata.h"
 #include "bindings/lua/tensors/torch.h"
-#include "bindings/lua/userdata.h"
+#include "bindings/lua/values/arguments.h"
 
 #include <string>
 
 namespace triage::lua {
 namespace {
-
-const char wrapped = 0;  // its address: registry key of a weak table, from each function to the one it stands for
 
 int finish_forwarded(lua_State* L, int, lua_KContext) { return lua_gettop(L); }
 
@@ -67,26 +65,6 @@ void open_prelude(lua_State* L) {
       forward_fields(L, -1, std::string(lua_tostring(L, -2)) + ".");
   forward_fields(L, globals, "");
   lua_pop(L, 1);
-}
-
-void set_wrapped(lua_State* L, int outer, int inner) {
-  outer = lua_absindex(L, outer), inner = lua_absindex(L, inner);
-  push_weak_table(L, &wrapped);
-  lua_pushvalue(L, outer);
-  lua_pushvalue(L, inner);
-  lua_rawset(L, -3);
-  lua_pop(L, 1);
-}
-
-void push_wrapped(lua_State* L, int index) {
-  lua_pushvalue(L, index);
-  push_weak_table(L, &wrapped);
-  for (;;) {
-    lua_pushvalue(L, -2);
-    if (lua_rawget(L, -2) == LUA_TNIL) break;
-    lua_replace(L, -3);
-  }
-  lua_pop(L, 2);
 }
 
 void see_through_forwarding(lua_State* L) {

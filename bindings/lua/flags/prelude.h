@@ -29,9 +29,4 @@ void forward_fields(lua_State* L, int index, const std::string& prefix);
 /// Replaces such a function on top of the stack by the one that it calls.
 void see_through_forwarding(lua_State* L);
 
-/// The function at `outer` stands for the one at `inner` and takes what that takes, though its own parameters are `...`.
-void set_wrapped(lua_State* L, int outer, int inner);
-/// Pushes the function whose parameters are those of the value at `index`: the innermost that it stands for, else itself.
-void push_wrapped(lua_State* L, int index);
-
 }  // namespace triage::lua

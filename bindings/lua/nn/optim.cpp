@@ -1,12 +1,11 @@
 // `optim`: LibTorch's optimizers. They update parameters in place, so that captured code sees the new values.
-#include "bindings/lua/capture/user_code.h"
-#include "bindings/lua/loading/effects.h"
 #include "bindings/lua/nn/nn.h"
-#include "bindings/lua/scopes.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
-#include "bindings/lua/tensors/overloads.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/scopes.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
 #include <c10/core/GradMode.h>

@@ -1,8 +1,8 @@
 // The parameters of layers, made and initialised by LibTorch's own modules.
 #include "bindings/lua/nn/nn.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
 #include <c10/core/InferenceMode.h>

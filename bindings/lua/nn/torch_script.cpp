@@ -1,10 +1,9 @@
 // TorchScript modules from files: their tree, for scripts/prelude/nn.lua to wrap, and their calls.
 #include "bindings/lua/flags/script_modules.h"
 #include "bindings/lua/nn/nn.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/numbers/operand.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/call.h"
+#include "bindings/lua/values/number.h"
 #include "runtime/capture/recorder.h"
 
 namespace triage::lua {
@@ -22,92 +22,92 @@ using Operands = std::vector<Operand>;
 /// Nothing where the graph cannot give it.
 using Result = std::optional<at::Tensor>;
 
-Result scaled(Operand x, double by) {
-  x.make_double();
-  return run_for_tensor("aten::mul", "Scalar", {x.tensor, by});
+Result scaled(lua_State* L, Operand x, double by) {
+  x.make_double(L);
+  return run_for_tensor(L, "aten::mul", "Scalar", {x.tensor, by});
 }
 
-Result absolute(const Operand& x) {
+Result absolute(lua_State* L, const Operand& x) {
   if (x.whole && capture::range_of(x.tensor).min >= 0) return x.tensor;
-  return run_for_tensor("aten::abs", "", {x.tensor});
+  return run_for_tensor(L, "aten::abs", "", {x.tensor});
 }
 
 /// Lua gives a float where int64 does not hold the result: known not to happen, or not recorded.
-Result rounded(const char* name, const Operand& x) {
+Result rounded(lua_State* L, const char* name, const Operand& x) {
   if (x.whole) return x.tensor;
   constexpr symbols::Number beyond = 9223372036854775808.0L;
   const symbols::Range range = capture::range_of(x.tensor);
   if (range.min < -beyond || range.max >= beyond) return std::nullopt;
-  return record_math(name, x);
+  return record_math(L, name, x);
 }
 
-Result logarithm(const Operands& x) {
-  if (x.size() == 1) return record_math("log", x[0]);
+Result logarithm(lua_State* L, const Operands& x) {
+  if (x.size() == 1) return record_math(L, "log", x[0]);
   if (x[1].symbolic()) return std::nullopt;
   const double base = x[1].number.toDouble();
-  if (base == 2) return record_math("log2", x[0]);
-  if (base == 10) return record_math("log10", x[0]);
-  return run_for_tensor("aten::div", "Scalar", {record_math("log", x[0]), std::log(base)});
+  if (base == 2) return record_math(L, "log2", x[0]);
+  if (base == 10) return record_math(L, "log10", x[0]);
+  return run_for_tensor(L, "aten::div", "Scalar", {record_math(L, "log", x[0]), std::log(base)});
 }
 
-Result remainder(const Operands& x) {
-  if (!x[0].whole || !x[1].whole) return record_math("fmod", x[0], x[1]);
+Result remainder(lua_State* L, const Operands& x) {
+  if (!x[0].whole || !x[1].whole) return record_math(L, "fmod", x[0], x[1]);
   if (!x[0].symbolic() || x[1].symbolic() || x[1].number.toLong() <= 0) return std::nullopt;
-  return run_for_tensor("aten::fmod", "Scalar", {x[0].tensor, x[1].number});
+  return run_for_tensor(L, "aten::fmod", "Scalar", {x[0].tensor, x[1].number});
 }
 
 /// The first of `math.max(a, b)`, unless the second is larger: a NaN that comes second is never chosen.
-at::Tensor chosen(bool largest, const Operand& a, const Operand& b) {
+at::Tensor chosen(lua_State* L, bool largest, const Operand& a, const Operand& b) {
   if (a.whole && a.symbolic() && b.symbolic())
-    return run_for_tensor(largest ? "aten::maximum" : "aten::minimum", "", {a.tensor, b.tensor});
+    return run_for_tensor(L, largest ? "aten::maximum" : "aten::minimum", "", {a.tensor, b.tensor});
   if (a.whole)
-    return run_for_tensor(largest ? "aten::clamp_min" : "aten::clamp_max", "",
+    return run_for_tensor(L, largest ? "aten::clamp_min" : "aten::clamp_max", "",
                           {a.symbolic() ? a.tensor : b.tensor, a.symbolic() ? b.number : a.number});
   const at::Tensor first = a.as_tensor(), second = b.as_tensor();
-  const at::Tensor other = run_for_tensor(largest ? "aten::gt" : "aten::lt", "Tensor", {second, first});
-  return run_for_tensor("aten::where", "self", {other, second, first});
+  const at::Tensor other = run_for_tensor(L, largest ? "aten::gt" : "aten::lt", "Tensor", {second, first});
+  return run_for_tensor(L, "aten::where", "self", {other, second, first});
 }
 
 bool is_less(const Operand& a, const Operand& b) {  // plain numbers of one kind
   return a.whole ? a.number.toLong() < b.number.toLong() : a.number.toDouble() < b.number.toDouble();
 }
 
-Result extreme(bool largest, const Operands& x) {
+Result extreme(lua_State* L, bool largest, const Operands& x) {
   Operand best = x[0];
   for (size_t i = 1; i < x.size(); ++i) {
     if (x[i].whole != best.whole) return std::nullopt;  // which kind the result is, is known when it is computed
     if (best.symbolic() || x[i].symbolic())
-      best.tensor = chosen(largest, best, x[i]);
+      best.tensor = chosen(L, largest, best, x[i]);
     else if (largest ? is_less(best, x[i]) : is_less(x[i], best))
       best = x[i];
   }
   return best.tensor;
 }
 
-Result record(const char* function, const Operands& x) {
+Result record(lua_State* L, const char* function, const Operands& x) {
   const std::string_view name = function;
-  if (name == "max" || name == "min") return extreme(name == "max", x);
-  if (name == "fmod") return x.size() > 1 ? remainder(x) : std::nullopt;
+  if (name == "max" || name == "min") return extreme(L, name == "max", x);
+  if (name == "fmod") return x.size() > 1 ? remainder(L, x) : std::nullopt;
   if (name == "atan") {
     Operand one;
     one.number = 1.0;
-    return record_math("atan2", x[0], x.size() > 1 ? x[1] : one);
+    return record_math(L, "atan2", x[0], x.size() > 1 ? x[1] : one);
   }
   if (!x[0].symbolic()) return std::nullopt;
-  if (name == "log") return logarithm(x);
-  if (name == "abs") return absolute(x[0]);
-  if (name == "ceil" || name == "floor") return rounded(function, x[0]);
+  if (name == "log") return logarithm(L, x);
+  if (name == "abs") return absolute(L, x[0]);
+  if (name == "ceil" || name == "floor") return rounded(L, function, x[0]);
   if (name == "tointeger") return x[0].whole ? Result(x[0].tensor) : std::nullopt;
-  if (name == "deg") return scaled(x[0], 180.0 / kPi);
-  if (name == "rad") return scaled(x[0], kPi / 180.0);
-  return record_math(function, x[0]);
+  if (name == "deg") return scaled(L, x[0], 180.0 / kPi);
+  if (name == "rad") return scaled(L, x[0], kPi / 180.0);
+  return record_math(L, function, x[0]);
 }
 
 /// (name, numbers...) -> a symbolic number, or nil.
 int compute(lua_State* L) {
   Operands operands;
   for (int i = 2; i <= lua_gettop(L); ++i) operands.push_back(read_operand(L, i));
-  if (const Result result = record(lua_tostring(L, 1), operands))
+  if (const Result result = record(L, lua_tostring(L, 1), operands))
     push_number(L, *result);
   else
     lua_pushnil(L);

@@ -2,16 +2,15 @@
 
 #include <ATen/ATen.h>
 
-#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/values/number.h"
 #include "runtime/capture/recorder.h"
 
 namespace triage::lua {
 
-void Operand::make_double() {
+void Operand::make_double(lua_State* L) {
   if (tensor.defined())
-    tensor = as_double(tensor);
+    tensor = as_double(L, tensor);
   else
     number = number.toDouble();
   whole = false;
@@ -38,18 +37,18 @@ Operand read_operand(lua_State* L, int index) {
   return operand;
 }
 
-at::Tensor as_double(const at::Tensor& number) {
+at::Tensor as_double(lua_State* L, const at::Tensor& number) {
   if (number.scalar_type() == at::kDouble) return number;
-  return run_for_tensor("aten::to", "dtype", {number, at::kDouble, false, false, c10::IValue()});
+  return run_for_tensor(L, "aten::to", "dtype", {number, at::kDouble, false, false, c10::IValue()});
 }
 
-at::Tensor record_math(const char* function, const Operand& a) {
-  return run_for_tensor("triage::math", "", {a.as_tensor(), function});
+at::Tensor record_math(lua_State* L, const char* function, const Operand& a) {
+  return run_for_tensor(L, "triage::math", "", {a.as_tensor(), function});
 }
 
-at::Tensor record_math(const char* function, const Operand& a, const Operand& b) {
-  if (b.symbolic()) return run_for_tensor("triage::math", "Tensor", {a.as_tensor(), function, b.tensor});
-  return run_for_tensor("triage::math", "Scalar", {a.as_tensor(), function, b.number});
+at::Tensor record_math(lua_State* L, const char* function, const Operand& a, const Operand& b) {
+  if (b.symbolic()) return run_for_tensor(L, "triage::math", "Tensor", {a.as_tensor(), function, b.tensor});
+  return run_for_tensor(L, "triage::math", "Scalar", {a.as_tensor(), function, b.number});
 }
 
 }  // namespace triage::lua

@@ -13,7 +13,7 @@ struct Operand {
   bool whole = false;
 
   bool symbolic() const { return tensor.defined(); }
-  void make_double();
+  void make_double(lua_State* L);
   /// A tensor in any case: a plain number becomes a constant of the graph.
   at::Tensor as_tensor() const;
 };
@@ -22,10 +22,10 @@ struct Operand {
 bool is_operand(lua_State* L, int index);
 Operand read_operand(lua_State* L, int index);
 
-at::Tensor as_double(const at::Tensor& number);
+at::Tensor as_double(lua_State* L, const at::Tensor& number);
 
 /// "pow", "sqrt", ...: runtime/graph/number_math.h.
-at::Tensor record_math(const char* function, const Operand& a);
-at::Tensor record_math(const char* function, const Operand& a, const Operand& b);
+at::Tensor record_math(lua_State* L, const char* function, const Operand& a);
+at::Tensor record_math(lua_State* L, const char* function, const Operand& a, const Operand& b);
 
 }  // namespace triage::lua

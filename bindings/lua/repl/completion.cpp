@@ -1,9 +1,9 @@
 #include "bindings/lua/repl/completion.h"
 
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/overloads.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <algorithm>
 #include <set>

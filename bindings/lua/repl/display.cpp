@@ -1,9 +1,10 @@
 #include "bindings/lua/repl/display.h"
 
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/print.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -1,15 +1,16 @@
 #include "bindings/lua/repl/session.h"
 
 #include "bindings/lua/engine/library_check.h"
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/engine/script_state.h"
-#include "bindings/lua/loading/base_library.h"
-#include "bindings/lua/loading/chunk.h"
 #include "bindings/lua/repl/completion.h"
 #include "bindings/lua/repl/display.h"
+#include "bindings/lua/rewriter/prompt_lines.h"
 #include "bindings/lua/rewriter/rewriter.h"
-#include "bindings/lua/rewriter/session.h"
-#include "bindings/lua/stack.h"
+#include "bindings/lua/semantics/base_library.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
 #include <atomic>

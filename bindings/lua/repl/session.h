@@ -9,7 +9,7 @@ namespace triage::lua {
 /// thread-safe, but for `interrupt`.
 ///
 /// Local variables of a chunk's outermost block become globals of the session, so that the next line still knows them
-/// (rewriter/session.h). They live in a table of the session's own in front of the library: `local err = 3` hides the
+/// (rewriter/prompt_lines.h). They live in a table of the session's own in front of the library: `local err = 3` hides the
 /// library's `err`, and `err = nil` brings it back.
 class Session {
  public:

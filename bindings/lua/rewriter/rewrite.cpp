@@ -7,7 +7,7 @@
 #include "bindings/lua/rewriter/chunk_name.h"
 #include "bindings/lua/rewriter/edits.h"
 #include "bindings/lua/rewriter/global_names.h"
-#include "bindings/lua/rewriter/natural.h"
+#include "bindings/lua/rewriter/natural_edits.h"
 #include "bindings/lua/rewriter/operand_names.h"
 #include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/predicates.h"
@@ -376,10 +376,10 @@ class Rewriter {
 
 const std::vector<std::string>& intrinsics() {
   static const std::vector<std::string> names = {
-      "__triage_lt",    "__triage_le",     "__triage_gt",     "__triage_ge",    "__triage_eq",    "__triage_ne",
-      "__triage_test",  "__triage_concat", "__triage_fn",     "__triage_touch", "__triage_write", "__triage_table",
-      "__triage_plain", "__triage_chain",  "__triage_decide", "__triage_next",  "__triage_leave", "__triage_loop",
-      "__triage_keep",  "__triage_join",   "__triage_not",    "__triage_key"};
+#define TRIAGE_INTRINSIC(name, function) "__triage_" #name,
+#include "bindings/lua/rewriter/intrinsics.inc"
+#undef TRIAGE_INTRINSIC
+  };
   return names;
 }
 

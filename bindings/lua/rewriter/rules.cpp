@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "bindings/lua/rewriter/edits.h"
-#include "bindings/lua/rewriter/natural.h"
+#include "bindings/lua/rewriter/natural_edits.h"
 #include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/ranges.h"

@@ -1,8 +1,9 @@
 #include "bindings/lua/sandbox/library.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/table_fields.h"
-#include "bindings/lua/userdata.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/table_fields.h"
+#include "bindings/lua/state/userdata.h"
+#include "bindings/lua/values/read_only.h"
 #include "runtime/capture/recorder.h"
 
 #include <cstring>
@@ -11,8 +12,7 @@
 namespace triage::lua {
 namespace {
 
-const char object_numbers = 0;  // registry keys: their addresses
-const char protected_tables = 0;
+const char object_numbers = 0;  // its address is a registry key
 
 /// The number of an object of this state, given on first use.
 lua_Integer object_number(lua_State* L, int index) {
@@ -174,10 +174,6 @@ void push_text_without_address(lua_State* L, int index) {
   const std::string text = kind + ": " + std::to_string(object_number(L, index));
   lua_pushlstring(L, text.data(), text.size());
 }
-
-void protect_table(lua_State* L, int index) { remember(L, index, &protected_tables); }
-
-bool is_protected_table(lua_State* L, int index) { return is_remembered(L, index, &protected_tables); }
 
 void budget_base(lua_State* L) {
   lua_pushglobaltable(L);

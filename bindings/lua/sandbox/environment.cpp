@@ -1,7 +1,6 @@
 #include "bindings/lua/sandbox/environment.h"
 
-#include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/sandbox/library.h"
+#include "bindings/lua/values/read_only.h"
 
 namespace triage::lua {
 namespace {

@@ -1,13 +1,13 @@
 #pragma once
 #include "bindings/lua/sandbox/pattern.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 #include <lua.hpp>
 
 /// Replacements for the functions of Lua's library that allocate or loop inside C, where the count hook sees nothing: each
 /// charges the budgets before it works. They keep Lua's meaning and messages. Each function here changes the global
 /// library tables of a state that belongs to one policy; what a policy can reach of them is decided in
-/// sandbox_environment.h. To be called before the rest of the bindings wraps the same functions for tensors.
+/// sandbox/environment.h. To be called before the rest of the bindings wraps the same functions for tensors.
 namespace triage::lua {
 
 /// `guarded` for these functions: a LibraryError is raised as luaL_error raises, with the caller's line where that is known.
@@ -44,9 +44,5 @@ void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper);
 /// same frame where it can, so that Lua's messages name the function. (Unlike run_original of wrapping.h it may itself be
 /// wrapped again by that.)
 int call_wrapped(lua_State* L);
-
-/// Marks the table at `index` as one that scripts may not change, even with rawset.
-void protect_table(lua_State* L, int index);
-bool is_protected_table(lua_State* L, int index);
 
 }  // namespace triage::lua

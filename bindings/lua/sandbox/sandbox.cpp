@@ -1,17 +1,18 @@
 #include "bindings/lua/sandbox/sandbox.h"
 
+#include "bindings/lua/capture/open_chains.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/prelude.h"
-#include "bindings/lua/loading/base_library.h"
 #include "bindings/lua/nn/nn.h"
-#include "bindings/lua/numbers/number.h"
+#include "bindings/lua/numbers/arithmetic.h"
 #include "bindings/lua/sandbox/environment.h"
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/sandbox/side_effects.h"
-#include "bindings/lua/tensors/running.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/semantics/base_library.h"
+#include "bindings/lua/tensors/tensor_type.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/typing/typing.h"
+#include "bindings/lua/values/read_only.h"
 #include "runtime/backends/deadline.h"
 
 #include <algorithm>
@@ -180,7 +181,6 @@ std::optional<Deadline::Moment> State::arm(std::optional<Deadline::Moment> deadl
   const bool limited = limits.instructions || limits.script_bytes || limits.tensor_bytes || context_.deadline;
   lua_sethook(lua_, limited ? count_hook : nullptr, limited ? LUA_MASKCOUNT : 0, hook_interval);
   forget_chains(lua_);  // those that a failed call left behind
-  if (running_state() != lua_) outer_ = set_running_state(lua_);
   return context_.deadline;
 }
 
@@ -189,7 +189,6 @@ void State::disarm() noexcept {
   context_.expired = false;
   context_.deadline.reset();
   context_.instructions_left = std::numeric_limits<uint64_t>::max();
-  if (running_state() == lua_) set_running_state(std::exchange(outer_, nullptr));
 }
 
 void State::push_environment() { lua_rawgeti(lua_, LUA_REGISTRYINDEX, environment_); }

@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 #include "runtime/backends/deadline.h"
 
 #include <memory>
@@ -51,7 +51,6 @@ class State {
   Context context_;
   StateOptions options_;
   lua_State* lua_ = nullptr;
-  lua_State* outer_ = nullptr;  // what ran on the thread before this was armed
   int environment_ = LUA_NOREF;
 };
 

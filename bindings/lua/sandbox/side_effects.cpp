@@ -1,17 +1,17 @@
 #include "bindings/lua/sandbox/side_effects.h"
 
-#include "bindings/lua/capture/coroutine_scope.h"
-#include "bindings/lua/capture/unwinding.h"
-#include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/loading/births.h"
-#include "bindings/lua/loading/chunk.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/loading/intrinsics.h"
-#include "bindings/lua/loading/tensor_semantics.h"
-#include "bindings/lua/loading/wrapping.h"
+#include "bindings/lua/capture/breaks.h"
+#include "bindings/lua/capture/open_chains.h"
+#include "bindings/lua/capture/protected_calls.h"
 #include "bindings/lua/sandbox/library.h"
-#include "bindings/lua/scopes.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/semantics/births.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/semantics/intrinsics.h"
+#include "bindings/lua/semantics/tensor_semantics.h"
+#include "bindings/lua/semantics/wrapping.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/scopes.h"
+#include "bindings/lua/state/state.h"
 
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/following/follower.h"
@@ -28,8 +28,6 @@
 
 namespace triage::lua {
 namespace {
-
-constexpr size_t most_shown = 1 << 20;  // bytes: what a policy prints goes to the log or the disk of its host
 
 int print(lua_State* L) {
   std::string line;
@@ -141,7 +139,7 @@ bool has_failed(lua_State* coroutine) {
 int run_coroutine(lua_State* L, int index) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
   const CoroutineScope scope(L, index);
-  ScopesOfCoroutine scopes;
+  ScopesOfCoroutine scopes(L);
   const size_t chains = count_chains(L);
   const int results = hand_on(L);
   if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) {
@@ -176,45 +174,6 @@ int wrap_coroutine(lua_State* L) {
   wrap_function(L, guarded<resume_wrapped>);
   mark_born(L, -1);
   return results;
-}
-
-/// An operator that raises inside a protected call is the script's to handle, on the next inputs too.
-class ProtectedCall {
- public:
-  ProtectedCall() {
-    if ((follower_ = capture::Follower::current())) follower_->enter_protected();
-    if (auto* recorder = capture::Recorder::current()) {
-      serial_ = recorder->serial();
-      recorder->enter_protected();
-    }
-  }
-  ~ProtectedCall() {
-    if (follower_ && follower_ == capture::Follower::current()) follower_->leave_protected();
-    auto* recorder = capture::Recorder::current();
-    if (recorder && recorder->serial() == serial_) recorder->leave_protected();
-  }
-  ProtectedCall(const ProtectedCall&) = delete;
-  ProtectedCall& operator=(const ProtectedCall&) = delete;
-
- private:
-  capture::Follower* follower_ = nullptr;
-  uint64_t serial_ = 0;
-};
-
-int protected_call(lua_State* L) {
-  const ProtectedCall scope;
-  const size_t chains = count_chains(L);
-  const int results = hand_on(L);
-  if (!lua_toboolean(L, -results)) forget_chains(L, chains);
-  go_on_unwinding(L);
-  return results;
-}
-
-int protected_call_with_handler(lua_State* L) {
-  const bool of_script = lua_isfunction(L, 2) && !lua_iscfunction(L, 2);
-  if ((of_script && capture::Recorder::current()) || (lua_isfunction(L, 2) && has_natural_chunks(L)))
-    shield_handler(L, 2);
-  return protected_call(L);
 }
 
 /// A random integer of 0 to `most`, each as likely as the others.
@@ -292,21 +251,11 @@ void wrap_outside(lua_State* L) {
   lua_settop(L, top);
   lua_pushglobaltable(L);
   wrap_library_function(L, "collectgarbage", guarded<reach_outside>);
-  wrap_library_function(L, "pcall", guarded<protected_call>);
-  wrap_library_function(L, "xpcall", guarded<protected_call_with_handler>);
   lua_pop(L, 1);
+  wrap_protected_calls(L);
 }
 
 }  // namespace
-
-bool may_show(Context& context, size_t bytes) noexcept {
-  context.printed_bytes += bytes;
-  return !context.sandboxed || context.printed_bytes <= most_shown;
-}
-
-bool is_protected_call(lua_CFunction function) {
-  return function == guarded<protected_call> || function == guarded<protected_call_with_handler>;
-}
 
 void open_side_effects(lua_State* L) {
   wrap(L, "io", "write", guarded<io_write>);  // before all the others: what is wrapped is not wrapped again

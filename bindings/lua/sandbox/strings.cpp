@@ -1,7 +1,7 @@
 #include "bindings/lua/sandbox/library.h"
 #include "bindings/lua/sandbox/pattern.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
 
 #include <cstring>
 #include <string>

@@ -1,5 +1,5 @@
 #include "bindings/lua/sandbox/library.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 #include <climits>
 #include <string>

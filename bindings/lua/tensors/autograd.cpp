@@ -1,15 +1,14 @@
 #include "bindings/lua/tensors/autograd.h"
 
-#include "bindings/lua/arguments.h"
-#include "bindings/lua/capture/user_code.h"
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/scopes.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/surplus.h"
-#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/state/scopes.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/overloads.h"
-#include "bindings/lua/tensors/tensor.h"
-#include "bindings/lua/tensors/tensor_list.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
+#include "bindings/lua/values/tensor_list.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
@@ -162,7 +161,7 @@ int grad(lua_State* L) {
   std::vector<at::Tensor> results = torch::autograd::grad(outputs, inputs, gradients, options.retain_graph,
                                                           options.create_graph, options.allow_unused);
   reserve(L, results.size(), "too many gradients");
-  for (const at::Tensor& result : results) push_optional_tensor(L, result);
+  for (const at::Tensor& result : results) push_tensor(L, result);
   return static_cast<int>(results.size());
 }
 

@@ -1,12 +1,12 @@
 #include "bindings/lua/tensors/call.h"
 
-#include "bindings/lua/stack.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/half.h"
 #include "bindings/lua/tensors/resolve.h"
-#include "bindings/lua/tensors/running.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/following/follower.h"
@@ -161,24 +161,19 @@ void push_overload(lua_State* L, const Overload& overload) {
   lua_pushcclosure(L, guarded<overload_function>, 1);
 }
 
-namespace {
-thread_local lua_State* running = nullptr;
-}  // namespace
-
-lua_State* running_state() noexcept { return running; }
-lua_State* set_running_state(lua_State* L) noexcept { return std::exchange(running, L); }
-
-torch::jit::Stack run(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments) {
+torch::jit::Stack run(lua_State* L, const char* name, const char* overload,
+                      std::initializer_list<c10::IValue> arguments) {
   const Overload* found = find_overload(name, overload);
   if (!found) throw std::runtime_error(std::string("this LibTorch has no operator ") + name + "." + overload);
   torch::jit::Stack stack(arguments);
-  if (lua_State* L = running_state()) check_call(L, *found, stack, name);
+  check_call(L, *found, stack, name);
   call_at_any_width(found->handle, stack);
   return stack;
 }
 
-at::Tensor run_for_tensor(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments) {
-  return run(name, overload, arguments).at(0).toTensor();
+at::Tensor run_for_tensor(lua_State* L, const char* name, const char* overload,
+                          std::initializer_list<c10::IValue> arguments) {
+  return run(L, name, overload, arguments).at(0).toTensor();
 }
 
 void push_named_operator(lua_State* L, const std::string& name, bool method) {

@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/overloads.h"
 
 #include <initializer_list>
@@ -19,9 +19,12 @@ void push_operator(lua_State* L, const Operator& op, bool method);
 /// Pushes a function that calls exactly this overload, positionally.
 void push_overload(lua_State* L, const Overload& overload);
 
-/// Calls an operator from C++ with all of its schema's arguments and returns its results.
-torch::jit::Stack run(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments);
-at::Tensor run_for_tensor(const char* name, const char* overload, std::initializer_list<c10::IValue> arguments);
+/// Calls an operator from C++ with all of its schema's arguments and returns its results. It is held to what the script of `L`
+/// may call.
+torch::jit::Stack run(lua_State* L, const char* name, const char* overload,
+                      std::initializer_list<c10::IValue> arguments);
+at::Tensor run_for_tensor(lua_State* L, const char* name, const char* overload,
+                          std::initializer_list<c10::IValue> arguments);
 
 /// Looks the operator up for `torch.<name>` or `x:<name>`, and pushes its function. Throws where there is none (with
 /// the names that may have been meant) or where the script may not call it.

@@ -1,9 +1,10 @@
 #include "bindings/lua/tensors/convert.h"
 
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/tensors/constants.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
@@ -405,44 +406,14 @@ c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::st
   }
 }
 
-bool is_whole(lua_State* L, int index) {
-  if (const at::Tensor* symbolic = test_symbolic(L, index)) return is_whole_number(*symbolic);
-  int whole = 0;
-  lua_tointegerx(L, index, &whole);
-  return whole && lua_type(L, index) == LUA_TNUMBER;
-}
-
-std::optional<at::Scalar> test_scalar(lua_State* L, int index) {
-  if (const at::Tensor* symbolic = test_symbolic(L, index)) {  // whoever asks for the value goes by it
-    const at::Tensor number = *symbolic;
-    capture::settle(number);
-    return number.item();
-  }
-  if (lua_type(L, index) == LUA_TBOOLEAN) return at::Scalar(lua_toboolean(L, index) != 0);
-  if (lua_type(L, index) != LUA_TNUMBER) return std::nullopt;
-  if (lua_isinteger(L, index)) return at::Scalar(static_cast<int64_t>(lua_tointeger(L, index)));
-  return at::Scalar(static_cast<double>(lua_tonumber(L, index)));
-}
-
 at::Tensor wrapped_number(const at::Scalar& scalar) {
   at::Tensor tensor = c10::scalar_to_tensor(scalar);
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
 }
 
-void push_scalar(lua_State* L, const at::Scalar& scalar) {
-  if (scalar.isBoolean())
-    lua_pushboolean(L, scalar.toBool());
-  else if (scalar.isIntegral(false))
-    lua_pushinteger(L, scalar.toLong());
-  else if (scalar.isComplex())
-    throw std::invalid_argument("Lua has no complex numbers; take the parts with torch.real(x) and torch.imag(x)");
-  else
-    lua_pushnumber(L, scalar.toDouble());
-}
-
 void push_ivalue(lua_State* L, const c10::IValue& value) {
-  if (value.isTensor()) return push_optional_tensor(L, value.toTensor());
+  if (value.isTensor()) return push_tensor(L, value.toTensor());
   if (value.isNone()) return lua_pushnil(L);
   if (value.isScalar()) return push_scalar(L, value.toScalar());
   if (value.isString()) {

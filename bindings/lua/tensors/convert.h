@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/overloads.h"
 
 #include <c10/core/Scalar.h>
@@ -19,18 +19,11 @@ std::string misfit(lua_State* L, int index, at::ArrayRef<const Param*> params);
 /// The value for the dispatcher; the value fits. `what` names the argument for messages ("x:sum, argument 'dim'").
 c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::string& what);
 
-/// Whether the value is an integer, or a float that is whole.
-bool is_whole(lua_State* L, int index);
-
-/// A Lua number or boolean as a Scalar; nothing when it is neither.
-std::optional<at::Scalar> test_scalar(lua_State* L, int index);
-
 /// A 0-dim tensor that takes part in type promotion as a number, not as a tensor.
 at::Tensor wrapped_number(const at::Scalar& scalar);
 
 /// Pushes one result as one Lua value: tensors as userdata (undefined: nil), lists as tables.
 void push_ivalue(lua_State* L, const c10::IValue& value);
-void push_scalar(lua_State* L, const at::Scalar& scalar);
 
 /// A table of integers, for messages that name the operation (`what`).
 std::vector<int64_t> check_integers(lua_State* L, int index, const std::string& what);

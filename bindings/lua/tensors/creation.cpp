@@ -1,12 +1,12 @@
 #include "bindings/lua/tensors/creation.h"
 
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/stack.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/constants.h"
-#include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
@@ -152,11 +152,11 @@ int create_tensor(lua_State* L) {
   Options options = read_options(L, 2);
   at::Tensor tensor;
   if (const at::Tensor* source = test_tensor(L, 1)) {
-    tensor = run_for_tensor("aten::clone", "", {run_for_tensor("aten::detach", "", {*source}), c10::IValue()});
+    tensor = run_for_tensor(L, "aten::clone", "", {run_for_tensor(L, "aten::detach", "", {*source}), c10::IValue()});
     if (options.dtype)
-      tensor = run_for_tensor("aten::to", "dtype", {tensor, *options.dtype, false, false, c10::IValue()});
+      tensor = run_for_tensor(L, "aten::to", "dtype", {tensor, *options.dtype, false, false, c10::IValue()});
     if (options.device != tensor.device())
-      tensor = run_for_tensor("aten::to", "device",
+      tensor = run_for_tensor(L, "aten::to", "device",
                               {tensor, options.device, tensor.scalar_type(), false, false, c10::IValue()});
   } else {
     NestedReader reader(L);

@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 /// `torch.tensor(nested, {dtype, device, requires_grad})`.
 namespace triage::lua {

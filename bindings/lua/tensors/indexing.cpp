@@ -1,11 +1,11 @@
 #include "bindings/lua/tensors/indexing.h"
 
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/stack.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/constants.h"
-#include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
 
@@ -182,7 +182,7 @@ class Reader {
     index_.gather.resize(static_cast<size_t>(dim_));
     bool narrow = type != at::kLong && !is_mask(tensor);
     index_.gather.push_back(
-        narrow ? run_for_tensor("aten::to", "dtype", {tensor, at::kLong, false, false, c10::IValue()}) : tensor);
+        narrow ? run_for_tensor(L_, "aten::to", "dtype", {tensor, at::kLong, false, false, c10::IValue()}) : tensor);
     int64_t dims = is_mask(tensor) ? tensor.dim() : 1;
     for (int64_t i = 0; i < dims; ++i) {
       next_dim();
@@ -202,15 +202,15 @@ class Reader {
   int64_t source_dim_ = 0;  // of the tensor
 };
 
-at::Tensor apply(const at::Tensor& tensor, const Step& step, bool copy) {
+at::Tensor apply(lua_State* L, const at::Tensor& tensor, const Step& step, bool copy) {
   switch (step.kind) {
     case Step::select:
-      return run_for_tensor(copy ? "aten::select_copy" : "aten::select", "int", {tensor, step.dim, step.start});
+      return run_for_tensor(L, copy ? "aten::select_copy" : "aten::select", "int", {tensor, step.dim, step.start});
     case Step::slice:
-      return run_for_tensor(copy ? "aten::slice_copy" : "aten::slice", "Tensor",
+      return run_for_tensor(L, copy ? "aten::slice_copy" : "aten::slice", "Tensor",
                             {tensor, step.dim, step.start, step.end, step.stride});
     default:
-      return run_for_tensor(copy ? "aten::unsqueeze_copy" : "aten::unsqueeze", "", {tensor, step.dim});
+      return run_for_tensor(L, copy ? "aten::unsqueeze_copy" : "aten::unsqueeze", "", {tensor, step.dim});
   }
 }
 
@@ -232,15 +232,16 @@ at::Tensor value_tensor(lua_State* L, int position, const at::Tensor& target) {
 }
 
 /// As PyTorch does: leading dimensions of size 1 that the target lacks are dropped.
-at::Tensor without_leading_ones(at::Tensor value, int64_t rank) {
-  while (value.dim() > rank && value.size(0) == 1) value = run_for_tensor("aten::squeeze", "dim", {value, int64_t{0}});
+at::Tensor without_leading_ones(lua_State* L, at::Tensor value, int64_t rank) {
+  while (value.dim() > rank && value.size(0) == 1)
+    value = run_for_tensor(L, "aten::squeeze", "dim", {value, int64_t{0}});
   return value;
 }
 
 /// A mask with as many dimensions as `target`, so that it broadcasts over the target's last ones.
-at::Tensor widened_mask(at::Tensor mask, size_t first_dim, int64_t rank) {
-  for (size_t i = 0; i < first_dim; ++i) mask = run_for_tensor("aten::unsqueeze", "", {mask, int64_t{0}});
-  while (mask.dim() < rank) mask = run_for_tensor("aten::unsqueeze", "", {mask, int64_t{-1}});
+at::Tensor widened_mask(lua_State* L, at::Tensor mask, size_t first_dim, int64_t rank) {
+  for (size_t i = 0; i < first_dim; ++i) mask = run_for_tensor(L, "aten::unsqueeze", "", {mask, int64_t{0}});
+  while (mask.dim() < rank) mask = run_for_tensor(L, "aten::unsqueeze", "", {mask, int64_t{-1}});
   return mask;
 }
 
@@ -252,45 +253,47 @@ bool is_fill(const Index& index, const at::Tensor& value) {
 }
 
 /// `view` with the assignment done, as a new tensor.
-at::Tensor assigned_copy(const at::Tensor& view, const Index& index, at::Tensor value) {
-  value = run_for_tensor("aten::to", "dtype", {value, view.scalar_type(), false, false, c10::IValue()});
-  if (!index.gathers()) return run_for_tensor("aten::expand_as", "", {without_leading_ones(value, view.dim()), view});
+at::Tensor assigned_copy(lua_State* L, const at::Tensor& view, const Index& index, at::Tensor value) {
+  value = run_for_tensor(L, "aten::to", "dtype", {value, view.scalar_type(), false, false, c10::IValue()});
+  if (!index.gathers())
+    return run_for_tensor(L, "aten::expand_as", "", {without_leading_ones(L, value, view.dim()), view});
   if (is_fill(index, value)) {
     at::Tensor mask =
-        run_for_tensor("aten::to", "dtype", {index.gather.back(), at::kBool, false, false, c10::IValue()});
-    return run_for_tensor("aten::masked_fill", "Tensor",
-                          {view, widened_mask(mask, index.gather.size() - 1, view.dim()), value});
+        run_for_tensor(L, "aten::to", "dtype", {index.gather.back(), at::kBool, false, false, c10::IValue()});
+    return run_for_tensor(L, "aten::masked_fill", "Tensor",
+                          {view, widened_mask(L, mask, index.gather.size() - 1, view.dim()), value});
   }
-  return run_for_tensor("aten::index_put", "", {view, gather_list(index), value, false});
+  return run_for_tensor(L, "aten::index_put", "", {view, gather_list(index), value, false});
 }
 
 /// While capturing: the whole new tensor is computed without a view of the old one, then copied over it in one write,
 /// which the recorder turns into a new value of the graph.
-void assign_captured(const at::Tensor& tensor, const Index& index, const at::Tensor& value) {
+void assign_captured(lua_State* L, const at::Tensor& tensor, const Index& index, const at::Tensor& value) {
   std::vector<at::Tensor> chain{tensor};
-  for (const Step& step : index.steps) chain.push_back(apply(chain.back(), step, true));
-  at::Tensor fresh = assigned_copy(chain.back(), index, value);
+  for (const Step& step : index.steps) chain.push_back(apply(L, chain.back(), step, true));
+  at::Tensor fresh = assigned_copy(L, chain.back(), index, value);
   for (size_t i = index.steps.size(); i-- > 0;) {
     const Step& step = index.steps[i];
     if (step.kind == Step::unsqueeze)
-      fresh = run_for_tensor("aten::squeeze", "dim", {fresh, step.dim});
+      fresh = run_for_tensor(L, "aten::squeeze", "dim", {fresh, step.dim});
     else if (step.kind == Step::select)
-      fresh = run_for_tensor("aten::select_scatter", "", {chain[i], fresh, step.dim, step.start});
+      fresh = run_for_tensor(L, "aten::select_scatter", "", {chain[i], fresh, step.dim, step.start});
     else
-      fresh = run_for_tensor("aten::slice_scatter", "", {chain[i], fresh, step.dim, step.start, step.end, step.stride});
+      fresh =
+          run_for_tensor(L, "aten::slice_scatter", "", {chain[i], fresh, step.dim, step.start, step.end, step.stride});
   }
-  run("aten::copy_", "", {tensor, fresh, false});
+  run(L, "aten::copy_", "", {tensor, fresh, false});
 }
 
-void assign_eager(const at::Tensor& tensor, const Index& index, const at::Tensor& value) {
+void assign_eager(lua_State* L, const at::Tensor& tensor, const Index& index, const at::Tensor& value) {
   capture::touch(value);  // what follows reads it without an operator that a follower sees
   capture::end_segment();
   at::Tensor view = tensor;
-  for (const Step& step : index.steps) view = apply(view, step, false);
+  for (const Step& step : index.steps) view = apply(L, view, step, false);
   if (index.gathers())
-    run("aten::index_put_", "", {view, gather_list(index), value.to(view.scalar_type()), false});
+    run(L, "aten::index_put_", "", {view, gather_list(index), value.to(view.scalar_type()), false});
   else
-    run("aten::copy_", "", {view, without_leading_ones(value, view.dim()), false});
+    run(L, "aten::copy_", "", {view, without_leading_ones(L, value, view.dim()), false});
 }
 
 }  // namespace
@@ -304,9 +307,9 @@ at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
                          "Keep all rows and select with torch.where or err.take_ok_p; or set "
                          "triage.config.capture_dynamic_output_shape_ops.");
   at::Tensor view = tensor;
-  for (const Step& step : index.steps) view = apply(view, step, false);
-  if (index.gathers()) return run_for_tensor("aten::index", "Tensor", {view, gather_list(index)});
-  return index.steps.empty() ? run_for_tensor("aten::alias", "", {tensor}) : view;
+  for (const Step& step : index.steps) view = apply(L, view, step, false);
+  if (index.gathers()) return run_for_tensor(L, "aten::index", "Tensor", {view, gather_list(index)});
+  return index.steps.empty() ? run_for_tensor(L, "aten::alias", "", {tensor}) : view;
 }
 
 void assign(lua_State* L, const at::Tensor& tensor, int position, int value_position) {
@@ -319,8 +322,8 @@ void assign(lua_State* L, const at::Tensor& tensor, int position, int value_posi
                          "Use torch.where(mask, values, x) with values of x's shape.");
   recorder = capture::Recorder::current();
   if (recorder && recorder->knows(tensor) && !recorder->shares_memory(tensor))
-    return assign_captured(tensor, index, value);
-  assign_eager(tensor, index, value);
+    return assign_captured(L, tensor, index, value);
+  assign_eager(L, tensor, index, value);
 }
 
 }  // namespace triage::lua

@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 /// `x[...]` and `x[...] = v`. 0-based, half open, negative from the end. An index is an int, a mask or a tensor of
 /// indices, or a table of such for several dimensions, in which also `{from, to, step}`, ":", "..." and "new" may

@@ -1,15 +1,15 @@
 #include "bindings/lua/tensors/methods.h"
 
-#include "bindings/lua/arguments.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/surplus.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/constants.h"
 #include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
@@ -230,12 +230,12 @@ void read_option(lua_State* L, const std::string& key, Conversion& target) {
 int push_converted(lua_State* L, const at::Tensor& tensor, const Conversion& target) {
   c10::IValue format = target.memory_format ? c10::IValue(*target.memory_format) : c10::IValue();
   if (target.dtype && !target.device) {
-    push_tensor(L,
-                run_for_tensor("aten::to", "dtype", {tensor, *target.dtype, target.non_blocking, target.copy, format}));
+    push_tensor(
+        L, run_for_tensor(L, "aten::to", "dtype", {tensor, *target.dtype, target.non_blocking, target.copy, format}));
   } else {
     c10::IValue dtype = target.dtype ? c10::IValue(*target.dtype) : c10::IValue();
     c10::IValue device = target.device ? c10::IValue(*target.device) : c10::IValue();
-    push_tensor(L, run_for_tensor("aten::to", "dtype_layout",
+    push_tensor(L, run_for_tensor(L, "aten::to", "dtype_layout",
                                   {tensor, dtype, c10::IValue(), device, c10::IValue(), target.non_blocking,
                                    target.copy, format}));
   }

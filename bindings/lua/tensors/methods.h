@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 /// Methods of tensors that are more than a call of one operator: those that read sizes or values, `to` and its short
 /// forms, and autograd.

@@ -1,9 +1,9 @@
 #include "bindings/lua/tensors/operators.h"
 
-#include "bindings/lua/numbers/number.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <cstring>
 #include <string_view>

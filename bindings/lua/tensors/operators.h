@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 /// Lua's operators on tensors. Either side may be a number or a boolean; then the result is what PyTorch's reflected
 /// operator gives (`1 / x` is `x:reciprocal() * 1`).

@@ -78,12 +78,6 @@ const Overload* find_overload(const std::string& name, const std::string& overlo
 /// off.
 std::vector<std::string> close_operators(const std::string& name);
 
-/// Of `candidates`, those that `word` may be a misspelling of.
-std::vector<std::string> close_words(const std::string& word, const std::vector<std::string>& candidates);
-
-/// "; did you mean 'a' or 'b'?", empty where there are none.
-std::string did_you_mean(const std::vector<std::string>& words);
-
 /// Whether calls of this state are held to contracts: those of policies are, unless the host trusts them.
 bool by_contract(lua_State* L);
 

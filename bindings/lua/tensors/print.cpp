@@ -1,7 +1,7 @@
 // The layout is PyTorch's (four digits, 80 columns, three edge items), so that output can be compared with Python's.
 #include "bindings/lua/tensors/print.h"
 
-#include "bindings/lua/tensors/constants.h"
+#include "bindings/lua/values/constants.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -1,10 +1,11 @@
 #include "bindings/lua/tensors/resolve.h"
 
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/stack.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <algorithm>
 

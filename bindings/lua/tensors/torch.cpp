@@ -1,14 +1,13 @@
 #include "bindings/lua/tensors/torch.h"
 
-#include "bindings/lua/arguments.h"
-#include "bindings/lua/loading/effects.h"
-#include "bindings/lua/surplus.h"
+#include "bindings/lua/state/effects.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/call.h"
-#include "bindings/lua/tensors/constants.h"
-#include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/creation.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 namespace triage::lua {
 

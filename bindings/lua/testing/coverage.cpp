@@ -1,10 +1,11 @@
 #include "bindings/lua/testing/coverage.h"
 
-#include "bindings/lua/engine/protected.h"
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "bindings/lua/state/protected.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/testing/sources.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <ATen/ATen.h>
 #include <triage/flags.h>

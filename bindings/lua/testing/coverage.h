@@ -1,6 +1,6 @@
 #pragma once
 #include "bindings/lua/rewriter/rules.h"
-#include "bindings/lua/state.h"
+#include "bindings/lua/state/state.h"
 
 #include <map>
 #include <string>

@@ -1,13 +1,13 @@
 // Declarations as Lua values: immutable userdata.
-#include "bindings/lua/arguments.h"
-#include "bindings/lua/numbers/number.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/surplus.h"
-#include "bindings/lua/tensors/constants.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/userdata.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/typing/typing.h"
-#include "bindings/lua/userdata.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
 
 #include <triage/error.h>
 #include <triage/type_cast.h>

@@ -1,14 +1,13 @@
 // One call of a function whose tensors are declared. While capturing, what the checks relied on goes to the recorder: sizes
 // become guards on inputs, and a captured graph runs without any check.
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/flags/flags_library.h"
-#include "bindings/lua/flags/prelude.h"
-#include "bindings/lua/sandbox/side_effects.h"
-#include "bindings/lua/stack.h"
-#include "bindings/lua/state.h"
-#include "bindings/lua/tensors/overloads.h"
-#include "bindings/lua/tensors/tensor.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/state/userdata.h"
 #include "bindings/lua/typing/typing.h"
-#include "bindings/lua/userdata.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/messages/printable.h"
 

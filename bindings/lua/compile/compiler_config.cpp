@@ -1,0 +1,148 @@
+#include "bindings/lua/compile/compiler_config.h"
+
+#include "bindings/lua/compile/worlds.h"
+#include "bindings/lua/state/effects.h"
+#include "bindings/lua/state/state.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
+#include "runtime/capture/following/follower.h"
+#include "runtime/capture/logs.h"
+#include "runtime/capture/recorder.h"
+
+#include <triage/compiler_config.h>
+#include <triage/error.h>
+
+#include <string>
+#include <vector>
+
+namespace triage::lua {
+namespace {
+
+struct Setting {
+  const char* name;
+  bool CompilerConfig::*flag;
+  int64_t CompilerConfig::*limit;
+};
+
+constexpr Setting settings[] = {
+    {"capture_dynamic_output_shape_ops", &CompilerConfig::capture_dynamic_output_shape_ops, nullptr},
+    {"capture_scalar_outputs", &CompilerConfig::capture_scalar_outputs, nullptr},
+    {"fail_on_recompile_limit_hit", &CompilerConfig::fail_on_recompile_limit_hit, nullptr},
+    {"recompile_limit", nullptr, &CompilerConfig::recompile_limit},
+    {"accumulated_recompile_limit", nullptr, &CompilerConfig::accumulated_recompile_limit}};
+
+const Setting& check_setting(lua_State* L) {
+  const std::string name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2);
+  std::vector<std::string> known;
+  for (const Setting& setting : settings) {
+    if (name == setting.name) return setting;
+    known.emplace_back(setting.name);
+  }
+  throw InputError("triage.config: there is no setting '" + name + "'" + did_you_mean(close_words(name, known)));
+}
+
+int config_index(lua_State* L) {
+  const Setting& setting = check_setting(L);
+  break_graph(L, capture::Break::mode, std::string("`triage.config.") + setting.name + "` is read while capturing",
+              "Read it before the compiled function is called, and pass what it is.");
+  const CompilerConfig config = get_compiler_config();
+  if (setting.flag)
+    lua_pushboolean(L, config.*setting.flag);
+  else
+    lua_pushinteger(L, config.*setting.limit);
+  return 1;
+}
+
+int config_newindex(lua_State* L) {
+  const Setting& setting = check_setting(L);
+  const std::string name = std::string("triage.config.") + setting.name;
+  if (is_policy(L))
+    throw InputError("a policy may not change `" + name +
+                     "`, which holds for the process; the host sets it (set_compiler_config)");
+  CompilerConfig config = get_compiler_config();
+  if (setting.flag) {
+    if (!lua_isboolean(L, 3)) throw InputError(name + ": expected true or false, got " + describe(L, 3));
+    config.*setting.flag = lua_toboolean(L, 3) != 0;
+  } else {
+    if (!lua_isinteger(L, 3) || lua_tointeger(L, 3) < 1)
+      throw InputError(name + ": expected an integer of at least 1, got " + describe(L, 3));
+    config.*setting.limit = lua_tointeger(L, 3);
+  }
+  refuse_in_selection(L, "a write to `" + name + "`");
+  break_graph(L, capture::Break::mode, "`" + name + "` is set while capturing",
+              "Set it before the compiled function is called.");
+  set_compiler_config(config);
+  bump_epoch(L);
+  return 0;
+}
+
+/// triage.set_stance(name)
+int lua_set_stance(lua_State* L) {
+  const Stance stance = on_behalf_of("triage.set_stance", [&] {
+    return stance_from(text_argument(L, {1, "triage.set_stance", "name"}));
+  });
+  if (capture::Recorder::current() || capture::Follower::current())
+    throw InputError("triage.set_stance: captured code cannot change what is captured; set it around the call");
+  refuse_in_selection(L, "`triage.set_stance`");
+  set_stance(stance);
+  return 0;
+}
+
+/// triage.reset(): compiled functions capture anew.
+int reset(lua_State* L) {
+  if (capture::Recorder::current() || capture::Follower::current())
+    throw InputError("triage.reset: captured code cannot drop what is captured; call it around");
+  refuse_in_selection(L, "`triage.reset`");
+  forget_all_graphs();
+  bump_epoch(L);
+  return 0;
+}
+
+int lua_get_stance(lua_State* L) {
+  break_graph(L, capture::Break::mode, "`triage.get_stance` is read while capturing",
+              "Read it before the compiled function is called, and pass what it is.");
+  lua_pushstring(L, stance_name(get_stance()));
+  return 1;
+}
+
+/// triage.set_logs{recompiles = true, graph_breaks = false}
+int set_logs(lua_State* L) {
+  refuse_in_selection(L, "`triage.set_logs`");
+  table_argument(L, {1, "triage.set_logs", "logs"});
+  capture::Logs logs = capture::get_logs();
+  for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
+    const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
+    bool* log = logs.find(name);
+    if (!log) throw InputError("triage.set_logs: there is no log '" + name + "'; there are " + capture::Logs::names());
+    if (!lua_isboolean(L, -1))
+      throw InputError("triage.set_logs: " + name + ": expected true or false, got " + describe(L, -1));
+    *log = lua_toboolean(L, -1) != 0;
+  }
+  capture::set_logs(logs);
+  return 0;
+}
+
+}  // namespace
+
+void push_compiler_config(lua_State* L) {
+  static const luaL_Reg functions[] = {
+      {"__index", guarded<config_index>}, {"__newindex", guarded<config_newindex>}, {nullptr, nullptr}};
+  lua_newuserdatauv(L, 0, 0);
+  lua_newtable(L);
+  luaL_setfuncs(L, functions, 0);
+  lua_pushliteral(L, "triage.config");
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "triage.config");
+  lua_setfield(L, -2, "__metatable");
+  lua_setmetatable(L, -2);
+}
+
+void add_compiler_control(lua_State* L) {
+  static const LimitedFunction functions[] = {{"set_stance", guarded<lua_set_stance>, 1},
+                                              {"get_stance", guarded<lua_get_stance>, 0},
+                                              {"set_logs", guarded<set_logs>, 1},
+                                              {"reset", guarded<reset>, 0}};
+  set_limited(L, "triage.", functions);
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,257 @@
+#include "bindings/lua/compile/compiled_function.h"
+
+#include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/compile/worlds.h"
+#include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/semantics/libraries.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/tensor.h"
+#include "runtime/capture/compile_clock.h"
+#include "runtime/capture/following/trace_tree.h"
+#include "runtime/graph/describe.h"
+
+#include <fmt/format.h>
+#include <triage/graph.h>
+
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// triage.explain: what was captured of a function, as a table and as a text in the order in which torch.compile's says it.
+namespace triage::lua {
+namespace {
+
+const char* const explanation_type = "triage.explanation";
+
+struct Explanation {
+  std::vector<capture::GraphBreak> breaks;
+  std::vector<std::shared_ptr<const graph::Graph>> graphs;
+  std::vector<std::string> guards;  // of the first graphs, a line each; those between breaks have none, the script runs
+  CompileTimes times;
+  CacheStatistics cache;
+
+  size_t num_ops() const {
+    size_t ops = 0;
+    for (const auto& graph : graphs) ops += graph->nodes().size();
+    return ops;
+  }
+};
+
+/// What is held of a variable from outside, whose value is on top of the stack.
+std::string held_of_value(lua_State* L) {
+  const int top = lua_gettop(L);
+  if (const at::Tensor* tensor = test_tensor(L, top))
+    return " is a " + describe(L, top) + (tensor->requires_grad() ? ", requires grad" : "") + ", whichever it is";
+  switch (lua_type(L, top)) {
+    case LUA_TTABLE:
+      return " is the same table, and all in it is as it was";
+    case LUA_TFUNCTION:
+      return " is the same function, and all that it can read is as it was";
+    case LUA_TUSERDATA:
+      return " is the same value";
+    default:
+      return " is " + describe(L, top);
+  }
+}
+
+/// The environment is on top of the stack, the function at `function`.
+std::string global_guards(lua_State* L, int function) {
+  const auto names = globals_of(L, function);
+  if (!names || names->count("_ENV")) return "globals: those that it may read are as they were\n";
+  std::string text;
+  for (const std::string& name : *names) {
+    lua_pushlstring(L, name.data(), name.size());
+    lua_rawget(L, -2);
+    if (!is_library_function(L, -1) && !(lua_istable(L, -1) && library_kind(L, -1) != LibraryKind::none))
+      text += "global '" + name + "'" + held_of_value(L) + "\n";
+    lua_pop(L, 1);
+  }
+  return text;
+}
+
+/// What graphs of a world hold for besides tensors that are given, a line each.
+std::string world_guards(lua_State* L, const CompiledFunction& function, const CompiledFunction::World& world) {
+  std::string text;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
+  const std::vector<std::string> names = parameter_names(L, -1, world.arguments.size());
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!is_tensor_argument(world, i)) text += names[i] + ": is " + world.arguments[i] + "\n";
+  const bool is_script = lua_isfunction(L, -1) && !lua_iscfunction(L, -1);
+  for (int i = 1; const char* name = is_script ? lua_getupvalue(L, -1, i) : nullptr; ++i) {
+    if (std::string_view(name) == "_ENV")
+      text += global_guards(L, lua_gettop(L) - 1);
+    else if (std::string_view(name).substr(0, 9) != "__triage_")  // what rewritten code calls
+      text += std::string("upvalue '") + name + "'" + held_of_value(L) + "\n";
+    lua_pop(L, 1);
+  }
+  if (!lua_isfunction(L, -1)) text += "the module is the same, and all in it is as it was\n";
+  lua_pop(L, 1);
+  return text;
+}
+
+Explanation explanation_of(lua_State* L, const CompiledFunction& function) {
+  Explanation all;
+  if (function.odd_argument) all.breaks.push_back(*function.odd_argument);
+  for (const CompiledFunction::Bucket* bucket : buckets_in_order(function)) {
+    for (const capture::GraphBreak& graph_break : bucket->compiled->breaks()) all.breaks.push_back(graph_break);
+    for (const capture::Entry* entry : bucket->compiled->entries()) {
+      all.graphs.push_back(entry->graph);
+      all.guards.push_back(entry->guards.text(bucket->script->signature().inputs) +
+                           world_guards(L, function, bucket->world));
+    }
+  }
+  for (const auto& graph : function.options.traces->graphs) all.graphs.push_back(graph);
+  all.cache = statistics_of(function);
+  all.times = function.options.clock->times();
+  return all;
+}
+
+std::vector<std::string> operators_of(const graph::Graph& graph) {
+  std::vector<std::string> names;
+  for (const auto& node : graph.nodes()) names.push_back(graph::op_name(node->op));
+  return names;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string indented(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (line.empty() ? "" : "    " + line) + "\n";
+  return text;
+}
+
+std::string text_of(const Explanation& all) {
+  std::string text = fmt::format("Graph Count: {}\nGraph Break Count: {}\nOp Count: {}\nBreak Reasons:\n",
+                                 all.graphs.size(), all.breaks.size(), all.num_ops());
+  for (size_t i = 0; i < all.breaks.size(); ++i)
+    text += fmt::format("  Break Reason {}:\n{}", i + 1, indented(lines_of(all.breaks[i].text())));
+  text += "Ops per Graph:\n";
+  for (size_t i = 0; i < all.graphs.size(); ++i)
+    text += fmt::format("  Ops {}:\n{}", i + 1, indented(operators_of(*all.graphs[i])));
+  text += "Out Guards:\n";
+  for (size_t i = 0; i < all.guards.size(); ++i)
+    text += fmt::format("  Graph {}:\n{}", i + 1, indented(lines_of(all.guards[i])));
+  if (all.guards.size() < all.graphs.size())
+    text +=
+        "  none between breaks: the script runs on every call, and its operators are compared with those recorded\n";
+  text += fmt::format("Compile Times:\n  capture {:.6f} s\n  backend {:.6f} s\n", all.times.capture, all.times.backend);
+  text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,
+                      all.cache.segments, all.cache.retired, all.cache.bytes);
+  for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
+  return text;
+}
+
+void push_item(lua_State* L, const std::string& item) {
+  charge_text(L, item.size());
+  lua_pushlstring(L, item.data(), item.size());
+}
+
+template <typename Item>
+void push_item(lua_State* L, const std::vector<Item>& items) {
+  lua_createtable(L, static_cast<int>(items.size()), 0);
+  for (size_t i = 0; i < items.size(); ++i) {
+    push_item(L, items[i]);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+}
+
+/// Sets field `name` of the table on top of the stack to a list of strings, or of lists of them.
+template <typename Item>
+void set_list(lua_State* L, const char* name, const std::vector<Item>& items) {
+  push_item(L, items);
+  lua_setfield(L, -2, name);
+}
+
+void push_times(lua_State* L, const CompileTimes& times) {
+  lua_createtable(L, 0, 2);
+  lua_pushnumber(L, times.capture);
+  lua_setfield(L, -2, "capture");
+  lua_pushnumber(L, times.backend);
+  lua_setfield(L, -2, "backend");
+}
+
+void set_count(lua_State* L, const char* name, size_t count) {
+  lua_pushinteger(L, static_cast<lua_Integer>(count));
+  lua_setfield(L, -2, name);
+}
+
+void push_explanation(lua_State* L, const Explanation& all) {
+  std::vector<std::string> reasons, stacks, graphs, ids;
+  std::vector<std::vector<std::string>> ops, guards(all.graphs.size());
+  for (const capture::GraphBreak& graph_break : all.breaks) {
+    reasons.push_back(graph_break.brief());
+    stacks.push_back(graph_break.user_code);
+    ids.emplace_back(capture::info(graph_break.kind).id);
+  }
+  for (const auto& graph : all.graphs) {
+    graphs.push_back(graph::print(*graph));
+    ops.push_back(operators_of(*graph));
+  }
+  for (size_t i = 0; i < all.guards.size(); ++i) guards[i] = lines_of(all.guards[i]);
+  lua_createtable(L, 0, 13);
+  set_count(L, "graph_count", all.graphs.size());
+  set_count(L, "graph_break_count", all.breaks.size());
+  set_count(L, "op_count", all.num_ops());
+  set_list(L, "break_reasons", reasons);
+  set_list(L, "break_ids", ids);
+  set_list(L, "user_stacks", stacks);
+  set_list(L, "graphs", graphs);
+  set_list(L, "ops_per_graph", ops);
+  set_list(L, "guards", all.guards);
+  set_list(L, "out_guards", guards);
+  push_times(L, all.times);
+  lua_setfield(L, -2, "compile_times");
+  push_statistics(L, all.cache);
+  lua_setfield(L, -2, "cache");
+  push_item(L, text_of(all));
+  lua_setfield(L, -2, "text");
+  luaL_setmetatable(L, explanation_type);
+}
+
+int explanation_tostring(lua_State* L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_pushliteral(L, "text");
+  lua_rawget(L, 1);
+  return 1;
+}
+
+}  // namespace
+
+/// triage.explain(fn, ...): runs fn once on the arguments, and says what was captured.
+int explain(lua_State* L) {
+  check_callable(L, 1, "triage.explain");
+  if (const CompiledFunction* compiled = test_compiled(L, 1)) {  // the function it was made of is explained
+    lua_rawgeti(L, LUA_REGISTRYINDEX, compiled->function);
+    lua_replace(L, 1);
+  }
+  const int count = lua_gettop(L) - 1;
+  lua_pushnil(L);
+  lua_insert(L, 2);  // no options
+  CompiledFunction& function = push_compiled(L);
+  function.options.warn = nullptr;  // the explanation says it
+  lua_insert(L, 3);
+  reserve(L, static_cast<size_t>(count), "too many arguments");
+  lua_pushcfunction(L, guarded<call_compiled>);
+  lua_pushvalue(L, 3);
+  for (int i = 0; i < count; ++i) lua_pushvalue(L, 4 + i);
+  lua_call(L, count + 1, 0);
+  push_explanation(L, explanation_of(L, function));
+  return 1;
+}
+
+void open_explanation(lua_State* L) {
+  luaL_newmetatable(L, explanation_type);
+  lua_pushcfunction(L, guarded<explanation_tostring>);
+  lua_setfield(L, -2, "__tostring");
+  lua_pop(L, 1);
+}
+
+}  // namespace triage::lua

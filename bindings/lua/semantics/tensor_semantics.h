@@ -1,0 +1,34 @@
+#pragma once
+#include <lua.hpp>
+
+/// What comparisons and conditions mean when a tensor is in them. Knows LibTorch only in its implementation.
+namespace triage::lua {
+
+bool is_tensor(lua_State* L, int index);
+
+/// A bool tensor: in natural Lua, a condition for each sample.
+bool is_mask(lua_State* L, int index);
+
+/// Pushes the function `name` of scripts/prelude/natural.lua.
+void push_library_function(lua_State* L, const char* name);
+
+/// A number or truth value that a captured graph finds out anew (values/number.h): "integer", "float" or "boolean"; null for
+/// other values. `settle` puts the plain value in its place, which may be a graph break; other values stay.
+const char* symbolic_kind(lua_State* L, int index);
+void settle(lua_State* L, int index);
+
+/// `a op b`, the values at 1 and 2, at least one of them a tensor; `method` is one of lt le gt ge eq ne. Pushes the
+/// result: a mask, or for eq and ne with what is no number a boolean.
+void compare_tensors(lua_State* L, const char* method);
+
+/// Pushes what a tensor is as a condition: itself where that is true, else false. A bool tensor of one element is its
+/// value; of several it raises an error that begins with `where` ("file:line:column: ").
+void push_truth(lua_State* L, int index, const char* where);
+
+/// `ipairs(x)`: leaves iterator, tensor and start on the stack; iterates (0, x[0]), (1, x[1]), ...
+int iterate_rows(lua_State* L);
+
+/// Replaces the tensor at `index` by the number (or boolean) it holds; raises unless it has one element.
+void replace_by_item(lua_State* L, int index);
+
+}  // namespace triage::lua

@@ -1,0 +1,103 @@
+#include "bindings/lua/values/describe.h"
+
+#include "bindings/lua/state/table_fields.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace triage::lua {
+namespace {
+
+std::string describe_number(lua_State* L, int index) {
+  std::string text = lua_isinteger(L, index) ? "int " : "float ";
+  lua_pushvalue(L, index);  // lua_tostring changes the value in place
+  text += lua_tostring(L, -1);
+  lua_pop(L, 1);
+  return text;
+}
+
+/// Letters to insert, drop, change or swap with a neighbour.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i)
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string describe(const at::Tensor& tensor) {
+  std::string text = "Tensor " + dtype_name(tensor.scalar_type()).substr(6) + "[";
+  for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? ", " : "") + std::to_string(tensor.size(i));
+  return text + "]";
+}
+
+std::string describe(lua_State* L, int index) {
+  if (const at::Tensor* tensor = test_tensor(L, index)) return describe(*tensor);
+  if (is_closed_tensor(L, index)) return "a closed tensor";
+  if (const at::Tensor* number =
+          test_symbolic(L, index)) {  // in words, as the plain value that the script takes it for
+    push_scalar(L, number->item());
+    const std::string text = describe(L, -1);
+    lua_pop(L, 1);
+    return text;
+  }
+  if (const Constant* constant = test_constant(L, index)) return constant_name(*constant);
+  switch (lua_type(L, index)) {
+    case LUA_TNONE:
+      return "nothing";
+    case LUA_TNIL:
+      return "nil";
+    case LUA_TBOOLEAN:
+      return lua_toboolean(L, index) ? "boolean true" : "boolean false";
+    case LUA_TNUMBER:
+      return describe_number(L, index);
+    case LUA_TSTRING: {
+      std::string text = lua_tostring(L, index);
+      return "string \"" + (text.size() > 40 ? text.substr(0, 40) + "..." : text) + '"';
+    }
+    case LUA_TTABLE: {
+      const std::string fields = fields_text(L, index);
+      const auto length = lua_rawlen(L, index);
+      if (fields.empty() || length > 0)
+        return "table of " + std::to_string(length) + (fields.empty() ? "" : " and " + fields);
+      return "table " + fields;
+    }
+    default:
+      return luaL_typename(L, index);
+  }
+}
+
+std::vector<std::string> close_words(const std::string& word, const std::vector<std::string>& candidates) {
+  std::vector<std::pair<size_t, std::string>> ranked;
+  size_t allowed = word.size() < 4 ? 1 : word.size() < 8 ? 2 : 3;
+  for (const std::string& candidate : candidates) {
+    size_t difference = std::max(candidate.size(), word.size()) - std::min(candidate.size(), word.size());
+    if (difference > allowed) continue;
+    size_t distance = edit_distance(word, candidate);
+    if (distance > 0 && distance <= allowed) ranked.emplace_back(distance, candidate);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
+  std::vector<std::string> words;
+  for (size_t i = 0; i < ranked.size() && i < 3; ++i) words.push_back(ranked[i].second);
+  return words;
+}
+
+std::string did_you_mean(const std::vector<std::string>& words) {
+  if (words.empty()) return "";
+  std::string text = "; did you mean '" + words[0] + "'";
+  for (size_t i = 1; i < words.size(); ++i) text += (i + 1 == words.size() ? " or '" : ", '") + words[i] + "'";
+  return text + "?";
+}
+
+}  // namespace triage::lua
