@@ -1,9 +1,8 @@
-#include "bindings/cli/call.h"
-
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/backend.h>
+#include <triage/error.h>
 #include <triage/files.h>
 #include <triage/kernels.h>
 
@@ -11,12 +10,30 @@
 #include <charconv>
 #include <filesystem>
 
-#include "bindings/cli/command.h"
-#include "bindings/cli/generator.h"
+#include "bindings/cli/call.h"
+#include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/files/disk.h"
 #include "runtime/messages/log.h"
 
 namespace triage::cli {
+std::string read_source(const std::string& path) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found)
+    throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
+  if (kind != std::filesystem::file_type::regular)
+    throw FileError(fmt::format("cannot read \"{}\": expected a file with a policy, but this is {}", path,
+                                kind == std::filesystem::file_type::directory ? "a folder" : "no regular file"));
+  return files::read_text(path);
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::string shape = tensor.dim() == 0 ? "0-dim" : fmt::format("{}", fmt::join(tensor.sizes(), "x"));
+  std::string device = tensor.is_cpu() ? "" : " " + tensor.device().str();
+  return fmt::format("{} {}{}", dtype_name(tensor.scalar_type()), shape, device);
+}
+
 namespace {
 
 std::string quoted(const std::vector<std::string>& names) {
@@ -113,38 +130,6 @@ void check_backend(const std::string& name) {
   std::vector<std::string> backends = list_backends();
   throw UsageError(
       fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
-}
-
-void add_example_options(CLI::App& command, CallOptions& options) {
-  command.add_option("POLICY", options.policy, "Lua file that returns a policy")->required();
-  command
-      .add_option("--input,-i", options.inputs, "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR")
-      ->type_name("NAME=FILE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--param,-p", options.params, "a number for a param of the policy")
-      ->type_name("NAME=NUMBER")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.footer(std::string("Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of "
-                             "several tensors.\n") +
-                 generator_help);
-}
-
-void add_call_options(CLI::App& command, CallOptions& options) {
-  add_example_options(command, options);
-  command.add_option("--backend", options.backend, "what runs the captured graph")->capture_default_str();
-  command.add_option("--device", options.device, "where the inputs are put")->capture_default_str();
-  command.add_flag("--fullgraph", options.fullgraph, "a graph break is an error");
-}
-
-void add_kernels_option(CLI::App& command, CallOptions& options) {
-  command
-      .add_option("--kernels", options.kernels,
-                  "a file of triage build, whose code is run: give only files you trust; implies --backend fused")
-      ->type_name("FILE.so")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void load_kernel_files(const CallOptions& options) {

@@ -1,27 +1,21 @@
 #pragma once
+#include <ATen/core/Tensor.h>
 #include <triage/runtime.h>
-#include <CLI/CLI.hpp>
 
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "bindings/cli/commands.h"
 
 namespace triage::cli {
 
-/// The options of `run` and `explain` that say which policy to call with what.
-struct CallOptions {
-  std::string policy;
-  std::vector<std::string> inputs;  // NAME=FILE or NAME=generator
-  std::vector<std::string> params;  // NAME=VALUE
-  std::string backend = "eager";
-  std::string device = "cpu";
-  std::vector<std::string> kernels;  // files of `triage build`
-  bool fullgraph = false;
-};
-void add_call_options(CLI::App& command, CallOptions& options);
-/// Of these, policy, inputs and params: for commands that can find inputs for themselves.
-void add_example_options(CLI::App& command, CallOptions& options);
-/// `--kernels`, which implies the fused backend.
-void add_kernels_option(CLI::App& command, CallOptions& options);
+/// The text of a script. Throws FileError where there is no such file, or it is a folder.
+std::string read_source(const std::string& path);
+
+/// "float32 32x512"
+std::string describe(const at::Tensor& tensor);
+
 /// Loads these files. One that cannot be used is told on standard error; throws UsageError where there is no such file.
 void load_kernel_files(const CallOptions& options);
 

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "bindings/cli/call.h"
-#include "bindings/cli/command.h"
+#include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/rewriter/rewriter.h"
@@ -16,12 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 namespace rewriter = lua::rewriter;
-
-struct Options {
-  std::vector<std::string> files;
-  std::vector<std::string> host_functions;
-  bool json = false;
-};
 
 /// Something that was found in a file. Line and column are 0 where they are not known.
 struct Finding {
@@ -47,7 +42,7 @@ void check_names(Checked& checked, const std::string& source, const std::vector<
 }
 
 /// What the policy's file returns. A function of the host is never called here.
-Signature load_signature(const std::string& path, const Options& options) {
+Signature load_signature(const std::string& path, const CheckCommand& options) {
   Runtime runtime(quiet_runtime(options.json));
   for (const std::string& name : options.host_functions)
     runtime.define(name, [name](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
@@ -56,7 +51,7 @@ Signature load_signature(const std::string& path, const Options& options) {
   return runtime.load(path).signature();
 }
 
-Checked check_file(const std::string& path, const Options& options) {
+Checked check_file(const std::string& path, const CheckCommand& options) {
   Checked checked{path, {}, {}, {}};
   std::string source = read_source(path);
   try {
@@ -99,7 +94,9 @@ Json to_json(const Checked& checked) {
           {"outputs", checked.signature.outputs}};
 }
 
-int check(const Options& options) {
+}  // namespace
+
+int run(const CheckCommand& options) {
   Json files = Json::array();
   size_t broken = 0;
   std::string unreadable;  // wrong use, which is told when the others are checked
@@ -124,27 +121,6 @@ int check(const Options& options) {
   if (options.json) print_json({{"ok", broken == 0}, {"files", files}});
   if (!unreadable.empty()) throw FileError(unreadable);
   return broken == 0 ? 0 : 1;
-}
-
-}  // namespace
-
-void add_check(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("check",
-                         "Check policies: syntax, likely mistakes, what the file returns. The file "
-                         "itself runs once, sandboxed, as it does when it "
-                         "is loaded, and a policy that declares the types of its outputs is tried on "
-                         "inputs made of its types; its tests and the functions of the host do not run");
-  command->add_option("FILES", options->files, "Lua files that return policies")->required();
-  command
-      ->add_option("--define", options->host_functions,
-                   "a function that the host defines, so that policies may call it")
-      ->type_name("NAME")
-      ->expected(1)
-      ->allow_extra_args(false);
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &action] { action = [options] { return check(*options); }; });
 }
 
 }  // namespace triage::cli

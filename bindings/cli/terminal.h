@@ -3,10 +3,11 @@
 #include <triage/log.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace triage::cli {
 
@@ -33,6 +34,9 @@ void log_to_standard_error(const LogRecord& record);
 
 /// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.
 void print_json(const nlohmann::ordered_json& json, bool on_one_line = false);
+
+/// "; did you mean \"z\"?" for the candidate that is nearest to `word`; empty where none is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
 /// To standard error, for a person who waits; overwritten by the next one. Nothing where that is no terminal.
 class Progress {

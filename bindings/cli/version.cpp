@@ -7,9 +7,10 @@
 
 #include <lua.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "bindings/cli/command.h"
+#include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
@@ -61,9 +62,11 @@ Json describe() {
           {"threads", at::get_num_threads()}};
 }
 
-int print_version(bool json) {
+}  // namespace
+
+int run(const VersionCommand& options) {
   Json facts = describe();
-  if (json) {
+  if (options.json) {
     print_json(facts);
     return 0;
   }
@@ -74,15 +77,6 @@ int print_version(bool json) {
   say("  Lua       {}  {}\n", text("lua"), paint(Paint::faint, text("lua_library")));
   say("  compiler  {}\n  CPU       {}\n  threads   {}\n", text("compiler"), text("cpu"), facts["threads"].get<int>());
   return 0;
-}
-
-}  // namespace
-
-void add_version(CLI::App& app, Action& action) {
-  auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("version", "Show the versions of triage and of what it runs on");
-  command->add_flag("--json", *json, "print one JSON object");
-  command->callback([json, &action] { action = [json] { return print_version(*json); }; });
 }
 
 }  // namespace triage::cli

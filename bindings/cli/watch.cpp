@@ -13,9 +13,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "bindings/cli/call.h"
-#include "bindings/cli/command.h"
+#include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
 
@@ -24,13 +25,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-
-struct Options {
-  std::string folder;
-  int debounce_ms = 50;
-  int poll_ms = 0;
-  bool json = false;
-};
 
 /// Events from the watching thread to the main one, which waits on `descriptor`.
 class EventQueue {
@@ -181,7 +175,9 @@ std::vector<std::string> lua_files(const std::string& folder) {
   return paths;
 }
 
-int watch(const Options& options) {
+}  // namespace
+
+int run(const WatchCommand& options) {
   if (!fs::is_directory(options.folder))
     throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", options.folder));
   StopSignal stop;
@@ -208,25 +204,6 @@ int watch(const Options& options) {
     follower.retry();
     for (const WatchEvent& event : events.take()) follower.handle(event);
   }
-}
-
-}  // namespace
-
-void add_watch(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("watch", "Load the policies of a folder, and show each change being taken up or refused");
-  command->add_option("DIR", options->folder, "folder with Lua files")->required();
-  command->add_option("--debounce", options->debounce_ms, "milliseconds of quiet after which a change is taken up")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 60'000));
-  command
-      ->add_option("--poll", options->poll_ms,
-                   "look every so many milliseconds, as network file systems need; 0: the kernel tells")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 3'600'000));
-  command->add_flag("--json", options->json, "print one JSON object a line");
-  command->callback([options, &action] { action = [options] { return watch(*options); }; });
 }
 
 }  // namespace triage::cli

@@ -1,39 +1,159 @@
-#include "bindings/cli/bench/bench.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "bindings/cli/bench/empty_cache.h"
 #include "bindings/cli/bench/measure.h"
 #include "bindings/cli/call.h"
-#include "bindings/cli/command.h"
-#include "bindings/cli/examples.h"
-#include "bindings/cli/report.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
 namespace {
 
+/// What bounds a call: itself (guards, allocation, one call of each operator), moving the data, or computing with it.
+enum class Bound : uint8_t { overhead, memory, compute };
+
+/// One batch size: microseconds a call, medians.
+struct BatchTimes {
+  int64_t rows = 0;
+  int64_t bytes = 0;  // of the inputs
+  double read = 0;    // at::sum over as many bytes
+  double copy = 0;    // of as many bytes into a warm buffer
+  double script = 0, eager = 0, fused = 0;
+  Bound bound = Bound::overhead;  // of `fused`
+};
+
+struct BenchReport {
+  std::string policy, from;
+  std::vector<std::string> inputs;  // "z float32 32x512"
+  int threads = 1;
+  size_t graphs = 0;
+  std::vector<std::string> graph_breaks;
+  bool writes_data = false;         // the limit is the copy; else the read
+  std::vector<BatchTimes> batches;  // by rising rows
+  double call = 0;                  // microseconds of `fused` at no rows at all, as two small batches tell
+  double script_ms = 0, first_ms = 0, ready_ms = 0;  // the first call, of the size that `inputs` tells
+
+  double limit(const BatchTimes& batch) const { return writes_data ? batch.copy : batch.read; }
+  const char* limit_name() const { return writes_data ? "copy" : "read"; }
+};
+
+using Json = nlohmann::ordered_json;
+
+const char* to_string(Bound bound) {
+  return bound == Bound::overhead ? "overhead" : bound == Bound::memory ? "memory" : "compute";
+}
+
+constexpr double near_the_limit =
+    2;  // times the limit: data that comes and goes is moved, whatever is computed meanwhile
+
+std::string micros(double time) { return time >= 1000 ? fmt::format("{:.0f}", time) : fmt::format("{:.3g}", time); }
+
+std::string rows_text(int64_t rows) { return fmt::format("{} {}", rows, rows == 1 ? "row" : "rows"); }
+
+/// "1 to 32 rows": the batches `from` to `to`.
+std::string stretch(const BenchReport& report, size_t from, size_t to) {
+  const auto rows = [&](size_t i) { return report.batches[i].rows; };
+  return from == to ? rows_text(rows(from)) : fmt::format("{} to {}", rows(from), rows_text(rows(to)));
+}
+
+/// With the figures of its last batch.
+std::string reason(const BenchReport& report, const BatchTimes& last) {
+  if (last.bound == Bound::overhead)
+    return fmt::format("overhead (of {} us at {}, {} us are the call itself)", micros(last.fused), rows_text(last.rows),
+                       micros(report.call));
+  return fmt::format("{} ({} us at {} is {:.1f} times the {} of the data, {} us)", to_string(last.bound),
+                     micros(last.fused), rows_text(last.rows), last.fused / report.limit(last), report.limit_name(),
+                     micros(report.limit(last)));
+}
+
+Json to_json(const BenchReport& report, const BatchTimes& batch) {
+  return {{"rows", batch.rows},
+          {"bytes", batch.bytes},
+          {"read_us", batch.read},
+          {"copy_us", batch.copy},
+          {"script_us", batch.script},
+          {"eager_us", batch.eager},
+          {"fused_us", batch.fused},
+          {"limit", report.limit_name()},
+          {"ratio", batch.fused / report.limit(batch)},
+          {"bound", to_string(batch.bound)}};
+}
+
+/// Sets what bounds each batch. Where the call itself is half of the time or more, it is that; else what is above it tells,
+/// against the limit.
+void find_bounds(BenchReport& report) {
+  for (BatchTimes& batch : report.batches) {
+    if (2 * report.call >= batch.fused)
+      batch.bound = Bound::overhead;
+    else
+      batch.bound = batch.fused - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
+  }
+}
+
+/// One sentence for each stretch of batch sizes with the same bound, with the figures that say so.
+std::string closing_words(const BenchReport& report) {
+  std::vector<std::string> parts;
+  for (size_t from = 0; from < report.batches.size();) {
+    size_t to = from;
+    while (to + 1 < report.batches.size() && report.batches[to + 1].bound == report.batches[from].bound) ++to;
+    parts.push_back(fmt::format("{}: {}", stretch(report, from, to), reason(report, report.batches[to])));
+    from = to + 1;
+  }
+  return fmt::format("What bounds it on fused: {}.", fmt::join(parts, "; "));
+}
+
+void print_bench(const BenchReport& report) {
+  say("{}\n", paint(Paint::heading, report.policy));
+  for (const std::string& input : report.inputs) say("  input     {}\n", input);
+  say("  from      {}\n  graphs    {}, {} graph break{}\n  threads   {}\n\n", report.from, report.graphs,
+      report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
+  say("{}\n", paint(Paint::faint,
+                    fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12}  bound by", "rows, us:", "read",
+                                "copy", "script", "eager", "fused", fmt::format("fused / {}", report.limit_name()))));
+  for (const BatchTimes& batch : report.batches)
+    say("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
+        micros(batch.script), micros(batch.eager), micros(batch.fused), batch.fused / report.limit(batch),
+        to_string(batch.bound));
+  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); fused code ready {:.0f} ms after it began\n{}\n",
+      report.first_ms, report.script_ms, report.ready_ms, closing_words(report));
+  for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
+}
+
+Json to_json(const BenchReport& report) {
+  Json batches = Json::array();
+  for (const BatchTimes& batch : report.batches) batches.push_back(to_json(report, batch));
+  return {
+      {"policy", report.policy},
+      {"inputs", report.inputs},
+      {"from", report.from},
+      {"threads", report.threads},
+      {"graphs", report.graphs},
+      {"graph_breaks", report.graph_breaks},
+      {"batches", batches},
+      {"call_us", report.call},
+      {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}, {"ready_ms", report.ready_ms}}},
+      {"bounds", closing_words(report)}};
+}
+
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int64_t usual_batches[] = {1, 32, 256, 4096};
 constexpr int64_t most_bytes = 256 << 20;  // of a batch that nobody asked for
-
-struct Options {
-  CallOptions call;
-  std::vector<int64_t> batches;
-  double seconds = 1;
-  int threads = 1;
-  bool json = false;
-};
 
 int64_t bytes_of(const Tensors& tensors) {
   int64_t bytes = 0;
@@ -44,7 +164,7 @@ int64_t bytes_of(const Tensors& tensors) {
 /// The policy three times: as a script, and captured for two backends.
 class Subject {
  public:
-  explicit Subject(const Options& options)
+  explicit Subject(const BenchCommand& options)
       : options_(options),
         script_(read_source(options.call.policy), script_options(options)),
         eager_runtime_(runtime_options(options, "eager")),
@@ -77,13 +197,13 @@ class Subject {
   }
 
  private:
-  static ScriptOptions script_options(const Options& options) {
+  static ScriptOptions script_options(const BenchCommand& options) {
     ScriptOptions script;
     script.path = options.call.policy;
     script.print = [](const std::string&) {};  // a line a call would be measured with it, and fill the screen
     return script;
   }
-  static RuntimeOptions runtime_options(const Options& options, const char* backend) {
+  static RuntimeOptions runtime_options(const BenchCommand& options, const char* backend) {
     RuntimeOptions runtime = quiet_runtime(options.json);
     runtime.backend = backend;
     runtime.print = [](const std::string&) {};
@@ -205,7 +325,7 @@ class Subject {
     return times;
   }
 
-  const Options& options_;
+  const BenchCommand& options_;
   lua::LuaScript script_;
   Runtime eager_runtime_, fused_runtime_;
   Policy eager_, fused_;
@@ -213,7 +333,9 @@ class Subject {
   RunOptions call_;
 };
 
-int bench(const Options& options) {
+}  // namespace
+
+int run(const BenchCommand& options) {
   load_kernel_files(options.call);
   at::set_num_threads(options.threads);
   const BenchReport report = Subject(options).run();
@@ -222,26 +344,6 @@ int bench(const Options& options) {
   else
     print_bench(report);
   return 0;
-}
-
-}  // namespace
-
-void add_bench(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "Time a policy as a script and captured, and say what bounds it");
-  add_example_options(*command, options->call);
-  command->add_option("--batches", options->batches, "batch sizes (rows of the inputs repeated or left out)")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000'000}));
-  command->add_option("--threads", options->threads, "how many threads LibTorch may use")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--seconds", options->seconds, "how long to measure each batch size, about")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
-  add_kernels_option(*command, options->call);
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &action] { action = [options] { return bench(*options); }; });
 }
 
 }  // namespace triage::cli

@@ -3,24 +3,116 @@
 #include <triage/graph.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "bindings/cli/call.h"
-#include "bindings/cli/command.h"
-#include "bindings/cli/explain/fused_parts.h"
+#include "bindings/cli/commands.h"
 #include "bindings/cli/explain/provenance.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/backends/fused/regions.h"
 #include "runtime/graph/describe.h"
 
 namespace triage::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using fused::Loops;
+using fused::LoopValue;
+using fused::Place;
+using fused::TensorForm;
 
-struct Options {
-  CallOptions call;
-  std::vector<std::string> benign;
-  bool decomposed = false, loops = false, guards = false, provenance = false, json = false;
-};
+std::string declared(const graph::Value& value, const std::string& note) {
+  std::string text = graph::describe(value);
+  if (value.meta) text += ": " + graph::type_text(*value.meta);
+  return note.empty() ? text : text + "  " + note;
+}
+
+/// How a tensor lies beside the rows that the loops go over.
+std::string form_text(const TensorForm& form) {
+  switch (form.kind) {
+    case TensorForm::Kind::number:
+      return "one number";
+    case TensorForm::Kind::row:
+      return "one value a row";
+    case TensorForm::Kind::element:
+      return fmt::format("a row is [{}]", fmt::join(form.trailing, ", "));
+    case TensorForm::Kind::column:
+      return fmt::format("[{}], the same for all rows", fmt::join(form.trailing, ", "));
+    case TensorForm::Kind::record:
+      return fmt::format("flags, {} words a row", form.words);
+  }
+  return {};
+}
+
+std::string place_text(const Loops& loops, const LoopValue& value) {
+  if (value.place == Place::number) return "one";
+  if (value.place == Place::row) return "a row";
+  return fmt::format("each of [{}]", fmt::join(loops.extents[static_cast<size_t>(value.extent)].sizes, ", "));
+}
+
+/// `{0}`, `{1}`, ... of the code are operands.
+std::string code_text(const LoopValue& value) {
+  std::string code = value.code;
+  for (size_t i = 0; i < value.operands.size(); ++i) {
+    const std::string hole = fmt::format("{{{}}}", i), name = fmt::format("v{}", value.operands[i]);
+    for (size_t at = 0; (at = code.find(hole, at)) != std::string::npos; at += name.size())
+      code.replace(at, hole.size(), name);
+  }
+  return code;
+}
+
+std::string operation_text(const fused::Part& part, const LoopValue& value) {
+  switch (value.kind) {
+    case LoopValue::Kind::input: {
+      const size_t argument = part.loops.inputs[static_cast<size_t>(value.slot)].argument;
+      return "load " + graph::describe(*part.inputs[argument]);
+    }
+    case LoopValue::Kind::map:
+      return code_text(value);
+    case LoopValue::Kind::reduce:
+      return fmt::format("reduce {} by {} from {}", code_text(value), value.join, value.start);
+    case LoopValue::Kind::classify:
+      return fmt::format("NaN and Inf among v{}, whose largest magnitude is v{}", value.operands[0], value.operands[1]);
+  }
+  return {};
+}
+
+std::string body_text(const fused::Part& part) {
+  std::string text = "  body, for each row\n";
+  for (size_t i = 0; i < part.loops.values.size(); ++i) {
+    const LoopValue& value = part.loops.values[i];
+    text += fmt::format("    v{} = {}  # {}, {}\n", i, operation_text(part, value), value.type,
+                        place_text(part.loops, value));
+  }
+  for (size_t i = 0; i < part.loops.outputs.size(); ++i)
+    text += fmt::format("    store v{} to {}\n", part.loops.outputs[i].value, graph::describe(*part.outputs[i]));
+  return text;
+}
+
+std::string part_text(const fused::Part& part) {
+  std::vector<std::string> operators, reads(part.inputs.size()), writes(part.outputs.size());
+  for (const auto& node : part.graph.nodes()) operators.push_back(graph::op_name(node->op));
+  if (part.fused) {
+    for (const auto& input : part.loops.inputs) reads[input.argument] = form_text(input.form);
+    for (size_t i = 0; i < writes.size(); ++i) writes[i] = form_text(part.loops.outputs[i].form);
+  }
+  std::string text =
+      fmt::format("{}: {}\n", part.fused ? "loops over rows" : "interpreter", fmt::join(operators, ", "));
+  for (size_t i = 0; i < reads.size(); ++i) text += "  reads  " + declared(*part.inputs[i], reads[i]) + "\n";
+  for (size_t i = 0; i < writes.size(); ++i) text += "  writes " + declared(*part.outputs[i], writes[i]) + "\n";
+  return part.fused ? text + body_text(part) : text;
+}
+
+/// What the `fused` backend makes of a graph, as text: the parts that it is cut into, in their order; of each the operators, what
+/// it reads and writes with sizes, and of loops over rows the body, a line a value.
+std::string fused_parts_text(const graph::Graph& graph) {
+  std::string text;
+  for (const fused::Part& part : fused::cut(graph)) text += part_text(part);
+  return text;
+}
+
+using Json = nlohmann::ordered_json;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -37,7 +129,7 @@ std::vector<std::string> operators_of(const graph::Graph& graph) {
   return names;
 }
 
-Json graph_json(const CapturedGraph& captured, const Options& options) {
+Json graph_json(const CapturedGraph& captured, const ExplainCommand& options) {
   Json json = {{"ops", captured.graph->nodes().size()},
                {"op_names", operators_of(*captured.graph)},
                {"graph", graph::print(*captured.graph)},
@@ -60,7 +152,7 @@ Json breaks_json(const std::vector<BreakReport>& breaks) {
   return list;
 }
 
-void print_graph(const CapturedGraph& captured, size_t index, const Options& options) {
+void print_graph(const CapturedGraph& captured, size_t index, const ExplainCommand& options) {
   say("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {}", index)), graph::print(*captured.graph));
   if (options.decomposed) {
     graph::Graph decomposed = graph::decompose(*captured.graph);
@@ -99,7 +191,9 @@ std::string cache_text(const CacheStatistics& cache) {
   return text;
 }
 
-int explain(const Options& options) {
+}  // namespace
+
+int run(const ExplainCommand& options) {
   if (options.provenance) return explain_provenance(options.call, options.benign, options.json);
   if (!options.benign.empty()) throw UsageError("--benign belongs to --provenance");
   if (is_model_file(options.call.policy))
@@ -144,31 +238,6 @@ int explain(const Options& options) {
   print_operators(graphs);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);
   return 0;
-}
-
-}  // namespace
-
-void add_explain(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("explain", "Show the graph that a policy became, and what broke it");
-  add_call_options(*command, options->call);
-  command->add_flag("--decomposed", options->decomposed,
-                    "show each graph in plain ATen operations too (where, shifts, masks)");
-  command->add_flag(
-      "--loops", options->loops,
-      "show what the fused backend makes of each graph: its parts, with what each reads, writes and computes");
-  command->add_flag("--guards", options->guards, "show what must hold for each graph to be used again");
-  command->add_flag("--provenance", options->provenance,
-                    "run it operation by operation and show which produced each NaN and Inf, and which passed it on; "
-                    "POLICY may also be a TorchScript model (.pt)");
-  command
-      ->add_option(
-          "--benign", options->benign,
-          "with --provenance: leave out the Inf that operators, inputs or locations of this name make, on purpose "
-          "(a pattern such as aten::masked_fill or encoder.*; may be given several times)")
-      ->type_name("PATTERN");
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &action] { action = [options] { return explain(*options); }; });
 }
 
 }  // namespace triage::cli

@@ -1,5 +1,3 @@
-#include "bindings/cli/explain/provenance.h"
-
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,8 +7,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
-#include "bindings/cli/command.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/explain/provenance.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/location/glob.h"
 

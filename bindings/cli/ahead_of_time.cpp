@@ -1,12 +1,17 @@
+// `triage build` and `triage export`: what a policy becomes, written to a file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <triage/export.h>
+#include <triage/front_end.h>
 #include <triage/kernels.h>
 
+#include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "bindings/cli/call.h"
-#include "bindings/cli/command.h"
-#include "bindings/cli/examples.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/capture/compiled.h"
@@ -18,13 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using capture::Compiled;
 
-struct Options {
-  CallOptions call;
-  std::string output, cpu = "native";
-  bool gradients = false, json = false;
-};
-
-ScriptOptions script_options(const Options& options) {
+ScriptOptions script_options(const BuildCommand& options) {
   ScriptOptions script;
   script.path = options.call.policy;
   script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
@@ -97,7 +96,9 @@ void write(const std::string& path, const std::string& bytes) {
   file.commit();
 }
 
-int build(const Options& options) {
+}  // namespace
+
+int run(const BuildCommand& options) {
   check_destination("-o", options.output, options.call.policy);
   const std::string source = read_source(options.call.policy);
   lua::LuaScript asked(source,
@@ -142,22 +143,74 @@ int build(const Options& options) {
   return 0;
 }
 
+namespace {
+
+/// A 0-dim tensor that counts as a number in type promotion, as the params of a policy are given to its script.
+at::Tensor number_tensor(const c10::Scalar& value) {
+  at::Tensor tensor = c10::scalar_to_tensor(value);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& given) {
+  std::vector<at::Tensor> tensors;
+  for (const Param& param : signature.params) {
+    const auto own = std::find_if(given.begin(), given.end(), [&](const auto& p) { return p.first == param.name; });
+    tensors.push_back(number_tensor(own == given.end() ? param.value.toScalar() : own->second));
+  }
+  return tensors;
+}
+
+/// The samples of a batch vary: dimension 0 of every input that has as many of them as the first.
+ExportOptions batch_varies(const std::vector<at::Tensor>& inputs) {
+  ExportOptions options;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].dim() > 0 && inputs[0].dim() > 0 && inputs[i].size(0) == inputs[0].size(0))
+      options.dynamic_dims.push_back({i, 0, "s0"});
+  return options;
+}
+
+void check_files(const ExportCommand& options) {
+  if (!options.output.empty()) check_destination("-o", options.output, options.policy);
+  if (options.torchscript.empty()) return;
+  check_destination("--torchscript", options.torchscript, options.policy);
+  if (!options.output.empty() && same_file(options.output, options.torchscript))
+    throw UsageError(
+        fmt::format("-o {} and --torchscript {} are one file; name two", options.output, options.torchscript));
+}
+
 }  // namespace
 
-void add_build(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("build", "Compile the fused kernels of a policy, for hosts without a compiler");
-  add_example_options(*command, options->call);
-  command->add_option("--output,-o", options->output, "the file to write, for triage run --kernels and RuntimeOptions")
-      ->type_name("FILE.so")
-      ->required();
-  command->add_option("--cpu", options->cpu, "the processor, as the compiler's -march takes it: x86-64-v3, znver3, ...")
-      ->capture_default_str();
-  command->add_flag("--gradients", options->gradients, "for inputs that require grad, too, and their gradients");
-  command->add_flag("--fullgraph", options->call.fullgraph, "a graph break is an error");
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &action] { action = [options] { return build(*options); }; });
+int run(const ExportCommand& options) {
+  check_files(options);
+  const c10::Device device = parse_device(options.device);
+  ScriptOptions script_options;
+  script_options.path = options.policy;
+  script_options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  const std::unique_ptr<Script> script = find_front_end(options.policy)(read_source(options.policy), script_options);
+  const Signature signature = script->signature();
+  const std::vector<at::Tensor> params =
+      param_tensors(signature, parse_params(options.params, signature, options.policy));
+  std::vector<at::Tensor> inputs;
+  for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy))
+    inputs.push_back(read_input(source, device));
+  ExportOptions sizes = options.fixed_sizes ? ExportOptions{} : batch_varies(inputs);
+  sizes.by_contract = !script_options.trusted;
+  const ExportedProgram captured = export_script(*script, inputs, params, sizes);
+  const ExportedProgram program = options.decomposed ? captured.run_decompositions() : captured;
+  if (!options.output.empty()) program.save(options.output);
+  if (!options.torchscript.empty()) program.save_torchscript(options.torchscript);
+  if (options.json) {
+    Json json = {{"policy", script->name()}, {"ops", program.graph().nodes().size()}, {"program", program.text()}};
+    if (!options.output.empty()) json["file"] = options.output;
+    if (!options.torchscript.empty()) json["torchscript"] = options.torchscript;
+    print_json(json);
+    return 0;
+  }
+  say("{}", program.text());
+  if (!options.output.empty()) say("{} {}\n", paint(Paint::faint, "saved to"), options.output);
+  if (!options.torchscript.empty()) say("{} {}\n", paint(Paint::faint, "TorchScript in"), options.torchscript);
+  return 0;
 }
 
 }  // namespace triage::cli

@@ -1,20 +1,57 @@
-#include "bindings/cli/repl/line_reader.h"
-
+// `triage repl` and `triage exec`: Lua that is trusted.
+#include <fmt/format.h>
 #include <histedit.h>
+#include <triage/error.h>
+#include <triage/version.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
+#include "bindings/lua/engine/exec.h"
+#include "bindings/lua/repl/session.h"
 
 namespace triage::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Lines that a person types, with history, editing and completion; without a terminal, lines of standard input as they
+/// come. `complete` gives the whole words that the last word of a line may become.
+class LineReader {
+ public:
+  using Complete = std::function<std::vector<std::string>(const std::string& line)>;
+  explicit LineReader(Complete complete);
+  ~LineReader();
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+
+  bool on_terminal() const { return terminal_ != nullptr; }
+
+  struct Line {
+    std::string text;
+    bool cancelled = false;  // Ctrl-C: forget what was typed so far
+  };
+  /// The next line, without its end; none at the end of input (Ctrl-D).
+  std::optional<Line> read(const std::string& prompt);
+  /// Puts a chunk, which may be of several lines, into the history, and the history into its file.
+  void remember(const std::string& chunk);
+
+ private:
+  struct Terminal;
+  std::unique_ptr<Terminal> terminal_;
+};
 
 constexpr int kept_lines = 2000;
 
@@ -46,8 +83,6 @@ void print_words(const std::vector<std::string>& words) {
   std::printf("\n");
   std::fflush(stdout);
 }
-
-}  // namespace
 
 struct LineReader::Terminal {
   explicit Terminal(Complete with) : complete(std::move(with)), file(history_file()) {
@@ -156,6 +191,96 @@ void LineReader::remember(const std::string& chunk) {
   fs::create_directories(terminal_->file.parent_path(), failed);
   // A history that cannot be kept is no reason to stop; the lines of this session are there all the same.
   if (!failed) ::history(terminal_->history_list, &event, H_SAVE, terminal_->file.c_str());
+}
+
+/// The session that Ctrl-C stops. Set before the handler is.
+lua::Session* interrupted_session = nullptr;
+
+void on_interrupt(int) { interrupted_session->interrupt(); }
+
+/// Ctrl-C stops the chunk that runs, and nothing else.
+class StopOnInterrupt {
+ public:
+  explicit StopOnInterrupt(lua::Session& session) {
+    interrupted_session = &session;
+    struct sigaction action {};
+    action.sa_handler = on_interrupt;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGINT, &action, &previous_);
+  }
+  ~StopOnInterrupt() { ::sigaction(SIGINT, &previous_, nullptr); }
+  StopOnInterrupt(const StopOnInterrupt&) = delete;
+  StopOnInterrupt& operator=(const StopOnInterrupt&) = delete;
+
+ private:
+  struct sigaction previous_ {};
+};
+
+void greet() {
+  say("triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
+      paint(Paint::faint, "Tab completes, Ctrl-C stops what runs, Ctrl-D ends. Local variables last until the end."));
+}
+
+/// Answers with what the chunk gave; errors go to standard error where a program reads the answers.
+void print_answer(const lua::Session::Answer& answer, bool terminal) {
+  const bool failed = answer.status == lua::Session::Answer::Status::failed;
+  std::fflush(stdout);
+  if (failed && !terminal) {
+    say(stderr, "{}", answer.text);
+  } else if (failed) {
+    const size_t end = answer.text.find('\n');
+    say("{}{}", paint(Paint::error, answer.text.substr(0, end)), answer.text.substr(end));
+  } else {
+    say("{}", answer.text);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run(const ReplCommand&) {
+  using Status = lua::Session::Answer::Status;
+  lua::Session session;
+  LineReader reader([&](const std::string& line) { return session.complete(line); });
+  const bool terminal = reader.on_terminal();
+  std::optional<StopOnInterrupt> stop;  // where nobody types, Ctrl-C ends the program as it does others
+  if (terminal) {
+    stop.emplace(session);
+    greet();
+  }
+  bool all_well = true;
+  std::string chunk;
+  while (auto line = reader.read(chunk.empty() ? "> " : ">> ")) {
+    if (line->cancelled) {
+      say("\n");
+      chunk.clear();
+      continue;
+    }
+    chunk += (chunk.empty() ? "" : "\n") + line->text;
+    lua::Session::Answer answer = session.evaluate(chunk);
+    if (answer.status == Status::unfinished) continue;
+    print_answer(answer, terminal);
+    all_well &= answer.status == Status::done;
+    reader.remember(chunk);
+    chunk.clear();
+  }
+  if (terminal) say("\n");
+  if (!chunk.empty() && !terminal) {
+    say(stderr, "triage repl: the input ended inside of a chunk that begins with \"{}\"\n",
+        chunk.substr(0, chunk.find('\n')));
+    return 1;
+  }
+  return terminal || all_well ? 0 : 1;
+}
+
+int run(const ExecCommand& options) {
+  std::error_code ignored;
+  if (!fs::exists(options.script, ignored))
+    throw FileError("cannot read \"" + options.script + "\": there is no such file");
+  if (fs::is_directory(options.script, ignored))
+    throw FileError("cannot read \"" + options.script + "\": it is a folder");
+  return lua::exec_script(options.script, options.arguments);
 }
 
 }  // namespace triage::cli

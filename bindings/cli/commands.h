@@ -1,0 +1,103 @@
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+/// The `triage` program. options.cpp fills in the command that the command line names, and main runs it: `run` returns the
+/// exit status, 0 fine, 1 the policy or script failed, 2 wrong use. What it throws is printed by main as one message:
+/// UsageError, InputError, FileError and ConfigError are wrong use, every other triage::Error is a failure of the policy.
+namespace triage::cli {
+
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Which policy to call with what.
+struct CallOptions {
+  std::string policy;
+  std::vector<std::string> inputs;  // NAME=FILE or NAME=generator
+  std::vector<std::string> params;  // NAME=VALUE
+  std::string backend = "eager";
+  std::string device = "cpu";
+  std::vector<std::string> kernels;  // files of `triage build`
+  bool fullgraph = false;
+};
+
+struct RunCommand {
+  CallOptions call;
+  std::vector<std::string> outputs;  // NAME=FILE
+  int repeat = 10;
+  bool json = false;
+};
+int run(const RunCommand& options);
+
+struct ExecCommand {
+  std::string script;
+  std::vector<std::string> arguments;
+};
+int run(const ExecCommand& options);
+
+struct CheckCommand {
+  std::vector<std::string> files;
+  std::vector<std::string> host_functions;
+  bool json = false;
+};
+int run(const CheckCommand& options);
+
+struct TestCommand {
+  std::vector<std::string> paths;
+  std::vector<int64_t> batches;
+  std::string backend = "eager";
+  std::string junit;
+  bool full_coverage = false, json = false;
+};
+int run(const TestCommand& options);
+
+struct ExplainCommand {
+  CallOptions call;
+  std::vector<std::string> benign;
+  bool decomposed = false, loops = false, guards = false, provenance = false, json = false;
+};
+int run(const ExplainCommand& options);
+
+struct ExportCommand {
+  std::string policy, output, torchscript, device = "cpu";
+  std::vector<std::string> inputs, params;
+  bool decomposed = false, fixed_sizes = false, json = false;
+};
+int run(const ExportCommand& options);
+
+struct BuildCommand {
+  CallOptions call;
+  std::string output, cpu = "native";
+  bool gradients = false, json = false;
+};
+int run(const BuildCommand& options);
+
+struct BenchCommand {
+  CallOptions call;
+  std::vector<int64_t> batches;
+  double seconds = 1;
+  int threads = 1;
+  bool json = false;
+};
+int run(const BenchCommand& options);
+
+struct WatchCommand {
+  std::string folder;
+  int debounce_ms = 50;
+  int poll_ms = 0;
+  bool json = false;
+};
+int run(const WatchCommand& options);
+
+struct ReplCommand {};
+int run(const ReplCommand& options);
+
+struct VersionCommand {
+  bool json = false;
+};
+int run(const VersionCommand& options);
+
+}  // namespace triage::cli

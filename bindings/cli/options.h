@@ -1,0 +1,17 @@
+#pragma once
+#include <functional>
+#include <string>
+
+namespace triage::cli {
+
+/// What the command line says to do.
+struct Chosen {
+  std::string command;          // "triage run", for messages
+  std::function<int()> action;  // returns the exit status; empty where all is done (--help, wrong use)
+  int status = 0;               // then the exit status
+};
+
+/// Wrong use, --help and --version are answered here.
+Chosen parse_command_line(int argc, char** argv);
+
+}  // namespace triage::cli
