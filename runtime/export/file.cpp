@@ -3,14 +3,15 @@
 // in the text as inputs of their names.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-
+#include <triage/error.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <unordered_map>
 
-#include "runtime/export/base64.h"
 #include "runtime/export/state.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/formats.h"
@@ -22,6 +23,48 @@
 
 namespace triage::exporting {
 namespace {
+
+constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+const std::array<int8_t, 256>& values() {
+  static const std::array<int8_t, 256> table = [] {
+    std::array<int8_t, 256> all{};
+    all.fill(-1);
+    for (size_t i = 0; i < kLetters.size(); ++i) all[static_cast<unsigned char>(kLetters[i])] = static_cast<int8_t>(i);
+    return all;
+  }();
+  return table;
+}
+
+std::string base64(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    uint32_t group = 0;
+    for (size_t k = 0; k < 3; ++k) group = group << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k) text += k <= count ? kLetters[group >> (18 - 6 * k) & 63] : '=';
+  }
+  return text;
+}
+
+/// Throws GraphError where `text` is none.
+std::string from_base64(std::string_view text) {
+  if (text.size() % 4 != 0) throw GraphError("the values of a constant are cut short");
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
+  for (size_t i = 0; i < text.size(); i += 4) {
+    const size_t padding = i + 4 < text.size() ? 0 : text[i + 3] != '=' ? 0 : text[i + 2] != '=' ? 1 : 2;
+    uint32_t group = 0;
+    for (size_t k = 0; k < 4; ++k) {
+      const int8_t value = k < 4 - padding ? values()[static_cast<unsigned char>(text[i + k])] : int8_t{0};
+      if (value < 0) throw GraphError("the values of a constant hold a letter that is not base64");
+      group = group << 6 | static_cast<uint32_t>(value);
+    }
+    for (size_t k = 0; k < 3 - padding; ++k) bytes += static_cast<char>(group >> (16 - 8 * k) & 255);
+  }
+  return bytes;
+}
 
 using Json = nlohmann::ordered_json;  // to write: the fields in a reader's order
 using Parsed = nlohmann::json;
@@ -142,10 +185,6 @@ c10::IValue number_of(const Parsed& json) {
   return value;
 }
 
-std::string checksum_line(std::string_view text) {
-  return fmt::format("{}{:016x}\n", kChecksum, files::checksum(text));
-}
-
 /// What stands behind the first line.
 std::string_view without_magic(std::string_view text) {
   if (text.substr(0, kKind.size()) != kKind)
@@ -157,17 +196,6 @@ std::string_view without_magic(std::string_view text) {
                                  text.substr(0, std::min<size_t>(text.find('\n'), 20)),
                                  kFormat.substr(0, kFormat.size() - 1)));
   return text.substr(kFormat.size());
-}
-
-/// `text` without its last line, the checksum.
-std::string_view without_checksum(std::string_view text) {
-  const size_t at = text.rfind(fmt::format("\n{}", kChecksum));
-  return at == std::string_view::npos ? text : text.substr(0, at + 1);
-}
-
-bool is_as_saved(std::string_view text) {
-  const std::string_view summed = without_checksum(text);
-  return summed.size() < text.size() && text.substr(summed.size()) == checksum_line(summed);
 }
 
 constexpr const char* kChanged =
@@ -221,7 +249,7 @@ std::shared_ptr<ExportedProgram::State> read(std::string_view content, bool as_s
   std::vector<c10::IValue> params;
   for (const Parsed& value : json.at("params")) params.push_back(number_of(value));
   std::unordered_map<std::string, Copier::Held> held = constants_of(json.at("constants"));
-  const Graph lifted = graph::parse(std::string(without_checksum(content.substr(rule + kRule.size()))));
+  const Graph lifted = graph::parse(std::string(content.substr(rule + kRule.size())));
   check_held(lifted, held);
   if (!as_saved) return nullptr;
   Graph graph = Copier(lifted, false, std::move(held)).run();
@@ -248,14 +276,14 @@ std::string to_text(const Graph& graph, const ExportOptions& options, const std:
   const std::string text =
       fmt::format("{}{}{}{}{}", kKind, kFormat, json.dump(1, ' ', false, Json::error_handler_t::replace), kRule,
                   graph::print(Copier(graph, true, {}).run()));
-  return text + checksum_line(text);
+  return text + files::checksum_line(kChecksum, files::checksum(text));
 }
 
 void check_kind(std::string_view beginning) { without_magic(beginning); }
 
 std::shared_ptr<ExportedProgram::State> from_text(const std::string& text, bool trusted) {
-  const std::string_view content = without_magic(text);
-  const bool as_saved = is_as_saved(text);
+  const auto [checked, as_saved] = files::without_checksum(text, kChecksum);
+  const std::string_view content = without_magic(checked);
   std::shared_ptr<ExportedProgram::State> program;
   try {
     program = read(content, as_saved, trusted);

@@ -104,8 +104,8 @@ bool is_ours(const std::string& path, uint32_t kind) {
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && (status.st_mode & S_IFMT) == kind;
 }
 
-OutputFile::OutputFile(const std::string& path) : path_(path) {
-  fs::path target = follow_links(path);
+OutputFile::OutputFile(const std::string& path, bool own) : path_(path) {
+  fs::path target = own ? fs::path(path) : follow_links(path);
   target_ = target.string();
   fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   std::error_code ignored;
@@ -114,18 +114,18 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
         fmt::format("cannot write \"{}\": the folder \"{}\" does not exist; make it first", path, folder.string()));
   }
   fs::file_status status = fs::status(target, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
+  if (!own && fs::exists(status) && !fs::is_regular_file(status)) {
     throw FileError(fmt::format("cannot write \"{}\": there is {} of that name", path,
                                 fs::is_directory(status) ? "a folder" : "something other than a file"));
   }
   std::string temporary = temporary_name(target);
-  fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, own ? 0600 : 0666);
   if (fd_ < 0) {
     throw FileError(fmt::format("cannot write \"{}\": no new file can be made in \"{}\": {}", path, folder.string(),
                                 std::strerror(errno)));
   }
   temporary_ = temporary;
-  if (fs::exists(status)) ::fchmod(fd_, static_cast<mode_t>(status.permissions()) & 07777);
+  if (!own && fs::exists(status)) ::fchmod(fd_, static_cast<mode_t>(status.permissions()) & 07777);
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept

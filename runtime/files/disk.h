@@ -47,10 +47,11 @@ bool is_ours(const std::string& path, uint32_t kind);
 
 /// A file in the making: bytes go to a temporary file beside `path`; `commit` flushes it and renames it over `path`.
 /// Destroyed without commit, it leaves nothing behind. A symbolic link stays one: what it points to is replaced. The
-/// permissions of a replaced file are kept.
+/// permissions of a replaced file are kept. `own`, of a file that the runtime keeps for itself: nobody else may read it, and a link in
+/// its place is replaced.
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path);
+  explicit OutputFile(const std::string& path, bool own = false);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "runtime/messages/assert.h"
+
 namespace triage::flags::cpu {
 
 /// An uninitialised contiguous CPU tensor, without the way through the dispatcher that at::empty takes: at the size of a
@@ -34,11 +36,18 @@ struct Rows {
   explicit Rows(const Tensor& flags)
       : data(static_cast<uint16_t*>(flags.data_ptr())),
         count(flags.size(0)),
-        width(flags.size(1) * check::slots_per_word(flags.scalar_type())) {}
+        width(flags.size(1) * check::slots_per_word(flags.scalar_type())) {
+    TRIAGE_ASSERT(flags.is_contiguous());
+  }
   /// `flags` of the same shape and dtype as those of `like`.
   Rows(const Tensor& flags, const Rows& like)
-      : data(static_cast<uint16_t*>(flags.data_ptr())), count(like.count), width(like.width) {}
-  uint16_t* operator[](int64_t row) const { return data + row * width; }
+      : data(static_cast<uint16_t*>(flags.data_ptr())), count(like.count), width(like.width) {
+    TRIAGE_ASSERT(flags.is_contiguous() && flags.nbytes() == static_cast<size_t>(count) * bytes());
+  }
+  uint16_t* operator[](int64_t row) const {
+    TRIAGE_ASSERT(row >= 0 && row < count);
+    return data + row * width;
+  }
   size_t bytes() const { return static_cast<size_t>(width) * sizeof(uint16_t); }
 
   uint16_t* data;
@@ -48,6 +57,7 @@ struct Rows {
 
 /// Copies rows [begin, end) of `from`, or empties them where `from` is null.
 inline void start_rows(const Rows& to, const uint16_t* from, int64_t begin, int64_t end) {
+  TRIAGE_ASSERT(begin >= 0 && begin <= end && end <= to.count);
   const size_t bytes = static_cast<size_t>(end - begin) * to.bytes();
   if (!bytes) return;
   if (from) {
@@ -64,6 +74,7 @@ inline int64_t rows_in_stretch(const Rows& rows) {
 
 /// Any error in the rows [begin, end)?
 inline bool any_live(const Rows& rows, int64_t begin, int64_t end) {
+  TRIAGE_ASSERT(begin < end && end <= rows.count);
   constexpr auto severities = static_cast<uint32_t>(SEVERITIES);
   return scan_dense(HasAny{severities}, reinterpret_cast<const uint32_t*>(rows[begin]), (end - begin) * rows.width / 2);
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/graph/uses.h"
+#include "runtime/graph/verifier.h"
 
 namespace triage::graph {
 namespace {
@@ -108,6 +109,7 @@ std::unordered_set<const Value*> seen_through_outputs(const Graph& graph) {
 }
 
 void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values) {
+  const StaysValid valid(graph);
   static const auto op = [](const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); };
   static const std::unordered_map<std::string, c10::OperatorHandle> reshapes = {
       {"aten::view", op("aten::reshape")},

@@ -4,6 +4,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/graph/copy.h"
+#include "runtime/graph/memory.h"
+#include "runtime/graph/uses.h"
+#include "runtime/messages/assert.h"
+
 namespace triage::graph {
 namespace {
 
@@ -156,6 +161,112 @@ Graph Graph::clone() const {
   copy.next_id_ = next_id_;
   copy.recorded_types_ = recorded_types_;
   return copy;
+}
+
+void replace_uses(Graph& graph, const Replacements& replacements) {
+  if (replacements.empty()) return;
+  for ([[maybe_unused]] const auto& [from, to] : replacements) TRIAGE_ASSERT(to && !replacements.count(to));
+  auto replace = [&](Value*& value) {
+    if (auto found = replacements.find(value); found != replacements.end()) value = found->second;
+  };
+  for (auto& node : graph.nodes()) for_each_use(*node, replace);
+  for (auto& output : graph.outputs()) replace(output);
+}
+
+bool is_uninitialized(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> names = {"aten::empty",
+                                                        "aten::empty_like",
+                                                        "aten::new_empty",
+                                                        "aten::empty_strided",
+                                                        "aten::new_empty_strided",
+                                                        "aten::empty_permuted",
+                                                        "aten::empty_quantized",
+                                                        "aten::_empty_affine_quantized"};
+  return names.count(op.operator_name().name) != 0;
+}
+
+bool is_view(const c10::OperatorHandle& op) {
+  const auto& results = op.schema().returns();
+  return results.size() == 1 && results[0].alias_info() && !results[0].alias_info()->isWrite();
+}
+
+void copy_facts(const Value& from, Value& to) {
+  to.meta = from.meta;
+  to.is_flags = from.is_flags;
+}
+
+Value* copy_input(Graph& into, const Input& input, Copies& copies) {
+  Value* copy = into.add_input(input.value->name, input.kind, input.value->meta);
+  copy->is_flags = input.value->is_flags;
+  return copies[input.value] = copy;
+}
+
+Value* copy_constant(Graph& into, const Constant& constant, Copies& copies) {
+  Value* copy = constant.variable ? into.add_variable(constant.tensor, constant.value->name)
+                                  : into.add_constant(constant.tensor, constant.value->name);
+  copy->is_flags = constant.value->is_flags;
+  return copies[constant.value] = copy;
+}
+
+Node* copy_node(Graph& into, const Node& node, Copies& copies) {
+  std::vector<Operand> operands = node.operands;
+  for (Operand& operand : operands)
+    for_each_use(operand, [&](Value*& value) {
+      TRIAGE_ASSERT(copies.count(value) != 0);
+      value = copies.at(value);
+    });
+  Node* twin = into.append(node.op, std::move(operands), node.results.size(), node.source);
+  twin->checks = node.checks;
+  for (size_t i = 0; i < node.results.size(); ++i) {
+    copy_facts(*node.results[i], *twin->results[i]);
+    copies[node.results[i]] = twin->results[i];
+  }
+  return twin;
+}
+
+namespace {
+
+size_t heap_bytes(const Operand& operand) {
+  if (const c10::IValue* constant = operand.constant()) return graph::heap_bytes(*constant);
+  const std::vector<Operand>* list = operand.list();
+  if (!list) return 0;
+  size_t bytes = graph::heap_bytes(*list);
+  for (const Operand& item : *list) bytes += heap_bytes(item);
+  return bytes;
+}
+
+size_t bytes_of(const Value& value) {
+  return sizeof(Value) + graph::heap_bytes(value.name) + (value.meta ? graph::heap_bytes(value.meta->sizes) : 0);
+}
+
+size_t bytes_of(const Node& node) {
+  size_t bytes = sizeof(Node) + graph::heap_bytes(node.operands) + graph::heap_bytes(node.results) +
+                 graph::heap_bytes(node.source.file);
+  for (const Operand& operand : node.operands) bytes += heap_bytes(operand);
+  for (const Value* result : node.results) bytes += bytes_of(*result);
+  return bytes;
+}
+
+}  // namespace
+
+size_t heap_bytes(const c10::IValue& value) {
+  if (value.isString()) return sizeof(c10::ivalue::ConstantString) + heap_bytes(value.toStringRef());
+  if (!value.isList()) return 0;
+  return value.toListRef().size() * sizeof(c10::IValue);
+}
+
+size_t bytes(const Graph& graph) {
+  size_t bytes = sizeof(Graph) + heap_bytes(graph.name()) + heap_bytes(graph.inputs()) + heap_bytes(graph.constants()) +
+                 heap_bytes(graph.nodes()) + heap_bytes(graph.outputs()) + heap_bytes(graph.output_names());
+  for (const Input& input : graph.inputs()) bytes += bytes_of(*input.value);
+  for (const std::string& name : graph.output_names()) bytes += heap_bytes(name);
+  for (const auto& node : graph.nodes()) bytes += bytes_of(*node);
+  for (const Constant& constant : graph.constants()) {
+    bytes += bytes_of(*constant.value);
+    if (!constant.variable && constant.tensor.defined() && constant.tensor.has_storage())
+      bytes += constant.tensor.storage().nbytes();
+  }
+  return bytes;
 }
 
 }  // namespace triage::graph

@@ -1,6 +1,7 @@
 // How a policy changes: loading, reloading, rolling back. Whatever goes wrong, the live version stays live.
 #include "runtime/policy/core.h"
 
+#include "runtime/messages/assert.h"
 #include "runtime/policy/rehearsal.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,10 @@ PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, s
       file_(std::move(file)),
       random_(std::make_shared<random::Sequence>(runtime_->options().seed)) {}
 
-PolicyCore::~PolicyCore() { delete live_.load(std::memory_order_seq_cst); }
+PolicyCore::~PolicyCore() {
+  TRIAGE_ASSERT(Grace().passed(*epochs_));  // a call holds the policy
+  delete live_.load(std::memory_order_seq_cst);
+}
 
 /// One reload, rollback or pin at a time. A function of the host that a script calls while it is loaded would wait for itself.
 class PolicyCore::Changing {
@@ -128,6 +132,7 @@ Reload PolicyCore::replace(std::string source) {
 }
 
 PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
+  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
   if (source == seen_source_ && !retry) return FileChange::unchanged;
   seen_source_ = source;
   refused_ = false;
@@ -241,6 +246,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
 }
 
 void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
+  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
   std::set<std::string> lasting;
   for (const Param& param : version->signature.params) {
     if (lasting_params_.count(param.name)) lasting.insert(param.name);
@@ -304,10 +310,9 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   const Live* previous = live_.load(std::memory_order_relaxed);
   auto retired = std::make_shared<Retired>();
   Versions kept = versions_;
+  const auto by_number = [](const auto& a, const auto& b) { return a->number < b->number; };
   if (std::find(kept.begin(), kept.end(), version) == kept.end())
-    kept.insert(
-        std::find_if(kept.begin(), kept.end(), [&](const auto& other) { return other->number > version->number; }),
-        version);
+    kept.insert(std::upper_bound(kept.begin(), kept.end(), version, by_number), version);
   for (auto other = kept.begin(); kept.size() > std::max<size_t>(1, runtime_->options().keep_versions);) {
     if (*other == version) {
       ++other;
@@ -323,6 +328,12 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
   next->before = find_stand_in(*version, kept, previous);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
+
+  TRIAGE_ASSERT(version->number > 0 && version->number <= next_number_ && next->before != version);
+  TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
+  TRIAGE_ASSERT(!next->last_good || next->last_good->number < version->number);
+  TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
+  TRIAGE_ASSERT(std::find(kept.begin(), kept.end(), version) != kept.end());
 
   if (!previous || previous->version != version) version->since = Clock::now();
   versions_.swap(kept);

@@ -1,16 +1,85 @@
-#include <triage/runtime.h>
-
-#include "runtime/capture/logs.h"
-#include "runtime/policy/core.h"
-#include "runtime/policy/watch.h"
-
 #include <fmt/format.h>
 #include <triage/backend.h>
+#include <triage/front_end.h>
 #include <triage/kernels.h>
+#include <triage/runtime.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "runtime/capture/following/follower.h"
+#include "runtime/capture/logs.h"
+#include "runtime/capture/recorder.h"
+#include "runtime/policy/core.h"
+#include "runtime/policy/front_end.h"
+#include "runtime/policy/watch.h"
 
 namespace triage {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, FrontEnd> front_ends;
+};
+
+// Never destroyed: policies may be loaded while other statics are going away.
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+std::string known_endings(const Registry& all) {
+  std::string list;
+  for (const auto& [ending, front_end] : all.front_ends) list += list.empty() ? ending : ", " + ending;
+  return list;
+}
+
+}  // namespace
+
+void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack) { capture::call(op, stack); }
+
+void break_graph(const std::string& what, const std::string& hint) {
+  capture::graph_break(capture::Break::reads_value, what, hint);
+}
+
+void materialize(const at::Tensor& tensor) { capture::touch(tensor); }
+
+void register_front_end(const std::string& ending, FrontEnd front_end) {
+  std::lock_guard lock(registry().mutex);
+  registry().front_ends[ending] = std::move(front_end);
+}
+
+FrontEnd find_front_end(const std::string& path) {
+  const std::string ending = policy::ending_of(path);
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().front_ends.find(ending);
+  if (found != registry().front_ends.end()) return found->second;
+  const std::string known = known_endings(registry());
+  throw LoadError(known.empty()
+                      ? fmt::format("cannot load '{}': this program has no script engine; link triage::triage "
+                                    "(triage::runtime alone has no Lua)",
+                                    path)
+                      : fmt::format("cannot load '{}': no script engine for the ending '{}'; there are ones for {}",
+                                    path, ending, known),
+                  {path, 0});
+}
+
+namespace policy {
+
+std::string ending_of(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension().string();
+  return ending.empty() ? ".lua" : ending;
+}
+
+bool has_front_end(const std::string& path) {
+  std::lock_guard lock(registry().mutex);
+  return registry().front_ends.count(ending_of(path)) > 0;
+}
+
+}  // namespace policy
+
 namespace policy {
 namespace {
 

@@ -6,12 +6,15 @@
 #include <triage/error.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/assert.h"
+#include "runtime/policy/known_sources.h"
 
 namespace triage::policy {
 namespace {
@@ -27,25 +30,17 @@ struct Descriptor {
   ~Descriptor() { ::close(fd); }
 };
 
-constexpr std::string_view last_line_start = "\n-- triage: last good source, checksum ";
+/// Of the last line of a source that is kept.
+constexpr std::string_view label = "\n-- triage: last good source, checksum ";
 
-/// Stands behind a source that is kept: it is whole, and that of this file.
-std::string last_line(const std::filesystem::path& path, std::string_view bytes) {
-  const std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
-  return fmt::format("{}{}\n", last_line_start, hash_text(files::checksum(fmt::format("{}\n{}", absolute, bytes))));
+std::string normal(const std::filesystem::path& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
 }
 
-std::string write_whole(const std::filesystem::path& path, std::string_view bytes) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0) return fmt::format("{}: {}", path.string(), std::strerror(errno));
-  Descriptor file{fd};
-  if (files::write_all(fd, bytes.data(), bytes.size())) return {};
-  return fmt::format("{}: {}", path.string(), std::strerror(errno));
-}
+/// What a source that is kept is checked from: so it is known to be that of this file.
+uint64_t checksum_of(const std::filesystem::path& path) { return files::checksum(normal(path) + '\n'); }
 
 }  // namespace
-
-std::string hash_text(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 std::optional<std::string> read_source(const std::filesystem::path& path) {
   // O_NONBLOCK: a fifo of that name must not hang the program.
@@ -73,8 +68,7 @@ std::optional<std::string> read_source(const std::filesystem::path& path) {
 LastGood::LastGood(std::filesystem::path cache_dir) : dir_(cache_dir.empty() ? cache_dir : cache_dir / "last_good") {}
 
 std::filesystem::path LastGood::place_of(const std::filesystem::path& path) const {
-  const std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
-  return dir_ / fmt::format("{}-{}", hash_text(files::checksum(absolute)), path.filename().string());
+  return dir_ / fmt::format("{}-{}", files::checksum_text(files::checksum(normal(path))), path.filename().string());
 }
 
 std::string LastGood::keep(const std::filesystem::path& path, std::string_view bytes) const {
@@ -84,16 +78,16 @@ std::string LastGood::keep(const std::filesystem::path& path, std::string_view b
   if (error) return fmt::format("{}: {}", dir_.string(), error.message());
   if (!files::is_ours(dir_.string(), S_IFDIR))
     return fmt::format("{}: it is another user's, a symbolic link, or one that others may write to", dir_.string());
-  static std::atomic<uint64_t> serial{0};
-  const std::filesystem::path place = place_of(path);
-  const std::filesystem::path draft = fmt::format("{}.{}.{}.tmp", place.string(), ::getpid(), serial++);
-  std::string failure = write_whole(draft, std::string(bytes) + last_line(path, bytes));
-  if (failure.empty()) {
-    std::filesystem::rename(draft, place, error);
-    if (error) failure = fmt::format("{}: {}", place.string(), error.message());
+  try {
+    files::OutputFile file(place_of(path).string(), /*own=*/true);
+    file.write(bytes.data(), bytes.size());
+    const std::string line = files::checksum_line(label, files::checksum(bytes, checksum_of(path)));
+    file.write(line.data(), line.size());
+    file.commit();
+    return {};
+  } catch (const FileError& failure) {
+    return failure.what();
   }
-  if (!failure.empty()) std::filesystem::remove(draft, error);
-  return failure;
 }
 
 std::optional<std::string> LastGood::find(const std::filesystem::path& path) const {
@@ -103,14 +97,38 @@ std::optional<std::string> LastGood::find(const std::filesystem::path& path) con
   try {
     std::optional<std::string> kept = read_source(place);
     if (!kept) return std::nullopt;
-    const size_t end = kept->rfind(last_line_start);
-    const std::string_view bytes = std::string_view(*kept).substr(0, end);
-    if (end == std::string::npos || kept->substr(end) != last_line(path, bytes)) return std::nullopt;
-    kept->resize(end);
-    return kept;
+    const auto [source, intact] = files::without_checksum(*kept, label, checksum_of(path));
+    return intact ? std::optional<std::string>(source) : std::nullopt;
   } catch (const FileError&) {
     return std::nullopt;  // a cache that cannot be read is no cache
   }
+}
+
+void KnownSources::note(const std::string& source, bool proven) {
+  Known known{source, proven || this->proven(source).value_or(false)};
+  forget(source);
+  known_.push_back(std::move(known));
+  bytes_ += source.size();
+  while (known_.size() > 1 && (known_.size() > most || bytes_ > most_bytes)) {
+    bytes_ -= known_.front().source.size();
+    known_.pop_front();
+  }
+  TRIAGE_ASSERT(bytes_ == std::accumulate(known_.begin(), known_.end(), size_t{0},
+                                          [](size_t sum, const Known& one) { return sum + one.source.size(); }));
+}
+
+void KnownSources::forget(std::string_view source) {
+  const auto same =
+      std::find_if(known_.begin(), known_.end(), [&](const auto& known) { return known.source == source; });
+  if (same == known_.end()) return;
+  bytes_ -= source.size();
+  known_.erase(same);
+}
+
+std::optional<bool> KnownSources::proven(std::string_view source) const {
+  for (const Known& known : known_)
+    if (known.source == source) return known.proven;
+  return std::nullopt;
 }
 
 }  // namespace triage::policy

@@ -1,14 +1,10 @@
 #pragma once
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace triage::policy {
-
-/// As text, of files::checksum.
-std::string hash_text(uint64_t hash);
 
 /// All bytes of a file, read once; nothing where there is no such file. Throws FileError for one that cannot be read,
 /// is not a regular file, or is larger than any script should be.

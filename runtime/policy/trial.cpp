@@ -1,7 +1,13 @@
+// Calls that a version on trial gets, and what happens where a version fails and the one before it answers.
 #include "runtime/policy/trial.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "runtime/capture/recorder.h"
+#include "runtime/policy/core.h"
 
 namespace triage::policy {
 namespace {
@@ -139,6 +145,205 @@ Trial::Progress Trial::pass(at::ArrayRef<at::Tensor> inputs) {
     return Progress::over;
   }
   return untried > 0 && known_.untried.empty() ? Progress::tried : Progress::going_on;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Moment = std::optional<Clock::time_point>;
+using std::chrono::nanoseconds;
+
+/// When a version on trial must have answered. Of a deadline so much is left that the version before can still meet it, where it can
+/// at all: it takes `time_before`. Without a deadline, a multiple of that and of the budget.
+Moment trial_deadline(const Moment& deadline, std::optional<nanoseconds> time_before, const Limits& limits) {
+  const auto now = Clock::now();
+  if (!deadline) {
+    if (limits.seconds <= 0) return std::nullopt;
+    const auto budget = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(limits.seconds));
+    return now + (time_before ? std::max(budget, 20 * *time_before) : 10 * budget);
+  }
+  const auto left = std::chrono::duration_cast<nanoseconds>(*deadline - now);
+  if (!time_before) return now + left / 2;
+  const auto needed = *time_before * 3 / 2 + std::chrono::microseconds(200);
+  return needed > left / 2 ? *deadline : *deadline - needed;
+}
+
+/// A late answer is better than none: the version before gets as much time as the call had, if it must.
+Moment deadline_of_stand_in(const Moment& deadline, Clock::time_point begin) {
+  if (!deadline) return std::nullopt;
+  return std::max(*deadline, Clock::now() + (*deadline - begin));
+}
+
+/// An answer came too late, where the version before would have been in time.
+bool overran(const Moment& deadline, Clock::time_point begin, std::optional<nanoseconds> time_before) {
+  return deadline && time_before && *time_before < *deadline - begin && Clock::now() > *deadline;
+}
+
+/// For a question that the answer does not depend on: some other call may be inside the script of the version before for long.
+Moment question_deadline(const Moment& deadline, std::optional<nanoseconds> time_before) {
+  constexpr nanoseconds least = std::chrono::milliseconds(100), unknown = std::chrono::seconds(1);
+  const auto until = Clock::now() + (time_before ? std::max(least, 20 * *time_before) : unknown);
+  return deadline ? std::min(*deadline, until) : until;
+}
+
+/// How another version is asked for its answer.
+RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
+  RunOptions same = options;
+  same.donate.clear();
+  same.params = those_of(version, options.params);
+  return same;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs,
+                                                 const RunOptions& options) {
+  PolicyVersion& version = *live.version;
+  if (!options.params.empty()) override_params(version, live.params, options.params);  // the host's mistake throws here
+  const auto begin = Clock::now();
+  std::vector<at::Tensor> outputs;
+  try {
+    RunOptions mine = options;
+    mine.donate.clear();  // another version may have to answer
+    if (live.before)
+      mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
+    run_version(version, inputs, live.params, mine, outputs);
+    if (live.before) check_form(live, inputs, options, outputs);
+    note_answered(version);
+  } catch (const std::exception& error) {
+    RunOptions later = options;
+    later.deadline = deadline_of_stand_in(options.deadline, begin);
+    if (answer_from_before(live, inputs, later, outputs, error)) return outputs;
+    report_failure(version, error);
+    if (runtime_->options().on_error == OnError::raise || dynamic_cast<const InputError*>(&error)) throw;
+    recover(live, inputs, options, outputs);
+    return outputs;
+  }
+  if (live.before && overran(options.deadline, begin, version.trial.time_before()))
+    go_back(live,
+            LimitError(fmt::format("policy '{}' (version {}) answered after the deadline of the call, which version {} "
+                                   "would have met",
+                                   version.name, version.number, live.before->number),
+                       version.defined_at));
+  else if (const auto waited = version.trial.take_wait(); waited && live.before)
+    go_back(live, LimitError(*waited, version.defined_at));
+  else
+    pass_trial(live, inputs);
+  return outputs;
+}
+
+/// Throws PolicyError where the version before would have given another form of answer. What that would be is known for inputs of
+/// sizes seen before; for others it is asked, unless a function of the host would be called a second time.
+void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                            at::ArrayRef<at::Tensor> outputs) const {
+  PolicyVersion &version = *live.version, &before = *live.before;
+  const std::vector<std::string>& names = before.signature.outputs;
+  const Form form = form_of(outputs, version.compiled.flags_outputs());
+  std::optional<Form> expected = version.trial.expected(inputs);
+  if (expected && difference(*expected, form, version.trial.open(), names).empty()) return;
+  bool busy = false;
+  const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
+    try {
+      const capture::MadeUpInputs no_host_functions;
+      const random::DrawAside draws_aside;  // the answer is for nobody
+      std::vector<at::Tensor> answer;
+      RunOptions question = as_asked(before, options);
+      question.deadline = deadline;
+      run_version(before, inputs, live.before_params, question, answer);
+      if (!no_host_functions.stopped()) return form_of(answer, before.compiled.flags_outputs());
+    } catch (const LimitError&) {
+      busy = true;
+    } catch (const std::exception&) {  // it cannot answer either
+    }
+    return std::nullopt;
+  };
+  std::optional<Form> asked = ask(question_deadline(options.deadline, version.trial.time_before()));
+  // An answer that nothing is known about waits for what takes longer: it may be of any form.
+  if (!asked && busy && !expected && !version.trial.expected_of_kind(inputs)) asked = ask(options.deadline);
+  OpenSizes open;
+  if (asked) {
+    if (expected) version.trial.add_open(*expected, *asked);
+    version.trial.expect(inputs, *asked);
+    expected = asked;
+  } else if (!expected) {
+    auto told = version.trial.expected_of_kind(inputs);
+    if (!told) return;
+    expected = std::move(told->first);
+    open = std::move(told->second);
+  }
+  open.merge(version.trial.open());
+  const std::string change = difference(*expected, form, open, names);
+  if (!change.empty())
+    throw_at(version, fmt::format(" changes {}; hosts call it as version {} is", change, before.number));
+}
+
+/// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.
+void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (live_.load(std::memory_order_relaxed)->version != live.version) return;
+    const Trial::Progress progress = live.version->trial.pass(inputs);
+    if (progress == Trial::Progress::going_on) return;
+    if (progress == Trial::Progress::over) {
+      known_sources_.note(live.version->source, /*proven=*/true);
+      publish(live.version, params_);
+    }
+  }
+  keep_source();
+}
+
+/// `live.version` has failed. Where the version before it can answer, it does, and is live again; else the inputs are at fault, and
+/// false is returned. A call on trial that only waited for another one, which its budget ends, leaves it to that one to say what is
+/// wrong.
+bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                    std::vector<at::Tensor>& outputs, const std::exception& error) {
+  if (!live.before) return false;
+  outputs.clear();
+  try {
+    run_version(*live.before, inputs, live.before_params, as_asked(*live.before, options), outputs);
+  } catch (const std::exception&) {
+    outputs.clear();
+    return false;
+  }
+  Trial& trial = live.version->trial;
+  const bool waited = dynamic_cast<const capture::WaitedError*>(&error) && runtime_->options().limits.seconds > 0;
+  if (waited && trial.on())
+    trial.note_wait(error.what());
+  else
+    go_back(live, error);
+  return true;
+}
+
+void PolicyCore::go_back(const Live& live, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  Source where = known && !known->source().file.empty() ? known->source() : live.version->defined_at;
+  if (where.file.empty()) where = {path_, 0};
+  std::shared_ptr<PolicyVersion> before;
+  {
+    const std::lock_guard lock(mutex_);
+    const Live& now = *live_.load(std::memory_order_relaxed);
+    if (now.version != live.version) {  // another call, or a reload, was first
+      live.version->failures.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    if (!pinned_) before = live.before->can_stand_in() ? live.before : now.before;  // it may have been taken back since
+    if (before) {
+      live.version->failures.fetch_add(1, std::memory_order_relaxed);
+      live.version->taken_back = true;
+      known_sources_.forget(live.version->source);
+      publish(before, params_);
+      last_error_ = LoadFailure{error.what(), where, std::chrono::system_clock::now()};
+      reversal_ = Reversal{before->number, *last_error_};
+    }
+  }
+  if (!before) return report_failure(*live.version, error);
+  keep_source();
+  log(LogLevel::error,
+      fmt::format("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
+                  before->number, error.what()),
+      error.what(), live.version->number);
+  tell_params(*before);
+  runtime_->wake_watches();
 }
 
 }  // namespace triage::policy

@@ -1,7 +1,6 @@
 #include "runtime/policy/version.h"
 
 #include "runtime/files/checksum.h"
-#include "runtime/policy/source_file.h"
 
 #include <ATen/ScalarOps.h>
 #include <c10/core/InferenceMode.h>
@@ -83,7 +82,7 @@ void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
 PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options,
                              std::string source_text, std::string where)
     : source(std::move(source_text)),
-      hash(hash_text(files::checksum(source))),
+      hash(files::checksum_text(files::checksum(source))),
       path(std::move(where)),
       name(script->name()),
       signature(script->signature()),

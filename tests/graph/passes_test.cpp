@@ -120,6 +120,16 @@ TEST_CASE("fold_constants does not fold a view of a constant that is returned") 
   CHECK_FALSE(outputs[0].is_alias_of(outputs[1]));
 }
 
+TEST_CASE("fold_constants leaves alone a call that gives another number of tensors than its graph says") {
+  const std::string constant = "  %c: \"f32[3]\" = constant [1.0, 2.0, 3.0]\n";
+  for (const char* results : {"%0, %1", "%0, %1, %2, %3"}) {
+    Graph graph = graph_of(constant + "  " + results + " = aten::split.Tensor(%c, 1)\n", results);
+    fold_constants(graph);
+    CHECK(ops(graph) == "split");
+    CHECK_NOTHROW(verify(graph));
+  }
+}
+
 TEST_CASE("eliminate_common makes one call of equal ones") {
   Graph graph = graph_of(R"(
   %0 = aten::isnan(%z)

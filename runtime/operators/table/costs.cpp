@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/operators/table/shapes_of.h"
+
 namespace triage::operators::cost {
 
 double elements(const at::Tensor& tensor) {
@@ -175,6 +177,289 @@ double creation(const Call& call) {
                                                 : static_cast<double>(at::get_default_dtype().itemsize());
   if (name == "aten::randperm") bytes *= 2;
   return (creation_elements(call) + 1) * bytes;
+}
+
+// Bounds for operators whose results are not as large as what they are given.
+namespace {
+
+double sum_of(c10::ArrayRef<int64_t> sizes) {
+  double sum = 0;
+  for (const int64_t size : sizes) sum += std::abs(static_cast<double>(size));
+  return sum;
+}
+
+/// The names of the two tensors of a product; a vector `self` of addmm is none of them.
+struct Factors {
+  enum class Kind : uint8_t { matrices, rows_of_both, all_pairs };
+  Name first, second;
+  Kind kind = Kind::matrices;
+};
+constexpr Factors all_factors[] = {
+    {"mat1", "mat2"},   {"batch1", "batch2"}, {"mat", "vec"},
+    {"self", "mat2"},   {"self", "vec"},      {"self", "vec2", Factors::Kind::all_pairs},
+    {"self", "tensor"}, {"self", "other"},    {"input", "weight", Factors::Kind::rows_of_both}};
+
+/// What the dimensions before the last two broadcast to.
+double matrices(const at::Tensor& a, const at::Tensor& b) {
+  double batch = 1;
+  for (int64_t i = 3; i <= std::max(a.dim(), b.dim()); ++i)
+    batch *= std::max(i <= a.dim() ? size_of(a, -i) : 1.0, i <= b.dim() ? size_of(b, -i) : 1.0);
+  return batch;
+}
+
+/// Sizes of a product of matrices: batch, rows, inner, columns.
+struct Product {
+  double batch = 1, rows = 1, inner = 1, columns = 1;
+};
+
+Product product_of(const Call& call) {
+  Product sizes;
+  const auto has_both = [&](const Factors& names) {
+    return call.positions.of(names.first) >= 0 && call.positions.of(names.second) >= 0;
+  };
+  const auto names = std::find_if(std::begin(all_factors), std::end(all_factors), has_both);
+  if (names == std::end(all_factors)) return sizes;
+  const at::Tensor *a = call.tensor(names->first), *b = call.tensor(names->second);
+  if (!a || !b) return sizes;
+  const bool outer = names->kind == Factors::Kind::all_pairs;
+  if (outer || names->kind == Factors::Kind::rows_of_both ||
+      call.schema.name() == "aten::inner") {  // all but the last dimension
+    sizes.inner = outer ? 1 : size_of(*a, -1);
+    sizes.rows = outer ? elements(*a) : elements(*a) / sizes.inner;
+    sizes.columns = outer ? elements(*b) : elements(*b) / sizes.inner;
+    return sizes;
+  }
+  sizes.inner = size_of(*a, -1);
+  if (a->dim() > 1) sizes.rows = size_of(*a, -2);
+  if (b->dim() > 1) sizes.columns = size_of(*b, -1);
+  sizes.batch = matrices(*a, *b);
+  return sizes;
+}
+
+/// Of x1 and x2, each a batch of rows: how many pairs of rows, and how many elements both have once they are broadcast.
+double pairs(const Call& call) {
+  const at::Tensor *a = call.tensor("x1"), *b = call.tensor("x2");
+  return matrices(*a, *b) * size_of(*a, -2) * size_of(*b, -2);
+}
+double rows_of_pairs(const Call& call) {
+  const at::Tensor *a = call.tensor("x1"), *b = call.tensor("x2");
+  return matrices(*a, *b) * (size_of(*a, -2) + size_of(*b, -2)) * (size_of(*a, -1) + 2);
+}
+
+/// Work that each piece of a batch is, however small it is: ATen sets out anew for each product of matrices, for each matrix that LAPACK
+/// takes apart, and for each group of channels that are convolved.
+constexpr double each_product = 3000, each_matrix = 500, each_group = 8000, each_image = 500;
+constexpr double small_product =
+    400;  // multiplications up to which ATen computes a whole batch of products by one loop
+
+double of_spatial(const at::Tensor& tensor, size_t spatial) {
+  return product(tensor.sizes().slice(0, static_cast<size_t>(tensor.dim()) - spatial));
+}
+
+}  // namespace
+
+double matrix_product(const Call& call) {
+  const Product p = product_of(call);
+  const double operands = p.batch * (p.rows * p.inner + p.inner * p.columns);
+  return (2 * p.batch * p.rows * p.columns + 2 * operands + 2 * given_elements(call)) * width(call, 4);
+}
+
+double matrix_product_work(const Call& call) {
+  const Product p = product_of(call);
+  const double own = p.rows * p.columns * p.inner < small_product ? 0 : each_product;
+  return p.batch * (p.rows * p.columns * (p.inner + 1) + own) + given_elements(call);
+}
+
+double einsum(const Call& call) {
+  const auto read = read_einsum(call);
+  if (!read) return 0;
+  const bool pair = call.tensors("tensors").size() < 3;
+  return (4 * given_elements(call) + 4 * (pair ? read->result : read->all)) * width(call, 8);
+}
+
+double einsum_work(const Call& call) {
+  const auto read = read_einsum(call);
+  return read ? read->all + read->batch * each_product + given_elements(call) : 0;
+}
+
+double distances(const Call& call) { return (4 * pairs(call) + 6 * rows_of_pairs(call)) * width(call) + 4096; }
+double distance_work(const Call& call) {
+  const double products = matrices(*call.tensor("x1"), *call.tensor("x2"));
+  return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + rows_of_pairs(call) + products * each_product / 5;
+}
+
+double cubic_work(const Call& call) {
+  const at::Tensor& self = *call.tensor(call.tensor("A") ? Name("A") : Name("self"));
+  const double rows = size_of(self, -2), columns = size_of(self, -1);
+  return elements(self) * 4 * std::max(rows, columns) + elements(self) / (rows * columns) * each_matrix;
+}
+
+/// Of A X = B, where both are broadcast: elements of X, and of A.
+static std::pair<double, double> solved(const Call& call) {
+  const at::Tensor &a = *call.tensor("A"), &b = *call.tensor("B");
+  const double rows = size_of(a, -1);
+  const bool vectors =
+      b.dim() == 1 || (b.dim() + 1 == a.dim() && b.sizes() == a.sizes().slice(0, a.sizes().size() - 1));
+  const double batch = vectors ? std::max(elements(a) / (rows * rows), elements(b) / rows) : matrices(a, b);
+  const double columns = vectors ? 1 : call.boolean("left", true) ? size_of(b, -1) : size_of(b, -2);
+  return {batch * rows * columns, batch * rows * rows};
+}
+double solutions(const Call& call) {
+  const auto [result, matrix] = solved(call);
+  return (result + matrix + given_elements(call) + 1) * width(call, 8) * 8;
+}
+double solutions_work(const Call& call) {
+  const auto [result, matrix] = solved(call);
+  const double rows = size_of(*call.tensor("A"), -1);
+  return 4 * (result + matrix) * rows + matrix / (rows * rows) * each_matrix;
+}
+
+/// Elements of a row by their order: ATen's way looks at all of a row for each of its elements, if these are put so.
+double selection_work(const Call& call) {
+  return elements(*call.tensor("self")) * size_of(*call.tensor("self"), call.integer("dim", -1));
+}
+
+double convolution(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
+  const auto sizes = convolved(call);
+  const double places = product(sizes), kernel = elements(*weight) / std::max(1.0, size_of(*weight, 0));
+  const double batch = of_spatial(*input, sizes.size() + 1);
+  const double columns = places * kernel * static_cast<double>(call.integer("groups", 1));
+  const double result = batch * places * size_of(*weight, 0);
+  return (4 * result + 4 * given_elements(call) + (batch + 1) * columns * 2 + 1e5) * width(call, 8);
+}
+
+double convolution_work(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
+  const auto sizes = convolved(call);
+  const double batch = of_spatial(*input, sizes.size() + 1), groups = static_cast<double>(call.integer("groups", 1));
+  const double pieces = groups * (batch * each_image + each_group);
+  return batch * product(sizes) * elements(*weight) + given_elements(call) + pieces;
+}
+
+double pooling(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = pooled(call);
+  return (of_spatial(*self, sizes.size()) * product(sizes) * 4 + given_elements(call) * 4 + 1) * 8;
+}
+
+double pooling_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = pooled(call);
+  double window = 1;
+  const auto kernel = filled_up(call, "kernel_size", 1), padding = filled_up(call, "padding", 0);
+  for (size_t i = 0; i < kernel.size(); ++i)
+    window *=
+        std::min(static_cast<double>(kernel[i]), size_of(*self, self->dim() - static_cast<int64_t>(kernel.size() - i)) +
+                                                     2 * static_cast<double>(padding[i]));
+  return of_spatial(*self, sizes.size()) * product(sizes) * window + given_elements(call);
+}
+
+double adaptive_pooling(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = filled_up(call, "output_size", 1);
+  return (of_spatial(*self, sizes.size()) * product(sizes) * 2 + given_elements(call) * 2 + 1) * width(call, 8);
+}
+
+double adaptive_pooling_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const auto sizes = filled_up(call, "output_size", 1);
+  double window = 1;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    window *= size_of(*self, self->dim() - static_cast<int64_t>(sizes.size() - i)) /
+                  static_cast<double>(std::max<int64_t>(1, sizes[i])) +
+              2;
+  return of_spatial(*self, sizes.size()) * product(sizes) * window;
+}
+
+double padding_work(const Call& call) { return product(padded(call)) + given_elements(call); }
+double padding(const Call& call) { return (3 * padding_work(call) + 1) * width(call); }
+
+double quantile_work(const Call& call) {
+  const at::Tensor *self = call.tensor("self"), *q = call.tensor("q");
+  const double count = q ? elements(*q) : 1;
+  const bool all = call.value("dim").isNone();
+  const double rows = all ? 1 : elements(*self) / size_of(*self, call.integer("dim", 0));
+  return elements(*self) + 8 * count * rows;
+}
+double quantiles(const Call& call) { return (quantile_work(call) + 8) * 8 * 8; }
+
+static double slots_of_record(const Call& call) {
+  return static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
+}
+static double records(const Call& call) {
+  double rows = 1;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rows = std::max(rows, size_of(tensor, 0)); });
+  return rows;
+}
+double flags(const Call& call) {
+  constexpr double bytes_of_slot = 40;  // its fields side by side, each as an integer of 64 bits
+  return records(call) * slots_of_record(call) * bytes_of_slot +
+         (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
+}
+double flags_work(const Call& call) {
+  return std::max({given_elements(call), broadcast_elements(call), records(call) * slots_of_record(call) / 4});
+}
+double merging_work(const Call& call) {  // each error of one record is looked for in the other
+  const double slots = slots_of_record(call);
+  return records(call) * slots * (slots + 50);
+}
+double replacing_work(const Call& call) {  // each element is compared with each target
+  const auto count = [](const c10::IValue& list) {
+    return list.isList() ? static_cast<double>(list.toListRef().size()) : 0.0;
+  };
+  return given_elements(call) * (4 + count(call.value("values")) + count(call.value("integers")));
+}
+
+double one_hot_work(const Call& call) {
+  return elements(*call.tensor("self")) * static_cast<double>(call.integer("num_classes", 1));
+}
+double one_hot(const Call& call) { return (one_hot_work(call) + 2 * given_elements(call) + 8) * 8 * 2; }
+
+double multinomial_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const double rows = elements(*self) / size_of(*self, -1);
+  return elements(*self) + rows * static_cast<double>(call.integer("num_samples", 1));
+}
+double multinomial(const Call& call) { return (multinomial_work(call) + 8) * 8 * 8; }
+
+double diagonal_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const double offset = std::abs(static_cast<double>(call.integer("diagonal", 0))) +
+                        std::abs(static_cast<double>(call.integer("offset", 0)));
+  const bool embed = call.schema.name() == "aten::diag_embed", flat = call.schema.name() == "aten::diagflat";
+  if (!embed && !flat && self->dim() != 1) return elements(*self);
+  const double last = embed ? size_of(*self, -1) : elements(*self);
+  return elements(*self) / last * (last + offset) * (last + offset);
+}
+double diagonal_matrix(const Call& call) { return (2 * diagonal_work(call) + given_elements(call) + 8) * width(call); }
+
+/// The complete Q has as many columns as rows.
+double orthogonal(const Call& call) {
+  const at::Tensor* self = call.tensor("A");
+  const auto rank = static_cast<size_t>(self->dim());
+  if (call.value("mode").toStringRef() != "complete") return eightfold(call);
+  const double rows = size_of(*self, -2);
+  return eightfold(call) + 8 * product(self->sizes().slice(0, rank - 2)) * rows * rows * width(call, 8);
+}
+
+double loss_of_pairs(const Call& call) { return (broadcast_elements(call) + given_elements(call) + 64) * 8 * 32; }
+
+double repeated_difference(const Call& call) {
+  return (given_elements(call) + 8) * width(call) * (8 + 2 * static_cast<double>(call.integer("n", 1)));
+}
+
+double repetition_work(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  double times = 1;
+  for (const Name name : {Name("repeats"), Name("dims")})
+    for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 1));
+  return elements(*self) * times + sum_of(self->sizes());
+}
+double repetition(const Call& call) {
+  const bool interleave = call.schema.name() == "aten::repeat_interleave";
+  return (repetition_work(call) + given_elements(call) + 8) * (interleave ? 4 : 2) *
+         (interleave ? width(call, 8) : width(call));
 }
 
 }  // namespace triage::operators::cost

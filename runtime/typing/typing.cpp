@@ -1,17 +1,145 @@
-// One tensor against one declaration. Contract: reads no values; every size that a result depends on is in `facts`.
-#include "runtime/flags/checks.h"
-#include "runtime/flags/forms.h"
-#include "runtime/graph/describe.h"
-
+// Declared types: what they may be, how they read, and one tensor against one declaration. Contract of the matcher: it reads no
+// values; every size that a result depends on is in `facts`.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/config.h>
+#include <triage/type_cast.h>
 #include <triage/typing.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "runtime/flags/checks.h"
+#include "runtime/flags/forms.h"
+#include "runtime/graph/describe.h"
+
 namespace triage {
+
+Dim::Dim(std::string text) : kind(text == "..." ? Kind::rest : Kind::name), name(std::move(text)) {
+  if (kind == Kind::rest) name.clear();
+}
+
+Dim Dim::attribute(std::string name) {
+  Dim dim(std::move(name));
+  dim.kind = Kind::attribute;
+  return dim;
+}
+
+Dim Dim::broadcast() {
+  Dim dim(0);
+  dim.kind = Kind::broadcast;
+  return dim;
+}
+
+std::string Dim::text() const {
+  switch (kind) {
+    case Kind::size:
+      return std::to_string(value);
+    case Kind::name:
+      return '"' + name + '"';
+    case Kind::attribute:
+      return "Dim." + name;
+    case Kind::broadcast:
+      return "Broadcast";
+    case Kind::rest:
+      break;
+  }
+  return "\"...\"";
+}
+
+void TensorSpec::validate() const {
+  for (const Dim& dim : dims) {
+    if (dim.kind == Dim::Kind::size && dim.value < 0)
+      throw InputError(
+          fmt::format("{}: a dimension cannot have {} elements; for any size give it a name", text(), dim.value));
+    if ((dim.kind == Dim::Kind::name || dim.kind == Dim::Kind::attribute) && dim.name.empty())
+      throw InputError(text() + ": the name of a dimension is empty; for any size give it a name, or Broadcast");
+  }
+  const auto rests =
+      std::count_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
+  if (rests > 1) throw InputError(text() + ": `\"...\"` may stand once; it is not clear which dimensions each takes");
+}
+
+namespace {
+
+std::string dtype_text(const TensorSpec& spec) {
+  if (spec.flags) return "error_t";
+  switch (spec.kind) {
+    case DTypeKind::floating:
+      return "floating_t";
+    case DTypeKind::integer:
+      return "integer_t";
+    case DTypeKind::any:
+      return "any_t";
+    case DTypeKind::exact:
+      break;
+  }
+  return graph::dtype_name(spec.dtype) + "_t";
+}
+
+}  // namespace
+
+std::string TensorSpec::text() const {
+  std::vector<std::string> shown;
+  for (const Dim& dim : dims) shown.push_back(dim.text());
+  std::string text = fmt::format("Tensor({}, {{{}}}", dtype_text(*this), fmt::join(shown, ", "));
+  if (device || requires_grad) text += device ? ", \"" + device->str() + '"' : ", nil";
+  if (requires_grad) text += *requires_grad ? ", true" : ", false";
+  return text + ")";
+}
+
+const char* to_string(ValidationKind kind) noexcept {
+  switch (kind) {
+    case ValidationKind::validation:
+      break;
+    case ValidationKind::dimension:
+      return "DimensionMismatchError";
+    case ValidationKind::dtype:
+      return "DTypeMismatchError";
+    case ValidationKind::device:
+      return "DeviceMismatchError";
+    case ValidationKind::invalid_parameter:
+      return "InvalidParameterError";
+    case ValidationKind::type:
+      return "TypeMismatchError";
+    case ValidationKind::invalid_return:
+      return "InvalidReturnTypeError";
+  }
+  return "ValidationError";
+}
+
+void throw_validation(ValidationFailure failure) {
+  switch (failure.kind) {
+    case ValidationKind::validation:
+      break;
+    case ValidationKind::dimension:
+      throw DimensionMismatchError(std::move(failure));
+    case ValidationKind::dtype:
+      throw DTypeMismatchError(std::move(failure));
+    case ValidationKind::device:
+      throw DeviceMismatchError(std::move(failure));
+    case ValidationKind::invalid_parameter:
+      throw InvalidParameterError(std::move(failure));
+    case ValidationKind::type:
+      throw TypeMismatchError(std::move(failure));
+    case ValidationKind::invalid_return:
+      throw InvalidReturnTypeError(std::move(failure));
+  }
+  throw ValidationError(std::move(failure));
+}
+
+std::string Subject::text() const {
+  switch (role) {
+    case Role::argument:
+      return "argument '" + name + "'";
+    case Role::input:
+      return "input '" + name + "'";
+    case Role::result:
+      break;
+  }
+  return "result " + name;
+}
+
 namespace {
 
 std::string shape_text(const at::Tensor& tensor) { return fmt::format("({})", fmt::join(tensor.sizes(), ", ")); }
@@ -196,6 +324,29 @@ std::optional<ValidationFailure> TensorMatcher::match_place(const Site& site) co
                    *spec.requires_grad ? "true" : "false", *spec.requires_grad ? "false" : "true", "requires_grad");
   }
   return std::nullopt;
+}
+
+std::optional<ValidationFailure> cast_failure(c10::ScalarType dtype, const at::Tensor& x) {
+  const auto failure = [](ValidationKind kind, const std::string& expected, const std::string& got, const char* hint) {
+    return ValidationFailure{
+        kind,
+        "type_cast",
+        "x",
+        "",
+        expected,
+        got,
+        fmt::format("{}: type_cast: argument 'x': expected {}, got {}{}", to_string(kind), expected, got, hint)};
+  };
+  if (!x.defined()) return failure(ValidationKind::invalid_parameter, "a tensor", "an undefined tensor", "");
+  if (x.is_complex() && !at::isComplexType(dtype))
+    return failure(ValidationKind::dtype, "a real tensor to make " + graph::dtype_name(dtype) + " of",
+                   graph::dtype_name(x.scalar_type()), "; a cast would drop the imaginary parts: take torch.real(x)");
+  return std::nullopt;
+}
+
+Result<at::Tensor, ValidationFailure> type_cast(c10::ScalarType dtype, const at::Tensor& x) {
+  if (auto failure = cast_failure(dtype, x)) return Err(std::move(*failure));
+  return Ok(x.to(dtype));
 }
 
 }  // namespace triage
