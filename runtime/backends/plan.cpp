@@ -117,7 +117,7 @@ class Planner {
     return constant_slot(c10::IValue(std::move(fixed)));
   }
 
-  /// Some number among its arguments is found out anew in every run.
+  /// Some number among its arguments is found out again in every run.
   static bool takes_numbers(const Node& node, const std::vector<Slot>& slots) {
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].from == Slot::From::number ||

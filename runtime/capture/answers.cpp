@@ -31,7 +31,7 @@ void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inp
 }  // namespace
 
 /// What a policy returns is the host's from now on. `kept`: the script may have stored it where it finds it in later calls.
-void Compiled::hand_out(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept) {
+void Compiled::separate_outputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept) {
   if (!options_.protect_inputs) return;
   const auto is_input = [&](const at::Tensor& output) {
     return std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return output.is_same(input); });

@@ -151,7 +151,7 @@ void Recorder::record_under_autocast(const c10::OperatorHandle& op, const std::v
                                 "Call it outside of the scope, or cast its arguments: x:to(torch.bfloat16).");
   std::vector<c10::IValue> taken;
   for (size_t i = 0; i < arguments.size(); ++i) taken.push_back(cast_to(arguments[i], call.arguments[i]));
-  if (differ(taken, call.arguments)) {  // an input is cast once; the recorder's alias of it autocast would cast anew
+  if (differ(taken, call.arguments)) {  // an input is cast once; the recorder's alias of it autocast would cast again
     const c10::impl::ExcludeDispatchKeyGuard cast_already(c10::autocast_dispatch_keyset);
     stack = call.arguments;
     for (size_t i = 0; i < taken.size(); ++i)

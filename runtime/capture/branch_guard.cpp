@@ -74,7 +74,7 @@ UntakenBranch::~UntakenBranch() {
 }
 bool UntakenBranch::active() noexcept { return context.untaken_branch != nullptr; }
 bool UntakenBranch::left() noexcept {
-  return (context.untaken_branch && context.untaken_branch->left_) || OutsideBranches::given_up();
+  return (context.untaken_branch && context.untaken_branch->left_) || OutsideBranches::aborted();
 }
 int UntakenBranch::frames_kept() noexcept {
   if (context.untaken_branch && context.untaken_branch->unwinds_ == Unwinds::branch)
@@ -85,15 +85,15 @@ int UntakenBranch::frames_kept() noexcept {
 void UntakenBranch::leave() {
   if (context.untaken_branch && context.untaken_branch->unwinds_ == Unwinds::branch)
     context.untaken_branch->left_ = true;
-  else if (OutsideBranches::may_begin_anew())
-    context.outside_branches->given_up_ = true;
+  else if (OutsideBranches::may_restart())
+    context.outside_branches->aborted_ = true;
   else
     throw PolicyError(
         "an `if` on a condition of shape () does in a branch that this batch does not take what no graph can hold, and "
-        "the call cannot begin anew as a script, for it had effects before. Write the branch as IF(cond, function() "
+        "the call cannot restart as a script, for it had effects before. Write the branch as IF(cond, function() "
         "... "
         "end), or call the function without compiling it.");
-  throw BranchLeft("a branch is left that this batch does not take");
+  throw CaptureAbort("a branch is left that this batch does not take");
 }
 
 OutsideBranches::OutsideBranches()
@@ -106,19 +106,19 @@ OutsideBranches::~OutsideBranches() {
   context.outside_branches = previous_;
 }
 
-void OutsideBranches::allow_new_beginning(int frames) noexcept {
+void OutsideBranches::allow_restart(int frames) noexcept {
   if (!context.outside_branches) return;
-  context.outside_branches->may_begin_anew_ = true;
+  context.outside_branches->may_restart_ = true;
   context.outside_branches->frames_ = frames;
 }
 /// What happens in a branch that is not taken does not happen again.
-void OutsideBranches::forbid_new_beginning() noexcept {
-  if (context.outside_branches && !context.untaken_branch) context.outside_branches->may_begin_anew_ = false;
+void OutsideBranches::forbid_restart() noexcept {
+  if (context.outside_branches && !context.untaken_branch) context.outside_branches->may_restart_ = false;
 }
-bool OutsideBranches::may_begin_anew() noexcept {
-  return context.outside_branches && context.outside_branches->may_begin_anew_;
+bool OutsideBranches::may_restart() noexcept {
+  return context.outside_branches && context.outside_branches->may_restart_;
 }
-bool OutsideBranches::given_up() noexcept { return context.outside_branches && context.outside_branches->given_up_; }
+bool OutsideBranches::aborted() noexcept { return context.outside_branches && context.outside_branches->aborted_; }
 
 KeepBranches::KeepBranches() : around_(context.branch) {}
 KeepBranches::~KeepBranches() { context.branch = around_; }

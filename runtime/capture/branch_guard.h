@@ -78,7 +78,7 @@ class BranchGuard {
 };
 
 /// Unwinds the script out of a branch that the batch does not take.
-class BranchLeft : public PolicyError {
+class CaptureAbort : public PolicyError {
  public:
   using PolicyError::PolicyError;
 };
@@ -88,7 +88,7 @@ class BranchLeft : public PolicyError {
 class UntakenBranch {
  public:
   /// How far the script is unwound. A branch of IF is a function, which can be left. A branch of natural Lua stands in the
-  /// middle of one: there the whole capture is given up, and its call begins anew as a script (OutsideBranches).
+  /// middle of one: there the whole capture is given up, and its call restarts as a script (OutsideBranches).
   enum class Unwinds : uint8_t { branch, call };
   /// `frames`: how many functions on the script's stack are around what is unwound.
   explicit UntakenBranch(Unwinds unwinds, int frames = 0);
@@ -96,7 +96,7 @@ class UntakenBranch {
   UntakenBranch(const UntakenBranch&) = delete;
   UntakenBranch& operator=(const UntakenBranch&) = delete;
   static bool active() noexcept;
-  /// A graph break in such a branch; throws BranchLeft.
+  /// A graph break in such a branch; throws CaptureAbort.
   [[noreturn]] static void leave();
   /// The script is being unwound: whoever catches that has to go on with it (`leave`).
   static bool left() noexcept;
@@ -120,21 +120,21 @@ class OutsideBranches {
   OutsideBranches& operator=(const OutsideBranches&) = delete;
 
   /// A front end can unwind the script to where it was called, with so many functions on its stack. Then, as long as nothing
-  /// happened that would happen again, the capture may be given up: its call begins anew, and nothing is recorded.
-  static void allow_new_beginning(int frames) noexcept;
+  /// happened that would happen again, the capture may be given up: its call restarts, and nothing is recorded.
+  static void allow_restart(int frames) noexcept;
   /// Something happened that would happen again (random numbers were drawn, a side effect was allowed).
-  static void forbid_new_beginning() noexcept;
-  static bool may_begin_anew() noexcept;
+  static void forbid_restart() noexcept;
+  static bool may_restart() noexcept;
   /// The capture was given up.
-  static bool given_up() noexcept;
+  static bool aborted() noexcept;
 
  private:
   friend class UntakenBranch;
   BranchGuard* around_;
   UntakenBranch* untaken_;
   OutsideBranches* previous_;
-  bool may_begin_anew_ = false;
-  bool given_up_ = false;
+  bool may_restart_ = false;
+  bool aborted_ = false;
   int frames_ = 0;
 };
 

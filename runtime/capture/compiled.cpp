@@ -7,11 +7,11 @@
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/context.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
-#include "runtime/capture/made_up.h"
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/synthetic_inputs.h"
 #include "runtime/capture/variables.h"
 #include "runtime/graph/clean.h"
 #include "runtime/messages/assert.h"
@@ -106,7 +106,7 @@ int settings_of(const CompilerConfig& config) {
 
 }  // namespace
 
-void Compiled::follow_always() noexcept {
+void Compiled::replay_always() noexcept {
   broken_under_.store(any_settings, std::memory_order_relaxed);
   broken_.store(true, std::memory_order_relaxed);
 }
@@ -316,21 +316,21 @@ void Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Dead
 void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                           std::vector<at::Tensor>& outputs, bool follow) {
   auto inputs = without_params(all, num_params);
-  const NotCaptured anew(false);  // whatever calls this, through the host
+  const NotCaptured nothing(false);  // whatever calls this, through the host
   std::optional<random::DrawFrom> draws;
   if (options_.random) draws.emplace(numbers());
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
   if (options_.protect_inputs) protect.emplace(all, &host_memory_);
   const RetireIfWritten retire(*this);
-  std::optional<Follower> follower;
+  std::optional<TraceReplayer> replayer;
   if (follow && has_breaks())
-    follower.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
+    replayer.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
-  if (follower) finish_following(*follower, outputs);
+  if (replayer) finish_replay(*replayer, outputs);
   note_flags_outputs();
   note_answer(inputs, outputs);
-  hand_out(inputs, outputs);
+  separate_outputs(inputs, outputs);
 }
 
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
@@ -343,7 +343,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   std::optional<random::DrawFrom> draws;  // behind the guards, which look at the state of the thread
   if (options_.random) draws.emplace(numbers());
   const OutsideBranches outside;
-  const NotCaptured anew(false);
+  const NotCaptured nothing(false);
   Recorder recorder(script_->name(), options_.fullgraph);
   std::vector<at::Tensor> traced;
   size_t num_inputs = all.size() - num_params;
@@ -360,9 +360,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   RetireIfWritten retire(*this);  // unless all of it is recorded
   const uint64_t writes = script_->writes();
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
-  std::optional<Follower> follower;
+  std::optional<TraceReplayer> replayer;
   if (!options_.fullgraph)
-    follower.emplace(options_.traces, given.slice(num_inputs), [this] { return script_->stores(); });
+    replayer.emplace(options_.traces, given.slice(num_inputs), [this] { return script_->stores(); });
   std::vector<at::Tensor> results;
   try {
     std::optional<ProtectInputs> protect;
@@ -375,7 +375,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   } catch (const std::exception&) {
     if (options_.fullgraph && recorder.broken())
       throw recorder.broken()->error();  // the script turned the break into another error
-    if (!OutsideBranches::given_up()) throw;
+    if (!OutsideBranches::aborted()) throw;
     note_broken(*recorder.broken());
     return false;
   }
@@ -383,15 +383,15 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   recorder.check_caught_errors();
   if (recorder.broken()) {
     if (options_.fullgraph) throw recorder.broken()->error();
-    if (follower->raised()) throw follower->raised()->error();
+    if (replayer->raised()) throw replayer->raised()->error();
     note_broken(*recorder.broken());
-    finish_following(*follower, results);
+    finish_replay(*replayer, results);
   }
 
   outputs = results;
   for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
     if (const at::Tensor original = recorder.original(output); original.defined()) output = original;
-  hand_out(without_params(all, num_params), outputs, script_->writes() != writes);
+  separate_outputs(without_params(all, num_params), outputs, script_->writes() != writes);
   note_answer(without_params(all, num_params), outputs);
   if (recorder.broken()) return true;
   retire.dismiss();
@@ -447,10 +447,10 @@ void Compiled::note_broken(const GraphBreak& graph_break) {
 }
 
 /// After a call that was followed.
-void Compiled::finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs) {
-  if (follower.raised()) throw follower.raised()->error();
-  const std::string failure = follower.finish(outputs, options_.fail_on_backend_error);
-  for (const GraphBreak* met : follower.breaks()) note_break(*met);
+void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs) {
+  if (replayer.raised()) throw replayer.raised()->error();
+  const std::string failure = replayer.finish(outputs, options_.fail_on_backend_error);
+  for (const GraphBreak* met : replayer.breaks()) note_break(*met);
   if (!failure.empty() && options_.warn)
     options_.warn(named(script_->name(), script_->definition().where) +
                   ": the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
@@ -510,11 +510,11 @@ std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shap
                                              at::ArrayRef<size_t> donated) {
   std::vector<at::Tensor> all;
   std::optional<std::string> refused;
-  for (const MadeUp values : {MadeUp::ones, MadeUp::zeros, MadeUp::identity}) {
+  for (const SyntheticValues values : {SyntheticValues::ones, SyntheticValues::zeros, SyntheticValues::identity}) {
     all.clear();
-    for (const auto& input : shape) all.push_back(made_up(input, values));
+    for (const auto& input : shape) all.push_back(synthetic(input, values));
     all.insert(all.end(), params.begin(), params.end());
-    refused = capture_made_up(all, params.size());
+    refused = capture_synthetic(all, params.size());
     if (!refused) break;
   }
   if (!refused) finish_compiling(all, donated);
@@ -522,22 +522,22 @@ std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shap
 }
 
 /// Nothing where there is, or now is, an entry for these inputs, or none is wanted; else why there cannot be one ahead.
-std::optional<std::string> Compiled::capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params) {
+std::optional<std::string> Compiled::capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params) {
   const ScriptLock lock(*this, std::nullopt);
   if (find(all) || gave_up() || limit_reached()) return std::nullopt;
   const c10::InferenceMode outside(false);
-  const MadeUpInputs made_up;
+  const SyntheticInputs synthetic;
   const random::DrawAside draws_aside;
   try {
     std::vector<at::Tensor> outputs;
     capture(all, num_params, std::nullopt, outputs);
   } catch (const GraphBreakError&) {
-    if (!made_up.stopped()) throw;
+    if (!synthetic.stopped()) throw;
     return "a function of the host would be called";
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    if (!made_up.stopped() && !made_up.values_refused()) throw;
+    if (!synthetic.stopped() && !synthetic.values_refused()) throw;
     return error.what();
   }
   return std::nullopt;

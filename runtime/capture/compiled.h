@@ -37,7 +37,7 @@ namespace triage::capture {
 
 class CompileClock;
 class EntryIndex;
-class Follower;
+class TraceReplayer;
 class TraceTree;
 
 /// A call gave up before its turn at the script came: what takes so long is another call's.
@@ -73,7 +73,7 @@ struct Guards {
     size_t input;
     int64_t dim, min, max;
   };
-  /// A tensor from outside that others may write to: its values are read anew on every run, all else is fixed.
+  /// A tensor from outside that others may write to: its values are read again on every run, all else is fixed.
   struct Variable {
     at::Tensor tensor;  // undefined where it is one of the script's variables
     size_t number;      // its number among those
@@ -198,8 +198,8 @@ class Compiled {
   /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
   void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
            std::vector<at::Tensor>& outputs);
-  /// Captures and compiles for inputs of this kind (made-up values) unless there is an entry for it already. Where the script
-  /// cannot run on made-up values, because some operator takes none of several kinds of them or a function of the host would
+  /// Captures and compiles for inputs of this kind (synthetic values) unless there is an entry for it already. Where the script
+  /// cannot run on synthetic values, because some operator takes none of several kinds of them or a function of the host would
   /// be called, says why: the first real call captures. Throws where the script is at fault.
   std::optional<std::string> prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,
                                      at::ArrayRef<size_t> donated = {});
@@ -221,7 +221,7 @@ class Compiled {
   /// Of a function with graph breaks: the graphs between them.
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
   /// From now on calls are followed, without an attempt to hold them in one graph.
-  void follow_always() noexcept;
+  void replay_always() noexcept;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
   /// The kinds of inputs that calls came with: those of graphs, and up to 16 that the script answered.
   std::vector<std::vector<InputShape>> shapes_in_use() const;
@@ -244,7 +244,7 @@ class Compiled {
   Script& script() { return *script_; }
 
  private:
-  std::optional<std::string> capture_made_up(at::ArrayRef<at::Tensor> all, size_t num_params);
+  std::optional<std::string> capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params);
   const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept;
   random::Sequence* numbers() const;
   const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
@@ -272,8 +272,8 @@ class Compiled {
   void add_entry(std::unique_ptr<Entry> entry);
   void note_flags_outputs();
   void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
-  void finish_following(Follower& follower, at::ArrayRef<at::Tensor> outputs);
-  void hand_out(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept = false);
+  void finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs);
+  void separate_outputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept = false);
   void note_break(const GraphBreak& graph_break);
   void warn_of(const GraphBreak& graph_break) const;
   void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,

@@ -6,8 +6,8 @@ namespace triage::capture {
 class AutocastWatch;
 class BranchGuard;
 class FlagsTracker;
-class Follower;
-class MadeUpInputs;
+class TraceReplayer;
+class SyntheticInputs;
 class OutsideBranches;
 class ProtectInputs;
 class Recorder;
@@ -22,9 +22,9 @@ enum class OnBreak : uint8_t { go_on, raise, raise_for_good };
 /// and puts it back. Only the class that a field names writes to it; others ask that class.
 struct CaptureContext {
   Recorder* recorder;
-  Follower* follower;
+  TraceReplayer* replayer;
   FlagsTracker* flags_tracker;
-  MadeUpInputs* made_up_inputs;
+  SyntheticInputs* synthetic_inputs;
   ProtectInputs* protect_inputs;
   ScriptScope* script;
   BranchGuard* branch;

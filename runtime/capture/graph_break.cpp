@@ -4,8 +4,8 @@
 
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/context.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 namespace triage::capture {
 namespace {
@@ -51,22 +51,23 @@ const UserCode* ScriptScope::current() noexcept { return context.script ? &conte
 void graph_break(Break kind, const std::string& what, const std::string& hint) {
   if (UntakenBranch::left()) UntakenBranch::leave();  // whatever runs while the script is unwound
   Recorder* recorder = Recorder::current();
-  Follower* follower = Follower::current();
-  if (MadeUpInputs* made_up = MadeUpInputs::current(); made_up && kind == Break::reads_value) made_up->refuse_values();
-  if (!recorder && !follower) return;
-  if (context.effects_allowed > 0 && is_effect(kind)) return OutsideBranches::forbid_new_beginning();
+  TraceReplayer* replayer = TraceReplayer::current();
+  if (SyntheticInputs* synthetic = SyntheticInputs::current(); synthetic && kind == Break::reads_value)
+    synthetic->refuse_values();
+  if (!recorder && !replayer) return;
+  if (context.effects_allowed > 0 && is_effect(kind)) return OutsideBranches::forbid_restart();
   const UserCode* script = ScriptScope::current();
   GraphBreak graph_break{kind, what, hint, {}, {}};
   if (script && script->where) graph_break.where = script->where();
-  const bool to_be_shown = recorder || OnGraphBreak::raises() || !follower->knows(graph_break);
+  const bool to_be_shown = recorder || OnGraphBreak::raises() || !replayer->knows(graph_break);
   if (to_be_shown && script && script->stack) graph_break.user_code = script->stack();  // reads the script's files
-  if (follower) follower->graph_break(graph_break);
+  if (replayer) replayer->graph_break(graph_break);
   if (recorder) recorder->graph_break(graph_break);
   if (!OnGraphBreak::raises()) {
     if (recorder && UntakenBranch::active()) UntakenBranch::leave();
     return;
   }
-  if (follower) follower->note_raised(graph_break);
+  if (replayer) replayer->note_raised(graph_break);
   throw graph_break.error();
 }
 
@@ -84,13 +85,13 @@ bool EffectsAllowed::active() noexcept { return context.effects_allowed > 0; }
 
 NotCaptured::NotCaptured(bool nested)
     : recorder_(Recorder::replace_current(nullptr)),
-      follower_(Follower::replace_current(nullptr)),
+      replayer_(TraceReplayer::replace_current(nullptr)),
       nested_(context.compiled_run_plainly) {
   context.compiled_run_plainly |= nested;
 }
 NotCaptured::~NotCaptured() {
   Recorder::replace_current(recorder_);
-  Follower::replace_current(follower_);
+  TraceReplayer::replace_current(replayer_);
   context.compiled_run_plainly = nested_;
 }
 bool NotCaptured::nested() noexcept { return context.compiled_run_plainly; }

@@ -98,7 +98,7 @@ class NotCaptured {
 
  private:
   class Recorder* recorder_;
-  class Follower* follower_;
+  class TraceReplayer* replayer_;
   bool nested_;
 };
 

@@ -11,7 +11,7 @@
 
 #include "runtime/symbols/table.h"
 
-/// Numbers of a capture that a replay finds out anew: items of tensors, sizes, and what is computed of them. A front end holds
+/// Numbers of a capture that a replay finds out again: items of tensors, sizes, and what is computed of them. A front end holds
 /// each as the 0-dim tensor (int64, float64 or bool) that stands for it in the graph, and records arithmetic as ATen calls.
 namespace triage::capture {
 

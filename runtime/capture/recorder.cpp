@@ -4,8 +4,8 @@
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/flags_rule.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/integer_division.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/rules.h"
 #include "runtime/capture/twin.h"
 #include "runtime/compat/autocast.h"
@@ -107,25 +107,25 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 namespace {
 
-/// On made-up inputs, notes where errors may come of the values: an operator that does not take them, or tells the script of them.
+/// On synthetic inputs, notes where errors may come of the values: an operator that does not take them, or tells the script of them.
 template <typename Run>
 void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Run& run) {
-  MadeUpInputs* made_up = MadeUpInputs::current();
-  if (!made_up) return run();
+  SyntheticInputs* synthetic = SyntheticInputs::current();
+  if (!synthetic) return run();
   const std::vector<c10::IValue> arguments = arguments_of(op, stack);
   const bool judges = judges_values(op, arguments);
   try {
     run();
-    if (gives_dynamic_shape(op, arguments)) made_up->refuse_values();
+    if (gives_dynamic_shape(op, arguments)) synthetic->refuse_values();
     for (const c10::IValue& result : stack)
-      if (!result.isTensor() && !result.isTensorList()) made_up->refuse_values();
+      if (!result.isTensor() && !result.isTensorList()) synthetic->refuse_values();
   } catch (const triage::Error&) {
     throw;
   } catch (const c10::LinAlgError&) {
-    made_up->refuse_values();
+    synthetic->refuse_values();
     throw;
   } catch (const std::exception&) {
-    if (judges) made_up->refuse_values();
+    if (judges) synthetic->refuse_values();
     throw;
   }
 }
@@ -133,8 +133,8 @@ void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack&
 }  // namespace
 
 void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (Follower* follower = Follower::current(); follower && !Recorder::current() && graph::writes(op))
-    follower->before_write(op, stack);  // what it writes to must be there, to be told from what it may not write to
+  if (TraceReplayer* replayer = TraceReplayer::current(); replayer && !Recorder::current() && graph::writes(op))
+    replayer->before_write(op, stack);  // what it writes to must be there, to be told from what it may not write to
   if (ProtectInputs::active()) ProtectInputs::check(op, stack);
   BranchGuard* branch = BranchGuard::current();
   const bool selects = branch && branch->selects();
@@ -143,21 +143,21 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   FlagsTracker* tracker = context.flags_tracker;
   const bool moved = tracker && tracker->any_flags(op, stack);
   Recorder* recorder = Recorder::current();
-  Follower* follower = Follower::current();
-  const bool observed = recorder && follower;
+  TraceReplayer* replayer = TraceReplayer::current();
+  const bool observed = recorder && replayer;
   std::vector<c10::IValue> arguments;
   if (tracker || observed || selects) arguments = arguments_of(op, stack);
   run_noting_refusals(op, stack, [&] {
     if (recorder)
       recorder->record(op, stack);
-    else if (follower)
-      follower->call(op, stack);
+    else if (replayer)
+      replayer->call(op, stack);
     else
       op.callBoxed(&stack);
   });
-  if (observed && follower == Follower::current()) {
+  if (observed && replayer == TraceReplayer::current()) {
     read_params(op, arguments);
-    follower->observe(op, arguments, stack);
+    replayer->observe(op, arguments, stack);
   }
   if (tracker) {
     tracker->observe(op, moved, stack);
@@ -337,7 +337,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     record_write(op, stack);
     return;
   }
-  if (graph::is_random(op)) OutsideBranches::forbid_new_beginning();
+  if (graph::is_random(op)) OutsideBranches::forbid_restart();
   if (casts()) return record_under_autocast(op, arguments, stack);
   op.callBoxed(&stack);
   shaped_by_values_ |= gives_dynamic_shape(op, arguments);

@@ -35,20 +35,20 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 /// While alive on a thread, the script runs on inputs that nobody sent (`prepare`): functions of the host are not called with
 /// them. Who would have called one notes it by `stop`; an operator that takes no such values, as cholesky of what is not
 /// positive definite, by `refuse_values`: others may do.
-class MadeUpInputs {
+class SyntheticInputs {
  public:
-  MadeUpInputs() : previous_(context.made_up_inputs) { context.made_up_inputs = this; }
-  ~MadeUpInputs() { context.made_up_inputs = previous_; }
-  MadeUpInputs(const MadeUpInputs&) = delete;
-  MadeUpInputs& operator=(const MadeUpInputs&) = delete;
-  static MadeUpInputs* current() noexcept { return context.made_up_inputs; }
+  SyntheticInputs() : previous_(context.synthetic_inputs) { context.synthetic_inputs = this; }
+  ~SyntheticInputs() { context.synthetic_inputs = previous_; }
+  SyntheticInputs(const SyntheticInputs&) = delete;
+  SyntheticInputs& operator=(const SyntheticInputs&) = delete;
+  static SyntheticInputs* current() noexcept { return context.synthetic_inputs; }
   void stop() noexcept { stopped_ = true; }
   bool stopped() const noexcept { return stopped_; }
   void refuse_values() noexcept { values_refused_ = true; }
   bool values_refused() const noexcept { return values_refused_; }
 
  private:
-  MadeUpInputs* previous_;
+  SyntheticInputs* previous_;
   bool stopped_ = false;
   bool values_refused_ = false;
 };
@@ -87,7 +87,7 @@ class Recorder {
   void note_error(const std::string& message);
   void check_caught_errors();
   /// Scopes of autocast that the script opens are part of the graph, as casts of what operators take. The outermost one ended:
-  /// weights are cast anew from here on.
+  /// weights are cast again from here on.
   void forget_casts() { leaf_casts_.clear(); }
   /// What `capture::graph_break` tells the recorder. A strict one (fullgraph) throws GraphBreakError, and remembers it: a script
   /// that swallows the error cannot make the capture succeed. Any other stops recording and returns: the script goes on with

@@ -9,7 +9,7 @@
 #include <vector>
 
 /// A condition on the sizes of inputs by which a script went its way, such as `x:size(0) % 2 == 0`. The graph holds for all sizes
-/// that take the same way: the condition is a guard, worked out anew on every call.
+/// that take the same way: the condition is a guard, worked out again on every call.
 namespace triage::capture {
 
 class SizeCondition {

@@ -8,7 +8,7 @@
 #include <vector>
 
 /// Tensors from outside that a script reads: weights, upvalues, globals. A graph holds them as variables, or, where the script
-/// names them anew before every call (Script::variables), takes them as inputs behind those of the call.
+/// names them again before every call (Script::variables), takes them as inputs behind those of the call.
 namespace triage::capture {
 
 /// The number of the first that is the same tensor; their count where none is.

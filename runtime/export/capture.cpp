@@ -199,7 +199,7 @@ void tell_sizes(Recorder& recorder, const std::vector<at::Tensor>& inputs, const
 
 /// One run of `fn`, recorded. Inputs that are one tensor by `same` are one to `fn`, and apart in the graph.
 Recorder::Result record(const Given& given, const Sameness& same, const ExportOptions& options, const Function& fn) {
-  const capture::OutsideBranches anew;
+  const capture::OutsideBranches outside;
   Recorder recorder(given.name, /*strict=*/true);
   recorder.numbers().keep_items = true;
   std::vector<at::Tensor> traced;

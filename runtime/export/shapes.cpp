@@ -43,7 +43,7 @@ Probes probes_of(size_t index, int64_t min, int64_t max) {
   return probes;
 }
 
-// Inputs together, in a run on made-up values; and the symbols whose laws are tried.
+// Inputs together, in a run on synthetic values; and the symbols whose laws are tried.
 constexpr int64_t kMostElements = int64_t{1} << 26;
 constexpr size_t kMostSymbols = 64, kLongestSymbol = 64;
 
@@ -54,18 +54,18 @@ int64_t whole_end(symbols::Number number) {
 
 /// Whether the sizes of what a call gives follow from values, which nobody can make up.
 bool follows_values(const Node& node) {
-  const auto made_up = [](const Value* value) {
+  const auto synthetic = [](const Value* value) {
     return at::zeros({}, at::TensorOptions().dtype(value->meta ? value->meta->dtype : at::kFloat));
   };
   try {
-    const std::vector<c10::IValue> arguments = graph::boxed_arguments(node, made_up);
+    const std::vector<c10::IValue> arguments = graph::boxed_arguments(node, synthetic);
     return graph::gives_dynamic_shape(node.op, at::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
   } catch (const std::exception&) {
     return false;
   }
 }
 
-/// One run of the graph on made-up values, keeping the sizes of everything.
+/// One run of the graph on synthetic values, keeping the sizes of everything.
 class Probe {
  public:
   Probe(const Graph& graph, std::function<std::vector<int64_t>(size_t)> sizes_of,

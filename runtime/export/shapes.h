@@ -17,7 +17,7 @@ struct Shapes {
   std::unordered_map<const graph::Value*, std::vector<std::string>> dims;
 };
 
-/// Symbols of inputs and numbers are known; sizes of results are found by running the graph, on made-up values, with the symbols
+/// Symbols of inputs and numbers are known; sizes of results are found by running the graph, on synthetic values, with the symbols
 /// at several values each, 0 and 1 among them, and comparing. A size that follows no simple law is printed as `?`, and so are all
 /// where the inputs are too large to be made up.
 Shapes shapes_of(const graph::Graph& graph, const ExportOptions& options);

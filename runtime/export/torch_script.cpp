@@ -1,5 +1,5 @@
 // A graph as a TorchScript module. Nodes become nodes of TorchScript's own IR; numbers, which are tensors in a graph, become
-// numbers there. TorchScript keeps no overload names and chooses overloads anew by the types of arguments: what it chooses is
+// numbers there. TorchScript keeps no overload names and chooses overloads again by the types of arguments: what it chooses is
 // compared with what was captured, here and again in the archive as it will be loaded.
 #include <ATen/ATen.h>
 #include <ATen/native/TypeProperties.h>

@@ -223,7 +223,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
 }
 
 /// Where the script remembers something that no graph holds (it breaks its graph, or did not come to its end), running it has changed
-/// that: what goes live is loaded anew then.
+/// that: what goes live is loaded again then.
 void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
                                bool was_live) const {
   const std::vector<at::Tensor> values = param_tensors(next->signature, params);
@@ -232,7 +232,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
   try {
     for (const Kind& kind : next->kinds) {
       if (std::find(known.untried.begin(), known.untried.end(), kind) != known.untried.end()) continue;
-      const OnMadeUpValues held(*next, runtime_->options().limits);
+      const OnSyntheticValues held(*next, runtime_->options().limits);
       if (next->compiled.prepare(kind, values, donated())) ended = false;
     }
   } catch (const std::exception&) {
@@ -240,9 +240,9 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
     ended = false;
   }
   if ((ended && !next->compiled.has_breaks()) || next->compiled.script().writes() == writes) return;
-  std::shared_ptr<PolicyVersion> anew = runtime_->load_version(next->source, path_, random_);
-  anew->kinds = next->kinds;
-  next = std::move(anew);
+  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->source, path_, random_);
+  fresh->kinds = next->kinds;
+  next = std::move(fresh);
 }
 
 void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
@@ -285,7 +285,7 @@ void PolicyCore::tell_live(const PolicyVersion& version) const {
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
   if (!version.trial.tried())
-    trial += "; it was not captured ahead, for made-up inputs do not suit it: " + version.trial.reason();
+    trial += "; it was not captured ahead, for synthetic inputs do not suit it: " + version.trial.reason();
   log(LogLevel::info,
       fmt::format("policy '{}': version {} is live (source {}){}", name_, version.number, version.hash, trial), {},
       version.number);
@@ -339,7 +339,7 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   versions_.swap(kept);
   params_.swap(params);
   retired->live.reset(live_.exchange(next.release(), std::memory_order_seq_cst));
-  if (retired->live) runtime_->janitor().retire(epochs_, std::move(retired));
+  if (retired->live) runtime_->reclaimer().retire(epochs_, std::move(retired));
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& version, const Versions& kept,

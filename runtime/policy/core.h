@@ -1,8 +1,8 @@
 #pragma once
 #include "runtime/messages/log.h"
 #include "runtime/policy/epochs.h"
-#include "runtime/policy/janitor.h"
 #include "runtime/policy/known_sources.h"
+#include "runtime/policy/reclaimer.h"
 #include "runtime/policy/source_file.h"
 #include "runtime/policy/version.h"
 #include "runtime/random/sequence.h"
@@ -30,7 +30,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
 
   const RuntimeOptions& options() const noexcept { return options_; }
   const messages::Logger& logger() const noexcept { return logger_; }
-  Janitor& janitor() noexcept { return janitor_; }
+  Reclaimer& reclaimer() noexcept { return reclaimer_; }
   const LastGood& last_good() const noexcept { return last_good_; }
 
   void define(HostFunction function);
@@ -44,7 +44,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   void wake_watches() const;
   ScriptOptions script_options(const std::string& path) const;
 
-  /// Makes the handle's shared pointer: when the last handle goes, the janitor destroys the policy.
+  /// Makes the handle's shared pointer: when the last handle goes, the reclaimer destroys the policy.
   std::shared_ptr<PolicyCore> adopt(std::unique_ptr<PolicyCore> core);
   std::vector<std::shared_ptr<PolicyCore>> policies() const;
   void add_watch(const std::shared_ptr<WatchCore>& watch);
@@ -57,7 +57,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   std::vector<HostFunction> host_functions_;
   std::vector<std::weak_ptr<PolicyCore>> policies_;
   std::vector<std::weak_ptr<WatchCore>> watches_;
-  Janitor janitor_;  // last: it stops before the rest goes
+  Reclaimer reclaimer_;  // last: it stops before the rest goes
 };
 
 /// One policy: its live version, which calls read without a lock, and all that changes it.
@@ -138,7 +138,7 @@ class PolicyCore {
                                          const std::exception& error);
   void check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                   at::ArrayRef<at::Tensor> outputs) const;
-  void pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs);
+  void promote(const Live& live, at::ArrayRef<at::Tensor> inputs);
   bool answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                           std::vector<at::Tensor>& outputs, const std::exception& error);
   void go_back(const Live& live, const std::exception& error);

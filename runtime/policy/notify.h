@@ -17,7 +17,7 @@ class Notifier {
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
 
-  /// Watches exactly these directories from now on; one that is given again after `forget` is found anew by its path.
+  /// Watches exactly these directories from now on; one that is given again after `forget` is found again by its path.
   /// Returns what could not be watched, and why; empty: all are.
   std::string watch(const std::set<std::filesystem::path>& dirs);
   void forget(const std::filesystem::path& dir);

@@ -1,7 +1,7 @@
 #include "runtime/policy/rehearsal.h"
 
-#include "runtime/capture/made_up.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/synthetic_inputs.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/output_types.h"
 
@@ -17,10 +17,10 @@
 namespace triage::policy {
 namespace {
 
-using capture::MadeUp;
+using capture::SyntheticValues;
 using Clock = std::chrono::steady_clock;
 
-/// What made-up inputs of sizes that no host sent may take together, and still be made without a second thought.
+/// What synthetic inputs of sizes that no host sent may take together, and still be made without a second thought.
 constexpr double moderate_bytes = 64 << 20, most_declared_bytes = 256 << 20;
 
 struct Answer {
@@ -42,9 +42,9 @@ double bytes_of(const Kind& kind) {
   return bytes;
 }
 
-std::vector<at::Tensor> inputs_of(const Kind& kind, MadeUp values) {
+std::vector<at::Tensor> inputs_of(const Kind& kind, SyntheticValues values) {
   std::vector<at::Tensor> inputs;
-  for (const auto& shape : kind) inputs.push_back(capture::made_up(shape, values));
+  for (const auto& shape : kind) inputs.push_back(capture::synthetic(shape, values));
   return inputs;
 }
 
@@ -63,12 +63,12 @@ Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& p
   const c10::InferenceMode outside(false);
   const capture::NotCaptured plain(/*nested=*/true);
   const capture::ProtectInputs protect(inputs);
-  const capture::MadeUpInputs made_up;
+  const capture::SyntheticInputs synthetic;
   try {
     const auto begin = Clock::now();
     const std::vector<at::Tensor> outputs = script.call(inputs, values, std::nullopt);
     answer.time = Clock::now() - begin;
-    if (made_up.stopped()) {  // and the script went on
+    if (synthetic.stopped()) {  // and the script went on
       answer.doubtful = true;
       answer.why = "a function of the host would be called";
       return answer;
@@ -81,7 +81,7 @@ Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& p
   } catch (const std::exception& error) {
     answer.form.reset();
     answer.why = message_of(error);
-    answer.doubtful = made_up.stopped() || made_up.values_refused();
+    answer.doubtful = synthetic.stopped() || synthetic.values_refused();
     answer.error = std::current_exception();
   }
   return answer;
@@ -115,8 +115,8 @@ class Rehearsal {
  private:
   void try_kind(const Kind& kind) {
     Answer old, now;
-    MadeUp chosen = MadeUp::ones;
-    for (const MadeUp values : {MadeUp::ones, MadeUp::zeros, MadeUp::identity}) {
+    SyntheticValues chosen = SyntheticValues::ones;
+    for (const SyntheticValues values : {SyntheticValues::ones, SyntheticValues::zeros, SyntheticValues::identity}) {
       const auto inputs = inputs_of(kind, values);
       old = answer_before(inputs);
       now = run_once(next_, inputs, params_);
@@ -140,14 +140,14 @@ class Rehearsal {
 
   /// Sound and bad rows. What fails on them tells nothing: who knows whether such are ever sent.
   void try_values(const Kind& kind, const Form& usual) {
-    const auto inputs = inputs_of(kind, MadeUp::mixed);
+    const auto inputs = inputs_of(kind, SyntheticValues::mixed);
     const Answer old = answer_before(inputs);
     if (old.form) add_open_sizes(known_.open, usual, *old.form);
     const Answer now = run_once(next_, inputs, params_);
     if (old.form && now.form) compare(*old.form, *now.form, kind);
   }
 
-  void try_batch(const Kind& kind, MadeUp values, int64_t rows) {
+  void try_batch(const Kind& kind, SyntheticValues values, int64_t rows) {
     const auto other = with_batch(kind, rows);
     if (!other) return;
     const auto inputs = inputs_of(*other, values);
@@ -167,11 +167,11 @@ class Rehearsal {
   }
 
   /// A graph is quicker than its script, and is what answers.
-  void note_time(const Kind& kind, MadeUp values, std::chrono::nanoseconds of_script) {
+  void note_time(const Kind& kind, SyntheticValues values, std::chrono::nanoseconds of_script) {
     std::vector<at::Tensor> all = inputs_of(kind, values), outputs;
     for (at::Tensor& param : param_tensors(live_.signature, params_)) all.push_back(std::move(param));
     auto time = of_script;
-    const OnMadeUpValues held(live_, limits_);
+    const OnSyntheticValues held(live_, limits_);
     const auto begin = Clock::now();
     try {
       if (live_.compiled.run_graph(all, outputs)) time = Clock::now() - begin;
@@ -235,7 +235,7 @@ void check_outputs_on(Script& script, at::ArrayRef<at::Tensor> inputs) {
   const capture::NotCaptured plain(/*nested=*/true);
   const c10::InferenceMode outside(false);
   const capture::ProtectInputs protect(inputs);
-  const capture::MadeUpInputs made_up;
+  const capture::SyntheticInputs synthetic;
   std::vector<at::Tensor> outputs;
   try {
     outputs = script.call(inputs, param_tensors(script.signature(), {}), std::nullopt);
@@ -244,14 +244,14 @@ void check_outputs_on(Script& script, at::ArrayRef<at::Tensor> inputs) {
   } catch (const std::exception&) {
     return;  // of values that nobody sent
   }
-  if (made_up.stopped()) return;
+  if (synthetic.stopped()) return;
   if (const auto failure = output_failure(script.signature(), inputs, outputs))
     throw LoadError(*failure, script.definition().where);
 }
 
 }  // namespace
 
-OnMadeUpValues::OnMadeUpValues(const PolicyVersion& version, const Limits& limits)
+OnSyntheticValues::OnSyntheticValues(const PolicyVersion& version, const Limits& limits)
     : graphs_(version.held_to()), deadline_(Deadline::in(limits.seconds)) {}
 
 Trial::Known known_of(const PolicyVersion& live) {
@@ -280,11 +280,11 @@ std::optional<std::string> check_declared_outputs(Script& script, const Limits& 
                                           : most_declared_bytes;
   if (const double bytes = bytes_of(*kind); bytes > most)
     return fmt::format(
-        "inputs of the declared sizes take {:.0f} MiB, more than the {:.0f} MiB that made-up inputs may take",
+        "inputs of the declared sizes take {:.0f} MiB, more than the {:.0f} MiB that synthetic inputs may take",
         bytes / (1 << 20), most / (1 << 20));
   std::vector<at::Tensor> inputs;
   try {
-    inputs = inputs_of(*kind, MadeUp::ones);
+    inputs = inputs_of(*kind, SyntheticValues::ones);
   } catch (const std::exception& error) {  // of a device or a dtype that is not to be had here
     return "inputs of the declared types cannot be made: " + message_of(error);
   }

@@ -14,9 +14,9 @@ namespace triage::policy {
 
 /// While alive, graphs of `version` that run on this thread, on values that nobody sent, are held to their contracts and end within
 /// the budget of a call.
-class OnMadeUpValues {
+class OnSyntheticValues {
  public:
-  OnMadeUpValues(const PolicyVersion& version, const Limits& limits);
+  OnSyntheticValues(const PolicyVersion& version, const Limits& limits);
 
  private:
   const operators::Untrusted graphs_;
@@ -26,7 +26,7 @@ class OnMadeUpValues {
 /// What is known of the answers of `live` without asking it.
 Trial::Known known_of(const PolicyVersion& live);
 
-/// Tries a new source on made-up inputs of the kinds in use, beside the source that is live, and compares what they give. Both run
+/// Tries a new source on synthetic inputs of the kinds in use, beside the source that is live, and compares what they give. Both run
 /// as plain scripts in interpreters of their own (`before`, `next`), so that neither what the live version remembers nor what the
 /// new one will is touched. What is found goes into the trial of the new version. Throws LoadError where the new source is at
 /// fault or gives another form, LimitError where it does not end within its budget.

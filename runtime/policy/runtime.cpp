@@ -9,9 +9,9 @@
 #include <map>
 #include <mutex>
 
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/watch.h"
@@ -44,7 +44,7 @@ void break_graph(const std::string& what, const std::string& hint) {
   capture::graph_break(capture::Break::reads_value, what, hint);
 }
 
-void materialize(const at::Tensor& tensor) { capture::touch(tensor); }
+void materialize(const at::Tensor& tensor) { capture::materialize(tensor); }
 
 void register_front_end(const std::string& ending, FrontEnd front_end) {
   std::lock_guard lock(registry().mutex);
@@ -100,11 +100,11 @@ void drop_expired(std::vector<std::weak_ptr<T>>& list) {
   list.erase(std::remove_if(list.begin(), list.end(), [](const auto& item) { return item.expired(); }), list.end());
 }
 
-/// The end of the last handle. The policy goes to the janitor; once its Runtime is gone, it is destroyed here.
+/// The end of the last handle. The policy goes to the reclaimer; once its Runtime is gone, it is destroyed here.
 void release(PolicyCore* core) {
   const std::shared_ptr<RuntimeCore> runtime = core->runtime().shared_from_this();  // outlives what follows
   std::shared_ptr<void> garbage = std::unique_ptr<PolicyCore>(core);
-  runtime->janitor().discard(garbage);
+  runtime->reclaimer().discard(garbage);
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ Runtime& Runtime::operator=(Runtime&& other) noexcept {
 }
 
 Runtime::~Runtime() {
-  if (core_) core_->janitor().close();
+  if (core_) core_->reclaimer().close();
 }
 
 Policy Runtime::load(const std::filesystem::path& path) {

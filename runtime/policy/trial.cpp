@@ -228,7 +228,7 @@ std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<
   else if (const auto waited = version.trial.take_wait(); waited && live.before)
     go_back(live, LimitError(*waited, version.defined_at));
   else
-    pass_trial(live, inputs);
+    promote(live, inputs);
   return outputs;
 }
 
@@ -244,7 +244,7 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   bool busy = false;
   const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
     try {
-      const capture::MadeUpInputs no_host_functions;
+      const capture::SyntheticInputs no_host_functions;
       const random::DrawAside draws_aside;  // the answer is for nobody
       std::vector<at::Tensor> answer;
       RunOptions question = as_asked(before, options);
@@ -278,7 +278,7 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
 }
 
 /// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.
-void PolicyCore::pass_trial(const Live& live, at::ArrayRef<at::Tensor> inputs) {
+void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
   {
     const std::lock_guard lock(mutex_);
     if (live_.load(std::memory_order_relaxed)->version != live.version) return;

@@ -93,7 +93,7 @@ bool Notifier::wait(std::chrono::milliseconds timeout) {
 }
 
 /// Which files changed does not matter: any event, an overflow of the queue too, leads to a look at all of them. Only
-/// the end of a watch is of interest: the next call of `watch` finds that directory anew.
+/// the end of a watch is of interest: the next call of `watch` finds that directory again.
 bool Notifier::drain() {
   alignas(inotify_event) char buffer[16 * (sizeof(inotify_event) + NAME_MAX + 1)];
   bool any = false;

@@ -52,7 +52,7 @@ class DrawFrom {
   bool included_;
 };
 
-/// While alive on a thread, `or_aside` gives a sequence of this object: runs that answer nobody (captures on made-up values) leave
+/// While alive on a thread, `or_aside` gives a sequence of this object: runs that answer nobody (captures on synthetic values) leave
 /// the numbers of real calls as they are.
 class DrawAside {
  public:
@@ -74,7 +74,7 @@ uint64_t draw_bits();
 at::Generator copy_of_current();
 
 /// Has this thread's random numbers go on from where they were when it was made: for a run that may fail in the middle, after which
-/// the call begins anew. `tensors`: on whose devices it draws, and on the CPU. Does nothing where that is not `needed`.
+/// the call restarts. `tensors`: on whose devices it draws, and on the CPU. Does nothing where that is not `needed`.
 class GoBack {
  public:
   GoBack(bool needed, at::ArrayRef<at::Tensor> tensors);

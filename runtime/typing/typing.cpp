@@ -151,7 +151,7 @@ std::string detail_text(const ValidationFailure::Detail& detail) {
 }
 
 /// Two sizes that should have been equal and are not: what is known is each of them.
-void hold_fast(std::vector<SizeFact>& facts, size_t from) {
+void specialize(std::vector<SizeFact>& facts, size_t from) {
   for (size_t i = from, end = facts.size(); i < end; ++i) {
     if (!facts[i].other.defined()) continue;
     facts.push_back({std::exchange(facts[i].other, at::Tensor()), facts[i].other_dim});
@@ -218,7 +218,7 @@ std::optional<ValidationFailure> TensorMatcher::match(const at::Tensor& tensor, 
   if (!failed) failed = match_words(site);
   if (!failed) failed = match_place(site);
   if (!failed) return std::nullopt;
-  hold_fast(facts_, facts);
+  specialize(facts_, facts);
   bindings_.erase(bindings_.begin() + static_cast<std::ptrdiff_t>(bindings),
                   bindings_.end());  // names are bound by tensors that fit
   return failed;

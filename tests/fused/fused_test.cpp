@@ -5,7 +5,7 @@
 #include <runtime/backends/deadline.h>
 #include <runtime/backends/eager.h>
 #include <runtime/backends/fused/fused.h>
-#include <runtime/backends/fused/regions.h>
+#include <runtime/backends/fused/fusion_groups.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
@@ -36,7 +36,7 @@ void agrees(const std::string& name, const Program& program, const std::function
 
 }  // namespace
 
-TEST_CASE("T01 T32: policies in one region agree with the interpreter at every batch size") {
+TEST_CASE("T01 T32: policies in one group agree with the interpreter at every batch size") {
   const auto one = [](int64_t n) { return Tensors{with_bad_rows({n, 37})}; };
   agrees("softmax_repair", softmax_repair, one);
   agrees("zscore_clip", zscore_clip, one);
@@ -207,7 +207,7 @@ TEST_CASE("sizes that stand in the graph hold") {
   CHECK(same(spread(inputs(5, 9))[0], other[0]));
 }
 
-TEST_CASE("T33: rows, columns, numbers and several extents in one region") {
+TEST_CASE("T33: rows, columns, numbers and several extents in one group") {
   const Program mixed = [](const Tensors& in) {
     const at::Tensor &z = in[0], &weight = in[1], &q = in[2], &scale = in[3];
     const at::Tensor f = flag_nan_and_inf(q, 2, flag_nan(z, 1));
@@ -329,7 +329,7 @@ TEST_CASE("numbers that are made of sizes are the loop's that reads them, or the
 )");
   const auto in_loops = [](const graph::Graph& of) {
     size_t count = 0;
-    for (const Part& part : cut(of)) count += part.fused ? part.graph.nodes().size() : 0;
+    for (const FusionGroup& part : cut(of)) count += part.fused ? part.graph.nodes().size() : 0;
     return count;
   };
   CHECK(in_loops(graph) == 6);

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <runtime/backends/aot/joint.h>
 #include <runtime/backends/eager.h>
-#include <runtime/backends/fused/regions.h>
+#include <runtime/backends/fused/fusion_groups.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
@@ -185,11 +185,11 @@ TEST_CASE("D04: what a policy and its gradient compute row by row is one loop ea
     for (const at::Tensor& output : outputs)
       tangents.push_back(output.requires_grad() ? at::ones_like(output) : at::Tensor());
     aot::Joint joint = aot::record_joint(graph, primals, tangents);
-    aot::mask_dead_rows(joint);
+    aot::mask_rows(joint);
     const aot::Halves halves = aot::partition(joint);
     CHECK_MESSAGE(cut(halves.forward).size() == 1, cases()[i].name);
     size_t calls = 0;  // a sum over the batch, for the gradient of a weight, is ATen's
-    for (const Part& part : cut(halves.backward)) calls += part.fused ? 0 : part.graph.nodes().size();
+    for (const FusionGroup& part : cut(halves.backward)) calls += part.fused ? 0 : part.graph.nodes().size();
     CHECK_MESSAGE(calls <= 2, cases()[i].name << ": " << calls);
   }
 }

@@ -1,8 +1,8 @@
 // The thread that compiles kernels, where processes fork and end.
 #include <doctest/doctest.h>
+#include <runtime/backends/fused/kernels/checksum_trailer.h>
 #include <runtime/backends/fused/kernels/kernel.h>
 #include <runtime/backends/fused/kernels/kernel_files.h>
-#include <runtime/backends/fused/kernels/sealed.h>
 #include <runtime/backends/fused/kernels/system_compiler.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -82,10 +82,10 @@ TEST_CASE("a kernel that is whole on disk and cannot be loaded is made anew") {
   const std::string source = new_source();
   KernelFiles files;
   {
-    const auto workshop = files.workshop();
-    const std::string made = *workshop / "made.so";
+    const auto build_directory = files.build_directory();
+    const std::string made = *build_directory / "made.so";
     std::ofstream(made) << "no machine code";
-    files.keep(Cache::text(source), made, *workshop);
+    files.keep(Cache::text(source), made, *build_directory);
   }
   REQUIRE(files.find(Cache::text(source)));
   const auto broken = std::filesystem::file_size(cache.file(source));
@@ -126,10 +126,10 @@ TEST_CASE("what a broken file of the cache is, it is not used") {
   const Cache cache;
   KernelFiles files;
   const std::string text = "a compiler and a source";
-  const auto workshop = files.workshop();
-  const std::string made = *workshop / "made.so";
+  const auto build_directory = files.build_directory();
+  const std::string made = *build_directory / "made.so";
   std::ofstream(made) << "machine code";
-  files.keep(text, made, *workshop);
+  files.keep(text, made, *build_directory);
   REQUIRE(files.find(text));
   const std::string file = cache.folder + "/" + hash_of(text) + ".so";
   std::string bytes;

@@ -1,7 +1,7 @@
 // Memory of warm calls: what parts hand to one another, and outputs, come from pools.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <runtime/backends/fused/regions.h>
+#include <runtime/backends/fused/fusion_groups.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
@@ -46,7 +46,7 @@ std::pair<Tensors, int> warm_calls(const Executable& executable, const Tensors& 
 TEST_CASE("warm calls of several parts take no fresh memory for what one hands to the next") {
   const Tensors given = inputs_of(256), expected = layers(given);
   size_t pooled = 0;
-  for (const Part& part : cut(graph::trace(layers, given))) pooled += part.pooled;
+  for (const FusionGroup& part : cut(graph::trace(layers, given))) pooled += part.pooled;
   CHECK(pooled == 3);
   const auto fused = compiled(layers, given);
   const auto [got, large_blocks] = warm_calls(*fused, given);
@@ -114,7 +114,7 @@ TEST_CASE("a pooled call of what is not trusted is held to its contract") {
   const Program product = [](const Tensors& in) { return Tensors{at::mm(in[0], in[1]).relu() + 1}; };
   const Tensors given{data({256, 96}), data({96, 80})};
   size_t pooled = 0;
-  for (const Part& part : cut(graph::trace(product, given))) pooled += part.pooled;
+  for (const FusionGroup& part : cut(graph::trace(product, given))) pooled += part.pooled;
   REQUIRE(pooled == 1);
   const auto fused = compiled(product, given);
   for (int call = 0; call < 3; ++call) CHECK(near(product(given)[0], run(*fused, given)[0]));

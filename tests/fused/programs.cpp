@@ -4,7 +4,7 @@
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/fused.h>
-#include <runtime/backends/fused/regions.h>
+#include <runtime/backends/fused/fusion_groups.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
@@ -73,7 +73,7 @@ Tensors run_on_kernels(const Executable& executable, const Tensors& inputs) {
 
 std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples) {
   std::pair<size_t, size_t> count;
-  for (const Part& part : cut(graph::trace(program, examples)))
+  for (const FusionGroup& part : cut(graph::trace(program, examples)))
     (part.fused ? count.first : count.second) += part.graph.nodes().size();
   return count;
 }

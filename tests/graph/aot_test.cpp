@@ -152,7 +152,7 @@ Tensors eager_gradients(const graph::Graph& graph, const Tensors& primals) {
 Tensors joint_gradients(const graph::Graph& graph, const Tensors& primals, bool masked = true) {
   const Tensors tangents = tangents_of(graph, primals);
   Joint joint = record_joint(graph, primals, tangents);
-  if (masked) mask_dead_rows(joint);
+  if (masked) mask_rows(joint);
   const at::NoGradGuard no_grad;
   const Halves halves = partition(joint);
   Tensors given, made = test::run(halves.forward, primals);
@@ -173,7 +173,7 @@ TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves
   CHECK(joint.has_gradient == std::vector<bool>{true, true, true, false});
   const std::string before = graph::print(joint.graph);
   CHECK(graph::print(graph::parse(before)) == before);
-  mask_dead_rows(joint);
+  mask_rows(joint);
   const std::string after = graph::print(joint.graph);
   const Halves halves = partition(joint);
   CHECK(halves.saved_primals == std::vector<size_t>{0, 1, 3});
@@ -269,7 +269,7 @@ TEST_CASE("D04: what the forward half computes anyway is saved, not computed aga
   }
 }
 
-TEST_CASE("D04: dead rows leave the gradients that they leave with any finite values in them") {
+TEST_CASE("D04: masked rows leave the gradients that they leave with any finite values in them") {
   for (const Model& model : models()) {
     for (const int64_t samples : {2, 5, 31, 32, 33}) {
       const std::vector<int64_t> dead = samples == 2 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 3};
@@ -288,7 +288,7 @@ TEST_CASE("D04: dead rows leave the gradients that they leave with any finite va
   }
 }
 
-TEST_CASE("D04: where only weights have gradients, dead rows stay out of them all the same") {
+TEST_CASE("D04: where only weights have gradients, masked rows stay out of them all the same") {
   for (const Model& model : models()) {
     const graph::Graph graph = graph_of(model, 5);
     const Tensors expected = eager_gradients(graph, primals_of(model, 5, {1, 3}, 0.5, false));

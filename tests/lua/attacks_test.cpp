@@ -119,7 +119,7 @@ bool is_healthy() {
              "assert(g(torch.ones({2})):sum():item() == 4)") == "ok";
 }
 
-/// In megabytes; the highest since it was last asked, where the system allows to begin anew.
+/// In megabytes; the highest since it was last asked, where the system allows to restart.
 long peak_memory() {
   std::ifstream status("/proc/self/status");
   long kilobytes = 0;
@@ -144,7 +144,7 @@ TEST_CASE("attacked process" * doctest::skip()) {
   if (!to) return;
   const int pipe = std::atoi(to);
   REQUIRE(is_healthy());
-  peak_memory();  // which begins anew here
+  peak_memory();  // which restarts here
   const long low = peak_memory();
   for (const Attack& one : all_attacks()) {
     if (only && one.name.find(only) == std::string::npos) continue;

@@ -229,11 +229,11 @@ TEST_CASE("a rule that cannot be watched is told, not hidden") {
 }
 
 TEST_CASE("the fields of a test are its own, and its name is a line") {
-  const std::string made_up =
+  const std::string synthetic =
       "return policy { run = function(z) return z end, tests = { setmetatable({%s args = function() return "
       "torch.ones({1}) end, check = function() return true end}, {__index = function(t, k) while true do end end}) } }";
   const auto with = [&](const std::string& fields) {
-    std::string source = made_up;
+    std::string source = synthetic;
     return source.replace(source.find("%s"), 2, fields);
   };
   CHECK(test_source(with("")).tests.at(0).name == "test 1");

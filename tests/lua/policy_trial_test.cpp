@@ -1,4 +1,4 @@
-// Reloads of policies that cannot run on made-up inputs: captured on kinder ones where there are any, else at the first call,
+// Reloads of policies that cannot run on synthetic inputs: captured on kinder ones where there are any, else at the first call,
 // which the version before answers when the new one fails.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -55,7 +55,7 @@ TEST_CASE("a policy that takes only positive definite matrices is captured ahead
   CHECK(host.policy.run({z})[0].equal(at::linalg_cholesky(z)));
 }
 
-TEST_CASE("a policy that takes no made-up values is captured at its first call") {
+TEST_CASE("a policy that takes no synthetic values is captured at its first call") {
   Hosted host({.trial_calls = 6});
   const std::string needs_more = "return torch.linalg_cholesky(z - 2 * torch.eye(3))";
   CHECK(host.policy.replace(with_body(needs_more)) == Reload::swapped);
@@ -150,7 +150,7 @@ TEST_CASE("a script's own mistake is refused at once, on whatever values it show
   CHECK_FALSE(host.logged("not captured ahead"));
 }
 
-TEST_CASE("indices: made-up ones in range are found, and a table without rows is no mistake of the script") {
+TEST_CASE("indices: synthetic ones in range are found, and a table without rows is no mistake of the script") {
   triage::RuntimeOptions options;
   options.trial_calls = 1;
   options.log = triage::test::no_log();

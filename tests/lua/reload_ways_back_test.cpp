@@ -169,7 +169,7 @@ TEST_CASE("reload: what a policy remembers is not touched by trying the next one
   CHECK(policy.run({z})[0][0][0].item<float>() == 10.0f);
 }
 
-TEST_CASE("reload: what a new version remembers without breaking its graph is not of made-up inputs either") {
+TEST_CASE("reload: what a new version remembers without breaking its graph is not of synthetic inputs either") {
   Runtime runtime(quiet());
   const std::string remembers = source("local y = last and z + last or z * 1 last = z:sum() * 0 + 1 return y");
   const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");

@@ -1,4 +1,4 @@
-// Calls every operator that policies may reach with made-up arguments, through Lua and through the dispatcher, and
+// Calls every operator that policies may reach with synthetic arguments, through Lua and through the dispatcher, and
 // compares bits.
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/tensors/overloads.h"

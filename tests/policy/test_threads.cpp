@@ -1,5 +1,5 @@
 #include "runtime/policy/epochs.h"
-#include "runtime/policy/janitor.h"
+#include "runtime/policy/reclaimer.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -138,7 +138,7 @@ TEST_CASE("a policy that a call is inside of is not freed before that call ends"
 TEST_CASE("epochs: a steady stream of readers does not keep the old object alive") {
   auto epochs = std::make_shared<triage::policy::Epochs>();
   std::atomic<int> calls{0};
-  triage::policy::Janitor janitor;
+  triage::policy::Reclaimer reclaimer;
   Callers readers(4, [&] {
     const triage::policy::Epochs::Reading outer(*epochs);
     const triage::policy::Epochs::Reading nested(*epochs);
@@ -149,7 +149,7 @@ TEST_CASE("epochs: a steady stream of readers does not keep the old object alive
     {
       auto garbage = std::make_shared<int>(i);
       watched = garbage;
-      janitor.retire(epochs, std::move(garbage));
+      reclaimer.retire(epochs, std::move(garbage));
     }
     CHECK(fake::eventually([&] { return watched.expired(); }));
   }
@@ -165,7 +165,7 @@ TEST_CASE("epochs: no reader ever sees a freed object") {
   std::atomic<Object*> live{new Object(0)};
   std::atomic<int> bad{0};
   {
-    triage::policy::Janitor janitor;
+    triage::policy::Reclaimer reclaimer;
     Callers readers(4, [&] {
       const triage::policy::Epochs::Reading reading(*epochs);
       const Object* object = live.load(std::memory_order_seq_cst);
@@ -174,7 +174,7 @@ TEST_CASE("epochs: no reader ever sees a freed object") {
     });
     for (int i = 1; i <= 2000; ++i) {
       std::shared_ptr<Object> old(live.exchange(new Object(i), std::memory_order_seq_cst));
-      janitor.retire(epochs, std::move(old));
+      reclaimer.retire(epochs, std::move(old));
     }
   }
   CHECK(bad == 0);

@@ -374,7 +374,7 @@ TEST_CASE("reloads, ways back, params and failures from several threads leave a 
   check_versions(policy);
 }
 
-TEST_CASE("graphs that run on made-up values are held to their contracts and end in time") {
+TEST_CASE("graphs that run on synthetic values are held to their contracts and end in time") {
   static std::atomic<int> runs{0}, unheld{0}, endless{0};
   struct Spy final : triage::Executable {
     explicit Spy(std::unique_ptr<triage::Executable> inner) : inner_(std::move(inner)) {}

@@ -11,7 +11,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/explain/provenance.h"
 #include "bindings/cli/terminal.h"
-#include "runtime/backends/fused/regions.h"
+#include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/graph/describe.h"
 
 namespace triage::cli {
@@ -62,7 +62,7 @@ std::string code_text(const LoopValue& value) {
   return code;
 }
 
-std::string operation_text(const fused::Part& part, const LoopValue& value) {
+std::string operation_text(const fused::FusionGroup& part, const LoopValue& value) {
   switch (value.kind) {
     case LoopValue::Kind::input: {
       const size_t argument = part.loops.inputs[static_cast<size_t>(value.slot)].argument;
@@ -78,7 +78,7 @@ std::string operation_text(const fused::Part& part, const LoopValue& value) {
   return {};
 }
 
-std::string body_text(const fused::Part& part) {
+std::string body_text(const fused::FusionGroup& part) {
   std::string text = "  body, for each row\n";
   for (size_t i = 0; i < part.loops.values.size(); ++i) {
     const LoopValue& value = part.loops.values[i];
@@ -90,7 +90,7 @@ std::string body_text(const fused::Part& part) {
   return text;
 }
 
-std::string part_text(const fused::Part& part) {
+std::string part_text(const fused::FusionGroup& part) {
   std::vector<std::string> operators, reads(part.inputs.size()), writes(part.outputs.size());
   for (const auto& node : part.graph.nodes()) operators.push_back(graph::op_name(node->op));
   if (part.fused) {
@@ -108,7 +108,7 @@ std::string part_text(const fused::Part& part) {
 /// it reads and writes with sizes, and of loops over rows the body, a line a value.
 std::string fused_parts_text(const graph::Graph& graph) {
   std::string text;
-  for (const fused::Part& part : fused::cut(graph)) text += part_text(part);
+  for (const fused::FusionGroup& part : fused::cut(graph)) text += part_text(part);
   return text;
 }
 

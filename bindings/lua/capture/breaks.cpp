@@ -10,9 +10,9 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <string>
 
@@ -27,7 +27,7 @@ const char kScopes = 0;  // its address is the registry key
 constexpr int kBitsOfThen = 2;
 
 OnGraphBreak::Then then_of(lua_State* L, int index) {
-  settle_number(L, index);
+  specialize_number(L, index);
   luaL_checktype(L, index, LUA_TBOOLEAN);
   return lua_toboolean(L, index) ? OnGraphBreak::Then::raise : OnGraphBreak::Then::go_on;
 }
@@ -81,7 +81,7 @@ int graph_break(lua_State* L) {
 
 /// core.is_compiling() -> whether what runs now is captured, in one graph or in several
 int is_compiling(lua_State* L) {
-  lua_pushboolean(L, capture::Recorder::current() || capture::Follower::current());
+  lua_pushboolean(L, capture::Recorder::current() || capture::TraceReplayer::current());
   return 1;
 }
 

@@ -8,8 +8,8 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/unwinding.h"
 #include "runtime/capture/branch_guard.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 namespace triage::lua {
 namespace {
@@ -20,14 +20,14 @@ using capture::UntakenBranch;
 class ProtectedCall {
  public:
   ProtectedCall() {
-    if ((follower_ = capture::Follower::current())) follower_->enter_protected();
+    if ((replayer_ = capture::TraceReplayer::current())) replayer_->enter_protected();
     if (auto* recorder = capture::Recorder::current()) {
       serial_ = recorder->serial();
       recorder->enter_protected();
     }
   }
   ~ProtectedCall() {
-    if (follower_ && follower_ == capture::Follower::current()) follower_->leave_protected();
+    if (replayer_ && replayer_ == capture::TraceReplayer::current()) replayer_->leave_protected();
     auto* recorder = capture::Recorder::current();
     if (recorder && recorder->serial() == serial_) recorder->leave_protected();
   }
@@ -35,11 +35,11 @@ class ProtectedCall {
   ProtectedCall& operator=(const ProtectedCall&) = delete;
 
  private:
-  capture::Follower* follower_ = nullptr;
+  capture::TraceReplayer* replayer_ = nullptr;
   uint64_t serial_ = 0;
 };
 
-bool is_unwinding() { return UntakenBranch::left() || capture::OutsideBranches::given_up(); }
+bool is_unwinding() { return UntakenBranch::left() || capture::OutsideBranches::aborted(); }
 
 /// Upvalues: the handler; whether it was set inside of the branch.
 int shielded(lua_State* L) {

@@ -26,12 +26,12 @@ namespace {
 
 // Its address is the registry key of a table: what any function may read, as bytes -> its number. It has more than one where a
 // script changes its library.
-const char kSurroundings = 0;
+const char kGlobalsFingerprint = 0;
 
 constexpr int max_depth = 180;
 constexpr int max_values = 20'000;
-constexpr size_t max_bytes = 1 << 20;         // of texts among them
-constexpr lua_Integer max_surroundings = 64;  // kept
+constexpr size_t max_bytes = 1 << 20;                 // of texts among them
+constexpr lua_Integer max_globals_fingerprints = 64;  // kept
 // What our library's Lua part finds by name when it is called.
 constexpr const char* names_of_library[] = {
     "assert",   "error",  "getmetatable", "ipairs", "math",   "next",   "os",    "pairs",    "pcall",    "print",
@@ -40,8 +40,8 @@ constexpr const char* names_of_library[] = {
 
 class Reader {
  public:
-  Reader(lua_State* L, int anchors, Variables& variables, StateParts& parts)
-      : L_(L), anchors_(anchors), variables_(variables), parts_(parts) {
+  Reader(lua_State* L, int weak_references, Variables& variables, StateParts& parts)
+      : L_(L), weak_references_(weak_references), variables_(variables), parts_(parts) {
     reserve(L, 4 * max_depth, "closure state");
   }
 
@@ -76,7 +76,7 @@ class Reader {
 
   /// What any function may read, as one number where it is as it was when the state began: what the library finds by name, and
   /// the metatables of types (methods of a string come from one table).
-  void surroundings() {
+  void globals_fingerprint() {
     push_script_globals(L_);
     const int environment = lua_gettop(L_);
     for (const char* const name : names_of_library) {
@@ -145,15 +145,15 @@ class Reader {
   bool first_visit(int index) {
     const void* address = lua_topointer(L_, index);
     auto [found, fresh] = seen().emplace(address, seen().size());
-    if (fresh) anchor(index);
+    if (fresh) weak_reference(index);
     bytes(fresh ? 'o' : 'r', fresh ? reinterpret_cast<size_t>(address) : found->second);
     return fresh;
   }
 
-  void anchor(int index) {
+  void weak_reference(int index) {
     lua_pushvalue(L_, index);
     lua_pushboolean(L_, true);
-    lua_rawset(L_, anchors_);
+    lua_rawset(L_, weak_references_);
   }
 
   void table(int index, int depth) {
@@ -201,7 +201,7 @@ class Reader {
     const auto [place, fresh] = names_read_[allowed_ > 0].try_emplace(address);
     std::set<std::string>& known = place->second;  // which stays where it is while others are added
     if (fresh) {
-      anchor(environment);
+      weak_reference(environment);
       bytes('N', address);
       metatable(environment, depth);
     }
@@ -221,7 +221,7 @@ class Reader {
 
   /// The bytes so far become their number among all that were there in their place, if those were few.
   void shorten() {
-    push_registry_table(L_, &kSurroundings);
+    push_registry_table(L_, &kGlobalsFingerprint);
     const int known = lua_gettop(L_);
     lua_pushlstring(L_, text_.data(), text_.size());
     lua_pushvalue(L_, -1);
@@ -232,10 +232,10 @@ class Reader {
       for (lua_pushnil(L_); lua_next(L_, known); lua_pop(L_, 1)) ++number;
       lua_pop(L_, 1);
       lua_pushinteger(L_, number);
-      if (number < max_surroundings) lua_rawset(L_, known);
+      if (number < max_globals_fingerprints) lua_rawset(L_, known);
     }
     lua_settop(L_, known - 1);
-    if (number == max_surroundings) return;
+    if (number == max_globals_fingerprints) return;
     text_.clear();
     bytes('S', number);
   }
@@ -295,7 +295,7 @@ class Reader {
     if (found && !found->key_set().has(c10::DispatchKey::NestedTensor))  // it has no sizes, and no graph takes it
       return variable(lua_touserdata(L_, index), *found);
     bytes('u', lua_topointer(L_, index));
-    anchor(index);
+    weak_reference(index);
     if (lua_isthread(L_, index)) any_global_ = true;
     if (const int function = compiled_function_of(L_, index); function != LUA_NOREF) {
       lua_rawgeti(L_, LUA_REGISTRYINDEX, function);
@@ -335,7 +335,7 @@ class Reader {
   }
 
   lua_State* L_;
-  int anchors_;
+  int weak_references_;
   Variables& variables_;
   StateParts& parts_;
   int values_ = 0;
@@ -363,12 +363,12 @@ void mark_libraries(lua_State* L) {
   lua_pop(L, 1);
 }
 
-std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts& parts,
+std::string closure_state(lua_State* L, int index, int weak_references, Variables& variables, StateParts& parts,
                           bool& too_much) {
   index = lua_absindex(L, index);
   int top = lua_gettop(L);
-  Reader reader(L, lua_absindex(L, anchors), variables, parts);
-  reader.surroundings();
+  Reader reader(L, lua_absindex(L, weak_references), variables, parts);
+  reader.globals_fingerprint();
   reader.value(index, 0);
   reader.rest_of_globals();
   lua_settop(L, top);

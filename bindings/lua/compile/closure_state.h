@@ -23,14 +23,14 @@ struct Variables {
 
 /// Everything that the function (or callable) at `index` can read besides its arguments, as bytes: the values of its
 /// upvalues and of the globals that its text names (all of them where it has `load` or `_G` at hand), tables and nested
-/// functions followed through. Two calls with equal bytes see the same world, if what they name by address has stayed alive: that
-/// is added to the table at `anchors`, as keys. Only the tensors in it may be others, of the same dtype, device, shape and
-/// requires_grad, and the same ones in the same places: graphs take them anew on every run.
+/// functions followed through. Two calls with equal bytes see the same environment, if what they name by address has stayed alive: that
+/// is added to the table at `weak_references`, as keys. Only the tensors in it may be others, of the same dtype, device, shape and
+/// requires_grad, and the same ones in the same places: graphs take them again on every run.
 ///
 /// `parts`: each upvalue of the function itself and each global that it names, as a person says it ("upvalue 'n'"), with where
 /// in the bytes what it holds ends. `too_much`: it is more than is read, so that the bytes are others after any write at all.
 using StateParts = std::vector<std::pair<std::string, size_t>>;
-std::string closure_state(lua_State* L, int index, int anchors, Variables& variables, StateParts& parts,
+std::string closure_state(lua_State* L, int index, int weak_references, Variables& variables, StateParts& parts,
                           bool& too_much);
 
 }  // namespace triage::lua

@@ -1,7 +1,7 @@
 #include "bindings/lua/compile/compiled_function.h"
 
 #include "bindings/lua/capture/user_code.h"
-#include "bindings/lua/compile/worlds.h"
+#include "bindings/lua/compile/closure_environments.h"
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/semantics/allowed_writes.h"
 #include "bindings/lua/state/effects.h"
@@ -10,9 +10,9 @@
 #include "bindings/lua/values/arguments.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compile_clock.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/messages/printable.h"
 
 #include <fmt/format.h>
@@ -155,7 +155,7 @@ int compiled_gc(lua_State* L) {
   auto* holder = static_cast<CompiledFunction**>(luaL_checkudata(L, 1, compiled_type));
   if (*holder) context(L).script_bytes -= (*holder)->bytes_charged;
   if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->function);
-  if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->anchors);
+  if (*holder) luaL_unref(L, LUA_REGISTRYINDEX, (*holder)->weak_references);
   delete std::exchange(*holder, nullptr);
   return 0;
 }
@@ -274,26 +274,26 @@ int call_compiled(lua_State* L) {
   std::vector<at::Tensor> inputs, outputs;
   std::string arguments;
   const int odd = read_arguments(L, 2, inputs, arguments);
-  const bool captured = Recorder::current() || capture::Follower::current();
+  const bool captured = Recorder::current() || capture::TraceReplayer::current();
   const bool plain = captured || capture::NotCaptured::nested() || function.running;
   if (odd && !plain && get_stance() != Stance::force_eager) refuse_argument(L, function, odd);
   if (plain || odd) return call_as_script(L, function);
   if (auto* branch = capture::BranchGuard::current())  // the graph's own operators do not ask it
     for (auto& input : inputs) input = branch->guarded(input);
-  const std::shared_ptr<CompiledFunction::Bucket> bucket = bucket_for(L, function, arguments);
+  const std::shared_ptr<CompiledFunction::CachePartition> partition = partition_for(L, function, arguments);
   {
     const Running running(function, context(L));
-    bucket->script->prepare_call(L, 2);
+    partition->script->prepare_call(L, 2);
     function.caller->L = L;
-    const bool had_breaks = bucket->compiled->has_breaks();
+    const bool had_breaks = partition->compiled->has_breaks();
     const lua_Integer allowed_writes = count_allowed_writes(L);
     const GraphTerms terms(L);
-    bucket->compiled->run(inputs, {}, {context(L).deadline}, outputs);
-    if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, bucket);
-    if (!had_breaks && bucket->compiled->has_breaks()) ++function.broken_buckets;
+    partition->compiled->run(inputs, {}, {context(L).deadline}, outputs);
+    if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, partition);
+    if (!had_breaks && partition->compiled->has_breaks()) ++function.broken_partitions;
     charge_graphs(L, function);
   }
-  int other = bucket->script->take_results();
+  int other = partition->script->take_results();
   if (other != LUA_NOREF) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, other);
     luaL_unref(L, LUA_REGISTRYINDEX, other);
@@ -306,7 +306,7 @@ int call_compiled(lua_State* L) {
   }
   reserve(L, outputs.size(), "too many results");
   if (auto* tracker = capture::FlagsTracker::current()) {
-    const std::vector<bool> is_flags = bucket->compiled->flags_outputs();
+    const std::vector<bool> is_flags = partition->compiled->flags_outputs();
     for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
       if (is_flags[i]) tracker->add(outputs[i]);
   }

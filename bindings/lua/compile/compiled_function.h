@@ -56,7 +56,7 @@ class FunctionScript final : public Script {
     first_argument_ = first_argument;
     results_ = LUA_NOREF;
   }
-  /// Of the world of the call to come. Given as an argument, one of them stays what it is.
+  /// Of the environment of the call to come. Given as an argument, one of them stays what it is.
   void set_variables(const Variables* variables) { variables_ = variables; }
   at::ArrayRef<at::Tensor> variables() const override {
     return variables_ ? at::ArrayRef<at::Tensor>(variables_->tensors) : at::ArrayRef<at::Tensor>();
@@ -86,38 +86,40 @@ class FunctionScript final : public Script {
   std::vector<bool> flags_outputs_;
 };
 
-/// What `triage.compile` returns: one cache of graphs for each world that the function has seen (closure_state).
+/// What `triage.compile` returns: one cache of graphs for each environment that the function has seen (closure_state).
 struct CompiledFunction {
-  /// What graphs hold for besides tensors, as the key of a bucket and for a person.
-  struct World {
+  /// What graphs hold for besides tensors, as the key of a partition and for a person.
+  struct ClosureEnvironment {
     std::vector<std::string> arguments;  // "3", "'text'", "a tensor"
     std::string key;                     // the plain arguments, which of the others are variables, then closure_state
     size_t state_begin = 0;              // in `key`
     StateParts parts;
-    bool too_much = false;  // to be read whole: it is another world after any write
+    bool too_much = false;  // to be read whole: it is another environment after any write
     Variables variables;    // as the last call had them
   };
-  struct Bucket {
+  struct CachePartition {
     std::shared_ptr<FunctionScript> script;
     std::unique_ptr<capture::Compiled> compiled;
-    World world;
-    lua_Integer number = 0;   // 1 for the first one made
-    lua_Integer anchors = 0;  // how much its key names by address
+    ClosureEnvironment environment;
+    lua_Integer number = 0;           // 1 for the first one made
+    lua_Integer weak_references = 0;  // how much its key names by address
   };
   int function = LUA_NOREF;
-  int anchors = LUA_NOREF;  // a table: number of a bucket -> what its key names by address, as weak keys
+  int weak_references = LUA_NOREF;  // a table: number of a partition -> what its key names by address, as weak keys
   std::string name;
   Source made_at;  // the line that compiled it
   capture::Compiled::Options options;
-  std::map<std::string_view, std::shared_ptr<Bucket>> buckets;  // by the key of their world; a call keeps its own alive
-  lua_Integer buckets_made = 0;
-  size_t sweep_at = 0;  // that many buckets: time to look for those without graphs
-  int misses = 0;       // calls that found no bucket
-  std::shared_ptr<Bucket>
-      followed;  // for all worlds: the function broke in several, or reads too much, and is not tried in one graph again
-  std::shared_ptr<Bucket> beyond;  // for all worlds: the accumulated limit was met, and the function runs as a script
-  std::shared_ptr<Bucket> last;    // of the last call, still right while the epoch has not moved
-  int broken_buckets = 0, too_large_worlds = 0;
+  std::map<std::string_view, std::shared_ptr<CachePartition>>
+      partitions;  // by the key of their environment; a call keeps its own alive
+  lua_Integer partitions_made = 0;
+  size_t sweep_at = 0;  // that many partitions: time to look for those without graphs
+  int misses = 0;       // calls that found no partition
+  std::shared_ptr<CachePartition>
+      followed;  // for all environments: the function broke in several, or reads too much, and is not tried in one graph again
+  std::shared_ptr<CachePartition>
+      beyond;  // for all environments: the accumulated limit was met, and the function runs as a script
+  std::shared_ptr<CachePartition> last;  // of the last call, still right while the epoch has not moved
+  int broken_partitions = 0, too_large_environments = 0;
   uint64_t generation = 0;
   std::optional<capture::GraphBreak> odd_argument;  // that was met first: such calls run the script
   int64_t graphs_charged = 0;                       // to the budgets of a policy, and the bytes of what was charged

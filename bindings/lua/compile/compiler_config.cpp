@@ -1,13 +1,13 @@
 #include "bindings/lua/compile/compiler_config.h"
 
-#include "bindings/lua/compile/worlds.h"
+#include "bindings/lua/compile/closure_environments.h"
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <triage/compiler_config.h>
 #include <triage/error.h>
@@ -81,16 +81,16 @@ int lua_set_stance(lua_State* L) {
   const Stance stance = on_behalf_of("triage.set_stance", [&] {
     return stance_from(text_argument(L, {1, "triage.set_stance", "name"}));
   });
-  if (capture::Recorder::current() || capture::Follower::current())
+  if (capture::Recorder::current() || capture::TraceReplayer::current())
     throw InputError("triage.set_stance: captured code cannot change what is captured; set it around the call");
   refuse_in_selection(L, "`triage.set_stance`");
   set_stance(stance);
   return 0;
 }
 
-/// triage.reset(): compiled functions capture anew.
+/// triage.reset(): compiled functions capture again.
 int reset(lua_State* L) {
-  if (capture::Recorder::current() || capture::Follower::current())
+  if (capture::Recorder::current() || capture::TraceReplayer::current())
     throw InputError("triage.reset: captured code cannot drop what is captured; call it around");
   refuse_in_selection(L, "`triage.reset`");
   forget_all_graphs();

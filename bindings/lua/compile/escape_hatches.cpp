@@ -61,7 +61,7 @@ int constant_call(lua_State* L) {
     return lua_gettop(L);
   }
   {
-    capture::OutsideBranches::forbid_new_beginning();  // the function may do what is not to be done twice
+    capture::OutsideBranches::forbid_restart();  // the function may do what is not to be done twice
     const capture::NotCaptured pause(false);
     call_for_all(L, count);
   }

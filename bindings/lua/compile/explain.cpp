@@ -1,7 +1,7 @@
 #include "bindings/lua/compile/compiled_function.h"
 
 #include "bindings/lua/capture/user_code.h"
-#include "bindings/lua/compile/worlds.h"
+#include "bindings/lua/compile/closure_environments.h"
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/semantics/libraries.h"
 #include "bindings/lua/state/stack.h"
@@ -9,7 +9,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/compile_clock.h"
-#include "runtime/capture/following/trace_tree.h"
+#include "runtime/capture/replay/trace_tree.h"
 #include "runtime/graph/describe.h"
 
 #include <fmt/format.h>
@@ -72,13 +72,14 @@ std::string global_guards(lua_State* L, int function) {
   return text;
 }
 
-/// What graphs of a world hold for besides tensors that are given, a line each.
-std::string world_guards(lua_State* L, const CompiledFunction& function, const CompiledFunction::World& world) {
+/// What graphs of an environment hold for besides tensors that are given, a line each.
+std::string environment_guards(lua_State* L, const CompiledFunction& function,
+                               const CompiledFunction::ClosureEnvironment& environment) {
   std::string text;
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  const std::vector<std::string> names = parameter_names(L, -1, world.arguments.size());
+  const std::vector<std::string> names = parameter_names(L, -1, environment.arguments.size());
   for (size_t i = 0; i < names.size(); ++i)
-    if (!is_tensor_argument(world, i)) text += names[i] + ": is " + world.arguments[i] + "\n";
+    if (!is_tensor_argument(environment, i)) text += names[i] + ": is " + environment.arguments[i] + "\n";
   const bool is_script = lua_isfunction(L, -1) && !lua_iscfunction(L, -1);
   for (int i = 1; const char* name = is_script ? lua_getupvalue(L, -1, i) : nullptr; ++i) {
     if (std::string_view(name) == "_ENV")
@@ -95,12 +96,12 @@ std::string world_guards(lua_State* L, const CompiledFunction& function, const C
 Explanation explanation_of(lua_State* L, const CompiledFunction& function) {
   Explanation all;
   if (function.odd_argument) all.breaks.push_back(*function.odd_argument);
-  for (const CompiledFunction::Bucket* bucket : buckets_in_order(function)) {
-    for (const capture::GraphBreak& graph_break : bucket->compiled->breaks()) all.breaks.push_back(graph_break);
-    for (const capture::Entry* entry : bucket->compiled->entries()) {
+  for (const CompiledFunction::CachePartition* partition : partitions_in_order(function)) {
+    for (const capture::GraphBreak& graph_break : partition->compiled->breaks()) all.breaks.push_back(graph_break);
+    for (const capture::Entry* entry : partition->compiled->entries()) {
       all.graphs.push_back(entry->graph);
-      all.guards.push_back(entry->guards.text(bucket->script->signature().inputs) +
-                           world_guards(L, function, bucket->world));
+      all.guards.push_back(entry->guards.text(partition->script->signature().inputs) +
+                           environment_guards(L, function, partition->environment));
     }
   }
   for (const auto& graph : function.options.traces->graphs) all.graphs.push_back(graph);

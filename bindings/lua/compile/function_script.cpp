@@ -9,8 +9,8 @@
 #include "bindings/lua/state/unwinding.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/compat/autocast.h"
 
 #include <c10/core/GradMode.h>
@@ -24,9 +24,9 @@ namespace {
 /// up the capture, that ends here.
 void call_function(lua_State* L, int arguments) {
   if (!capture::Recorder::current() || !has_natural_chunks(L)) return call_for_all(L, arguments);
-  capture::OutsideBranches::allow_new_beginning(stack_depth(L));
+  capture::OutsideBranches::allow_restart(stack_depth(L));
   const int status = call_and_hand_on(L, arguments, keep_traceback);
-  if (capture::OutsideBranches::given_up()) throw capture::BranchLeft("the capture was given up");
+  if (capture::OutsideBranches::aborted()) throw capture::CaptureAbort("the capture was given up");
   if (status != LUA_OK) lua_error(L);
 }
 
@@ -116,7 +116,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   forget_chains(L);
   try {
     call_function(L, last - first_argument_ + 1);
-  } catch (const capture::BranchLeft&) {
+  } catch (const capture::CaptureAbort&) {
     lua_settop(L, base);
     before.restore();
     throw;
@@ -136,7 +136,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
     flags_outputs_.push_back(tracker.is_flags(*tensor));
   }
   if (other) {
-    if (auto* follower = capture::Follower::current()) follower->note_escape();
+    if (auto* replayer = capture::TraceReplayer::current()) replayer->note_escape();
     break_behind(capture::Break::other_result,
                  "the function returns a value that is no tensor: result " + std::to_string(other - base) + " is " +
                      (lua_isnil(L, other) ? "nil" : std::string("a ") + luaL_typename(L, other)),

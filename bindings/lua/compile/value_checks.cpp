@@ -77,7 +77,7 @@ void check_bound(lua_State* L, const char* method, const char* sign, lua_Number 
     const std::string known = symbolic ? capture::what_is_known(*symbolic) : "";
     lua_pushvalue(L, 1);
     if (value.empty()) {
-      settle_number(L, -1);
+      specialize_number(L, -1);
       value = luaL_tolstring(L, -1, nullptr);
     }
     fail(L, value + " " + sign + " " + shown, known, "");

@@ -17,8 +17,8 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/capture/branch_guard.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
@@ -38,7 +38,7 @@ using capture::FlagsTracker;
 using capture::Recorder;
 
 /// The table `p` of a policy's params: 0-dim tensors, whether or not the call is recorded, so that the script sees the same on
-/// every call and a graph need not be made anew when one changes.
+/// every call and a graph need not be made again when one changes.
 void push_params(lua_State* L, const std::vector<triage::Param>& params, at::ArrayRef<at::Tensor> values) {
   lua_createtable(L, 0, static_cast<int>(params.size()));
   for (size_t i = 0; i < params.size(); ++i) {
@@ -188,7 +188,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   std::vector<at::Tensor> results;
   const int64_t bytes_before = context(L).tensor_bytes;
   const uint64_t writes_before = writes();
-  if (Recorder::current()) capture::OutsideBranches::allow_new_beginning(0);
+  if (Recorder::current()) capture::OutsideBranches::allow_restart(0);
   in_protected_call(L, [&](lua_State* L) {
     note_declared_flags(policy_.signature, inputs);
     reserve(L, inputs.size(), "too many inputs");

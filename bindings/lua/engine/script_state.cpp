@@ -61,8 +61,8 @@ int call_host(lua_State* L) {
   for (int i = 1; i <= lua_gettop(L); ++i) arguments.push_back(check_tensor(L, i));
   capture::graph_break(capture::Break::host_function, "`" + function.name + "` is a function of the host",
                        "Call it before or after the policy.");
-  if (auto* made_up = capture::MadeUpInputs::current()) {
-    made_up->stop();
+  if (auto* synthetic = capture::SyntheticInputs::current()) {
+    synthetic->stop();
     throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");
   }
   const std::vector<at::Tensor> results = call_host_function(function, arguments);

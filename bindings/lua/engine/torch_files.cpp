@@ -7,8 +7,8 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/graph_break.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <triage/files.h>
 

@@ -11,8 +11,8 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/branch_checks.h"
 
@@ -223,10 +223,10 @@ using BranchBox = std::unique_ptr<NaturalBranch>;
 const char branch_mark = 0;  // its address: registry key of the metatable
 
 /// core.before_branch(condition or nil, conditions of the branches before): a branch that the batch does not take is for a
-/// graph only. If the call could not begin anew where the branch does what no graph can hold, the graph ends in front of it.
+/// graph only. If the call could not restart where the branch does what no graph can hold, the graph ends in front of it.
 int before_branch(lua_State* L) {
   const at::Tensor own = optional_condition(L, 1);
-  if (!Recorder::current() || capture::UntakenBranch::active() || capture::OutsideBranches::may_begin_anew()) return 0;
+  if (!Recorder::current() || capture::UntakenBranch::active() || capture::OutsideBranches::may_restart()) return 0;
   if (Recorder::current()->is_strict() || capture::OnGraphBreak::raises()) return 0;  // there every break is an error
   if (is_untaken(own, conditions_before(L, 2)))
     capture::graph_break(capture::Break::untaken_branch,
@@ -309,11 +309,11 @@ int for_rows(lua_State* L) {
   return lua_gettop(L) - 1;
 }
 
-/// core.mark_born(table) -> table: scripts may write to it while they are captured.
-int mark_table_born(lua_State* L) {
+/// core.mark_created(table) -> table: scripts may write to it while they are captured.
+int mark_table_created(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
-  mark_born(L, 1);
+  mark_created(L, 1);
   return 1;
 }
 
@@ -340,7 +340,7 @@ void add_control_flow(lua_State* L) {
                                        {"attempt", guarded<attempt>},
                                        {"break_for_difference", guarded<break_for_difference>},
                                        {"for_rows", guarded<for_rows>},
-                                       {"mark_born", guarded<mark_table_born>},
+                                       {"mark_created", guarded<mark_table_created>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   lua_newtable(L);  // for scripts/prelude/natural.lua

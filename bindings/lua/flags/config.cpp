@@ -55,7 +55,7 @@ void push_accumulation(lua_State* L, const AccumulationConfig& value) {
 }
 
 int64_t check_integer_field(lua_State* L, int index, const char* field) {
-  settle_number(L, index);
+  specialize_number(L, index);
   int is_integer = 0;
   const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
   if (!is_integer) throw ConfigError(std::string(field) + ": expected an integer, got " + describe(L, index));
@@ -63,7 +63,7 @@ int64_t check_integer_field(lua_State* L, int index, const char* field) {
 }
 
 bool check_boolean_field(lua_State* L, int index, const char* field) {
-  settle_number(L, index);
+  specialize_number(L, index);
   if (!lua_isboolean(L, index))
     throw ConfigError(std::string(field) + ": expected true or false, got " + describe(L, index));
   return lua_toboolean(L, index) != 0;
@@ -72,7 +72,7 @@ bool check_boolean_field(lua_State* L, int index, const char* field) {
 /// One axis of AccumulationConfig from the value at `index`.
 template <typename Enum>
 Enum check_axis(lua_State* L, int index, const char* field, int64_t last, const char* names) {
-  settle_number(L, index);
+  specialize_number(L, index);
   int is_integer = 0;
   const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : -1;
   if (!is_integer || value < 0 || value > last)
@@ -315,7 +315,7 @@ int new_config(lua_State* L) {
     throw ConfigError("ErrorConfig: expected a table of fields, as in ErrorConfig{num_slots = 32}, got " +
                       describe(L, 1));
   push_config(L, {false, false, lua_istable(L, 1) ? read_config(L, 1) : ErrorConfig{}});
-  mark_born(L, -1);
+  mark_created(L, -1);
   return 1;
 }
 

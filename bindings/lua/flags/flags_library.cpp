@@ -64,7 +64,7 @@ int is_number(lua_State* L) {
 
 /// core.plain(value) -> the value that a number or truth value of the capture has; any other as it is
 int plain(lua_State* L) {
-  settle_number(L, 1);
+  specialize_number(L, 1);
   lua_settop(L, 1);
   return 1;
 }
@@ -140,7 +140,7 @@ int check_record(lua_State* L) {
 
 int64_t check_in_range(lua_State* L, int index, const std::string& who, const char* what, int64_t low, int64_t high,
                        const char* hint) {
-  settle_number(L, index);
+  specialize_number(L, index);
   int is_integer = 0;
   const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
   if (!is_integer || value < low || value > high)
@@ -172,7 +172,7 @@ int default_severity_of(lua_State* L) {
 
 template <class Enum, const std::string& (*name_of)(Enum)>
 int push_name(lua_State* L) {
-  settle_number(L, 1);
+  specialize_number(L, 1);
   const std::string& name = name_of(static_cast<Enum>(luaL_checkinteger(L, 1)));
   lua_pushlstring(L, name.data(), name.size());
   return 1;

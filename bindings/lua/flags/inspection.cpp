@@ -51,7 +51,7 @@ const at::Tensor& flags_argument(lua_State* L, const char* operation) {
 /// A 0-based sample, negative from the end; default 0.
 int64_t sample_argument(lua_State* L, const char* operation) {
   if (lua_isnoneornil(L, 2)) return 0;
-  settle_number(L, 2);
+  specialize_number(L, 2);
   if (!lua_isinteger(L, 2))
     throw InputError(std::string(operation) + ": expected the 0-based index of a sample as `i`, got " + describe(L, 2));
   return lua_tointeger(L, 2);

@@ -111,7 +111,7 @@ void check_size(lua_State* L, const char* method, const std::string& text, int64
                    " bytes, and " + std::to_string(most_components) + " components in one tree");
 }
 
-/// Ids are chosen anew when the tree has changed: each path is compared with each pattern that has a weight.
+/// Ids are chosen again when the tree has changed: each path is compared with each pattern that has a weight.
 LocationTree& charge_ids(lua_State* L, TreeBox& box) {
   constexpr uint64_t per_location = 20, steps_per_instruction = 64, most_steps = 2'000'000'000;
   const uint64_t steps = box.path_bytes * box.pattern_bytes;

@@ -45,7 +45,7 @@ int64_t id_of_path(lua_State* L, const std::string& path) {
 
 int64_t check_id(lua_State* L, int index, const std::string& who) {
   int is_integer = 0;
-  settle_number(L, index);
+  specialize_number(L, index);
   const lua_Integer id = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : -1;
   if (!is_integer || id < 0 || id > ErrorLocation::MAX_LOCATION_ID)
     throw InputError(who + ": expected a location id (0..1023), got " + describe(L, index));
@@ -93,7 +93,7 @@ int resolve_location(lua_State* L) {
   const char* name = lua_tostring(L, 2);
   const std::string who = name ? name : "location";
   lua_settop(L, 2);
-  settle_number(L, 1);
+  specialize_number(L, 1);
   int64_t id = ErrorLocation::UNKNOWN;
   switch (lua_type(L, 1)) {
     case LUA_TNONE:

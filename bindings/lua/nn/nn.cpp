@@ -67,7 +67,7 @@ int convert_data(lua_State* L) {
         from.options().device(device.value_or(from.device())).dtype(dtype && is_number ? *dtype : from.scalar_type()));
   };
   const size_t width = dtype ? c10::elementSize(*dtype) : tensor.element_size();
-  charge(L, 0, static_cast<size_t>(tensor.numel()) * width);  // expanded or not: the data is made anew
+  charge(L, 0, static_cast<size_t>(tensor.numel()) * width);  // expanded or not: the data is made again
   set_data(L, 1, converted(tensor));
   if (tensor.grad().defined()) {
     const bool required = tensor.grad().requires_grad();

@@ -217,7 +217,7 @@ bool has_gradients(const Optimizer& optimizer) {
   return false;
 }
 
-/// optimizer:step() or optimizer:step(closure): the closure computes the loss anew and calls backward; returns its loss.
+/// optimizer:step() or optimizer:step(closure): the closure computes the loss again and calls backward; returns its loss.
 int step(lua_State* L) {
   Holder& holder = check_optimizer(L, 1);
   refuse_in_selection(L, "a step of an optimizer");

@@ -21,7 +21,7 @@ namespace triage::lua {
 namespace {
 
 int number_tostring(lua_State* L) {
-  settle_number(L, 1);
+  specialize_number(L, 1);
   luaL_tolstring(L, 1, nullptr);
   return 1;
 }
@@ -73,8 +73,8 @@ at::Tensor record(lua_State* L, const Arithmetic& op, Operand left, Operand righ
 
 /// What Lua computes from the plain values; errors are Lua's (`n // 0`).
 void push_plain_result(lua_State* L, int lua_op, int operands) {
-  settle_number(L, 1);
-  if (operands == 2) settle_number(L, 2);
+  specialize_number(L, 1);
+  if (operands == 2) specialize_number(L, 2);
   lua_pushvalue(L, 1);
   if (operands == 2) lua_pushvalue(L, 2);
   lua_arith(L, lua_op);
@@ -163,8 +163,8 @@ int invert(lua_State* L) {
 }
 
 int concat(lua_State* L) {
-  settle_number(L, 1);
-  settle_number(L, 2);
+  specialize_number(L, 1);
+  specialize_number(L, 2);
   lua_settop(L, 2);
   lua_concat(L, 2);
   return 1;
@@ -176,11 +176,11 @@ int compare(lua_State* L) {
   lua_settop(L, 2);
   if (can_be_recorded(L)) {
     compare_numbers(L, lua_op == LUA_OPLT ? "lt" : lua_op == LUA_OPLE ? "le" : "eq");
-    settle_number(L, -1);
+    specialize_number(L, -1);
     return 1;
   }
-  settle_number(L, 1);
-  settle_number(L, 2);
+  specialize_number(L, 1);
+  specialize_number(L, 2);
   lua_pushboolean(L, lua_compare(L, 1, 2, lua_op));
   return 1;
 }
@@ -275,7 +275,7 @@ bool is_exact_as_double(lua_State* L, const at::Tensor& whole) {
     limit.number = bound[0] == 'l' ? most : -most;
     limit.whole = true;
     push_number(L, record_comparison(L, bound, whole, limit));
-    settle_number(L, -1);
+    specialize_number(L, -1);
     lua_pop(L, 1);
   }
   return true;
@@ -317,8 +317,8 @@ void compare_numbers(lua_State* L, const char* method) {
     push_comparison(L, name, left, right);
     return;
   }
-  settle_number(L, 1);
-  settle_number(L, 2);
+  specialize_number(L, 1);
+  specialize_number(L, 2);
   if (!order) {
     lua_pushboolean(L, lua_compare(L, 1, 2, LUA_OPEQ) == (std::strcmp(method, "eq") == 0));
     return;

@@ -1,7 +1,7 @@
 #pragma once
 #include <lua.hpp>
 
-/// Lua's `math` on symbolic numbers (number.h): where they only pass through, the graph computes them anew.
+/// Lua's `math` on symbolic numbers (number.h): where they only pass through, the graph computes them again.
 /// Knows LibTorch only in its implementation.
 namespace triage::lua {
 

@@ -4,8 +4,8 @@
 #include "bindings/lua/capture/open_chains.h"
 #include "bindings/lua/capture/protected_calls.h"
 #include "bindings/lua/sandbox/library.h"
-#include "bindings/lua/semantics/births.h"
 #include "bindings/lua/semantics/chunk.h"
+#include "bindings/lua/semantics/created.h"
 #include "bindings/lua/semantics/intrinsics.h"
 #include "bindings/lua/semantics/tensor_semantics.h"
 #include "bindings/lua/semantics/wrapping.h"
@@ -14,8 +14,8 @@
 #include "bindings/lua/state/state.h"
 
 #include "runtime/capture/branch_guard.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/messages/printable.h"
 #include "runtime/random/sequence.h"
 
@@ -172,7 +172,7 @@ int wrap_coroutine(lua_State* L) {
   break_for_outside(L);
   const int results = run_original(L);
   wrap_function(L, guarded<resume_wrapped>);
-  mark_born(L, -1);
+  mark_created(L, -1);
   return results;
 }
 

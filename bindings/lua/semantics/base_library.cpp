@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/lua/numbers/math_library.h"
-#include "bindings/lua/semantics/births.h"
+#include "bindings/lua/semantics/created.h"
 #include "bindings/lua/semantics/intrinsics.h"
 #include "bindings/lua/semantics/libraries.h"
 #include "bindings/lua/semantics/loading.h"
@@ -65,7 +65,7 @@ int base_error(lua_State* L) {
   return hand_on(L);
 }
 
-/// What these change, guards come across in no table: they are evaluated anew, whatever they find.
+/// What these change, guards come across in no table: they are evaluated again, whatever they find.
 int debug_write(lua_State* L) {
   refuse_in_selection(L, "a change by `debug`");
   bump_epoch(L);
@@ -143,7 +143,7 @@ int write_first(lua_State* L) {
 // --- table
 
 /// Of the table at `table`, unless that is in the way of its metamethods.
-void settle_field(lua_State* L, int table, lua_Integer i) {
+void specialize_field(lua_State* L, int table, lua_Integer i) {
   if (lua_rawgeti(L, table, i) == LUA_TUSERDATA && symbolic_kind(L, -1)) {
     settle(L, -1);
     lua_pushvalue(L, -1);
@@ -166,7 +166,7 @@ int table_concat(lua_State* L) {
   if (size > 0 && first <= last) {
     const auto count = static_cast<lua_Unsigned>(last) - static_cast<lua_Unsigned>(first);  // and one
     for (lua_Unsigned i = 0; i <= count && i <= static_cast<lua_Unsigned>(size); i++)
-      settle_field(L, 1, static_cast<lua_Integer>(static_cast<lua_Unsigned>(first) + i));
+      specialize_field(L, 1, static_cast<lua_Integer>(static_cast<lua_Unsigned>(first) + i));
   }
   return hand_on(L);
 }
@@ -178,7 +178,7 @@ int table_move(lua_State* L) {
 
 int table_pack(lua_State* L) {
   const int results = hand_on(L);
-  mark_born(L, -1);
+  mark_created(L, -1);
   return results;
 }
 
@@ -222,7 +222,7 @@ int string_gmatch(lua_State* L) {
 }
 
 /// Upvalue: a function, or a table. What it gives for a match is text.
-int settled_replacement(lua_State* L) {
+int specialized_replacement(lua_State* L) {
   lua_pushvalue(L, lua_upvalueindex(1));
   if (lua_istable(L, -1)) {
     lua_pushvalue(L, 1);
@@ -238,7 +238,7 @@ int settled_replacement(lua_State* L) {
 int string_gsub(lua_State* L) {
   if (lua_istable(L, 3) || lua_isfunction(L, 3)) {
     lua_pushvalue(L, 3);
-    lua_pushcclosure(L, settled_replacement, 1);
+    lua_pushcclosure(L, specialized_replacement, 1);
     lua_replace(L, 3);
   }
   return run_original(L);

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "bindings/lua/semantics/births.h"
+#include "bindings/lua/semantics/created.h"
 #include "bindings/lua/semantics/natural_functions.h"
 #include "bindings/lua/semantics/tensor_semantics.h"
 #include "bindings/lua/state/effects.h"
@@ -271,7 +271,7 @@ int function(lua_State* L) {
   const lua_Integer id = lua_tointeger(L, lua_upvalueindex(1)) + lua_tointeger(L, 2);
   lua_settop(L, 1);
   set_function_id(L, 1, id);
-  mark_born_function(L, 1);
+  mark_created_function(L, 1);
   return 1;
 }
 
@@ -295,7 +295,7 @@ int table(lua_State* L) {
   lua_settop(L, 1);
   constexpr lua_Unsigned large = 10'000;  // `{...}` makes such tables at one stroke
   if (lua_rawlen(L, 1) > large) charge_bytes(L, 0);
-  mark_born(L, 1);
+  mark_created(L, 1);
   return 1;
 }
 

@@ -19,7 +19,7 @@ void set_function_id(lua_State* L, int index, int64_t id);
 
 /// A table or function that was made during the running capture: writes to it are no side effects. For C functions that
 /// return new tables.
-void mark_born(lua_State* L, int index);
+void mark_created(lua_State* L, int index);
 
 /// The table at `index` is about to be written: bumps the epoch; breaks the graph where the table is older than the
 /// capture.

@@ -49,7 +49,7 @@ int start_rows(lua_State* L) {
 }
 
 int settled(lua_State* L) {
-  settle_number(L, 1);
+  specialize_number(L, 1);
   return 1;
 }
 

@@ -12,7 +12,7 @@ bool is_mask(lua_State* L, int index);
 /// Pushes the function `name` of scripts/prelude/natural.lua.
 void push_library_function(lua_State* L, const char* name);
 
-/// A number or truth value that a captured graph finds out anew (values/number.h): "integer", "float" or "boolean"; null for
+/// A number or truth value that a captured graph finds out again (values/number.h): "integer", "float" or "boolean"; null for
 /// other values. `settle` puts the plain value in its place, which may be a graph break; other values stay.
 const char* symbolic_kind(lua_State* L, int index);
 void settle(lua_State* L, int index);

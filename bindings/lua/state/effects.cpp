@@ -37,7 +37,7 @@ int current_branch() noexcept {
 
 bool effects_allowed() noexcept {
   if (!capture::EffectsAllowed::active()) return false;
-  capture::OutsideBranches::forbid_new_beginning();
+  capture::OutsideBranches::forbid_restart();
   return true;
 }
 uint64_t current_selection() noexcept { return capture::BranchGuard::selection().serial; }

@@ -120,7 +120,7 @@ int raise(lua_State* L, const std::exception& error) {
   if (!lua_checkstack(L, LUA_MINSTACK)) lua_settop(L, std::max(0, lua_gettop(L) - LUA_MINSTACK));
   Source where = current_line(L);
   if (raise_typed<GraphBreakError>(L, error, where) || raise_typed<LimitError>(L, error, where)) return 1;
-  if (dynamic_cast<const capture::BranchLeft*>(&error)) forget_closers(L);
+  if (dynamic_cast<const capture::CaptureAbort*>(&error)) forget_closers(L);
   std::string_view text = error.what();
   if (auto* torch_error = dynamic_cast<const c10::Error*>(&error)) text = torch_error->what_without_backtrace();
   std::string located_text = located(where, trimmed(text));

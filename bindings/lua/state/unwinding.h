@@ -1,7 +1,7 @@
 #pragma once
 #include <lua.hpp>
 
-/// A branch that the batch does not take is left by an error of our own (capture::BranchLeft), which unwinds the script. No code
+/// A branch that the batch does not take is left by an error of our own (capture::CaptureAbort), which unwinds the script. No code
 /// of the script may notice: neither its message handlers (capture/protected_calls.h) nor its to-be-closed variables run for it,
 /// and what catches errors hands it on.
 namespace triage::lua {

@@ -10,8 +10,8 @@
 #include "bindings/lua/values/tensor.h"
 #include "bindings/lua/values/tensor_list.h"
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/compat/autocast.h"
 
 #include <c10/core/GradMode.h>
@@ -47,7 +47,7 @@ int is_grad_enabled(lua_State* L) {
   return 1;
 }
 
-/// Whatever was put off meanwhile belongs to the mode that ends. The outermost to end drops the weights that were cast.
+/// Whatever was deferred meanwhile belongs to the mode that ends. The outermost to end drops the weights that were cast.
 void end_autocast(c10::DeviceType device, compat::Autocast before) {
   struct Restore {
     ~Restore() {
@@ -76,7 +76,7 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
   while (lua_next(L, index)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
     const auto dtype = test_dtype(L, -1);
-    settle_number(L, -1);
+    specialize_number(L, -1);
     if (key == "enabled" && lua_isboolean(L, -1))
       mode.enabled = lua_toboolean(L, -1);
     else if (key == "dtype" && (dtype == at::kBFloat16 || dtype == at::kHalf))
@@ -131,7 +131,7 @@ GradOptions read_grad_options(lua_State* L, int index) {
   table_argument(L, {index, "torch.autograd.grad", "options"});
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
-    settle_number(L, -1);
+    specialize_number(L, -1);
     const bool value = lua_toboolean(L, -1) != 0;
     if (key == "retain_graph" && lua_isboolean(L, -1))
       options.retain_graph = value;

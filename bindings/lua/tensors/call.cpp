@@ -9,7 +9,7 @@
 #include "bindings/lua/values/tensor.h"
 
 #include "runtime/capture/arguments.h"
-#include "runtime/capture/following/follower.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <utility>
 
@@ -68,18 +68,18 @@ void check_logical_sizes(lua_State* L, const torch::jit::Stack& stack, const std
 }
 
 /// Arguments that the checks look at: numbers that stand as tensors, and the memory of what is written to.
-void touch_arguments(const Overload& overload, const torch::jit::Stack& stack) {
+void materialize_arguments(const Overload& overload, const torch::jit::Stack& stack) {
   const auto is_tensors = [](ParamKind kind) {
     return kind == ParamKind::tensor || kind == ParamKind::tensors || kind == ParamKind::optional_tensors;
   };
   for (size_t i = 0; i < overload.params.size(); ++i)
     if (overload.writes || !is_tensors(overload.params[i].kind))
-      capture::for_each_tensor(stack[i], [](const at::Tensor& tensor) { capture::touch(tensor); });
+      capture::for_each_tensor(stack[i], [](const at::Tensor& tensor) { capture::materialize(tensor); });
 }
 
 /// Before ATen sees it: the arguments are within the contract, and the call within what is left of the budgets.
 void check_call(lua_State* L, const Overload& overload, const torch::jit::Stack& stack, const std::string& name) {
-  touch_arguments(overload, stack);
+  materialize_arguments(overload, stack);
   check_logical_sizes(L, stack, name);
   Context& own = context(L);
   if (by_contract(L)) {

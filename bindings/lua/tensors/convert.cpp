@@ -5,9 +5,9 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/numbers.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <ATen/ScalarOps.h>
 
@@ -44,7 +44,7 @@ bool is_truth_value(lua_State* L, int index) {
 
 bool truth_value(lua_State* L, int index) {
   lua_pushvalue(L, index);
-  settle_number(L, -1);
+  specialize_number(L, -1);
   const bool value = lua_toboolean(L, -1) != 0;
   lua_pop(L, 1);
   return value;
@@ -214,7 +214,7 @@ c10::IValue read_scalars(lua_State* L, int index) {
   auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
   for (lua_Integer i = 1; i <= count; ++i) {
     lua_rawgeti(L, index, i);
-    settle_number(L, -1);
+    specialize_number(L, -1);
     list.push_back(c10::IValue(*test_scalar(L, -1)));
     lua_pop(L, 1);
   }
@@ -269,7 +269,7 @@ c10::IValue read_list(lua_State* L, int index, const Param& param) {
       return read_list<double>(L, index, param, [L](int i) {
         if (!test_number(L, i)) return real_value(L, i);
         lua_pushvalue(L, i);
-        settle_number(L, -1);
+        specialize_number(L, -1);
         const double value = lua_tonumber(L, -1);
         lua_pop(L, 1);
         return value;
@@ -284,9 +284,9 @@ c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::
     auto* recorder = capture::Recorder::current();
     if (recorder && recorder->is_param(*tensor))
       return *tensor;  // the recorder reads it, and the graph keeps the param
-    const auto* follower = capture::Follower::current();
+    const auto* replayer = capture::TraceReplayer::current();
     at::Scalar number =
-        !recorder && follower && follower->is_param(*tensor) ? tensor->item() : read_number(*tensor, what);
+        !recorder && replayer && replayer->is_param(*tensor) ? tensor->item() : read_number(*tensor, what);
     if (param.kind == ParamKind::integer) return number.toLong();
     return param.kind == ParamKind::real ? c10::IValue(number.toDouble()) : c10::IValue(number);
   }
@@ -303,7 +303,7 @@ c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::
 /// A number in the place of a tensor.
 at::Tensor read_wrapped(lua_State* L, int index) {
   lua_pushvalue(L, index);
-  settle_number(L, -1);
+  specialize_number(L, -1);
   at::Tensor number = wrapped_number(*test_scalar(L, -1));
   lua_pop(L, 1);
   return number;

@@ -129,7 +129,7 @@ Options read_options(lua_State* L, int position) {
   lua_pushnil(L);
   while (lua_next(L, position)) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-    settle_number(L, -1);
+    specialize_number(L, -1);
     if (key == "dtype" && test_dtype(L, -1))
       options.dtype = test_dtype(L, -1);
     else if (key == "device" && lua_type(L, -1) == LUA_TSTRING)

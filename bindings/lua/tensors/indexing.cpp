@@ -6,8 +6,8 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <ATen/ATen.h>
 
@@ -112,7 +112,7 @@ class Reader {
     } else if (const at::Tensor* number = test_number(L_, -1); number && is_whole_number(*number)) {
       next_dim();
       index_.steps.push_back({Step::select, dim_, *number, {}});
-    } else if (settle_number(L_, -1); lua_isinteger(L_, -1)) {
+    } else if (specialize_number(L_, -1); lua_isinteger(L_, -1)) {
       select(lua_tointeger(L_, -1));
     } else if (lua_type(L_, -1) == LUA_TTABLE) {
       slice();
@@ -148,7 +148,7 @@ class Reader {
     const at::Tensor* number = i < 3 ? test_number(L_, -1) : nullptr;  // a stride is settled
     if (number && is_whole_number(*number)) {
       value = *number;
-    } else if (settle_number(L_, -1); !is_none(L_, -1)) {
+    } else if (specialize_number(L_, -1); !is_none(L_, -1)) {
       if (!lua_isinteger(L_, -1))
         throw std::invalid_argument("a slice is {from, to, step} of ints (torch.None for an open end), but element " +
                                     std::to_string(i) + " is " + describe(L_, -1));
@@ -286,7 +286,7 @@ void assign_captured(lua_State* L, const at::Tensor& tensor, const Index& index,
 }
 
 void assign_eager(lua_State* L, const at::Tensor& tensor, const Index& index, const at::Tensor& value) {
-  capture::touch(value);  // what follows reads it without an operator that a follower sees
+  capture::materialize(value);  // what follows reads it without an operator that a replayer sees
   capture::end_segment();
   at::Tensor view = tensor;
   for (const Step& step : index.steps) view = apply(L, view, step, false);

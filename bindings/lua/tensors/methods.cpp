@@ -219,7 +219,7 @@ void read_option(lua_State* L, const std::string& key, Conversion& target) {
     read_target(L, -1, target);
   } else if (key == "memory_format" && constant && constant->kind == ConstantKind::memory_format) {
     target.memory_format = static_cast<at::MemoryFormat>(constant->value);
-  } else if (settle_number(L, -1); (key == "copy" || key == "non_blocking") && lua_isboolean(L, -1)) {
+  } else if (specialize_number(L, -1); (key == "copy" || key == "non_blocking") && lua_isboolean(L, -1)) {
     (key == "copy" ? target.copy : target.non_blocking) = lua_toboolean(L, -1);
   } else {
     throw std::invalid_argument("x:to: unknown option '" + key + "' or wrong value (" + describe(L, -1) +
@@ -307,7 +307,7 @@ BackwardOptions read_backward_options(lua_State* L, int index) {
   lua_pushnil(L);
   while (lua_next(L, index)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-    settle_number(L, -1);
+    specialize_number(L, -1);
     if (key == "retain_graph" && lua_isboolean(L, -1)) {
       options.retain_graph = lua_toboolean(L, -1) != 0;
     } else if (key == "create_graph" && lua_isboolean(L, -1)) {

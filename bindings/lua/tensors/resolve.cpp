@@ -156,7 +156,7 @@ class Binder {
   bool options_fit() {
     for (const auto& [key, index] : arguments_.options) {
       if (key == "requires_grad" && overload_.creates) {
-        settle_number(L_, index);
+        specialize_number(L_, index);
         if (lua_type(L_, index) != LUA_TBOOLEAN)
           return fail("argument 'requires_grad': expected boolean, got " + describe(L_, index));
         binding_.requires_grad = lua_toboolean(L_, index);

@@ -15,9 +15,9 @@
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/host_memory.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <c10/core/GradMode.h>
 
@@ -118,7 +118,7 @@ int tensor_newindex(lua_State* L) {
     return 0;
   }
   std::string_view name = lua_tostring(L, 2);
-  if (name == "requires_grad") settle_number(L, 3);
+  if (name == "requires_grad") specialize_number(L, 3);
   if (name == "requires_grad" && lua_isboolean(L, 3)) {
     capture::BranchGuard::refuse_change(tensor, "assigning `requires_grad`");
     touch_autograd("assigning `requires_grad`");
@@ -145,7 +145,7 @@ int tensor_len(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   if (tensor.dim() == 0) throw std::invalid_argument("# of a 0-dim tensor: it has no dimension 0");
   push_size(L, tensor, 0);
-  if (!asked_by_script(L)) settle_number(L, -1);
+  if (!asked_by_script(L)) specialize_number(L, -1);
   return 1;
 }
 

@@ -119,7 +119,7 @@ int dim_attribute(lua_State* L) {
 
 Dim read_dim(lua_State* L, int index, lua_Integer position) {
   if (const Dim* dim = test_dim(L, index)) return *dim;
-  settle_number(L, index);
+  specialize_number(L, index);
   if (lua_isinteger(L, index)) return Dim(static_cast<int64_t>(lua_tointeger(L, index)));
   if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) <= max_name) return Dim(lua_tostring(L, index));
   throw InputError("Tensor: dimension " + std::to_string(position - 1) +

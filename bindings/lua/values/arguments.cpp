@@ -18,7 +18,7 @@ void wrong_argument(lua_State* L, const Argument& argument, const char* what) {
 }
 
 const char* text_argument(lua_State* L, const Argument& argument) {
-  settle_number(L, argument.index);
+  specialize_number(L, argument.index);
   if (!lua_isstring(L, argument.index)) wrong_argument(L, argument, "a string");
   return lua_tostring(L, argument.index);
 }
@@ -28,7 +28,7 @@ const char* text_argument(lua_State* L, const Argument& argument, const char* ot
 }
 
 lua_Integer integer_argument(lua_State* L, const Argument& argument) {
-  settle_number(L, argument.index);
+  specialize_number(L, argument.index);
   int whole = 0;
   const lua_Integer value = lua_tointegerx(L, argument.index, &whole);
   if (!whole) wrong_argument(L, argument, "an integer");
@@ -40,7 +40,7 @@ lua_Integer integer_argument(lua_State* L, const Argument& argument, lua_Integer
 }
 
 bool boolean_argument(lua_State* L, const Argument& argument) {
-  settle_number(L, argument.index);
+  specialize_number(L, argument.index);
   if (!lua_isboolean(L, argument.index)) wrong_argument(L, argument, "true or false");
   return lua_toboolean(L, argument.index) != 0;
 }

@@ -94,7 +94,7 @@ void push_numel(lua_State* L, const at::Tensor& tensor) {
   }
 }
 
-void settle_number(lua_State* L, int index) {
+void specialize_number(lua_State* L, int index) {
   const NumberBox* box = test_box(L, index);
   if (!box) return;
   index = lua_absindex(L, index);

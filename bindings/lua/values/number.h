@@ -6,7 +6,7 @@
 
 #include <optional>
 
-/// Numbers and truth values that a captured graph finds out anew in every run (`x:item()` under capture_scalar_outputs, sizes).
+/// Numbers and truth values that a captured graph finds out again in every run (`x:item()` under capture_scalar_outputs, sizes).
 /// Scripts take them for numbers: arithmetic and comparisons give more of them and are recorded; whatever needs the value itself
 /// (a condition, a loop, a key, a string) *settles* it. When the capture is over they are the plain values they were in it.
 namespace triage::lua {
@@ -29,7 +29,7 @@ const at::Tensor* test_number(lua_State* L, int index);
 bool is_whole_number(const at::Tensor& number);
 
 /// Puts the plain value in the place of a number or truth value at `index`; other values stay. May raise a graph break.
-void settle_number(lua_State* L, int index);
+void specialize_number(lua_State* L, int index);
 
 /// Whether the value is an integer, or a float that is whole.
 bool is_whole(lua_State* L, int index);

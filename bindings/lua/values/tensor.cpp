@@ -2,8 +2,8 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/userdata.h"
-#include "runtime/capture/following/follower.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <c10/core/GradMode.h>
 
@@ -54,7 +54,7 @@ void count_in(Context& own, TensorBox& box) {
 /// ever take the entries away.
 bool may_hold(const Context& own) {
   return own.limits.tensor_bytes &&
-         (capture::Recorder::current() || capture::Follower::current() || c10::GradMode::is_enabled());
+         (capture::Recorder::current() || capture::TraceReplayer::current() || c10::GradMode::is_enabled());
 }
 
 bool storage_is_shared(const at::Tensor& tensor) { return tensor.has_storage() && tensor.storage().use_count() > 1; }
@@ -129,7 +129,7 @@ const at::Tensor* test_tensor(lua_State* L, int index) {
   TensorBox* box = test_box(L, index);
   if (!box || !box->tensor.defined()) return nullptr;
   const at::Tensor& tensor = box->current();
-  capture::touch(tensor);
+  capture::materialize(tensor);
   return &tensor;
 }
 
@@ -138,7 +138,7 @@ const at::Tensor& check_tensor(lua_State* L, int index) {
   if (!box) luaL_typeerror(L, index, "tensor");
   if (!box->tensor.defined()) luaL_argerror(L, index, "the tensor was closed");
   const at::Tensor& tensor = box->current();
-  capture::touch(tensor);
+  capture::materialize(tensor);
   return tensor;
 }
 

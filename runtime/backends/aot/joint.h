@@ -41,6 +41,6 @@ Halves partition(const Joint& joint);
 /// infinite: where a product with such a factor follows, the row of the product is made 0, and where a sum over the rows
 /// follows (the gradient of a weight), the row of the other factor. Followed through: operations row by row, views that keep
 /// rows together, matrix products, convolutions, layer norm. Elsewhere nothing is changed, nor where no row is dead.
-void mask_dead_rows(Joint& joint);
+void mask_rows(Joint& joint);
 
 }  // namespace triage::aot

@@ -213,7 +213,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   const messages::LogTo log_to(logger_);
   try {
     Joint joint = record_joint(graph_, primals, tangents);
-    mask_dead_rows(joint);
+    mask_rows(joint);
     Halves halves = partition(joint);
     auto variant = std::make_unique<Variant>();
     variant->tangents = tangents_key(tangents);
@@ -228,7 +228,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    fail(first_line(error.what()));  // where that is an error, each call raises it anew
+    fail(first_line(error.what()));  // where that is an error, each call raises it again
     layout.make_plain();
   }
   return nullptr;

@@ -12,8 +12,8 @@
 
 #include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/fused/fused_group.h"
 #include "runtime/backends/fused/pooled_call.h"
-#include "runtime/backends/fused/region.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
@@ -29,10 +29,10 @@ using graph::Value;
 
 constexpr size_t most_nodes = 2000;  // cutting looks at every node many times
 
-/// Parts that run one after the other on a file of registers: the inputs and constants of the graph, and what parts made.
-class Parts {
+/// Groups that run one after the other on a file of registers: the inputs and constants of the graph, and what parts made.
+class FusionGroups {
  public:
-  Parts(const Graph& graph, const std::vector<fused::Part>& parts) {
+  FusionGroups(const Graph& graph, const std::vector<fused::FusionGroup>& parts) {
     for (const auto& input : graph.inputs()) add(input.value);
     for (const auto& constant : graph.constants()) {
       add(constant.value);
@@ -43,9 +43,9 @@ class Parts {
       for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
       for (const Value* value : part.outputs) step.outputs.push_back(add(value));
       if (part.fused) {
-        auto region = std::make_unique<fused::Region>(part);
-        step.region = whole_ = region.get();
-        step.run = std::move(region);
+        auto group = std::make_unique<fused::FusedGroup>(part);
+        step.group = whole_ = group.get();
+        step.run = std::move(group);
       } else if (part.pooled) {
         step.run = std::make_unique<fused::PooledCall>(part);
       } else {
@@ -78,8 +78,8 @@ class Parts {
     for (const Step& step : steps_) {
       given.clear(), made.clear();
       for (const size_t at : step.inputs) given.push_back(file[at]);
-      if (step.region)
-        fits &= step.region->run_loops(given, made, inside);
+      if (step.group)
+        fits &= step.group->run_loops(given, made, inside);
       else
         step.run->run(given, made, {call.deadline});
       for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
@@ -101,9 +101,9 @@ class Parts {
  private:
   struct Step {
     std::unique_ptr<Executable> run;
-    const fused::Region* region = nullptr;  // where it is one
-    std::vector<size_t> inputs, outputs;    // registers
-    std::vector<size_t> done;               // what nobody reads after it
+    const fused::FusedGroup* group = nullptr;  // where it is one
+    std::vector<size_t> inputs, outputs;       // registers
+    std::vector<size_t> done;                  // what nobody reads after it
   };
   void find_last_uses() {
     std::vector<bool> used(count_);
@@ -152,7 +152,7 @@ class Parts {
   std::vector<at::Tensor> constants_;
   std::vector<Step> steps_;
   std::vector<size_t> outputs_;
-  const fused::Region* whole_ = nullptr;  // where one step is everything
+  const fused::FusedGroup* whole_ = nullptr;  // where one step is everything
   bool direct_ =
       false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
 };
@@ -290,7 +290,7 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
 }
 
 /// Inputs as the graph declares them; nothing where it does not, or they are too large to be made up.
-std::optional<std::vector<at::Tensor>> made_up_inputs(const Graph& graph) {
+std::optional<std::vector<at::Tensor>> synthetic_inputs(const Graph& graph) {
   constexpr int64_t most_elements = int64_t{1} << 26;
   int64_t elements = 0;
   std::vector<at::Tensor> inputs;
@@ -302,7 +302,7 @@ std::optional<std::vector<at::Tensor>> made_up_inputs(const Graph& graph) {
   return inputs;
 }
 
-/// The same graph with the types that its values have in a run on `examples`, or on made-up inputs where there are none: loops
+/// The same graph with the types that its values have in a run on `examples`, or on synthetic inputs where there are none: loops
 /// read and write memory by these types. Nothing where it cannot run.
 std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at::Tensor>& examples) {
   const at::NoGradGuard no_grad;
@@ -315,12 +315,12 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
     if (tensor.defined()) value->meta = graph::TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
   };
   try {
-    const auto inputs = examples.empty() ? made_up_inputs(graph) : std::optional(examples);
+    const auto inputs = examples.empty() ? synthetic_inputs(graph) : std::optional(examples);
     if (!inputs || inputs->size() != made.inputs().size()) return std::nullopt;
     for (size_t i = 0; i < inputs->size(); ++i) see(made.inputs()[i].value, (*inputs)[i]);
     for (const auto& constant : made.constants()) see(constant.value, constant.tensor);
     for (const auto& node : made.nodes()) {
-      if (graph::is_effect(node->op) || node->checks) continue;  // made-up values need not pass an assertion
+      if (graph::is_effect(node->op) || node->checks) continue;  // synthetic values need not pass an assertion
       const auto results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
       if (results.size() != node->results.size()) return std::nullopt;
       for (size_t i = 0; i < results.size(); ++i) see(node->results[i], results[i]);
@@ -332,11 +332,11 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
   return made;
 }
 
-/// Parts for the sizes at capture; where a call comes whose sizes are not equal where those were, so that kernels do not fit,
+/// Groups for the sizes at capture; where a call comes whose sizes are not equal where those were, so that kernels do not fit,
 /// others are cut for it.
 class FusedGraph final : public Executable {
  public:
-  FusedGraph(const Graph& graph, const std::vector<fused::Part>& parts) {
+  FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts) {
     kinds_[0] = std::make_unique<Kind>(graph, parts);
     count_ = 1;
     if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
@@ -359,8 +359,8 @@ class FusedGraph final : public Executable {
 
  private:
   struct Kind {
-    Kind(const Graph& graph, const std::vector<fused::Part>& cut) : parts(graph, cut), equal(graph) {}
-    Parts parts;
+    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut) : parts(graph, cut), equal(graph) {}
+    FusionGroups parts;
     EqualSizes equal;
   };
   static constexpr size_t most_kinds = 4;
@@ -405,11 +405,11 @@ bool reads_strides(const Graph& graph) {
                      [](const auto& node) { return node->op.operator_name().name.rfind("aten::as_strided", 0) == 0; });
 }
 
-std::unique_ptr<Executable> compile_parts(const Graph& graph, const std::vector<at::Tensor>& examples) {
+std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples) {
   if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
-  const std::vector<fused::Part> parts = fused::cut(graph);
+  const std::vector<fused::FusionGroup> parts = fused::cut(graph);
   bool any = false;
   for (const auto& part : parts) any |= part.fused;
   if (!any) return compile_eager(graph, examples);
@@ -430,8 +430,8 @@ std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<
     return compile_eager(graph, examples);
   if (at::GradMode::is_enabled() &&
       any_tensor(graph, examples, [](const at::Tensor& tensor) { return tensor.requires_grad(); }))
-    return compile_joint(graph, examples, "fused", compile_parts);
-  return compile_parts(graph, examples);
+    return compile_joint(graph, examples, "fused", compile_groups);
+  return compile_groups(graph, examples);
 }
 
 }  // namespace triage

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-/// What a fused region computes for one row of the batch, as the emitter takes it: values in the order in which they are
+/// What a fused group computes for one row of the batch, as the emitter takes it: values in the order in which they are
 /// computed. A value is a number (the same for all rows), belongs to the row, or has one element for each position of a row.
 namespace triage::fused {
 
@@ -49,7 +49,7 @@ struct LoopValue {
   bool cut = false;        // a whole number that comes of a real one
 };
 
-/// How a tensor of the region lies beside the batch of N rows.
+/// How a tensor of the group lies beside the batch of N rows.
 struct TensorForm {
   enum class Kind : uint8_t {
     number,   // one value
@@ -68,7 +68,7 @@ struct TensorForm {
 };
 
 struct LoopInput {
-  size_t argument;  // of the region
+  size_t argument;  // of the group
   TensorForm form;
 };
 

@@ -7,10 +7,10 @@
 
 namespace triage::fused {
 
-/// Memory for one output of a region, or of a call between two. A fresh tensor of megabytes costs more in page faults than in the work on it, and from
+/// Memory for one output of a group, or of a call between two. A fresh tensor of megabytes costs more in page faults than in the work on it, and from
 /// 64 kB on `free` puts the whole heap in order, which costs more than the work on so many bytes; memory that
 /// an earlier call gave out is given again when nobody holds it any more (no tensor, no view, no storage). At most four
-/// buffers are kept, until a call of another size or the end of the region; small tensors are the allocator's. Lock-free.
+/// buffers are kept, until a call of another size or the end of the group; small tensors are the allocator's. Lock-free.
 class OutputPool {
  public:
   OutputPool();

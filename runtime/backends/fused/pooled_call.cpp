@@ -42,7 +42,7 @@ bool PooledCall::takes(const graph::Node& node) {
   return node.results.size() == 1 && node.results[0]->meta && out_variant(node) && is_of_matrices(node);
 }
 
-PooledCall::PooledCall(const Part& part)
+PooledCall::PooledCall(const FusionGroup& part)
     : graph_(part.graph.clone()), interpreter_(compile_eager(graph_, {})), op_(*out_variant(*graph_.nodes().back())) {
   const auto& name = graph_.nodes().back()->op.operator_name();
   contract_ = operators::find_contract(name.name, name.overload_name);

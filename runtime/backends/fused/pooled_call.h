@@ -3,8 +3,8 @@
 
 #include <atomic>
 
+#include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/output_pool.h"
-#include "runtime/backends/fused/regions.h"
 #include "runtime/operators/contract.h"
 
 namespace triage::fused {
@@ -16,7 +16,7 @@ class PooledCall final : public Executable {
   /// Whether ATen computes this operator by the same kernel into memory that it is given.
   static bool takes(const graph::Node& node);
   /// `part` has one such call, its last node, and views of what the call reads.
-  explicit PooledCall(const Part& part);
+  explicit PooledCall(const FusionGroup& part);
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 

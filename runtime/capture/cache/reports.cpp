@@ -1,7 +1,7 @@
 // What is said of graphs: what broke them, why none fits a call, and that there are too many.
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/following/trace_tree.h"
 #include "runtime/capture/logs.h"
+#include "runtime/capture/replay/trace_tree.h"
 
 #include <triage/compiler_config.h>
 #include <triage/error.h>

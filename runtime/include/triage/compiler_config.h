@@ -10,7 +10,7 @@ struct CompilerConfig {
   /// masked_select, ...) become nodes of the graph, with a size worked out on every run. A script that then *reads* such a
   /// size still breaks the graph: no guard could hold it. Off: the operators themselves are graph breaks.
   bool capture_dynamic_output_shape_ops = false;
-  /// `x:item()` in captured code is a number that the graph finds out anew in every run. Off: it is a graph break.
+  /// `x:item()` in captured code is a number that the graph finds out again in every run. Off: it is a graph break.
   bool capture_scalar_outputs = false;
   /// Where a function reached its limit of graphs, another one is an error instead of a run of the script.
   bool fail_on_recompile_limit_hit = false;

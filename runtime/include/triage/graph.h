@@ -69,7 +69,7 @@ struct Input {
 };
 
 /// A tensor that the graph holds (`torch.tensor{...}`, a folded constant). The graph never writes to it. A `variable` was
-/// there before the graph was captured (a weight, an upvalue): others may write to it between two runs, which read it anew.
+/// there before the graph was captured (a weight, an upvalue): others may write to it between two runs, which read it again.
 /// So no pass computes with its value, or takes it for another tensor that holds the same.
 struct Constant {
   Value* value;

@@ -198,7 +198,7 @@ class Policy {
   /// Changes a param for all calls from now on, over reloads too. RunOptions::params goes before it.
   void set_param(const std::string& name, c10::Scalar value) const;
 
-  /// Starts the policy's random numbers anew. A script, its graphs and every backend draw the same ones in the same order; reloads
+  /// Starts the policy's random numbers again. A script, its graphs and every backend draw the same ones in the same order; reloads
   /// go on with them. Calls at one time on several threads draw from one sequence, in the order in which they come to it.
   void manual_seed(uint64_t seed) const;
 

@@ -246,7 +246,7 @@ double rows_of_pairs(const Call& call) {
   return matrices(*a, *b) * (size_of(*a, -2) + size_of(*b, -2)) * (size_of(*a, -1) + 2);
 }
 
-/// Work that each piece of a batch is, however small it is: ATen sets out anew for each product of matrices, for each matrix that LAPACK
+/// Work that each piece of a batch is, however small it is: ATen sets out again for each product of matrices, for each matrix that LAPACK
 /// takes apart, and for each group of channels that are convolved.
 constexpr double each_product = 3000, each_matrix = 500, each_group = 8000, each_image = 500;
 constexpr double small_product =

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-/// One call of an operator with made-up arguments, and what is held against it.
+/// One call of an operator with synthetic arguments, and what is held against it.
 namespace triage::fuzz {
 
 using Arguments = c10::ArrayRef<c10::IValue>;

@@ -1,4 +1,4 @@
-// fuzz_operators: calls every operator that has a contract with made-up arguments, and says what does not hold.
+// fuzz_operators: calls every operator that has a contract with synthetic arguments, and says what does not hold.
 #include "tests/fuzz/operators/arguments.h"
 #include "tests/fuzz/operators/campaign.h"
 #include "tests/fuzz/operators/fenced_allocator.h"
@@ -39,7 +39,7 @@ int repeat(const std::vector<Target>& targets, uint64_t seed, int64_t index) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Calls operators within their contracts with made-up arguments: none may crash, hang, read stray memory, write "
+      "Calls operators within their contracts with synthetic arguments: none may crash, hang, read stray memory, write "
       "to what it does not declare, or allocate beyond its bound.");
   CampaignOptions options;
   std::vector<std::string> names;

@@ -184,7 +184,7 @@ local moves = {
 }
 for name, move in pairs(moves) do
   for _, backend in ipairs(backends) do
-    test(("D04: dead rows are followed through %s, %s"):format(name, backend), function()
+    test(("D04: masked rows are followed through %s, %s"):format(name, backend), function()
       local function model(x, w, ok) return torch.where(ok:unsqueeze(1), move(torch.linear(x:sqrt(), w)), 0.0) end
       local compiled = triage.compile(model, {backend = backend, fullgraph = true})
       for _, rows in ipairs({2, 5, 33}) do

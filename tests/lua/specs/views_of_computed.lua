@@ -141,7 +141,7 @@ test("attention of several heads, with gradients", function()
   end
 end)
 
-test("a gradient whose dead rows are masked is viewed as the gradient of the script", function()
+test("a gradient whose masked rows are masked is viewed as the gradient of the script", function()
   local function f(x, ok, factors)
     local y = x:reshape({-1, 2, 3}):transpose(1, 2) * factors
     return torch.where(ok:view({-1, 1, 1}), y, 0.0)

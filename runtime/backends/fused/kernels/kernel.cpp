@@ -16,9 +16,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/backends/fused/kernels/kernel_files.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
-#include "runtime/backends/fused/kernels/sealed.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
 #include "runtime/messages/log.h"
 
@@ -272,31 +272,31 @@ class Compiler {
       if (!files.refused().empty())
         say_once("unkept", fmt::format("compiled kernels are not kept for the next process: {}", files.refused()));
     };
-    const auto compile_in = [&](const Workshop& workshop) {
-      const std::string object = workshop / "kernel.so";
+    const auto compile_in = [&](const BuildDirectory& build_directory) {
+      const std::string object = build_directory / "kernel.so";
       try {
         compiler.compile(source, object, {"-Dtriage_rows=" + rows_symbol(key)}, ending_);
         return std::pair(object, load(object, key));
       } catch (const CannotLoad& error) {
-        throw CannotLoad(without(workshop / "", error.what()));
+        throw CannotLoad(without(build_directory / "", error.what()));
       } catch (const std::runtime_error& error) {
-        throw std::runtime_error(without(workshop / "", error.what()));
+        throw std::runtime_error(without(build_directory / "", error.what()));
       }
     };
     std::optional<std::string> not_loaded;
-    if (const auto workshop = folder_loads_nothing_ ? nullptr : files.workshop()) {
+    if (const auto build_directory = folder_loads_nothing_ ? nullptr : files.build_directory()) {
       try {
-        const auto [object, function] = compile_in(*workshop);  // loaded before it is kept
-        files.keep(text, object, *workshop);
+        const auto [object, function] = compile_in(*build_directory);  // loaded before it is kept
+        files.keep(text, object, *build_directory);
         say_refused();
         return function;
       } catch (const CannotLoad& error) {
         not_loaded = error.what();
       } catch (const std::runtime_error&) {
-        if (ending_ || files.has_room(*workshop)) throw;
+        if (ending_ || files.has_room(*build_directory)) throw;
       }
     }
-    const RowsFunction function = compile_in(Workshop()).second;
+    const RowsFunction function = compile_in(BuildDirectory()).second;
     if (not_loaded) {  // from the folder, and it is from here: the folder is to blame
       folder_loads_nothing_ = true;
       files.refuse_unloadable(*not_loaded);

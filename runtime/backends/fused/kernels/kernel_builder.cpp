@@ -7,11 +7,11 @@
 #include <iterator>
 #include <sstream>
 
+#include "runtime/backends/fused/kernels/build_directory.h"
+#include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
-#include "runtime/backends/fused/kernels/sealed.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
-#include "runtime/backends/fused/kernels/workshop.h"
 
 namespace triage {
 namespace {
@@ -111,20 +111,20 @@ std::string macros_for(const fused::SystemCompiler& compiler, const std::string&
 
 std::string compiled(const fused::SystemCompiler& compiler, const std::set<std::string>& sources,
                      const std::string& cpu, KernelManifest& manifest) {
-  const fused::Workshop workshop;
+  const fused::BuildDirectory build_directory;
   std::vector<std::string> objects;
   std::string texts;
   for (const std::string& source : sources) {
     const std::string hash = fused::hash_of(source);
     manifest.kernels.push_back(hash);
-    objects.push_back(workshop / fmt::format("{}.o", objects.size()));
+    objects.push_back(build_directory / fmt::format("{}.o", objects.size()));
     compiler.compile_object(source, objects.back(), cpu, {"-Dtriage_rows=" + fused::rows_symbol(hash)}, never);
     texts += fmt::format("extern \"C\" __attribute__((visibility(\"default\"))) const char {}[] = {};\n",
                          fused::source_symbol(hash), literal(source));
   }
-  objects.push_back(workshop / "sources.o");
+  objects.push_back(build_directory / "sources.o");
   compiler.compile_object(texts, objects.back(), cpu, {}, never);
-  const std::string library = workshop / "kernels.so";
+  const std::string library = build_directory / "kernels.so";
   compiler.link(objects, library, never);
   std::ifstream file(library, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -154,7 +154,7 @@ std::string KernelBuilder::build(const std::string& name, const std::string& cpu
                             features_of(macros),
                             {}};
     const std::string object = compiled(compiler, sources, cpu, manifest);
-    return fused::seal(object, manifest);
+    return fused::with_trailer(object, manifest);
   } catch (const Error&) {
     throw;
   } catch (const std::runtime_error& error) {

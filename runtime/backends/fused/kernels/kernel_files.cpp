@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "runtime/backends/fused/kernels/sealed.h"
+#include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/files/disk.h"
 
 namespace triage::fused {
@@ -78,7 +78,7 @@ KernelFiles::KernelFiles() {
         wanted.string());
   else
     folder_ = wanted;
-  if (!folder_.empty()) Workshop::remove_leftovers(folder_);
+  if (!folder_.empty()) BuildDirectory::remove_leftovers(folder_);
 }
 
 fs::path KernelFiles::path_of(const std::string& text) const { return folder_ / (hash_of(text) + ".so"); }
@@ -89,33 +89,34 @@ std::optional<std::string> KernelFiles::find(const std::string& text) const {
   std::error_code error;
   if (!files::is_ours(file, S_IFREG) || fs::file_size(file, error) > most_bytes) return std::nullopt;
   const std::string bytes = content(file);
-  const Unsealed unsealed = unseal(bytes, mark);
-  if (unsealed.state != Unsealed::State::whole || unsealed.text != text) return std::nullopt;
+  const Checked checked = check_trailer(bytes, mark);
+  if (checked.state != Checked::State::whole || checked.text != text) return std::nullopt;
   ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
   return file.string();
 }
 
-std::unique_ptr<Workshop> KernelFiles::workshop() {
+std::unique_ptr<BuildDirectory> KernelFiles::build_directory() {
   if (folder_.empty()) return nullptr;
   try {
-    return std::make_unique<Workshop>(folder_);
+    return std::make_unique<BuildDirectory>(folder_);
   } catch (const std::runtime_error& error) {
     refused_ = error.what();
     return nullptr;
   }
 }
 
-bool KernelFiles::has_room(const Workshop& workshop) {
-  const std::string probe = workshop / "room";
+bool KernelFiles::has_room(const BuildDirectory& build_directory) {
+  const std::string probe = build_directory / "room";
   const bool has = write(probe, std::string(room, ' '));
   if (!has) refused_ = not_written(folder_);
   ::unlink(probe.c_str());
   return has;
 }
 
-void KernelFiles::keep(const std::string& text, const std::string& shared_object, const Workshop& workshop) {
-  const std::string sealed = workshop / "sealed";
-  if (!write(sealed, seal(content(shared_object), text, mark))) {
+void KernelFiles::keep(const std::string& text, const std::string& shared_object,
+                       const BuildDirectory& build_directory) {
+  const std::string sealed = build_directory / "sealed";
+  if (!write(sealed, with_trailer(content(shared_object), text, mark))) {
     refused_ = not_written(folder_);
     return;
   }

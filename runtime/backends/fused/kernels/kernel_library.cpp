@@ -8,9 +8,9 @@
 #include <system_error>
 #include <unordered_map>
 
+#include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
-#include "runtime/backends/fused/kernels/sealed.h"
 #include "runtime/files/disk.h"
 
 namespace triage {
@@ -37,7 +37,7 @@ std::string content(const fs::path& path) {
 }
 
 KernelManifest manifest_of(const std::string& bytes, const fs::path& path) {
-  KernelManifest manifest = fused::unseal(bytes, path.string());
+  KernelManifest manifest = fused::check_trailer(bytes, path.string());
   fused::check_usable(manifest, path.string());
   return manifest;
 }

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "runtime/backends/fused/kernels/sealed.h"
+#include "runtime/backends/fused/kernels/checksum_trailer.h"
 
 namespace triage::fused {
 namespace {
@@ -51,19 +51,19 @@ KernelManifest parse_manifest(const std::string& text) {
 
 }  // namespace
 
-std::string seal(const std::string& shared_object, const KernelManifest& manifest) {
-  return seal(shared_object, manifest_text(manifest), mark);
+std::string with_trailer(const std::string& shared_object, const KernelManifest& manifest) {
+  return with_trailer(shared_object, manifest_text(manifest), mark);
 }
 
-KernelManifest unseal(std::string_view bytes, const std::string& file) {
-  const Unsealed unsealed = unseal(bytes, mark);
-  if (unsealed.state == Unsealed::State::none)
+KernelManifest check_trailer(std::string_view bytes, const std::string& file) {
+  const Checked checked = check_trailer(bytes, mark);
+  if (checked.state == Checked::State::none)
     throw FileError(fmt::format(
         "cannot use the kernels in \"{}\": it is no file that `triage build` has made, or its end is missing", file));
-  if (unsealed.state == Unsealed::State::changed)
+  if (checked.state == Checked::State::changed)
     throw FileError(fmt::format(
         "cannot use the kernels in \"{}\": it was changed or damaged after `triage build` had made it", file));
-  return parse_manifest(std::string(unsealed.text));
+  return parse_manifest(std::string(checked.text));
 }
 
 void check_usable(const KernelManifest& manifest, const std::string& file) {

@@ -171,7 +171,7 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
   return output;
 }
 
-/// The one of the workshop that it is made in.
+/// The one of the build directory that it is made in.
 std::filesystem::path folder_of(const std::string& output) { return std::filesystem::path(output).parent_path(); }
 
 /// What -march=native looks at.

@@ -155,7 +155,7 @@ void Schedule::choose_kept() {
           if (loop == own && made == now && !is_segment_reduction(ref))
             ++of.first;
           else if (loop == own || is_segment_reduction(ref) || made.pass <= pass)
-            of.again += loop != own && extent(loop).positions == own ? 2 : 1;  // for each segment anew
+            of.again += loop != own && extent(loop).positions == own ? 2 : 1;  // for each segment again
           of.other_pass |= pass != made.pass;
         }
   for (size_t i = 0; i < loops_.outputs.size(); ++i)

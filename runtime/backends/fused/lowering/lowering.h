@@ -13,7 +13,7 @@
 /// From graph nodes to what they compute for one row. A node that cannot be written so is refused, and stays a call of ATen.
 namespace triage::fused {
 
-/// A tensor of the region while it is being built: its form and the value that stands for it.
+/// A tensor of the group while it is being built: its form and the value that stands for it.
 struct Lowered {
   TensorForm form;
   Ref value;

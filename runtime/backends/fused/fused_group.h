@@ -7,17 +7,17 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/output_pool.h"
-#include "runtime/backends/fused/regions.h"
 
 namespace triage::fused {
 
-/// A fused region at run time: the kernel where it is there and the inputs are such as it was made for, else the interpreter.
-class Region final : public Executable {
+/// A fused group at run time: the kernel where it is there and the inputs are such as it was made for, else the interpreter.
+class FusedGroup final : public Executable {
  public:
   /// `part.fused` holds.
-  explicit Region(const Part& part);
+  explicit FusedGroup(const FusionGroup& part);
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     run_loops(inputs, outputs, {call.deadline});
   }
@@ -54,7 +54,7 @@ class Region final : public Executable {
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
   bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
-  bool settle_sizes(Memory& memory) const;
+  bool resolve_sizes(Memory& memory) const;
   bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
   bool numbers_fit(const Memory& memory) const;
   void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;

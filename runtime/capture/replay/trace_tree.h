@@ -16,7 +16,7 @@
 #include "runtime/capture/graph_break.h"
 
 /// What a function with graph breaks was seen to do: its operators between two breaks make a segment, the segments that
-/// begin alike make a tree. Built by a Follower; one thread at a time.
+/// begin alike make a tree. Built by a TraceReplayer; one thread at a time.
 namespace triage::capture {
 
 /// What stands for an argument of an operator in a trace. Values and inputs are numbered from the beginning of the segment.
@@ -66,7 +66,7 @@ struct TraceNode {
 /// One call of an operator, and what may follow it.
 struct TraceStep {
   /// Sizes and strides that the inputs so far came in; numbered. Which results come of them is known by that number.
-  struct Arrival {
+  struct InputSignature {
     uint64_t before;
     std::vector<int64_t> extents;
     uint64_t id;
@@ -84,13 +84,13 @@ struct TraceStep {
   enum class Prediction : uint8_t { untried, by_running, by_rules, none } prediction = Prediction::untried;
   std::vector<ResultLayout> first_arguments;  // the tensors among those that gave the first of `results`
   Source source;
-  std::vector<Arrival> arrivals;
-  std::vector<std::pair<uint64_t, std::vector<ResultLayout>>> results;  // by the number of an arrival
+  std::vector<InputSignature> signatures;
+  std::vector<std::pair<uint64_t, std::vector<ResultLayout>>> results;  // by the number of a signature
   TraceNode after;
 
-  const std::vector<ResultLayout>* layouts(uint64_t arrival) const;
+  const std::vector<ResultLayout>* layouts(uint64_t signature) const;
   /// Forgets old ones, but for the first, where there are too many.
-  const std::vector<ResultLayout>& add_layouts(uint64_t arrival, std::vector<ResultLayout> layouts);
+  const std::vector<ResultLayout>& add_layouts(uint64_t signature, std::vector<ResultLayout> layouts);
 };
 
 /// What operators depend on besides their arguments, for a whole segment.
@@ -110,9 +110,9 @@ class TraceTree {
   TraceTree& operator=(const TraceTree&) = delete;
 
   static constexpr size_t max_steps = 20'000;
-  static constexpr size_t max_path = 1'000;   // of one segment
-  static constexpr size_t max_arrivals = 64;  // of one step; then the oldest are forgotten
-  static constexpr size_t max_layouts = 256;  // of one step
+  static constexpr size_t max_path = 1'000;     // of one segment
+  static constexpr size_t max_signatures = 64;  // of one step; then the oldest are forgotten
+  static constexpr size_t max_layouts = 256;    // of one step
 
   static constexpr size_t max_breaks = 256;
   static constexpr size_t max_roots = 64;
@@ -126,7 +126,7 @@ class TraceTree {
   const std::string name;
   const Backend backend;
   size_t num_steps = 0;
-  uint64_t next_arrival = 1;
+  uint64_t next_signature = 1;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;  // of the segments compiled so far, newest form of each
   std::unordered_set<const c10::FunctionSchema*>
       aliasing;                   // of operators that were seen to give views, which no schema says

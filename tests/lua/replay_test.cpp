@@ -1,5 +1,5 @@
 // Functions with graph breaks, from the second call on: their operators run in compiled segments, one run each.
-#include "runtime/capture/following/lazy_tensor.h"
+#include "runtime/capture/replay/lazy_tensor.h"
 #include "tests/lua/lua_fixture.h"
 
 #include <ATen/ATen.h>

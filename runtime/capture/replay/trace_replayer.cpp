@@ -1,4 +1,4 @@
-#include "runtime/capture/following/follower.h"
+#include "runtime/capture/replay/trace_replayer.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -12,9 +12,9 @@
 #include "runtime/backends/output_aliases.h"
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/context.h"
-#include "runtime/capture/following/predict.h"
 #include "runtime/capture/operator_traits.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/capture/replay/predict.h"
 #include "runtime/capture/rules.h"
 #include "runtime/graph/describe.h"
 
@@ -48,17 +48,18 @@ const GraphBreak* find_break(const TraceTree& tree, const GraphBreak& wanted) {
 
 }  // namespace
 
-Follower::Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params, std::function<uint64_t()> writes)
+TraceReplayer::TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params,
+                             std::function<uint64_t()> writes)
     : tree_(std::move(tree)),
       params_(params.begin(), params.end()),
       writes_(std::move(writes)),
       writes_before_(writes_()),
-      previous_(context.follower) {
-  context.follower = this;
+      previous_(context.replayer) {
+  context.replayer = this;
 }
 
-Follower::~Follower() {
-  context.follower = previous_;
+TraceReplayer::~TraceReplayer() {
+  context.replayer = previous_;
   if (finished_) return;
   try {  // the script failed: what it kept, or its error holds, must be there whatever happens to what it is computed of
     abandon_segment();
@@ -67,10 +68,12 @@ Follower::~Follower() {
   }
 }
 
-Follower* Follower::current() noexcept { return context.follower; }
-Follower* Follower::replace_current(Follower* follower) noexcept { return std::exchange(context.follower, follower); }
+TraceReplayer* TraceReplayer::current() noexcept { return context.replayer; }
+TraceReplayer* TraceReplayer::replace_current(TraceReplayer* replayer) noexcept {
+  return std::exchange(context.replayer, replayer);
+}
 
-void Follower::graph_break(const GraphBreak& graph_break) {
+void TraceReplayer::graph_break(const GraphBreak& graph_break) {
   end_segment();
   switch (graph_break.kind) {  // code that writes unseen
     case Break::disabled:
@@ -87,16 +90,16 @@ void Follower::graph_break(const GraphBreak& graph_break) {
   if (known && std::find(breaks_.begin(), breaks_.end(), known) == breaks_.end()) breaks_.push_back(known);
 }
 
-bool Follower::knows(const GraphBreak& graph_break) const {
+bool TraceReplayer::knows(const GraphBreak& graph_break) const {
   return tree_->breaks.size() >= TraceTree::max_breaks || find_break(*tree_, graph_break);
 }
 
-bool Follower::is_param(const at::Tensor& tensor) const {
+bool TraceReplayer::is_param(const at::Tensor& tensor) const {
   return std::any_of(params_.begin(), params_.end(), [&](const at::Tensor& param) { return param.is_same(tensor); });
 }
 
-bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                          const ThreadState& state) const {
+bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                               const ThreadState& state) const {
   const OperatorTraits& traits = traits_of(op);
   if (full_ || protected_depth_ > 0 || !traits.computes || state.autocast != 0) return false;
   for (const size_t training : traits.training)
@@ -113,38 +116,38 @@ bool Follower::can_follow(const c10::OperatorHandle& op, const std::vector<c10::
   return !odd && !(with_gradients && state.grad_mode);
 }
 
-void Follower::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const std::vector<c10::IValue> arguments = arguments_of(op, stack);
   // Front ends touch what they hand over; one call of theirs may be several operators, the first of which ended a segment.
-  for_each_tensor(arguments, touch_slowly);
+  for_each_tensor(arguments, materialize_if_lazy);
   const ThreadState state = ThreadState::now();
   const auto refused = refusal(op, arguments, false);
-  if (refused || !can_follow(op, arguments, state) || !enter_segment(state)) {
+  if (refused || !can_replay(op, arguments, state) || !enter_segment(state)) {
     if (refused) capture::graph_break(refused->kind, refused->what, refused->hint);
     end_segment();
     op.callBoxed(&stack);
     return;
   }
-  if (path_.empty()) put_off_ = !node_->next.empty();
-  if (put_off_ && follow(op, arguments, stack)) return;
-  if (put_off_) run_or_abandon([&] { execute_put_off(); });
+  if (path_.empty()) deferred_ = !node_->next.empty();
+  if (deferred_ && follow(op, arguments, stack)) return;
+  if (deferred_) run_or_abandon([&] { execute_deferred(); });
   op.callBoxed(&stack);
   note_call(op, arguments, stack);
 }
 
-void Follower::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                       const torch::jit::Stack& stack) {
+void TraceReplayer::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                            const torch::jit::Stack& stack) {
   const ThreadState state = ThreadState::now();
   const Recorder* const recorder = Recorder::current();
   const bool recorded = recorder && !recorder->takes_dynamic_shapes();  // which is refused nothing that this refuses
-  if ((!recorded && refusal(op, arguments, false)) || !can_follow(op, arguments, state) || !enter_segment(state))
+  if ((!recorded && refusal(op, arguments, false)) || !can_replay(op, arguments, state) || !enter_segment(state))
     return end_segment();
   note_call(op, arguments, stack);
 }
 
 /// An operator that can be followed was executed.
-void Follower::note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                         const torch::jit::Stack& stack) {
+void TraceReplayer::note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                              const torch::jit::Stack& stack) {
   TraceStep* step = nullptr;
   if (gives_lazy(op, stack)) {
     step = find_step(op, arguments);
@@ -154,15 +157,15 @@ void Follower::note_call(const c10::OperatorHandle& op, const std::vector<c10::I
   note_results(*step, arguments, stack);
 }
 
-void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+void TraceReplayer::before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const auto& declared = op.schema().arguments();
   const std::vector<c10::IValue> arguments = arguments_of(op, stack);
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) { touch(tensor); });
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { note_use(tensor); });
   end_segment();
   for (size_t i = 0; i < declared.size(); ++i) {
     if (!is_written(declared[i])) continue;
     for_each_tensor(arguments[i], [&](const at::Tensor& target) {
-      touch_slowly(target);
+      materialize_if_lazy(target);
       for (const auto& pending : pending_closed_)
         if (pending->looks_at(target)) pending->compute(/*want=*/true);
       for (Closed& closed : closed_)  // an example of what comes there, whatever size it is given now
@@ -172,19 +175,19 @@ void Follower::before_write(const c10::OperatorHandle& op, const torch::jit::Sta
   }
 }
 
-void Follower::compute_closed() {
+void TraceReplayer::compute_closed() {
   for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
 }
 
 /// What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
 /// what they are computed of; the next time the graph gives them.
-void Follower::compute_what_may_outlive() {
+void TraceReplayer::compute_what_may_outlive() {
   if (writes_() != writes_before_ || escaped_) compute_closed();
 }
 
 /// Goes on with the segment, or begins one where there is none, or none that takes another operator. False where the tree takes
 /// no more.
-bool Follower::enter_segment(const ThreadState& state) {
+bool TraceReplayer::enter_segment(const ThreadState& state) {
   if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(state == state_))) end_segment();
   if (!path_.empty()) return true;
   TraceNode* const root = tree_->root(state);
@@ -194,23 +197,23 @@ bool Follower::enter_segment(const ThreadState& state) {
   pending_ = std::make_shared<PendingSegment>();
   pending_->tree = tree_;
   pending_->state = state_;
-  arrival_ = 0;
+  signature_ = 0;
   return true;
 }
 
 /// Puts the operator off, where it came before in this place and its results are known but for their values.
-bool Follower::follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                      torch::jit::Stack& stack) {
+bool TraceReplayer::follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                           torch::jit::Stack& stack) {
   TraceStep* step = find_step(op, arguments);
-  const auto arrived = step ? arrival(*step) : std::nullopt;
-  const std::vector<ResultLayout>* layouts = arrived ? step->layouts(*arrived) : nullptr;
+  const auto known_signature = step ? signature(*step) : std::nullopt;
+  const std::vector<ResultLayout>* layouts = known_signature ? step->layouts(*known_signature) : nullptr;
   if (!layouts) {  // sizes that are new
     auto predicted = step ? predict(*step, arguments) : std::nullopt;
     if (!predicted) return false;
-    arrival_ = arrived ? *arrived : add_arrival(*step);
-    layouts = &step->add_layouts(arrival_, std::move(*predicted));
+    signature_ = known_signature ? *known_signature : add_signature(*step);
+    layouts = &step->add_layouts(signature_, std::move(*predicted));
   } else {
-    arrival_ = *arrived;
+    signature_ = *known_signature;
   }
   take_new_inputs();
   stack.resize(stack.size() - arguments.size());
@@ -219,17 +222,17 @@ bool Follower::follow(const c10::OperatorHandle& op, const std::vector<c10::IVal
     at::Tensor lazy;
     if (layout.defined) lazy = at::Tensor(c10::make_intrusive<LazyTensor>(layout, pending_, value));
     add_value(lazy);
-    values_put_off_.push_back(lazy);
+    deferred_values_.push_back(lazy);
     stack.emplace_back(std::move(lazy));
   }
   advance(*step);
   return true;
 }
 
-void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arguments,
-                            const torch::jit::Stack& stack) {
-  const auto known = arrival(step);
-  arrival_ = known ? *known : add_arrival(step);
+void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>& arguments,
+                                 const torch::jit::Stack& stack) {
+  const auto known = signature(step);
+  signature_ = known ? *known : add_signature(step);
   take_new_inputs();
   std::vector<ResultLayout> layouts;
   for (size_t i = stack.size() - step.num_results; i < stack.size(); ++i) {
@@ -250,25 +253,25 @@ void Follower::note_results(TraceStep& step, const std::vector<c10::IValue>& arg
   if (step.results.empty())
     for_each_tensor(arguments,
                     [&](const at::Tensor& tensor) { step.first_arguments.push_back(ResultLayout::of(tensor)); });
-  else if (!step.layouts(arrival_))
+  else if (!step.layouts(signature_))
     check_prediction(step, arguments, layouts);
-  if (!step.layouts(arrival_)) step.add_layouts(arrival_, std::move(layouts));
+  if (!step.layouts(signature_)) step.add_layouts(signature_, std::move(layouts));
   advance(step);
 }
 
-void Follower::add_value(const at::Tensor& value) {
+void TraceReplayer::add_value(const at::Tensor& value) {
   if (value.defined()) value_ids_[value.unsafeGetTensorImpl()] = static_cast<uint32_t>(values_.size());
   values_.emplace_back(value.getIntrusivePtr());
-  touched_.push_back(0);
+  last_uses_.push_back(0);
 }
 
-void Follower::advance(TraceStep& step) {
+void TraceReplayer::advance(TraceStep& step) {
   path_.push_back(&step);
   node_ = &step.after;
   raises_ |= OnGraphBreak::raises();
 }
 
-void Follower::take_new_inputs() {
+void TraceReplayer::take_new_inputs() {
   for (at::Tensor& tensor : new_inputs_) {
     input_ids_[tensor.unsafeGetTensorImpl()] = static_cast<uint32_t>(inputs_.size());
     inputs_.push_back(std::move(tensor));
@@ -276,7 +279,7 @@ void Follower::take_new_inputs() {
   new_inputs_.clear();
 }
 
-TraceStep* Follower::find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+TraceStep* TraceReplayer::find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   for (const auto& step : node_->next) {
     new_inputs_.clear();
     if (&step->op.schema() != &op.schema() || step->arguments.size() != arguments.size()) continue;
@@ -288,7 +291,7 @@ TraceStep* Follower::find_step(const c10::OperatorHandle& op, const std::vector<
   return nullptr;
 }
 
-bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step) {
+bool TraceReplayer::matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step) {
   using From = TraceArgument::From;
   if (!value.isTensor() || !value.toTensor().defined()) {
     if (argument.from != From::list)
@@ -317,7 +320,7 @@ bool Follower::matches(const TraceArgument& argument, const c10::IValue& value, 
   return true;
 }
 
-TraceStep* Follower::add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+TraceStep* TraceReplayer::add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   if (tree_->num_steps >= TraceTree::max_steps ||
       node_->next.size() >= static_cast<size_t>(get_compiler_config().recompile_limit)) {
     full_ = true;
@@ -338,7 +341,7 @@ TraceStep* Follower::add_step(const c10::OperatorHandle& op, const std::vector<c
   return node_->next.back().get();
 }
 
-TraceArgument Follower::describe(const c10::IValue& value, TraceStep& step) {
+TraceArgument TraceReplayer::describe(const c10::IValue& value, TraceStep& step) {
   using From = TraceArgument::From;
   TraceArgument argument;
   if (!value.isTensor() || !value.toTensor().defined()) {
@@ -389,24 +392,24 @@ std::vector<int64_t> extents_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 /// The number of the sizes that the inputs have in this call, the new ones of `step` included.
-std::optional<uint64_t> Follower::arrival(const TraceStep& step) const {
-  if (step.new_inputs.empty()) return arrival_;
+std::optional<uint64_t> TraceReplayer::signature(const TraceStep& step) const {
+  if (step.new_inputs.empty()) return signature_;
   const std::vector<int64_t> extents = extents_of(new_inputs_);
-  for (const TraceStep::Arrival& known : step.arrivals)
-    if (known.before == arrival_ && known.extents == extents) return known.id;
+  for (const TraceStep::InputSignature& known : step.signatures)
+    if (known.before == signature_ && known.extents == extents) return known.id;
   return std::nullopt;
 }
 
-uint64_t Follower::add_arrival(TraceStep& step) {
-  if (step.arrivals.size() >= TraceTree::max_arrivals) step.arrivals.erase(step.arrivals.begin());
-  step.arrivals.push_back({arrival_, extents_of(new_inputs_), tree_->next_arrival++});
-  return step.arrivals.back().id;
+uint64_t TraceReplayer::add_signature(TraceStep& step) {
+  if (step.signatures.size() >= TraceTree::max_signatures) step.signatures.erase(step.signatures.begin());
+  step.signatures.push_back({signature_, extents_of(new_inputs_), tree_->next_signature++});
+  return step.signatures.back().id;
 }
 
-void Follower::touch(const at::Tensor& tensor) {
+void TraceReplayer::note_use(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (const auto found = value_ids_.find(impl); found != value_ids_.end()) {
-    touched_[found->second] = path_.size();
+    last_uses_[found->second] = path_.size();
   } else if (const auto closed = closed_values_.find(impl); closed != closed_values_.end()) {
     TraceSegment& segment = *closed_[closed->second.closed].segment;
     if (!segment.wanted[closed->second.value]) segment.ready = false;
@@ -414,27 +417,27 @@ void Follower::touch(const at::Tensor& tensor) {
   }
 }
 
-void Follower::enter_protected() {
+void TraceReplayer::enter_protected() {
   end_segment();
   ++protected_depth_;
 }
 
-void Follower::end_segment() {
+void TraceReplayer::end_segment() {
   if (path_.empty()) return;
   if (!node_->segment) node_->segment = std::make_unique<TraceSegment>();
   TraceSegment& segment = *node_->segment;
   segment.wanted.resize(values_.size(), false);
   for (size_t i = 0; i < values_.size(); ++i)
-    if (touched_[i] == path_.size() && !segment.wanted[i]) {
+    if (last_uses_[i] == path_.size() && !segment.wanted[i]) {
       segment.wanted[i] = true;
       segment.ready = false;
     }
-  const bool compiled = put_off_ && segment.ready;
+  const bool compiled = deferred_ && segment.ready;
   run_or_abandon([&] {
     if (compiled)
       run_compiled(segment);
-    else if (put_off_)
-      execute_put_off();
+    else if (deferred_)
+      execute_deferred();
   });
   if (compiled)
     set_segment_aside(&segment);
@@ -444,7 +447,7 @@ void Follower::end_segment() {
 
 /// Where it fails, who reads one of the segment's values gets the error again.
 template <typename Work>
-void Follower::run_or_abandon(const Work& work) {
+void TraceReplayer::run_or_abandon(const Work& work) {
   try {
     work();
   } catch (const std::exception&) {
@@ -453,12 +456,12 @@ void Follower::run_or_abandon(const Work& work) {
   }
 }
 
-void Follower::abandon_segment() {
+void TraceReplayer::abandon_segment() {
   if (pending_) set_segment_aside(nullptr);
 }
 
 /// Runs the compiled graph, and gives its results to the lazy tensors that stand for them.
-void Follower::run_compiled(const TraceSegment& segment) {
+void TraceReplayer::run_compiled(const TraceSegment& segment) {
   const c10::AutoGradMode mode(state_.grad_mode);
   std::vector<at::Tensor> outputs;
   if (segment.executable) {
@@ -468,7 +471,7 @@ void Follower::run_compiled(const TraceSegment& segment) {
     writes_before_ += writes_() - before;  // what a backend keeps in variables is none of the function's
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    auto* lazy = LazyTensor::unfilled(values_put_off_[segment.outputs[i]]);
+    auto* lazy = LazyTensor::unfilled(deferred_values_[segment.outputs[i]]);
     if (shares_memory(outputs[i], inputs_)) outputs[i] = own_copy(outputs[i]);
     for (size_t j = 0; j < i; ++j)  // equal computations became one; the script may write to one of the two
       if (outputs[j].is_alias_of(outputs[i])) {
@@ -478,36 +481,36 @@ void Follower::run_compiled(const TraceSegment& segment) {
     if (lazy) lazy->fill(outputs[i], false);
   }
   for (const TraceSegment::Alias& alias : segment.aliases) {
-    torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, values_put_off_);
+    torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, deferred_values_);
     alias.step->op.callBoxed(&stack);
-    if (auto* lazy = LazyTensor::unfilled(values_put_off_[alias.step->first_value + alias.result]))
+    if (auto* lazy = LazyTensor::unfilled(deferred_values_[alias.step->first_value + alias.result]))
       lazy->fill(stack[alias.result].toTensor(), true);
   }
 }
 
-/// The operators come another way than before, or to an end that is not compiled: ATen executes what was put off.
-void Follower::execute_put_off() {
-  put_off_ = false;
+/// The operators come another way than before, or to an end that is not compiled: ATen executes what was deferred.
+void TraceReplayer::execute_deferred() {
+  deferred_ = false;
   fill_pending(path_, inputs_);
   pending_->compute();
-  values_put_off_.clear();
+  deferred_values_.clear();
 }
 
-void Follower::fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs) {
+void TraceReplayer::fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs) {
   pending_->path = std::move(path);
   pending_->inputs = std::move(inputs);
   pending_->values = values_;
 }
 
 /// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
-void Follower::keep_segment(TraceSegment& segment) {
+void TraceReplayer::keep_segment(TraceSegment& segment) {
   for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
   closed_.push_back({&segment, std::move(path_), std::move(inputs_), std::move(values_), state_.grad_mode, raises_});
   reset_segment();
 }
 
 /// Values that are not there yet are computed when somebody reads them. `segment` learns of that; null: it failed.
-void Follower::set_segment_aside(TraceSegment* segment) {
+void TraceReplayer::set_segment_aside(TraceSegment* segment) {
   fill_pending(std::move(path_), std::move(inputs_));
   pending_->note_versions();
   pending_->segment = segment;
@@ -515,27 +518,27 @@ void Follower::set_segment_aside(TraceSegment* segment) {
   reset_segment();
 }
 
-void Follower::reset_segment() {
+void TraceReplayer::reset_segment() {
   pending_->closed = true;
   node_ = nullptr;
   pending_.reset();
   path_.clear();
   inputs_.clear();
   values_.clear();
-  values_put_off_.clear();
+  deferred_values_.clear();
   input_ids_.clear();
   value_ids_.clear();
-  touched_.clear();
+  last_uses_.clear();
   new_inputs_.clear();
-  put_off_ = false;
+  deferred_ = false;
   raises_ = false;
 }
 
-std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error) {
+std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error) {
   for (const at::Tensor& output : outputs)
-    if (output.defined()) touch(output);
+    if (output.defined()) note_use(output);
   end_segment();
-  for (const at::Tensor& output : outputs) touch_slowly(output);
+  for (const at::Tensor& output : outputs) materialize_if_lazy(output);
   compute_what_may_outlive();
   finished_ = true;
   const NotCaptured scope(false);
@@ -562,14 +565,14 @@ std::string Follower::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_erro
   return failure;
 }
 
-void touch_slowly(const at::Tensor& tensor) {
+void materialize_if_lazy(const at::Tensor& tensor) {
   if (!tensor.defined()) return;
   if (auto* lazy = LazyTensor::count() ? LazyTensor::unfilled(tensor) : nullptr) lazy->read();
-  if (Follower* follower = Follower::current()) follower->touch(tensor);
+  if (TraceReplayer* replayer = TraceReplayer::current()) replayer->note_use(tensor);
 }
 
 void end_segment() {
-  if (Follower* follower = Follower::current()) follower->end_segment();
+  if (TraceReplayer* replayer = TraceReplayer::current()) replayer->end_segment();
 }
 
 }  // namespace triage::capture

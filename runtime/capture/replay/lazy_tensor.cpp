@@ -1,4 +1,4 @@
-#include "runtime/capture/following/lazy_tensor.h"
+#include "runtime/capture/replay/lazy_tensor.h"
 
 #include <ATen/core/stack.h>
 #include <c10/core/GradMode.h>
@@ -95,7 +95,7 @@ void PendingSegment::compute(bool want) {
   for (size_t i = 0; i < value_versions.size(); ++i)
     if (const auto known = values[i].lock(); known && value_versions[i])
       written |= version_of(at::Tensor(known)) != *value_versions[i];
-  if (written) throw Error("internal error: a tensor was written to before what was put off had read it");
+  if (written) throw Error("internal error: a tensor was written to before what was deferred had read it");
   if (want && segment)
     for (size_t i = 0; i < values.size(); ++i)
       if (is_unfilled(values[i])) {
@@ -103,7 +103,7 @@ void PendingSegment::compute(bool want) {
         segment->ready = false;
       }
   const c10::AutoGradMode mode(state.grad_mode);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // nothing is put off under it
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // nothing is deferred under it
   std::vector<at::Tensor> computed;
   for (const TraceStep* step : path) {
     torch::jit::Stack stack = arguments_of_step(*step, inputs, computed);

@@ -10,7 +10,7 @@
 namespace triage::lua {
 
 /// A new function, made by the function running at level 1.
-void mark_born_function(lua_State* L, int index);
+void mark_created_function(lua_State* L, int index);
 
 /// The value at `index` goes on where it was whenever it is called (an iterator, a coroutine), so calling it changes it. A
 /// function of C then sees to it itself.

@@ -1,4 +1,4 @@
-#include "runtime/capture/made_up.h"
+#include "runtime/capture/synthetic_inputs.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/eye.h>
@@ -28,19 +28,19 @@ at::Tensor mixed_rows(const InputShape& shape, const at::TensorOptions& options)
 
 }  // namespace
 
-at::Tensor made_up(const InputShape& shape, MadeUp values) {
+at::Tensor synthetic(const InputShape& shape, SyntheticValues values) {
   const auto options = at::TensorOptions(shape.dtype).device(shape.device);
   const auto rank = shape.sizes.size();
   at::Tensor tensor;
-  if (values == MadeUp::mixed && rank >= 1)
+  if (values == SyntheticValues::mixed && rank >= 1)
     tensor = mixed_rows(shape, options);
-  else if (values == MadeUp::identity && rank >= 2 && shape.dtype != at::kBool)
+  else if (values == SyntheticValues::identity && rank >= 2 && shape.dtype != at::kBool)
     tensor = at::eye(shape.sizes[rank - 2], shape.sizes[rank - 1], shape.device)
                  .to(shape.dtype)
                  .expand(shape.sizes)
                  .contiguous();
   else
-    tensor = values == MadeUp::zeros ? at::zeros(shape.sizes, options) : at::ones(shape.sizes, options);
+    tensor = values == SyntheticValues::zeros ? at::zeros(shape.sizes, options) : at::ones(shape.sizes, options);
   return tensor.set_requires_grad(shape.requires_grad);
 }
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/capture/following/trace_tree.h"
+#include "runtime/capture/replay/trace_tree.h"
 
-/// Tensors whose values come later: what a Follower hands to the script in place of results. Sizes, strides, dtype and
+/// Tensors whose values come later: what a TraceReplayer hands to the script in place of results. Sizes, strides, dtype and
 /// device are those of the result to come.
 namespace triage::capture {
 

@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/regions.h"
+#include "runtime/backends/fused/fusion_groups.h"
 
 #include <algorithm>
 #include <functional>
@@ -24,7 +24,7 @@ using graph::Value;
 constexpr size_t fewest_nodes = 2;  // but for those below, a single operator gains nothing
 
 /// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours and the threads. In
-/// loops they do not. (Region leaves those of short rows to ATen, where one by itself would take longer.)
+/// loops they do not. (FusedGroup leaves those of short rows to ATen, where one by itself would take longer.)
 bool is_worth_a_loop(const Node& node) {
   static const std::set<std::string> names = {
       "sum",     "mean",        "var",      "std",          "prod",      "norm",       "linalg_vector_norm",
@@ -59,14 +59,14 @@ class Cutter {
     outputs_.insert(graph.outputs().begin(), graph.outputs().end());
   }
 
-  std::vector<Part> run() {
+  std::vector<FusionGroup> run() {
     while (!waiting_.empty()) {
       take_numbers();
       const size_t before = waiting_.size();
-      take_region();
+      take_group();
       take_others(/*refuse=*/waiting_.size() == before);
     }
-    return std::move(parts_);
+    return std::move(groups_);
   }
 
  private:
@@ -110,7 +110,7 @@ class Cutter {
       return !made.count(node->results.empty() ? nullptr : node->results[0]) &&
              find_lowering(graph::op_name(node->op)) && reads_any(*node, made);
     });
-    if (read) finish(make_part(nodes, false), nodes);
+    if (read) finish(make_group(nodes, false), nodes);
   }
 
   static bool is_number(const Value* value) { return value->meta && value->meta->sizes.empty(); }
@@ -129,30 +129,30 @@ class Cutter {
     return any;
   }
 
-  /// The largest region that can run now becomes a part. It gives no numbers: those that others read are calls.
-  void take_region() {
+  /// The largest group that can run now becomes a part. It gives no numbers: those that others read are calls.
+  void take_group() {
     for (;;) {
-      const auto [nodes, batch] = largest_region();
+      const auto [nodes, batch] = largest_group();
       if (!is_worth_a_loop(nodes)) return;
       if (take_weights(nodes, batch)) continue;
       const size_t before = calls_.size();
       const std::set<const Node*> inside(nodes.begin(), nodes.end());
       for (const Node* node : nodes)
         if (computes_numbers(*node) && is_read_outside(node->results[0], inside)) calls_.insert(node);
-      if (calls_.size() == before) return add_region(nodes, batch);
+      if (calls_.size() == before) return add_group(nodes, batch);
       take_numbers();
     }
   }
 
-  std::pair<std::vector<const Node*>, int64_t> largest_region() const {
+  std::pair<std::vector<const Node*>, int64_t> largest_group() const {
     std::pair<std::vector<const Node*>, int64_t> best;
     for (const int64_t batch : batches())
-      if (auto nodes = region(batch, {}); nodes.size() > best.first.size()) best = {std::move(nodes), batch};
+      if (auto nodes = group(batch, {}); nodes.size() > best.first.size()) best = {std::move(nodes), batch};
     return best;
   }
 
   /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.
-  std::vector<const Node*> region(int64_t batch, std::unordered_set<const Value*> made) const {
+  std::vector<const Node*> group(int64_t batch, std::unordered_set<const Value*> made) const {
     Lowering lowering(batch);
     std::vector<const Node*> nodes;
     for (const Node* node : waiting_) {
@@ -164,7 +164,7 @@ class Cutter {
     return nodes;
   }
 
-  /// What is computed from no data of the batch, such as `1 + scale`, comes first where a region gets larger by it.
+  /// What is computed from no data of the batch, such as `1 + scale`, comes first where a group gets larger by it.
   bool take_weights(const std::vector<const Node*>& inside, int64_t batch) {
     const auto is_data = [&](const Value* value) {
       return !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == batch);
@@ -179,7 +179,7 @@ class Cutter {
       nodes.push_back(node);
       made.insert(node->results.begin(), node->results.end());
     }
-    const std::vector<const Node*> larger = region(batch, made);
+    const std::vector<const Node*> larger = group(batch, made);
     if (larger.size() <= inside.size()) return false;
     std::unordered_set<const Value*> read;
     const auto reads = [&](const Node* node) {
@@ -195,14 +195,14 @@ class Cutter {
       kept.insert(kept.begin(), *node);
     }
     if (kept.empty()) return false;
-    finish(make_part(kept, false), kept);
+    finish(make_group(kept, false), kept);
     return true;
   }
 
-  void add_region(const std::vector<const Node*>& nodes, int64_t batch) {
+  void add_group(const std::vector<const Node*>& nodes, int64_t batch) {
     Lowering lowering(batch);
     for (const Node* node : nodes) lowering.add(*node);
-    Part part = make_part(nodes, true);
+    FusionGroup part = make_group(nodes, true);
     const std::vector<const Value*> arguments = lowering.arguments();
     part.loops = lowering.finish(part.outputs);
     for (LoopInput& input : part.loops.inputs) {
@@ -213,7 +213,7 @@ class Cutter {
     finish(std::move(part), nodes);
   }
 
-  /// Everything that can run now and that no region could take; where there is nothing and `refuse`, one node that a region could
+  /// Everything that can run now and that no group could take; where there is nothing and `refuse`, one node that a group could
   /// have taken and did not.
   void take_others(bool refuse) {
     std::unordered_set<const Value*> made;
@@ -259,9 +259,9 @@ class Cutter {
         if (const std::set<const Node*> inside(group.begin(), group.end());
             groups.size() > 1 && graph::is_view(node->op) && !outputs_.count(node->results[0]) &&
             is_read_outside(node->results[0], inside))
-          return finish(make_part(nodes, false), nodes);
+          return finish(make_group(nodes, false), nodes);
     for (const auto& group : groups) {
-      Part part = make_part(group, false);
+      FusionGroup part = make_group(group, false);
       part.pooled = pooled.count(group.back()) != 0 && part.outputs.size() == 1;
       finish(std::move(part), group);
     }
@@ -299,24 +299,24 @@ class Cutter {
     if (!kept.empty()) nodes.assign(kept.rbegin(), kept.rend());
   }
 
-  void finish(Part part, const std::vector<const Node*>& nodes) {
+  void finish(FusionGroup part, const std::vector<const Node*>& nodes) {
     for (const Node* node : nodes) {
       available_.insert(node->results.begin(), node->results.end());
       waiting_.erase(std::find(waiting_.begin(), waiting_.end(), node));
     }
-    parts_.push_back(std::move(part));
+    groups_.push_back(std::move(part));
   }
 
-  /// A graph of these nodes. Its inputs are what they read from outside (in a region the constants too), its outputs what
+  /// A graph of these nodes. Its inputs are what they read from outside (in a group the constants too), its outputs what
   /// others read.
-  Part make_part(const std::vector<const Node*>& nodes, bool region) {
-    Part part{Graph(graph_.name()), {}, {}, false, false, {}};
+  FusionGroup make_group(const std::vector<const Node*>& nodes, bool group) {
+    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {
       if (const auto found = twins.find(value); found != twins.end()) return found->second;
       const at::Tensor* tensor = graph_.constant_of(value);
-      if (tensor && !region) return twins[value] = part.graph.add_constant(*tensor);
+      if (tensor && !group) return twins[value] = part.graph.add_constant(*tensor);
       const std::string name = "in" + std::to_string(part.inputs.size());
       Value* made = part.graph.add_input(name, kind_of(value), value->meta);
       made->is_flags = value->is_flags;
@@ -374,7 +374,7 @@ class Cutter {
   std::unordered_set<const Value*> available_;
   std::unordered_map<const Value*, std::set<const Node*>> users_;
   std::unordered_set<const Value*> outputs_;
-  std::vector<Part> parts_;
+  std::vector<FusionGroup> groups_;
 };
 
 }  // namespace
@@ -382,10 +382,10 @@ class Cutter {
 namespace {
 
 /// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has, or have given a view.
-/// No part asks that of the others, nor do the operators that serve where a region has no kernel.
-void reshape_what_loops_made(std::vector<Part>& parts) {
+/// No part asks that of the others, nor do the operators that serve where a group has no kernel.
+void reshape_what_loops_made(std::vector<FusionGroup>& parts) {
   std::unordered_set<const Value*> made;  // by loops, or computed from that
-  for (Part& part : parts) {
+  for (FusionGroup& part : parts) {
     std::unordered_set<const Value*> inside;
     for (size_t i = 0; i < part.inputs.size(); ++i)
       if (made.count(part.inputs[i])) inside.insert(part.graph.inputs()[i].value);
@@ -397,8 +397,8 @@ void reshape_what_loops_made(std::vector<Part>& parts) {
 
 }  // namespace
 
-std::vector<Part> cut(const Graph& graph) {
-  std::vector<Part> parts = Cutter(graph).run();
+std::vector<FusionGroup> cut(const Graph& graph) {
+  std::vector<FusionGroup> parts = Cutter(graph).run();
   reshape_what_loops_made(parts);
   return parts;
 }

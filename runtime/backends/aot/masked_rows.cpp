@@ -62,9 +62,9 @@ bool is_reshape(const std::string& name) {
   return names.count(name) != 0;
 }
 
-class DeadRows {
+class MaskedRows {
  public:
-  explicit DeadRows(Joint& joint) : graph_(joint.graph) {
+  explicit MaskedRows(Joint& joint) : graph_(joint.graph) {
     const auto& inputs = graph_.inputs();
     for (size_t i = joint.num_primals; i < inputs.size(); ++i) of_tangents_.insert(inputs[i].value);
   }
@@ -317,7 +317,7 @@ class DeadRows {
     return nullptr;
   }
 
-  /// A sum over other dimensions than the rows leaves dead rows 0; over the rows, dead ones add nothing.
+  /// A sum over other dimensions than the rows leaves masked rows 0; over the rows, masked ones add nothing.
   Value* dead_of_reduction(const Node& call, Value* mask) {
     if (call.op.operator_name().overload_name != "dim_IntList") return nullptr;
     Sizes sizes = sizes_of(mask), rest;
@@ -335,7 +335,7 @@ class DeadRows {
   }
 
   // --- where a part of the dimensions is taken, or the gradient stands in a larger one. Along other dimensions than the mask
-  // nothing changes; along its own it is taken, or stands among dead rows, in the same way.
+  // nothing changes; along its own it is taken, or stands among masked rows, in the same way.
 
   static int64_t size_at(const Value* value, int64_t dim) { return sizes_of(value)[static_cast<size_t>(dim)]; }
 
@@ -495,7 +495,7 @@ class DeadRows {
     return reshaped(mask, sizes);
   }
 
-  /// mm and bmm: dead rows of the first factor (columns of the second) are dead in the product; dead where the sum runs
+  /// mm and bmm: masked rows of the first factor (columns of the second) are masked in the product; masked where the sum runs
   /// means that the other factor has no part there.
   void visit_product(std::unique_ptr<Node> node) {
     Node& call = *node;
@@ -550,9 +550,9 @@ class DeadRows {
 
 }  // namespace
 
-void mask_dead_rows(Joint& joint) {
+void mask_rows(Joint& joint) {
   const at::NoGradGuard no_grad;
-  DeadRows(joint).run();
+  MaskedRows(joint).run();
 }
 
 }  // namespace triage::aot

@@ -1,4 +1,4 @@
-#include "runtime/policy/janitor.h"
+#include "runtime/policy/reclaimer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -27,9 +27,9 @@ bool Grace::passed(const Epochs& epochs) noexcept {
   return pending_[0] == 0 && pending_[1] == 0;
 }
 
-Janitor::Janitor() : thread_([this] { loop(); }) {}
+Reclaimer::Reclaimer() : thread_([this] { loop(); }) {}
 
-Janitor::~Janitor() {
+Reclaimer::~Reclaimer() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -39,7 +39,7 @@ Janitor::~Janitor() {
   TRIAGE_ASSERT(items_.empty());
 }
 
-void Janitor::retire(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> garbage) {
+void Reclaimer::retire(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> garbage) {
   {
     std::lock_guard lock(mutex_);
     items_.push_back({std::move(epochs), Grace{}, std::move(garbage)});
@@ -47,7 +47,7 @@ void Janitor::retire(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> garba
   wake_.notify_all();
 }
 
-bool Janitor::discard(std::shared_ptr<void>& garbage) {
+bool Reclaimer::discard(std::shared_ptr<void>& garbage) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return false;
@@ -57,13 +57,13 @@ bool Janitor::discard(std::shared_ptr<void>& garbage) {
   return true;
 }
 
-void Janitor::close() {
+void Reclaimer::close() {
   std::unique_lock lock(mutex_);
   closed_ = true;
   idle_.wait(lock, [this] { return items_.empty() && !busy_; });
 }
 
-void Janitor::loop() {
+void Reclaimer::loop() {
   std::unique_lock lock(mutex_);
   while (!stopping_ || !items_.empty()) {
     std::vector<Item> ripe = take_ripe();
@@ -81,7 +81,7 @@ void Janitor::loop() {
   idle_.notify_all();
 }
 
-std::vector<Janitor::Item> Janitor::take_ripe() {
+std::vector<Reclaimer::Item> Reclaimer::take_ripe() {
   std::set<Epochs*> flipped;
   std::vector<Item> ripe;
   const auto is_ripe = [&](Item& item) {
@@ -102,7 +102,7 @@ std::vector<Janitor::Item> Janitor::take_ripe() {
   return ripe;
 }
 
-void Janitor::wait(std::unique_lock<std::mutex>& lock) {
+void Reclaimer::wait(std::unique_lock<std::mutex>& lock) {
   if (!items_.empty()) {
     wake_.wait_for(lock, std::chrono::milliseconds(2));  // readers leave without telling anybody
   } else if (!stopping_) {

@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/kernels/workshop.h"
+#include "runtime/backends/fused/kernels/build_directory.h"
 
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -24,15 +24,15 @@ fs::path temporary_folder() {
   std::error_code error;
   fs::path folder = fs::temp_directory_path(error);
   if (error) throw std::runtime_error("there is no temporary folder to compile kernels in (TMPDIR, else /tmp)");
-  Workshop::remove_leftovers(folder);
+  BuildDirectory::remove_leftovers(folder);
   return folder;
 }
 
 }  // namespace
 
-Workshop::Workshop() : Workshop(temporary_folder()) {}
+BuildDirectory::BuildDirectory() : BuildDirectory(temporary_folder()) {}
 
-Workshop::Workshop(const fs::path& in) {
+BuildDirectory::BuildDirectory(const fs::path& in) {
   // The system makes the folder or finds that there is one: an id of the process would not do, for processes in two containers
   // with one cache may have the same.
   std::string own = (in / (std::string(prefix) + "XXXXXX")).string();
@@ -42,7 +42,7 @@ Workshop::Workshop(const fs::path& in) {
   folder_ = own;
 }
 
-void Workshop::remove_leftovers(const fs::path& in) {
+void BuildDirectory::remove_leftovers(const fs::path& in) {
   std::error_code error;
   std::vector<fs::path> leftovers;
   fs::directory_iterator entry(in, error);
@@ -57,7 +57,7 @@ void Workshop::remove_leftovers(const fs::path& in) {
   for (const fs::path& path : leftovers) fs::remove_all(path, error);
 }
 
-Workshop::~Workshop() {
+BuildDirectory::~BuildDirectory() {
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
 }

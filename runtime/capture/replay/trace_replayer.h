@@ -10,29 +10,29 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/capture/following/lazy_tensor.h"
-#include "runtime/capture/following/trace_tree.h"
 #include "runtime/capture/graph_break.h"
+#include "runtime/capture/replay/lazy_tensor.h"
+#include "runtime/capture/replay/trace_tree.h"
 
 namespace triage::capture {
 
 /// Runs a function that one graph cannot hold: the script runs on every call, and its operators in segments, which end where
 /// the graph breaks. As long as the operators come as they came before, none is executed; the script gets lazy tensors, and
-/// where the segment ends its compiled graph runs at once. An operator that did not come before ends that: what was put off
+/// where the segment ends its compiled graph runs at once. An operator that did not come before ends that: what was deferred
 /// is executed by ATen, and the tree grows by what follows. So every call does what the script says; only when differs.
 ///
 /// Current on its thread from construction to destruction: with a Recorder, after one that broke, or without one.
-class Follower {
+class TraceReplayer {
  public:
   /// `params`: tensors among the call's arguments that are numbers of the host.
   /// `writes` counts what the script writes to its variables and tables (Script::writes).
-  Follower(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params, std::function<uint64_t()> writes);
-  ~Follower();
-  Follower(const Follower&) = delete;
-  Follower& operator=(const Follower&) = delete;
-  static Follower* current() noexcept;
+  TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params, std::function<uint64_t()> writes);
+  ~TraceReplayer();
+  TraceReplayer(const TraceReplayer&) = delete;
+  TraceReplayer& operator=(const TraceReplayer&) = delete;
+  static TraceReplayer* current() noexcept;
   /// Returns what was current.
-  static Follower* replace_current(Follower* follower) noexcept;
+  static TraceReplayer* replace_current(TraceReplayer* replayer) noexcept;
 
   bool is_param(const at::Tensor& tensor) const;
 
@@ -41,11 +41,11 @@ class Follower {
   /// An operator that was recorded with these arguments; `stack` ends with its results.
   void observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                const torch::jit::Stack& stack);
-  /// An operator is about to write to its arguments: what was put off is executed, and what would be computed of their memory
+  /// An operator is about to write to its arguments: what was deferred is executed, and what would be computed of their memory
   /// later is computed now.
   void before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   /// The script hands `tensor` to something.
-  void touch(const at::Tensor& tensor);
+  void note_use(const at::Tensor& tensor);
   /// All operators so far are executed before this returns. Before whatever must see their results, or would change what they
   /// compute in.
   void end_segment();
@@ -82,13 +82,13 @@ class Follower {
     uint32_t value;
   };
 
-  bool can_follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+  bool can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                   const ThreadState& state) const;
   bool enter_segment(const ThreadState& state);
   void note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                  const torch::jit::Stack& stack);
   bool follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack);
-  void execute_put_off();
+  void execute_deferred();
   void run_compiled(const TraceSegment& segment);
   template <typename Work>
   void run_or_abandon(const Work& work);
@@ -103,8 +103,8 @@ class Follower {
   TraceStep* add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   bool matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step);
   TraceArgument describe(const c10::IValue& value, TraceStep& step);
-  std::optional<uint64_t> arrival(const TraceStep& step) const;
-  uint64_t add_arrival(TraceStep& step);
+  std::optional<uint64_t> signature(const TraceStep& step) const;
+  uint64_t add_signature(TraceStep& step);
   void note_results(TraceStep& step, const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack);
   void add_value(const at::Tensor& value);
   void take_new_inputs();
@@ -114,7 +114,7 @@ class Follower {
   std::vector<at::Tensor> params_;
   std::function<uint64_t()> writes_;
   uint64_t writes_before_;
-  Follower* previous_;
+  TraceReplayer* previous_;
 
   // The segment now being followed.
   TraceNode* node_ = nullptr;  // null before its first operator
@@ -123,13 +123,13 @@ class Follower {
   std::vector<TraceStep*> path_;
   std::vector<at::Tensor> inputs_;
   std::vector<WeakTensor> values_;  // weak: what the script lets go is given back, and its address not used again
-  std::vector<at::Tensor> values_put_off_;  // the same while put_off_: they are still to be computed
+  std::vector<at::Tensor> deferred_values_;  // the same while deferred_: they are still to be computed
   std::unordered_map<const c10::TensorImpl*, uint32_t> input_ids_, value_ids_;
-  std::vector<size_t> touched_;         // by value: how many steps there were when it was last handed to something
+  std::vector<size_t> last_uses_;       // by value: how many steps there were when it was last handed to something
   std::vector<at::Tensor> new_inputs_;  // of the step being matched
-  uint64_t arrival_ = 0;
-  bool put_off_ = false;  // the steps of path_ are not executed yet
-  bool raises_ = false;   // one of them was called where an error of the backend is one of the call
+  uint64_t signature_ = 0;
+  bool deferred_ = false;  // the steps of path_ are not executed yet
+  bool raises_ = false;    // one of them was called where an error of the backend is one of the call
 
   std::vector<Closed> closed_;
   std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there
@@ -142,11 +142,11 @@ class Follower {
 };
 
 /// Somebody reads `tensor` or hands it on: called for every tensor that Lua gives to C++.
-void touch_slowly(const at::Tensor& tensor);
-inline void touch(const at::Tensor& tensor) {
-  if (Follower::current() || LazyTensor::count() != 0) touch_slowly(tensor);
+void materialize_if_lazy(const at::Tensor& tensor);
+inline void materialize(const at::Tensor& tensor) {
+  if (TraceReplayer::current() || LazyTensor::count() != 0) materialize_if_lazy(tensor);
 }
-/// Executes what is put off on this thread: see Follower::end_segment.
+/// Executes what is deferred on this thread: see TraceReplayer::end_segment.
 void end_segment();
 
 }  // namespace triage::capture

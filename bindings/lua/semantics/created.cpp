@@ -1,6 +1,6 @@
 // Registry tables with weak keys: function -> id; table or function -> branch depth at birth; function -> the function
-// that made it. The latter two are made anew for every capture, and for every outermost branch of natural Lua.
-#include "bindings/lua/semantics/births.h"
+// that made it. The latter two are made again for every capture, and for every outermost branch of natural Lua.
+#include "bindings/lua/semantics/created.h"
 
 #include "bindings/lua/semantics/allowed_writes.h"
 #include "bindings/lua/semantics/intrinsics.h"
@@ -14,15 +14,15 @@ namespace {
 
 const char kIds = 0;  // its address is the registry key
 
-/// What births count in: captures with their branches, and the branches of natural Lua with those inside of them.
+/// What created count in: captures with their branches, and the branches of natural Lua with those inside of them.
 struct Layer {
   uint64_t (*serial)() noexcept;  // 0: none now
   int (*depth)() noexcept;
-  const char *born, *makers, *known;  // registry keys; the last: of which serial the tables are
+  const char *created, *makers, *known;  // registry keys; the last: of which serial the tables are
 };
-const char kBorn[2] = {}, kMakers[2] = {}, kKnown[2] = {};
-const Layer kLayers[] = {{current_capture, current_branch, &kBorn[0], &kMakers[0], &kKnown[0]},
-                         {current_selection, selection_depth, &kBorn[1], &kMakers[1], &kKnown[1]}};
+const char kCreated[2] = {}, kMakers[2] = {}, kKnown[2] = {};
+const Layer kLayers[] = {{current_capture, current_branch, &kCreated[0], &kMakers[0], &kKnown[0]},
+                         {current_selection, selection_depth, &kCreated[1], &kMakers[1], &kKnown[1]}};
 const Layer& kCapture = kLayers[0];
 const Layer& kSelection = kLayers[1];
 
@@ -32,7 +32,7 @@ void push_table(lua_State* L, const Layer& layer, const char* key) {
   const auto known = static_cast<uint64_t>(lua_tointeger(L, -1));
   lua_pop(L, 1);
   if (known != layer.serial()) {
-    for (const char* const table : {layer.born, layer.makers}) {
+    for (const char* const table : {layer.created, layer.makers}) {
       push_new_weak_table(L, table);
       lua_pop(L, 1);
     }
@@ -42,14 +42,14 @@ void push_table(lua_State* L, const Layer& layer, const char* key) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, key);
 }
 
-/// Was the value on top born in this serial, at this depth of branches or further in? Pops it.
-bool pop_is_born(lua_State* L, const Layer& layer, int depth) {
-  push_table(L, layer, layer.born);
+/// Was the value on top created in this serial, at this depth of branches or further in? Pops it.
+bool pop_is_created(lua_State* L, const Layer& layer, int depth) {
+  push_table(L, layer, layer.created);
   lua_insert(L, -2);
   const bool known = lua_rawget(L, -2) == LUA_TNUMBER;
-  const bool born = known && lua_tointeger(L, -1) >= depth;
+  const bool created = known && lua_tointeger(L, -1) >= depth;
   lua_pop(L, 2);
-  return born;
+  return created;
 }
 
 void push_running_function(lua_State* L) {
@@ -81,11 +81,11 @@ void set_function_id(lua_State* L, int index, int64_t id) {
   lua_pop(L, 1);
 }
 
-void mark_born(lua_State* L, int index) {
+void mark_created(lua_State* L, int index) {
   index = lua_absindex(L, index);
   for (const Layer& layer : kLayers) {
     if (!layer.serial()) continue;
-    push_table(L, layer, layer.born);
+    push_table(L, layer, layer.created);
     lua_pushvalue(L, index);
     lua_pushinteger(L, layer.depth());
     lua_rawset(L, -3);
@@ -93,9 +93,9 @@ void mark_born(lua_State* L, int index) {
   }
 }
 
-void mark_born_function(lua_State* L, int index) {
+void mark_created_function(lua_State* L, int index) {
   index = lua_absindex(L, index);
-  mark_born(L, index);
+  mark_created(L, index);
   for (const Layer& layer : kLayers) {
     if (!layer.serial()) continue;
     push_table(L, layer, layer.makers);
@@ -119,7 +119,7 @@ bool owns_upvalue(lua_State* L, const Layer& layer, int levels_out, int depth) {
     lua_rawget(L, -2);
     lua_remove(L, -2);
   }
-  return pop_is_born(L, layer, depth);
+  return pop_is_created(L, layer, depth);
 }
 
 constexpr const char* kAllSamples =
@@ -153,7 +153,7 @@ namespace {
 bool is_older(lua_State* L, const Layer& layer, int index) {
   if (!layer.serial()) return false;
   lua_pushvalue(L, index);
-  return !pop_is_born(L, layer, layer.depth());
+  return !pop_is_created(L, layer, layer.depth());
 }
 
 int call_stateful(lua_State* L) {
@@ -171,7 +171,7 @@ void mark_stateful(lua_State* L, int index) {
   index = lua_absindex(L, index);
   lua_pushvalue(L, index);
   wrap_function(L, call_stateful);
-  mark_born(L, -1);
+  mark_created(L, -1);
   lua_replace(L, index);
 }
 

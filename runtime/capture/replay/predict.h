@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/capture/following/trace_tree.h"
+#include "runtime/capture/replay/trace_tree.h"
 
 /// What a step gives for sizes that it did not come with before, found out without computing it: the operator runs on tensors
 /// without memory, or else the rules for sizes tell it (SizeRules).

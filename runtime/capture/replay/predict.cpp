@@ -1,4 +1,4 @@
-#include "runtime/capture/following/predict.h"
+#include "runtime/capture/replay/predict.h"
 
 #include <ATen/ATen.h>
 

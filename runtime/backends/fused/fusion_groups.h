@@ -8,7 +8,7 @@
 namespace triage::fused {
 
 /// A part of a graph: a graph of its own, whose inputs and outputs are values of the whole.
-struct Part {
+struct FusionGroup {
   graph::Graph graph;
   std::vector<const graph::Value*> inputs;   // of the whole graph, in the order of graph.inputs()
   std::vector<const graph::Value*> outputs;  // likewise
@@ -17,8 +17,8 @@ struct Part {
   Loops loops;                               // reads inputs[LoopInput::argument]
 };
 
-/// Cuts a graph into parts that run one after the other: regions that loops over rows compute, and what is left between them.
+/// Cuts a graph into parts that run one after the other: groups that loops over rows compute, and what is left between them.
 /// Random operators and assertions keep their order.
-std::vector<Part> cut(const graph::Graph& graph);
+std::vector<FusionGroup> cut(const graph::Graph& graph);
 
 }  // namespace triage::fused

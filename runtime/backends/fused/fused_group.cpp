@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/region.h"
+#include "runtime/backends/fused/fused_group.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -49,7 +49,7 @@ char* scratch(size_t bytes) {
 
 using Sizes = c10::SmallVector<int64_t, 4>;
 
-struct Region::Memory {
+struct FusedGroup::Memory {
   int64_t batch = -1;
   c10::SmallVector<const void*, 8> in;
   c10::SmallVector<int64_t, 8> stride;
@@ -60,8 +60,8 @@ struct Region::Memory {
 };
 
 /// Null until it is compiled; the first call asks for that.
-RowsFunction Region::Version::function(const std::string& graph, const Loops& loops, Lanes lanes,
-                                       std::optional<InPlace> in_place) {
+RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops& loops, Lanes lanes,
+                                           std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
     Emitted emitted = emit(loops, lanes, in_place);
     scratch_rows = emitted.scratch_rows;
@@ -72,11 +72,11 @@ RowsFunction Region::Version::function(const std::string& graph, const Loops& lo
   return kernel->function();
 }
 
-void Region::Version::finish_compiling() const {
+void FusedGroup::Version::finish_compiling() const {
   if (asked.load(std::memory_order_acquire)) kernel->wait();
 }
 
-Region::Region(const Part& part)
+FusedGroup::FusedGroup(const FusionGroup& part)
     : graph_(part.graph.name()),
       loops_(part.loops),
       choose_lanes_(part.loops),
@@ -90,8 +90,8 @@ Region::Region(const Part& part)
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
 
-bool Region::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
-                       const CallContext& call) const {
+bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+                           const CallContext& call) const {
   check_deadline(call.deadline);
   const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
   Memory memory;
@@ -145,7 +145,7 @@ bool Region::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>&
   return true;
 }
 
-void Region::finish_compiling() const {
+void FusedGroup::finish_compiling() const {
   for (const Version& version : versions_) version.finish_compiling();
   for (const Variant& variant : variants_)
     for (const Version& version : variant.versions) version.finish_compiling();
@@ -154,8 +154,8 @@ void Region::finish_compiling() const {
 /// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as tensors. Operators
 /// that broadcast make more of their inputs than what these hold. Where it may not, the interpreter refuses the operator that is too
 /// much.
-bool Region::within_terms(const Memory& memory,
-                          const std::optional<std::chrono::steady_clock::time_point>& deadline) const {
+bool FusedGroup::within_terms(const Memory& memory,
+                              const std::optional<std::chrono::steady_clock::time_point>& deadline) const {
   const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
   if (!terms) return true;
   constexpr int64_t few = 1 << 16;
@@ -181,28 +181,28 @@ bool Region::within_terms(const Memory& memory,
   return nanoseconds <= few_nanoseconds || nanoseconds <= left.count();
 }
 
-bool Region::numbers_fit(const Memory& memory) const {
+bool FusedGroup::numbers_fit(const Memory& memory) const {
   return std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
     return flags::check::holds(bound.dtype, number_at(memory.in[bound.input], loops_.inputs[bound.input].form.dtype));
   });
 }
 
-bool Region::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {
+bool FusedGroup::lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const {
   memory.sizes.resize(loops_.extents.size());
   memory.kept.reserve(loops_.inputs.size());
   for (const LoopInput& input : loops_.inputs)
     if (!lay_out(input, inputs[input.argument], memory)) return false;
-  return settle_sizes(memory);
+  return resolve_sizes(memory);
 }
 
 /// Notes the sizes of an extent; false where they are not those that are known.
-bool Region::tell(size_t extent, at::IntArrayRef sizes, Memory& memory) {
+bool FusedGroup::tell(size_t extent, at::IntArrayRef sizes, Memory& memory) {
   if (memory.sizes[extent].empty()) memory.sizes[extent].assign(sizes.begin(), sizes.end());
   return at::IntArrayRef(memory.sizes[extent]) == sizes;
 }
 
 /// The sizes of segments and positions, from those of both.
-bool Region::tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const {
+bool FusedGroup::tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const {
   const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
   const size_t count = loops_.extents[positions].sizes.size();
   size_t first = loops_.extents[segments].sizes.size();
@@ -219,7 +219,7 @@ bool Region::tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& mem
 
 /// The sizes that no input told are those that stand in the graph, or follow from those of segments and positions; false where
 /// two do not agree.
-bool Region::settle_sizes(Memory& memory) const {
+bool FusedGroup::resolve_sizes(Memory& memory) const {
   if (loops_.fixed_batch && memory.batch >= 0 && memory.batch != *loops_.fixed_batch) return false;
   if (loops_.fixed_batch) memory.batch = *loops_.fixed_batch;
   for (size_t i = 0; i < loops_.extents.size(); ++i)
@@ -247,8 +247,8 @@ bool Region::settle_sizes(Memory& memory) const {
 }
 
 /// Null where nothing that was given can be used, or its kernel is not there yet.
-Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                                     const Memory& memory, Lanes lanes) const {
+FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
+                                             const Memory& memory, Lanes lanes) const {
   const auto can_take = [&](const InPlace& where) {
     const at::Tensor& input = inputs[loops_.inputs[where.slot].argument];
     const auto same = [&](const at::Tensor& other) { return other.is_same(input); };
@@ -265,7 +265,7 @@ Region::Variant* Region::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayR
 }
 
 /// Notes where an input lies; false where it is not what the loops were written for.
-bool Region::lay_out(const LoopInput& input, const at::Tensor& given, Memory& memory) const {
+bool FusedGroup::lay_out(const LoopInput& input, const at::Tensor& given, Memory& memory) const {
   const TensorForm& form = input.form;
   const at::Tensor* tensor = &given;
   if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype || !tensor->device().is_cpu() ||
@@ -307,7 +307,7 @@ bool Region::lay_out(const LoopInput& input, const at::Tensor& given, Memory& me
 }
 
 /// All but `given`, which there is already.
-void Region::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const {
+void FusedGroup::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const {
   outputs.reserve(loops_.outputs.size());
   for (size_t i = 0; i < loops_.outputs.size(); ++i) {
     if (i == given) {

@@ -11,13 +11,13 @@
 namespace triage::policy {
 
 /// The thread that destroys what fell out of use, so that no caller of a policy ever pays for closing an interpreter.
-class Janitor {
+class Reclaimer {
  public:
-  Janitor();
+  Reclaimer();
   /// Waits until everything given to it is destroyed.
-  ~Janitor();
-  Janitor(const Janitor&) = delete;
-  Janitor& operator=(const Janitor&) = delete;
+  ~Reclaimer();
+  Reclaimer(const Reclaimer&) = delete;
+  Reclaimer& operator=(const Reclaimer&) = delete;
 
   /// Destroys `garbage` once nobody who was reading under `epochs` before this call is still reading.
   void retire(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> garbage);

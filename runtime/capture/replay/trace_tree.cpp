@@ -1,4 +1,4 @@
-#include "runtime/capture/following/trace_tree.h"
+#include "runtime/capture/replay/trace_tree.h"
 
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
@@ -25,16 +25,16 @@ ResultLayout ResultLayout::of(const at::Tensor& tensor) {
   return layout;
 }
 
-const std::vector<ResultLayout>* TraceStep::layouts(uint64_t arrival) const {
+const std::vector<ResultLayout>* TraceStep::layouts(uint64_t signature) const {
   for (const auto& [id, layouts] : results)
-    if (id == arrival) return &layouts;
+    if (id == signature) return &layouts;
   return nullptr;
 }
 
-const std::vector<ResultLayout>& TraceStep::add_layouts(uint64_t arrival, std::vector<ResultLayout> layouts) {
+const std::vector<ResultLayout>& TraceStep::add_layouts(uint64_t signature, std::vector<ResultLayout> layouts) {
   if (results.size() >= TraceTree::max_layouts)
     results.erase(results.begin() + 1, results.begin() + 1 + TraceTree::max_layouts / 2);
-  return results.emplace_back(arrival, std::move(layouts)).second;
+  return results.emplace_back(signature, std::move(layouts)).second;
 }
 
 ThreadState ThreadState::now() {
@@ -150,7 +150,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
                      const std::vector<at::Tensor>& inputs) {
   SegmentGraph builder(tree, inputs);
   for (const TraceStep* step : path) builder.append(*step);
-  // An alias is made anew from what it looks at, so that a later write shows where it should. That has to be there then.
+  // An alias is made again from what it looks at, so that a later write shows where it should. That has to be there then.
   std::vector<bool> needed = segment.wanted;
   segment.outputs.clear();
   segment.aliases.clear();

@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/kernels/sealed.h"
+#include "runtime/backends/fused/kernels/checksum_trailer.h"
 
 #include <fmt/format.h>
 
@@ -23,12 +23,12 @@ std::string hash_of(std::string_view bytes) {
   return fmt::format("{:016x}{:016x}", a, b);
 }
 
-std::string seal(std::string_view shared_object, std::string_view text, std::string_view mark) {
+std::string with_trailer(std::string_view shared_object, std::string_view text, std::string_view mark) {
   const std::string bytes = fmt::format("{}{}{}{:0{}} ", shared_object, text, mark, text.size(), length_digits);
   return bytes + hash_of(bytes) + "\n";
 }
 
-Unsealed unseal(std::string_view bytes, std::string_view mark) {
+Checked check_trailer(std::string_view bytes, std::string_view mark) {
   const size_t last_line_size = mark.size() + length_digits + 1 + hash_digits + 1;
   if (bytes.size() < last_line_size) return {};
   const std::string_view all = bytes.substr(0, bytes.size() - last_line_size);
@@ -40,8 +40,8 @@ Unsealed unseal(std::string_view bytes, std::string_view mark) {
       length > all.size() || line.back() != '\n')
     return {};
   const std::string_view hash = line.substr(last_line_size - 1 - hash_digits, hash_digits);
-  if (hash != hash_of(bytes.substr(0, bytes.size() - 1 - hash_digits))) return {Unsealed::State::changed, {}};
-  return {Unsealed::State::whole, all.substr(all.size() - length)};
+  if (hash != hash_of(bytes.substr(0, bytes.size() - 1 - hash_digits))) return {Checked::State::changed, {}};
+  return {Checked::State::whole, all.substr(all.size() - length)};
 }
 
 std::string on_one_line(std::string_view text) {
