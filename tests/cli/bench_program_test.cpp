@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 namespace {
 
@@ -29,7 +30,7 @@ TEST_CASE("T35: bench_triage prints a table, writes it for programs, and brings 
   const Ran ran = bench_program(folder, "--table=slots --json=figures.json --write=page.md");
   REQUIRE(ran.status == 0);
   CHECK(has(ran.out, "merge                              256 slots"));
-  const auto figures = nlohmann::json::parse(read_bytes(folder / "figures.json"));
+  const auto figures = parse_json(read_bytes(folder / "figures.json"));
   REQUIRE(figures["tables"]["slots"].size() == 16);
   CHECK(figures["tables"]["slots"][0]["work"] == "new");
   CHECK(figures["tables"]["slots"][0]["took"].get<double>() > 0);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace {
@@ -55,7 +56,7 @@ TEST_CASE("bench --json: a line for each batch size, the first call, and what bo
   CHECK(ran.err.empty());
   const auto json = ran.json();
   CHECK(json["policy"] == "repair");
-  CHECK(json["inputs"] == nlohmann::json::parse(R"(["z float32 8x16"])"));
+  CHECK(json["inputs"] == parse_json(R"(["z float32 8x16"])"));
   CHECK(json["from"] == "the inputs given");
   CHECK(json["threads"] == 1);
   CHECK(json["graphs"].get<int>() >= 1);
@@ -98,7 +99,7 @@ TEST_CASE("bench takes declared types for inputs, and the read as the limit of w
   REQUIRE(ran.status == 0);
   const auto json = ran.json();
   CHECK(json["from"] == "its declared types");
-  CHECK(json["inputs"] == nlohmann::json::parse(R"(["z float32 32x24", "w int64 32"])"));
+  CHECK(json["inputs"] == parse_json(R"(["z float32 32x24", "w int64 32"])"));
   CHECK(rows_of(json) == std::vector<int64_t>{2, 40});
   CHECK(json["batches"][0]["bytes"] == 2 * (24 * 4 + 8));
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace {
@@ -64,7 +65,7 @@ TEST_CASE(
   CHECK(json["policy"] == "repair");
   CHECK(json["file"] == "repair.so");
   CHECK(json["kernels"].size() >= 1);
-  CHECK(json["from"] == nlohmann::json::parse(R"(["test \"one bad sample\""])"));
+  CHECK(json["from"] == parse_json(R"(["test \"one bad sample\""])"));
   CHECK(!json["features"].empty());
   fs::remove_all(scene.folder / "kernels");
   fs::remove(scene.folder / "z.npy");

@@ -6,6 +6,7 @@
 #include <triage/files.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "policy_folder.h"
 #include "tests/paths.h"

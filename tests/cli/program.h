@@ -1,36 +1,24 @@
 #pragma once
-#include <sys/wait.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "folder.h"
 
+/// Throws what the JSON library throws. Tests that look into the value include <nlohmann/json.hpp>.
+nlohmann::json parse_json(const std::string& text);
+
 /// What one call of the `triage` program did.
 struct Ran {
   int status;
   std::string out, err;
-  nlohmann::json json() const { return nlohmann::json::parse(out); }
+  nlohmann::json json() const;
 };
 
-inline std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
+std::string shell_quoted(const std::string& text);
 
 /// The `triage` program that was built beside this test.
-inline std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "triage"; }
+std::string program_path();
 
 /// Runs it in `folder`, without a terminal.
-inline Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
-  TemporaryFolder output;
-  std::string command = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(program_path());
-  for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
-  command += " > " + shell_quoted(output / "out") + " 2> " + shell_quoted(output / "err") + " < /dev/null";
-  int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
-}
+Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments);

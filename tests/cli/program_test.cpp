@@ -3,11 +3,13 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <triage/files.h>
 #include <triage/version.h>
 
 #include <chrono>
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <thread>
 
@@ -103,11 +105,11 @@ TEST_CASE("run --json has exactly the fields it promises") {
                                                   "ops", "outputs", "policy"});
   CHECK(json["policy"] == "repair");
   CHECK(json["backend"] == "eager");
-  CHECK(json["inputs"] == nlohmann::json::parse(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]}])json"));
-  CHECK(json["outputs"] == nlohmann::json::parse(R"json([
+  CHECK(json["inputs"] == parse_json(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]}])json"));
+  CHECK(json["outputs"] == parse_json(R"json([
       {"name": "z", "dtype": "float32", "shape": [8, 4]},
       {"name": "f", "dtype": "int64", "shape": [8, 4], "file": "flags.npy"}])json"));
-  CHECK(json["flags"] == nlohmann::json::parse(R"json({
+  CHECK(json["flags"] == parse_json(R"json({
       "samples": 8, "errors": 4, "summary": {"logits": {"NAN": 2, "FALLBACK_VALUE": 2}},
       "repr": "ErrorFlags(8 samples, 4 errors: 2xNAN, 2xFALLBACK_VALUE @ logits)"})json"));
   CHECK(json["graphs"] == 1);
@@ -237,7 +239,7 @@ TEST_CASE("T20: explain shows the declared types of inputs, and run names the in
   CHECK(shown.status == 0);
   CHECK(shown.out.find("z: Tensor(float32_t, {\"N\", 4})") != std::string::npos);
   Ran json = triage({"explain", "typed.lua", "--input", "z=randn:3x4", "--input", "w=randn:3x4", "--json"});
-  const auto parsed = nlohmann::json::parse(json.out);
+  const auto parsed = parse_json(json.out);
   CHECK(parsed["inputs"]["z"] == "Tensor(float32_t, {\"N\", 4})");
   CHECK(parsed["inputs"]["w"] == "any");
   Ran refused = triage({"run", "typed.lua", "--input", "z=randn:3x5", "--input", "w=randn:3x5"});
@@ -334,7 +336,7 @@ TEST_CASE("check tells of the files there are before it tells of those that are 
         "file\n");
   const Ran json = triage({"check", "repair.lua", "missing.lua", "--json"});
   CHECK(json.status == 2);
-  const nlohmann::json files = nlohmann::json::parse(json.out)["files"];
+  const nlohmann::json files = parse_json(json.out)["files"];
   CHECK(files[0]["ok"] == true);
   CHECK(files[1]["ok"] == false);
   CHECK(files[1]["errors"][0]["message"] == "cannot read \"missing.lua\": there is no such file");
@@ -493,7 +495,7 @@ TEST_CASE("watch tells of each change until it is stopped") {
   CAPTURE(text);
   std::vector<nlohmann::json> lines;
   for (size_t start = 0, end; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
-    lines.push_back(nlohmann::json::parse(text.substr(start, end - start)));
+    lines.push_back(parse_json(text.substr(start, end - start)));
   }
   REQUIRE(lines.size() >= 6);
   CHECK(lines[0]["event"] == "loaded");

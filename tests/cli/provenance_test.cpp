@@ -4,6 +4,7 @@
 #include <triage/files.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "program.h"
 

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "program.h"
@@ -192,10 +193,9 @@ TEST_CASE("test --json prints one object with the fields it promises") {
   CHECK(tested["uncovered"].empty());
   CHECK(tested["tests"][0]["name"] == "zero for NaN");
   CHECK(tested["tests"][0]["ok"] == true);
-  CHECK(tested["rules"][2] ==
-        nlohmann::json::parse(R"({"line": 6, "column": 12, "rule": "fix", "samples": {"NAN": 1}})"));
+  CHECK(tested["rules"][2] == parse_json(R"({"line": 6, "column": 12, "rule": "fix", "samples": {"NAN": 1}})"));
   const nlohmann::json& failed = json["files"][3];
-  CHECK(failed["uncovered"] == nlohmann::json::parse(R"([{"line": 3, "column": 12, "rule": "IF"}])"));
+  CHECK(failed["uncovered"] == parse_json(R"([{"line": 3, "column": 12, "rule": "IF"}])"));
   CHECK(failed["tests"][1]["ok"] == false);
   CHECK(failed["tests"][1]["line"] == 11);
   CHECK(has(failed["tests"][1]["message"], "such luck"));

@@ -1,0 +1,28 @@
+#include "program.h"
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+nlohmann::json parse_json(const std::string& text) { return nlohmann::json::parse(text); }
+
+nlohmann::json Ran::json() const { return parse_json(out); }
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "triage"; }
+
+Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
+  TemporaryFolder output;
+  std::string command = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(program_path());
+  for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
+  command += " > " + shell_quoted(output / "out") + " 2> " + shell_quoted(output / "err") + " < /dev/null";
+  int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
+}
