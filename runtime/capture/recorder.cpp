@@ -435,7 +435,7 @@ void Recorder::read_requires_grad(const at::Tensor& tensor) {
 bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
   const bool of_two = op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0;
   if (!of_two && grad_of_branch_.empty()) return false;
-  if (!c10::GradMode::is_enabled() || never_differentiable(op) || base_name(op) == "detach") return false;
+  if (!c10::GradMode::is_enabled() || never_differentiable(op) || aten_name(op) == "detach") return false;
   size_t always = 0, decided = 0;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     if (grad_of_branch_.count(find(tensor)))

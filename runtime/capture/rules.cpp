@@ -27,6 +27,8 @@ std::string base_name(const c10::OperatorHandle& op) {
   return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
+std::string aten_name(const c10::OperatorHandle& op) { return is_aten(op) ? base_name(op) : ""; }
+
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   return graph::gives_dynamic_shape(op, at::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
 }
@@ -65,7 +67,7 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
                                "lu_solve",
                                "multilabel_margin_loss"};
   static const Names of_integers = {"div", "divide", "floor_divide", "remainder", "fmod", "pow"};
-  std::string name = base_name(op);
+  std::string name = aten_name(op);
   if (!name.empty() && name.back() == '_') name.pop_back();
   if (always.count(name)) return true;
   if (!of_integers.count(name)) return false;
@@ -108,7 +110,7 @@ bool never_differentiable(const c10::OperatorHandle& op) {
                               "ones_like",
                               "full_like",
                               "empty_like"};
-  return graph::is_number_op(op) || (is_aten(op) && names.count(base_name(op)));
+  return graph::is_number_op(op) || names.count(aten_name(op)) != 0;
 }
 
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
@@ -138,11 +140,12 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
 }
 
 bool moves_data(const c10::OperatorHandle& op) {
-  static const Names names = {
-      "clone",        "alias",     "contiguous",    "detach",         "where",  "select",    "slice",  "index",
-      "index_select", "cat",       "concat",        "masked_fill",    "flip",   "roll",      "narrow", "take_ok_p",
-      "take_err_p",   "index_put", "slice_scatter", "select_scatter", "expand", "expand_as", "repeat"};
-  return names.count(base_name(op));
+  static const Names names = {"clone",  "alias",     "contiguous",   "detach",    "where",         "select",
+                              "slice",  "index",     "index_select", "cat",       "concat",        "masked_fill",
+                              "flip",   "roll",      "narrow",       "index_put", "slice_scatter", "select_scatter",
+                              "expand", "expand_as", "repeat"};
+  static const Names ours = {"triage::take_ok_p", "triage::take_err_p"};
+  return names.count(aten_name(op)) || ours.count(op.operator_name().name);
 }
 
 }  // namespace triage::capture

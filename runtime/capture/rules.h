@@ -21,6 +21,8 @@ struct Refusal {
 
 /// The operator's name without its namespace, for messages and look-ups: "add_" of "aten::add_".
 std::string base_name(const c10::OperatorHandle& op);
+/// That of an operator of ATen; empty for others, which may be called as one of ATen's is and do something else.
+std::string aten_name(const c10::OperatorHandle& op);
 
 bool is_aten(const c10::OperatorHandle& op);
 

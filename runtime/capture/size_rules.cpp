@@ -53,7 +53,7 @@ bool is_pointwise(const c10::OperatorHandle& op) {
     for_each_name(pointwise_names, [&](const std::string& each) { all.insert(each); });
     return all;
   }();
-  return is_aten(op) && names.count(base_name(op)) != 0;
+  return names.count(aten_name(op)) != 0;
 }
 
 SizeRules::SizeRules(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
@@ -125,7 +125,7 @@ Shape SizeRules::result(size_t index) const {
       full == "triage::math")
     return std::vector<Extent>{};
   if (parted_dim(op_, arguments_)) return part(index);
-  const Rule rule = find(ours ? full : base_name(op_));
+  const Rule rule = find(ours ? full : aten_name(op_));
   if (!rule || op_.schema().returns().size() != 1) return std::nullopt;
   if (number_is_param_ && rule != &SizeRules::pointwise) return std::nullopt;
   return (this->*rule)();
@@ -471,7 +471,7 @@ Shape SizeRules::list_of_values() const { return std::vector<Extent>{Extent{}}; 
 
 std::optional<int64_t> parted_dim(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   static const std::set<std::string> names = {"split", "split_with_sizes", "chunk", "unbind", "tensor_split"};
-  if (!names.count(base_name(op)) || arguments.empty() || !arguments[0].isTensor()) return std::nullopt;
+  if (!names.count(aten_name(op)) || arguments.empty() || !arguments[0].isTensor()) return std::nullopt;
   const auto& declared = op.schema().arguments();
   for (size_t i = 0; i < declared.size(); ++i)
     if (declared[i].name() == "dim" && arguments[i].isInt()) {

@@ -17,7 +17,7 @@ namespace {
 bool may_share_memory(const c10::OperatorHandle& op) {
   static const std::set<std::string> names = {"reshape", "reshape_as", "contiguous",      "flatten",   "ravel",
                                               "to",      "type_as",    "view_as_complex", "pin_memory"};
-  return names.count(base_name(op)) != 0;
+  return names.count(aten_name(op)) != 0;
 }
 
 /// Whether another tensor than the one written to may decide the sizes of the result.
@@ -67,7 +67,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     append(operation, given, made);
     return made.back().toTensor();
   };
-  const bool copies = base_name(op) == "copy_";  // its own twin has no derivative
+  const bool copies = aten_name(op) == "copy_";  // its own twin has no derivative
   auto twin = copies ? std::nullopt : functional_twin(op);
   if (!twin && !copies)
     return stop("writes in place and has no form that returns its result", "Build the new tensor with torch.where.");

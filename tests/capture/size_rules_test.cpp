@@ -2,7 +2,9 @@
 // answers. A rule that claims too much breaks it; one that claims too little costs only graphs.
 #include "tests/capture/script.h"
 
+#include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <torch/library.h>
 
 #include <functional>
 #include <limits>
@@ -377,7 +379,23 @@ void check_cases(const std::vector<Case>& cases) {
   }
 }
 
+/// Operators that are called as some of ATen's, and give other sizes: at least three rows, and all rows of a sum.
+TORCH_LIBRARY(size_rules_test, m) {
+  const auto padded = [](const at::Tensor& x) {
+    return at::constant_pad_nd(x, {0, 0, 0, std::max<int64_t>(0, 3 - x.size(0))});
+  };
+  m.def("relu(Tensor x) -> Tensor", padded);
+  m.def("sum(Tensor x) -> Tensor", padded);
+  m.def("mT(Tensor x) -> Tensor", padded);
+}
+
 }  // namespace
+
+TEST_CASE("an operator of another library gets no rule of the operator of ATen that has its name") {
+  check_cases({{"relu", [](const at::Tensor& z) { return op("size_rules_test::relu", "", {z}); }},
+               {"sum", [](const at::Tensor& z) { return op("size_rules_test::sum", "", {z}); }},
+               {"mT", [](const at::Tensor& z) { return op("size_rules_test::mT", "", {z}); }}});
+}
 
 TEST_CASE("T20: what is relied on of sizes holds wherever the graph answers: elementwise operators") {
   check_cases(elementwise());
