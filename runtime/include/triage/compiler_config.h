@@ -7,31 +7,32 @@ namespace triage {
 
 struct CompilerConfig {
   /// Operators whose result has a size that depends on values (err.take_ok, err.partition, `x[mask]`, nonzero,
-  /// masked_select, ...) become nodes of the graph, with a size worked out on every run. A script that then *reads* such a
-  /// size still breaks the graph: no guard could hold it. Off: the operators themselves are graph breaks.
+  /// masked_select, ...) become nodes of the graph, which computes their sizes on every run. A script that *reads* such
+  /// a size still breaks the graph: no guard could check it. Off: the operators themselves are graph breaks.
   bool capture_dynamic_output_shape_ops = false;
-  /// `x:item()` in captured code is a number that the graph finds out again in every run. Off: it is a graph break.
+  /// `x:item()` in captured code is a number that the graph recomputes on every run. Off: it is a graph break.
   bool capture_scalar_outputs = false;
-  /// Where a function reached its limit of graphs, another one is an error instead of a run of the script.
+  /// When a function has reached its limit, another graph is an error instead of a run of the script.
   bool fail_on_recompile_limit_hit = false;
-  /// Graphs of one function with the same variables and plain arguments; beyond it the script runs on calls that no graph fits.
+  /// Graphs of one function with the same variables and plain arguments; beyond the limit the script runs calls that no
+  /// graph fits.
   int64_t recompile_limit = 8;
-  /// Graphs of one compiled function in all.
+  /// All graphs of one compiled function.
   int64_t accumulated_recompile_limit = 256;
   friend bool operator==(const CompilerConfig&, const CompilerConfig&) = default;
 };
 
 CompilerConfig get_compiler_config() noexcept;
-/// What was captured under other settings is not used any more, and kept for when they come back.
+/// Graphs captured under other settings stay cached, unused until those settings are active again.
 void set_compiler_config(const CompilerConfig& config) noexcept;
 
-/// What a call does that finds no graph, or one. After torch.compiler.set_stance.
+/// Whether a call uses cached graphs, and whether it may capture. As torch.compiler.set_stance.
 enum class Stance : uint8_t {
-  default_stance,      ///< captures where no graph fits
+  default_stance,      ///< captures if no graph fits
   force_eager,         ///< the script runs on every call
-  eager_on_recompile,  ///< graphs that fit are used, else the script runs
-  fail_on_recompile,   ///< graphs that fit are used, another one is an error
-  eager_then_compile,  ///< the script runs on the first call of each function, later ones capture
+  eager_on_recompile,  ///< uses a graph that fits, else runs the script
+  fail_on_recompile,   ///< uses a graph that fits; a new one is an error
+  eager_then_compile,  ///< runs the script on the first call of each function; later calls capture
 };
 Stance get_stance() noexcept;
 void set_stance(Stance stance) noexcept;

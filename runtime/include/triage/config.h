@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-/// The configuration of flags, and the names of what they hold (layout.h).
+/// The configuration of flags, and the names of codes, severities and domains (layout.h).
 namespace triage {
 
 /// `NAN`, `OUT_OF_BOUNDS`, ..., `CODE_4`. Throws ConfigError outside 0..15.
@@ -15,8 +15,8 @@ const std::string& code_name(Code code);
 const std::string& severity_name(Severity severity);
 /// `NUMERIC INDEX QUALITY RUNTIME`. Throws ConfigError outside 0..3.
 const std::string& domain_name(Domain domain);
-/// The severity that a code brings along when none is given: CRITICAL for NAN and INF; ERROR for OVERFLOW, OUT_OF_BOUNDS,
-/// NEGATIVE_IDX and EMPTY_INPUT; OK for OK; WARN for all others.
+/// The severity of a code when none is given: CRITICAL for NAN and INF; ERROR for OVERFLOW, OUT_OF_BOUNDS, NEGATIVE_IDX
+/// and EMPTY_INPUT; OK for OK; WARN for all others.
 Severity default_severity(Code code);
 
 struct ErrorConfig {
@@ -24,11 +24,12 @@ struct ErrorConfig {
   int64_t num_slots = 16;                              ///< errors kept a sample, 1..32768
   AccumulationConfig accumulation = {};
   Severity default_severity = err::error;  ///< of codes given as a tensor; not Severity::ok
-  /// The last slot counts the errors that found no room (layout.h, MAX_DROPPED). Needs two slots or more. Off: they vanish.
+  /// The last slot counts dropped errors (layout.h, MAX_DROPPED). Needs two slots or more. Off: dropped without a
+  /// trace.
   bool track_overflow = false;
   bool strict_validation = false;       ///< a malformed flags tensor raises instead of warning
   bool use_transposed_layout = false;   ///< TorchGuard's; changes neither results nor memory (docs/performance.md)
-  int64_t transpose_threshold = 10000;  ///< what should_transpose compares with
+  int64_t transpose_threshold = 10000;  ///< the threshold of should_transpose
   friend bool operator==(const ErrorConfig&, const ErrorConfig&) = default;
 
   int64_t slots_per_word() const noexcept { return word_bits() / SLOT_BITS; }
@@ -36,21 +37,22 @@ struct ErrorConfig {
   int64_t word_bits() const noexcept {
     return flag_dtype == c10::ScalarType::Int || flag_dtype == c10::ScalarType::Float ? 32 : 64;
   }
-  /// What operators take as their `policy`: how errors accumulate, and whether dropped ones are counted.
+  /// The `policy` argument of operators: how errors accumulate, and whether dropped ones are counted.
   int64_t policy() const noexcept { return accumulation.packed() | (track_overflow ? TRACK_OVERFLOW : 0); }
   bool should_transpose(int64_t samples) const noexcept {
     return use_transposed_layout && samples > transpose_threshold;
   }
-  /// Throws ConfigError that names the field, its value and what it may be.
+  /// Throws ConfigError that names the field, its value and the allowed values.
   void validate() const;
 };
 
-/// The global configuration: what every operation uses that is given none. Lock-free; the reference stays valid for the
-/// life of the process and never changes (another `set_config` makes `get_config` return another object).
+/// The global configuration: the default of every operation. Lock-free; the reference stays valid for the life of the
+/// process and never changes (another `set_config` makes `get_config` return another object).
 const ErrorConfig& get_config() noexcept;
-/// Validates, then replaces the global configuration. Thread-safe. Throws ConfigError and changes nothing if `config` is not valid.
+/// Validates, then replaces the global configuration. Thread-safe. Throws ConfigError and changes nothing if `config`
+/// is not valid.
 void set_config(const ErrorConfig& config);
-/// Grows whenever the global configuration changes: what depended on it compares this number.
+/// Grows with every change of the global configuration: compare it to detect a change.
 uint64_t config_epoch() noexcept;
 
 }  // namespace triage

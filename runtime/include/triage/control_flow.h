@@ -10,25 +10,26 @@
 #include <utility>
 #include <vector>
 
-/// Branches whose conditions are tensors, as IF, ELIF, ELSE, HAS, IS, AND, OR and NOT of the Lua API:
+/// Branches with tensor conditions, as IF, ELIF, ELSE, HAS, IS, AND, OR and NOT of the Lua API:
 ///
 ///     at::Tensor y = triage::IF(triage::err::has_nan(f), [&] { return at::zeros_like(z); })
 ///                        .ELIF(triage::err::has_inf(f), [&] { return z.clamp(-10, 10); })
 ///                        .ELSE([&] { return z.tanh(); });
 ///
-/// A condition is a bool tensor: of shape (N,) it chooses sample by sample, of shape () for the batch. The first that holds
-/// wins, ELSE where none does. A branch of samples runs on all of them and `triage::select` takes its rows; a condition of
-/// the batch is read (on an accelerator that waits for it), and a branch that it rules out does not run. Where a plain bool
-/// decides, write `if`.
+/// A condition is a bool tensor: shape (N,) selects per sample, shape () decides for the batch. The first true
+/// condition wins, ELSE if none is true. A per-sample branch runs on all samples, and `triage::select` takes its rows.
+/// A condition for the batch is read (which synchronizes with an accelerator), and a branch that it rules out does not
+/// run. For a plain bool, write `if`.
 ///
-/// Branches return an at::Tensor, a std::pair or std::tuple of them, or a std::vector of them; all of one chain the same type,
-/// number, shapes, dtypes and device. A tensor that every branch returns is given back as it is.
+/// Branches return an at::Tensor, a std::pair or std::tuple of them, or a std::vector of them; all branches of one
+/// chain have the same type, number, shapes, dtypes and device. A tensor that every branch returns is returned
+/// unchanged.
 ///
-/// Rows that a branch does not decide contribute nothing to any gradient: a NaN or Inf that going back through the branch makes
-/// in such a row (the log of a 0 that was never taken) ends at the branch's edge. That holds for whatever the functions
-/// capture, and for data with the samples in front.
+/// Rows that do not take a branch contribute nothing to any gradient: a NaN or Inf in the backward pass of such a row
+/// (the log of a 0 in a branch not taken) stops at the entry of the branch. That holds for everything that the
+/// functions capture, and for data with the samples in dim 0.
 ///
-/// Errors are InputError with the name of the branch. What the functions throw passes through. No state is shared.
+/// Errors are InputError with the name of the branch; exceptions of the functions pass through. No shared state.
 namespace triage {
 
 namespace control_flow {
@@ -39,13 +40,13 @@ struct Branch {
   std::function<Results()> run;
 };
 
-/// Throws InputError, on behalf of `construct`, for a condition that is none, or without a function.
+/// Throws InputError, in the name of `construct`, for an invalid condition or a missing function.
 void check_branch(const char* construct, const at::Tensor& condition, bool has_function);
-/// What the chain gives; the last branch is ELSE.
+/// The results of the chain; the last branch is ELSE.
 Results decide(const std::vector<Branch>& branches);
 at::Tensor combine_and(const at::Tensor& a, const at::Tensor& b);
 at::Tensor combine_or(const at::Tensor& a, const at::Tensor& b);
-/// A condition of the batch, or InputError on behalf of `construct`.
+/// Returns `condition` if it is one for the batch, else throws InputError in the name of `construct`.
 const at::Tensor& batch_condition(const char* construct, const at::Tensor& condition);
 
 template <class... Leaves>
@@ -77,13 +78,13 @@ inline constexpr bool is_result<std::tuple<Leaves...>> = (std::same_as<Leaves, a
 template <class Fn>
 using ResultOf = std::remove_cvref_t<std::invoke_result_t<Fn&>>;
 
-/// A function of no arguments whose result can be selected.
+/// A function without arguments whose results `triage::select` can take.
 template <class Fn>
 concept BranchFunction = std::copy_constructible<Fn> && std::invocable<Fn&> && is_result<ResultOf<Fn>>;
 
 }  // namespace control_flow
 
-/// What IF gives: it selects nothing before ELSE ends it.
+/// The result of IF. Nothing runs before ELSE ends the chain.
 template <class Result>
 class [[nodiscard("end the chain with ELSE")]] Chain {
  public:
@@ -120,11 +121,11 @@ Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn) {
   return chain;
 }
 
-/// Conditions of the batch, bool (): any entry in `f`; any of this code.
+/// Conditions for the batch, bool (): any entry in `f`; any entry with this code.
 at::Tensor HAS(const at::Tensor& f);
 at::Tensor IS(Code code, const at::Tensor& f);
 
-/// Of conditions of the batch; masks are combined with & | ~.
+/// For conditions of the batch; combine masks with & | ~.
 template <std::same_as<at::Tensor>... More>
 at::Tensor AND(const at::Tensor& first, const More&... more) {
   at::Tensor result = control_flow::batch_condition("AND", first);

@@ -5,21 +5,21 @@
 
 namespace triage {
 
-/// Where in a script something stands. `line` is 1-based; 0 where it is not known.
+/// A position in a script. `line` is 1-based; 0 if unknown.
 struct Source {
   std::string file;
   int line = 0;
 };
 
-/// Base of everything that triage throws. `what()` is complete for a person: what was done, what was expected, what came,
-/// what to do. A bad *sample* never throws; these are for bad scripts, bad calls and bad files.
+/// Base of all exceptions of triage. `what()` is complete: what was done, what was expected, what came, what to do. A
+/// bad *sample* never throws; these are for bad scripts, bad calls and bad files.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, Source source = {}, std::string traceback = {})
       : std::runtime_error(message), source_(std::move(source)), traceback_(std::move(traceback)) {}
-  /// The script line that caused it; empty file where no script was involved.
+  /// The script line that caused it; the file is empty if no script was involved.
   const Source& source() const noexcept { return source_; }
-  /// The script's traceback, several lines; empty where no script was running.
+  /// The script's traceback, several lines; empty if no script was running.
   const std::string& traceback() const noexcept { return traceback_; }
 
  private:
@@ -39,7 +39,7 @@ class PolicyError : public Error {
 class InputError : public Error {
   using Error::Error;
 };
-/// The script did what one graph cannot hold (read a value, side effect, ...).
+/// The script needs more than one graph (it reads a value, has a side effect, ...).
 class GraphBreakError : public Error {
   using Error::Error;
 };
@@ -47,7 +47,7 @@ class GraphBreakError : public Error {
 class LimitError : public Error {
   using Error::Error;
 };
-/// A file could not be read or written, or is not what its name says.
+/// A file could not be read or written, or its content does not match its extension.
 class FileError : public Error {
   using Error::Error;
 };

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-/// Tensors in files. The format follows from the ending:
+/// Tensors in files. The extension sets the format:
 ///
 ///   .pt .pth       what `torch.save` writes (the zip form, PyTorch 1.6 and later): tensors, numbers, strings, and
 ///                  lists, tuples and dicts of them, a `state_dict()` included. What is written here reads back with
@@ -15,22 +15,21 @@
 ///   .npy           one array, as `numpy.save` writes it: format 1.0 to 3.0, either byte order, C or Fortran order.
 ///   .safetensors   tensors by name (https://github.com/huggingface/safetensors).
 ///
-/// Files are not trusted: whatever bytes they hold, a call gives tensors that own all of their memory, or throws
-/// FileError (never reads out of bounds, never runs code from the file). Its message holds the path, what was
-/// expected, what came, and what to do. All tensors are on the CPU; `.to` moves them.
+/// Files are untrusted: for any bytes, a call returns tensors that own all of their memory, or throws FileError. It
+/// never reads out of bounds and never runs code from the file. The message has the path, what was expected, what came,
+/// and what to do. All tensors are on the CPU; `.to` moves them.
 namespace triage {
 
-/// What the file holds: a Tensor, or a GenericDict, GenericList or Tuple of such (.pt), a dict of tensors
-/// (.safetensors).
-/// `path` may end in `:KEY`, as for load_tensor.
+/// The content of a file: a Tensor, or a GenericDict, GenericList or Tuple of such (.pt), a dict of tensors
+/// (.safetensors). `path` may end in `:KEY`, as for load_tensor.
 c10::IValue load_file(const std::string& path);
 
-/// The one tensor of a file. Of a file with several, `FILE:KEY` picks one: a key of a dict, a 0-based index of a list
-/// (negative from the end), `outer:inner` in nested ones. Without a key the error lists the keys there are.
+/// The tensor of a file. In a file with several, `FILE:KEY` selects one: a key of a dict, a 0-based index of a list
+/// (negative from the end), `outer:inner` in nested ones. Without a key the error lists the keys.
 at::Tensor load_tensor(const std::string& path);
 
-/// Writes one tensor, of any device and any strides; its values, not the storage around it. `.safetensors` files name
-/// their tensors: `FILE:KEY` gives the name (default "tensor").
+/// Writes one tensor, of any device and strides: only its values, not the rest of its storage. `.safetensors` files
+/// name their tensors: `FILE:KEY` sets the name (default "tensor").
 void save_tensor(const std::string& path, const at::Tensor& tensor);
 
 /// Writes a tensor, or (.pt) dicts, lists and tuples of tensors, numbers and strings, or (.safetensors) a dict of
@@ -38,14 +37,14 @@ void save_tensor(const std::string& path, const at::Tensor& tensor);
 /// it: at any moment, `path` is the old file or the whole new one.
 void save_file(const std::string& path, const c10::IValue& value);
 
-/// Writes several files: none is replaced before all are written.
+/// Writes several files: it replaces none before it has written all.
 void save_files(const std::vector<std::pair<std::string, c10::IValue>>& files);
 
-/// `FILE:KEY` taken apart; the key is empty where there is none. A colon separates only behind one of the endings
-/// above, and never where a file of the whole name exists.
+/// Splits `FILE:KEY`; the key is empty if there is none. A colon separates only after one of the extensions above, and
+/// never if a file with the whole name exists.
 std::pair<std::string, std::string> split_key(const std::string& path);
 
-/// Throws FileError that lists the endings there are, unless `path` (without key) has one of them.
+/// Throws FileError that lists the extensions, unless `path` (without key) has one of them.
 void check_ending(const std::string& path);
 
 /// PyTorch's name of a dtype: "float32".

@@ -15,17 +15,18 @@
 #include <variant>
 #include <vector>
 
-/// Flags operations for C++ hosts: the names, argument order and results of the Lua API, with options in a trailing struct.
+/// Operations on flags for C++ hosts: the names, argument order and results of the Lua API, with options in a trailing
+/// struct.
 ///
-/// `f` is a flags tensor `(N, num_words)` (config.h), `z` data with the batch in front, `(N, ...)`, of any dtype and strides,
-/// a mask is a bool `(N,)`. No operation writes to its arguments. Results of N = 0 batches are empty, not errors. Where a
-/// config is not given, the global one holds; it must be the one that the flags were made with (width and policy), the
-/// carrier is read off the flags themselves. What asks about flags takes none: flags have the width and carrier of the global
-/// configuration or of another one that this process validated or recorded with; anything else is data, and an InputError.
-/// Wrong arguments throw triage::InputError; a bad sample never throws.
+/// `f` is a flags tensor `(N, num_words)` (config.h), `z` is data `(N, ...)` of any dtype and strides, a mask is a bool
+/// `(N,)`. No operation writes to its arguments. Results for N = 0 are empty, not errors. Without a config, operations
+/// use the global one. The config must be the one that made the flags (width and policy); the carrier comes from the
+/// flags themselves. Queries take no config: flags have the width and carrier of the global configuration, or of
+/// another one that this process validated or recorded with; any other tensor is data, and an InputError. Wrong
+/// arguments throw triage::InputError; a bad sample never throws.
 ///
-/// All run on any device that ATen serves, on CPU as one pass over the data. Masks, counts and flags never require grad;
-/// a row (or element) that was repaired gets gradient exactly 0.
+/// All run on any device that ATen supports, on the CPU as one pass over the data. Masks, counts and flags never
+/// require grad; a repaired row (or element) gets gradient exactly 0.
 namespace triage {
 
 struct ConfigOptions {
@@ -51,7 +52,7 @@ struct SeverityOptions {
   std::optional<ErrorConfig> config = {};
 };
 struct FixOptions {
-  /// What bad samples get: a number, a tensor that broadcasts to z, or a function that makes one of them.
+  /// The value for bad samples: a number, a tensor that broadcasts to z, or a function that returns one.
   std::variant<double, at::Tensor, std::function<at::Tensor()>> fallback = 0.0;
   std::vector<Code> codes = {};       ///< only entries with these codes count; empty: all
   Severity min_severity = err::warn;  ///< only entries at least this bad count
@@ -63,9 +64,9 @@ struct ReplaceTargets {
   bool posinf = false;
   bool neginf = false;
   std::vector<double> values = {};
-  std::vector<int64_t> integers = {};  ///< in integer data compared exactly
+  std::vector<int64_t> integers = {};  ///< compared exactly with integer data
 };
-/// One entry of a list of them: err::nan, err::inf, "nan", "inf", "posinf", "neginf", or a number.
+/// One target in a list: err::nan, err::inf, "nan", "inf", "posinf", "neginf", or a number.
 class ReplaceTarget {
  public:
   /// Throws InputError for a code other than err::nan and err::inf.
@@ -85,25 +86,23 @@ class ReplaceTarget {
 
 namespace err {
 
-/// --- making flags ---
-/// Flags without errors for the samples of `x`, on its device.
+/// --- create --- Flags without errors for the samples of `x`, on its device.
 at::Tensor new_(const at::Tensor& x, const ConfigOptions& options = {});
 at::Tensor new_t(int64_t samples, const NewOptions& options = {});
-/// Flags of `samples` samples, each with this one error.
+/// Flags for `samples` samples, each with this error.
 at::Tensor from_code(Code code, Location location, int64_t samples, const FromCodeOptions& options = {});
 
-/// --- recording ---
+/// --- record ---
 at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
-/// A code a sample, `(N,)` of any integer dtype; 0 records nothing; a number that is no code (outside 0..15) is recorded
-/// as UNKNOWN.
+/// One code per sample, `(N,)` of any integer dtype; 0 records nothing; a number outside 0..15 becomes UNKNOWN.
 at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location, const PushOptions& options = {});
 at::Tensor push_scalar(const at::Tensor& f, Code code, Location location, const SeverityOptions& options = {});
-/// The entries of each further tensor, slot 0 first, pushed into the first. Of one tensor, a copy.
+/// Pushes the entries of each further tensor, slot 0 first, into the first. With one tensor, returns a copy.
 at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
 /// Empties every slot with this code; the others stay where they are.
 at::Tensor clear(const at::Tensor& f, Code code);
 
-/// --- asking: bool `(N,)` ---
+/// --- query: bool `(N,)` ---
 at::Tensor is_ok(const at::Tensor& f);
 at::Tensor is_err(const at::Tensor& f);
 at::Tensor has_nan(const at::Tensor& f);
@@ -125,7 +124,7 @@ at::Tensor get_first_location(const at::Tensor& f);
 at::Tensor get_first_severity(const at::Tensor& f);
 at::Tensor get_slot(const at::Tensor& f, int64_t index);
 
-/// --- choosing samples: results of M <= N rows ---
+/// --- filter samples: results of M <= N rows ---
 at::Tensor get_ok(const at::Tensor& f);
 at::Tensor get_err(const at::Tensor& f);
 at::Tensor take_ok(const at::Tensor& f, const at::Tensor& z);
@@ -135,16 +134,16 @@ inline at::Tensor Err(const at::Tensor& f, const at::Tensor& z) { return take_er
 std::pair<at::Tensor, at::Tensor> partition(const at::Tensor& f, const at::Tensor& z);
 std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const at::Tensor& f,
                                                                            at::ArrayRef<at::Tensor> zs);
-/// Shape of `z`; the other samples are filled. Without a fill of its own that is 0 in the dtype of z; a number with a
-/// fraction makes floats of integers, 0 and 1 are false and true in bool data, and a number that the dtype has no room for
-/// is an InputError. The same holds for the value of `replace`.
+/// Keeps the shape of `z` and fills the other samples. The default fill is 0 in the dtype of z. A number with a
+/// fraction converts integers to floats, 0 and 1 are false and true in bool data, and a number beyond the range of the
+/// dtype is an InputError. The same holds for the value of `replace`.
 at::Tensor take_ok_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
 at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
 
-/// --- combinators: `fn` runs on all rows; what it made of the other rows is dropped, and their gradient with it. That holds
-/// for its argument. Data of the samples that `fn` captures besides is not guarded (as it is in Lua): where gradients matter,
-/// pass it in with `z`, or repair it first. What `fn` makes of data must have its dtype and a shape that broadcasts to its own
-/// (x.sum(-1, true)). An empty function, or one that returns an undefined tensor, is an InputError. ---
+/// --- combinators: `fn` runs on all rows; its results for the other rows are dropped, and so is their gradient. That
+/// holds for its argument. Other data that `fn` captures is not guarded (unlike in Lua): if gradients matter, pass it
+/// in with `z`, or repair it first. The result of `fn` must have the dtype of its data and a shape that broadcasts to
+/// the data's (x.sum(-1, true)). An empty function, or one that returns an undefined tensor, is an InputError. ---
 using Transform = std::function<at::Tensor(const at::Tensor&)>;
 using Step = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&)>;  // z -> z, f
 at::Tensor map_ok(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
@@ -153,7 +152,7 @@ at::Tensor map_err_flags(const at::Tensor& f, const Transform& fn);
 /// A sample with errors is frozen: neither its value nor its flags change.
 std::pair<at::Tensor, at::Tensor> and_then(const at::Tensor& f, const at::Tensor& z, const Step& fn,
                                            const ConfigOptions& options = {});
-/// The value of a sample with errors is frozen; its flags go on to accumulate.
+/// The value of a sample with errors is frozen; its flags keep accumulating.
 std::pair<at::Tensor, at::Tensor> bind(const at::Tensor& f, const at::Tensor& z, const Step& fn,
                                        const ConfigOptions& options = {});
 /// Records `code` where `fine` is false.
@@ -162,30 +161,32 @@ at::Tensor ensure_mask(const at::Tensor& f, const at::Tensor& fine, Code code, L
 /// Records `code` where `predicate(z)`, bool `(N,)`, is false.
 at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, Code code, Location location,
                  const SeverityOptions& options = {});
-/// Gives samples with errors the fallback, which broadcasts to z, and records FALLBACK_VALUE (WARN) there: `z, f`.
+/// Replaces samples with errors by the fallback, which broadcasts to z, and records FALLBACK_VALUE (WARN) there:
+/// `z, f`.
 std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
                                                         const at::Tensor& fallback, Location location,
                                                         const SeverityOptions& options = {});
 std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
                                                         const at::Scalar& fallback, Location location,
                                                         const SeverityOptions& options = {});
-/// Replaces elements, not samples. Throws InputError when nothing is targeted.
+/// Replaces elements, not samples. Throws InputError if there are no targets.
 at::Tensor replace(const at::Tensor& z, const at::Scalar& value, const ReplaceTargets& targets);
-/// The same by a list: err::replace(z, 0, {err::nan, "posinf", 999}).
+/// The same with a list: err::replace(z, 0, {err::nan, "posinf", 999}).
 at::Tensor replace(const at::Tensor& z, const at::Scalar& value, std::initializer_list<ReplaceTarget> targets);
 
 }  // namespace err
 
-/// True when any sample has any error. Reads a value: on an accelerator it waits for it.
+/// True if any sample has any error. Reads a value, so it synchronizes with an accelerator.
 bool has_err(const at::Tensor& f);
 /// The samples with this code, as err::has_code. (In Lua the code is the first argument.)
 at::Tensor find(const at::Tensor& f, Code code);
 at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
-/// Gives every sample with any entry in `f` the fallback in all its elements, and records FALLBACK_VALUE (WARN) there: `z, f`.
+/// Replaces all elements of every sample with an entry in `f` by the fallback, and records FALLBACK_VALUE (WARN) there:
+/// `z, f`.
 std::pair<at::Tensor, at::Tensor> fix(const at::Tensor& z, const at::Tensor& f, Location location,
                                       const FixOptions& options = {});
-/// Record what is wrong with the samples of `z`, in `f` or, when that is undefined, in new flags. Integers hold neither NaN
-/// nor Inf. A sample with both gets NAN first, then INF.
+/// Record errors of the samples of `z` in `f` or, if `f` is undefined, in new flags. Integers hold neither NaN nor Inf.
+/// A sample with both gets NAN first, then INF.
 at::Tensor flag_nan(const at::Tensor& z, Location location, const at::Tensor& f = {},
                     const ConfigOptions& options = {});
 at::Tensor flag_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
@@ -196,12 +197,12 @@ at::Tensor flag_nan_and_inf(const at::Tensor& z, Location location, const at::Te
 at::Tensor flag_oob_indices(const at::Tensor& ids, int64_t num_embeddings, Location location, const at::Tensor& f = {},
                             const ConfigOptions& options = {});
 
-/// At the boundary: what happened, as plain C++ values. Copies the flags to the CPU where they are not. The configuration, the
-/// global one where none is given, only tells whether the last slot is an overflow record (track_overflow, layout.h); that
-/// of flags of another width is none.
+/// Reads flags as plain C++ values. Copies the flags to the CPU if necessary. The configuration (default: the global
+/// one) only says whether the last slot is an overflow record (track_overflow, layout.h); in flags of another width it
+/// is not one.
 namespace flags {
 
-/// Where `summary` counts dropped errors, as {"UNKNOWN": how many}.
+/// The key under which `summary` counts dropped errors, as {"UNKNOWN": count}.
 inline constexpr const char* DROPPED = "(dropped)";
 
 struct UnpackedError {
@@ -221,19 +222,19 @@ struct TableRow {
   UnpackedError error;
 };
 
-/// location name -> code name -> how often
+/// location name -> code name -> count
 using Summary = std::map<std::string, std::map<std::string, int64_t>>;
 
-/// The errors of one sample, slot 0 first. `sample` counts from the end where negative.
+/// The errors of one sample, slot 0 first. A negative `sample` counts from the end.
 std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
-/// The errors of every sample. Costs one look at each word, and memory only for samples and errors.
+/// The errors of every sample. Reads each word once, and takes memory only for samples and errors.
 std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f, const ConfigOptions& options = {});
 Summary summary(const at::Tensor& f, const ConfigOptions& options = {});
 /// `ErrorFlags(32 samples, no errors)` or `ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)`: codes by
-/// falling count, of equals the one met first; at most three locations in order of their names, then ` +K more`. Where errors
-/// were dropped, `; 7 dropped` follows.
+/// descending count, ties in order of first occurrence; at most three locations in order of their names, then
+/// ` +K more`. If errors were dropped, `; 7 dropped` follows.
 std::string repr(const at::Tensor& f, const ConfigOptions& options = {});
-/// One sample in lines for people: `[OK] No errors`, or a line an error.
+/// One sample as readable text: `[OK] No errors`, or one line per error.
 std::string pretty_print(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
 /// Every error of the batch, samples in order, slot 0 first.
 std::vector<TableRow> to_table(const at::Tensor& f, const ConfigOptions& options = {});

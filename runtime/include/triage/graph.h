@@ -12,15 +12,15 @@
 #include <variant>
 #include <vector>
 
-/// The IR: a straight line of calls of dispatcher operators in SSA form. Every value is a tensor. Control flow is gone by
-/// the time a graph exists (branches are `triage::select` / `aten::where`), so is mutation (in-place operators are
-/// recorded as their functional forms). A Graph is built by one thread; once finished it is immutable and may be shared.
+/// The IR: a straight-line sequence of dispatcher operator calls in SSA form. Every value is a tensor. A graph has no
+/// control flow (branches are `triage::select` / `aten::where`) and no mutation (in-place operators are recorded as
+/// their functional forms). One thread builds a Graph; a finished Graph is immutable and may be shared.
 namespace triage::graph {
 
 struct Node;
 
-/// What was seen of a tensor when the graph was captured: for printing and for example inputs, never relied on at run
-/// time (the batch size differs from call to call).
+/// Properties of a tensor at capture: for printing and for example inputs. Run-time code must not rely on them (the
+/// batch size differs from call to call).
 struct TensorMeta {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;
@@ -29,16 +29,16 @@ struct TensorMeta {
 
 /// An SSA value. Owned by its Graph; its address is stable.
 struct Value {
-  uint32_t id = 0;           // unique in its graph; printed as %id where it has no name
+  uint32_t id = 0;           // unique in its graph; printed as %id if it has no name
   std::string name;          // inputs and constants; empty otherwise
   Node* producer = nullptr;  // null for inputs and constants
   std::optional<TensorMeta> meta;
-  bool is_flags = false;  // made by a flags operation: (N, num_words), data and not numbers
+  bool is_flags = false;  // made by a flags operation: (N, num_words), bits and not numbers
 };
 
 /// An argument of a node, one for each argument of the operator's schema: a value of the graph, a constant, or a list
-/// of either (Tensor[], Tensor?[]). A value may stand where the schema wants a Scalar, float or int (a policy's `params`):
-/// the interpreter then reads the one-element tensor when the node runs.
+/// of either (Tensor[], Tensor?[]). A value may replace a Scalar, float or int of the schema (a policy's `params`): the
+/// interpreter then reads the one-element tensor when the node runs.
 struct Operand {
   std::variant<Value*, c10::IValue, std::vector<Operand>> data;
   Operand(Value* value) : data(value) {}                           // NOLINT(google-explicit-constructor)
@@ -52,25 +52,26 @@ struct Operand {
   const std::vector<Operand>* list() const { return std::get_if<std::vector<Operand>>(&data); }
 };
 
-/// One call. Results are flattened: an operator that returns Tensor[] has one result for each element it gave at capture.
+/// One call. Results are flattened: an operator that returns Tensor[] has one result for each element that it returned
+/// at capture.
 struct Node {
   c10::OperatorHandle op;
   std::vector<Operand> operands;
   std::vector<Value*> results;
   Source source;        // the script line that made it
-  bool checks = false;  // nobody uses its results, but the error that it may raise: passes keep it
+  bool checks = false;  // kept by passes although its results are unused, because it may raise
 };
 
 enum class InputKind : uint8_t { tensor, param };
 
 struct Input {
   Value* value;
-  InputKind kind;  // a param is a 0-dim wrapped number the host may change per call
+  InputKind kind;  // a param is a 0-dim wrapped number that the host may change per call
 };
 
-/// A tensor that the graph holds (`torch.tensor{...}`, a folded constant). The graph never writes to it. A `variable` was
-/// there before the graph was captured (a weight, an upvalue): others may write to it between two runs, which read it again.
-/// So no pass computes with its value, or takes it for another tensor that holds the same.
+/// A tensor that the graph holds (`torch.tensor{...}`, a folded constant). The graph never writes to it. A `variable`
+/// existed before the capture (a weight, an upvalue): others may write to it between two runs, and each run reads its
+/// current value. So no pass computes with its value, or merges it with another tensor of the same value.
 struct Constant {
   Value* value;
   at::Tensor tensor;
@@ -89,8 +90,8 @@ class Graph {
   Graph clone() const;
 
   const std::string& name() const { return name_; }
-  /// Whether the types of its values (Value::meta) are those of a run that was recorded. Those of other graphs, one that was
-  /// read from a text, say, are what somebody wrote down: a backend that relies on types has to find them out.
+  /// Whether the types of its values (Value::meta) come from a recorded run. Types of other graphs, for example a
+  /// parsed text, are only declared: a backend that relies on types must compute them itself.
   bool has_recorded_types() const { return recorded_types_; }
   void set_recorded_types(bool recorded = true) { recorded_types_ = recorded; }
   const std::vector<Input>& inputs() const { return inputs_; }
@@ -109,11 +110,11 @@ class Graph {
   /// A fresh value that belongs to this graph (for passes that insert nodes).
   Value* new_value();
   void set_outputs(std::vector<Value*> outputs, std::vector<std::string> names = {});
-  const at::Tensor* constant_of(const Value* value) const;  // null where it is no constant
+  const at::Tensor* constant_of(const Value* value) const;  // null if it is not a constant
   bool is_variable(const Value* value) const;
   void drop_unused_constants();
   bool has_name(const std::string& name) const;  // of an input or a constant
-  /// Gives `value` another number; values made later get higher ones. Numbers must stay unique: for the parser.
+  /// Sets the number of `value`, for the parser; later values get higher ones. Numbers must stay unique.
   void set_id(Value* value, uint32_t id);
 
  private:
@@ -128,35 +129,37 @@ class Graph {
   bool recorded_types_ = false;
 };
 
-/// Text of a graph: one line a node with its types and script line. `parse(print(g))` gives the same graph, and printing
-/// that gives the same text (constants of up to 1,000 elements are printed in full, with exact bits; larger ones are
-/// named with their shape, and such a text is refused by `parse` with a message that says so).
+/// Text of a graph: one line per node with its types and script line. `parse(print(g))` returns the same graph, and
+/// printing that gives the same text. (It prints constants of up to 1,000 elements in full, with exact bits, and larger
+/// ones only with their shape; `parse` rejects such a text with a message that says so.)
 std::string print(const Graph& graph);
-/// Of trusted text: no contract is checked, as ExportedProgram::load does. Throws GraphError with line and column of `text`.
+/// Parses trusted text: it checks no contracts, unlike ExportedProgram::load. Throws GraphError with line and column of
+/// `text`.
 Graph parse(const std::string& text);
-/// Checks the invariants: operands match schemas, every value is defined before it is used, names unique, outputs exist.
+/// Checks the invariants: operands match schemas, values are defined before use, names are unique, outputs exist.
 /// Throws GraphError naming the node.
 void verify(const Graph& graph);
 
-/// Passes. Each keeps what the graph computes, bit for bit, random operators in order included.
+/// Passes. Each preserves the results of the graph, bit for bit, and the order of random operators.
 void fold_constants(Graph& graph);    // calls with constant operands only (never random ones)
 void eliminate_common(Graph& graph);  // equal pure calls become one
 void eliminate_dead(Graph& graph);    // calls nobody uses (never random operators or assertions)
 void clean(Graph& graph);             // the three above, to a fixed point; then verify
 
-/// The same computation in plain ATen: every `triage::` call is replaced by what its decomposition does (`where`, shifts,
-/// masks). Works for every batch size the graph works for. Needs `meta` of the inputs. Only `triage::guard_grad` stays, which
-/// graphs of inputs that require grad hold: it computes nothing, and its backward is what keeps repaired rows out of gradients.
+/// The same computation in plain ATen: replaces every `triage::` call by its decomposition (`where`, shifts, masks).
+/// The result works for every batch size that the graph works for. Needs `meta` of the inputs. Only
+/// `triage::guard_grad` stays, in graphs of inputs that require grad: it computes nothing, and its backward keeps
+/// repaired rows out of gradients.
 Graph decompose(const Graph& graph);
 
 /// Records what `fn` does with `inputs` (any C++ code that calls dispatcher operators at the top level) as a graph.
 Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
             const std::vector<at::Tensor>& inputs, std::string name = "traced");
 
-/// What the compiler knows of operators beyond their schemas.
+/// Properties of operators beyond their schemas.
 bool is_random(const c10::OperatorHandle& op);                     // draws from a generator
 bool writes(const c10::OperatorHandle& op);                        // mutates an argument (in-place, out=)
 bool returns_flags(const c10::OperatorHandle& op, size_t result);  // result `result` is a flags tensor
-bool is_effect(const c10::OperatorHandle& op);  // must be kept though nobody uses its result (assertions)
+bool is_effect(const c10::OperatorHandle& op);  // must be kept although its result is unused (assertions)
 
 }  // namespace triage::graph

@@ -11,10 +11,10 @@
 #include <unordered_map>
 #include <vector>
 
-/// Flags through a TorchScript model that knows nothing of them.
+/// Flags for a TorchScript model that does not use them.
 namespace triage {
 
-/// What is expected somewhere and not recorded: NaN and Inf, or one of them, at the locations that match a glob pattern
+/// Expected values, which are not recorded: NaN and Inf, or one of them, at the locations that match a glob pattern
 /// (`*.attention*`; `*` also matches dots).
 struct Benign {
   std::string location = "*";
@@ -24,38 +24,38 @@ struct Benign {
 struct InstrumentOptions {
   TrackOptions track = {};
   std::vector<Benign> benign = {};
-  /// Only every n-th call looks (the first, the n+1st, ...); all others run the model as it is.
+  /// Checks only every n-th call (the first, the n+1st, ...); the others run the model unchanged.
   int64_t every = 1;
   std::string method = "forward";
   std::optional<ErrorConfig> config = {};
 };
 
-/// A model with a look at the outputs of every submodule that holds parameters, and of the model itself. The model is not
-/// changed, parameters and buffers are shared with it: what it gives is what it gives by itself, bit for bit (the same
-/// operators run in the same order; where LibTorch's compiler fuses operators, it fuses none across a look).
+/// A model with checks of the outputs of every submodule that holds parameters, and of the model itself. The original
+/// model is unchanged and shares its parameters and buffers. The outputs are the same, bit for bit (the same operators
+/// run in the same order; LibTorch's compiler fuses no operators across a check).
 ///
-/// The samples are dim 0 of the first tensor among the inputs. A tensor that a submodule returns, also within tuples, lists
-/// and dictionaries, is looked at when it is floating and has as many rows; NaN and Inf are recorded for their samples at
-/// the location of the submodule. An error that is passed on is recorded wherever it comes by; under the default
-/// accumulation the first entry of a sample is where it began.
+/// The samples are dim 0 of the first tensor among the inputs. A tensor that a submodule returns, also within tuples,
+/// lists and dictionaries, is checked if it is floating and has as many rows; NaN and Inf are recorded for their
+/// samples at the location of the submodule. An error is recorded at every submodule that passes it on; under the
+/// default accumulation the first entry of a sample is the place where it began.
 ///
-/// Calls are thread-safe, each has flags of its own. Copies share the model.
+/// Calls are thread-safe, and each has its own flags. Copies share the model.
 class Instrumented {
  public:
   using Kwargs = std::unordered_map<std::string, c10::IValue>;
   struct Result {
     c10::IValue output;                 ///< the model's own
-    at::Tensor flags;                   ///< `(N, num_words)`; without entries where `checked` is false
-    bool checked = true;                ///< this call was one of every n-th
-    std::vector<std::string> unlooked;  ///< locations whose floating outputs do not have the samples in front
+    at::Tensor flags;                   ///< `(N, num_words)`; without entries if `checked` is false
+    bool checked = true;                ///< this call was an n-th one
+    std::vector<std::string> unlooked;  ///< locations whose floating outputs do not have the samples in dim 0
   };
-  /// Throws InputError where no input tells how many samples there are, and what the model throws.
+  /// Throws InputError if no input gives the number of samples; exceptions of the model pass through.
   Result operator()(std::vector<c10::IValue> inputs, const Kwargs& kwargs = {}) const;
 
   /// The modules that hold parameters, the model itself first.
   const std::vector<TrackedModule>& locations() const;
-  /// Those whose calls cannot be seen, because the model never calls them (it uses their parameters by itself) or does so
-  /// through an interface or in a fork.
+  /// Modules whose calls cannot be checked, because the model never calls them (it uses their parameters directly), or
+  /// calls them through an interface or in a fork.
   const std::vector<std::string>& unseen() const;
 
  private:
@@ -64,7 +64,7 @@ class Instrumented {
   std::shared_ptr<const Plan> plan_;
 };
 
-/// Tracks the module and prepares the looks. Throws InputError for options that make no sense, or a method that is not there.
+/// Tracks the module and inserts the checks. Throws InputError for invalid options or an unknown method.
 Instrumented instrument(const torch::jit::Module& module, const InstrumentOptions& options = {});
 
 }  // namespace triage

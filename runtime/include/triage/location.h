@@ -16,41 +16,42 @@ struct Module;
 
 namespace triage {
 
-/// What points to a module of LibTorch: a std::shared_ptr, a torch::nn::ModuleHolder such as torch::nn::Linear.
+/// A pointer to a LibTorch module: a std::shared_ptr, or a torch::nn::ModuleHolder such as torch::nn::Linear.
 template <typename T>
 concept ModulePointer = requires(const T& pointer) {
   requires std::derived_from<std::remove_cvref_t<decltype(*pointer)>, torch::nn::Module>;
 };
 
-/// The process-wide registry of places: a dotted path (`encoder.2`) and its id, 1..1023, given in order of first
+/// The process-wide registry of locations: a dotted path (`encoder.2`) and its id, 1..1023, in order of first
 /// registration. Id 0 is `Unknown`. Every function is thread-safe.
 ///
-/// When all ids are taken, a further path gets the id of its longest prefix that has one, else id 0, with one warning (until
-/// `reset`): errors are still recorded, less exactly. No other paths share an id, so what a record says is true.
+/// When all ids are taken, a further path gets the id of its longest prefix that has one, else id 0, with one warning
+/// (until `reset`): errors are still recorded, less exactly. No other paths share an id, so a record never names a
+/// wrong location.
 class ErrorLocation {
  public:
   static constexpr int64_t UNKNOWN = 0;
   static constexpr int64_t MAX_LOCATION_ID = 1023;
 
-  /// The id of `path`, registered now if it is new. `Unknown` is id 0. Throws InputError for an empty path.
+  /// The id of `path`; registers a new path. `Unknown` is id 0. Throws InputError for an empty path.
   static int64_t register_path(std::string_view path);
   /// The id of `path`, or UNKNOWN; registers nothing.
   static int64_t get(std::string_view path);
-  /// The path of `id`, `Unknown` for 0, `Location_<id>` for an id that nobody registered (a manual one).
+  /// The path of `id`, `Unknown` for 0, `Location_<id>` for an unregistered (manual) id.
   static std::string name(int64_t id);
-  /// The path of `id`, `Unknown` for 0, empty for an id that nobody registered.
+  /// The path of `id`, `Unknown` for 0, empty for an unregistered id.
   static std::string path(int64_t id);
   static bool is_registered(std::string_view path);
   /// Ids in use, `Unknown` included: the next new path gets this id.
   static int64_t count();
-  /// Forgets all paths. Records made before then decode to other names: for tests.
+  /// Removes all paths, for tests. Earlier records then decode to other names.
   static void reset();
   static std::map<std::string, int64_t> get_all_paths();
 };
 
-/// A location as operations take it: an id, or a path that is looked up, and registered on first use, when the argument is
-/// made, or a module that was tracked. In a hot loop, look it up once. Throws InputError for an id outside 0..1023, an empty
-/// path, and a null pointer to text or a module.
+/// A location argument: an id, a path, or a tracked module. The constructor looks the path up, and registers it on
+/// first use. In a hot loop, construct it once. Throws InputError for an id outside 0..1023, an empty path, and a null
+/// pointer to text or a module.
 struct Location {
   int64_t id = ErrorLocation::UNKNOWN;
   Location() = default;

@@ -10,46 +10,46 @@ namespace triage {
 
 /// Fits any number of dotted paths (`encoder.layers.0.attention`) into a limited number of ids.
 ///
-/// While there are more paths than ids, subtrees are collapsed into the node above them: deepest first, at one depth the
-/// largest first, so that what is near the root keeps a name of its own. The last subtree to give way loses only as many of
-/// its children as it must. A path that lost its own id resolves to the longest prefix that has one; where no prefix has
-/// one, to id 0, `Unknown`.
+/// While there are more paths than ids, it collapses subtrees into their parent: deepest first, at one depth the
+/// largest first, so that nodes near the root keep their own names. The last subtree loses only as many children as
+/// necessary. A path without its own id resolves to its longest prefix that has one; if no prefix has one, to id 0,
+/// `Unknown`.
 ///
-/// Ids count from 1, depth first, children in the natural order of their names (`layer.2` before `layer.10`): which paths
-/// keep an id, and which, depends on the set of paths alone, not on the order in which they were added.
+/// Ids count from 1, depth first, children in the natural order of their names (`layer.2` before `layer.10`): which
+/// paths keep an id, and which id, depends only on the set of paths, not on the order of insertion.
 ///
-/// One thread at a time while paths are added; after `build_ids` any number may ask. An empty path or component, and asking
-/// between `add_path` and `build_ids`, throw InputError.
+/// Only one thread may add paths; after `build_ids` any number may query. An empty path or component throws InputError,
+/// and so does a query between `add_path` and `build_ids`.
 class LocationTree {
  public:
-  /// `max_locations` ids, `Unknown` included: 1..1024.
+  /// `max_locations`: the number of ids, including `Unknown`, 1..1024.
   explicit LocationTree(int64_t max_locations = 1024);
   virtual ~LocationTree() = default;
 
   void add_path(std::string_view path);
-  /// Decides which paths keep an id, and gives the id of every path that was added. `room`: fewer ids than max_locations
-  /// for this once (`Unknown` included).
+  /// Decides which paths keep an id, and returns the id of every added path. `room`: a smaller limit than max_locations
+  /// for this call (including `Unknown`).
   std::map<std::string, int64_t> build_ids(int64_t room = 1024);
   /// The id of `path`, added or not: that of its longest prefix with an id, else 0.
   int64_t get_location(std::string_view path) const;
-  /// That prefix itself; empty where there is none.
+  /// That prefix itself; empty if there is none.
   std::string get_path(std::string_view path) const;
-  /// The paths that have an id of their own. One that only stands for what was collapsed into it is among them.
+  /// The paths with their own id, including those that only represent their collapsed children.
   std::map<std::string, int64_t> to_dict() const;
-  /// For people: a line for each id, with how many paths share it.
+  /// Readable text: one line per id, with the number of paths that share it.
   std::string text() const;
 
   int64_t max_locations() const noexcept { return max_locations_; }
-  /// How many different paths were added.
+  /// The number of different paths added.
   int64_t size() const noexcept { return size_; }
 
  protected:
   LocationTree(const LocationTree&) = default;
   LocationTree& operator=(const LocationTree&) = default;
-  /// How much the detail at an added path is worth: lighter subtrees are collapsed first.
+  /// The weight of an added path: lighter subtrees are collapsed first.
   virtual double weight_of(const std::string& path) const;
   virtual const char* name() const { return "LocationTree"; }
-  /// What steers `build_ids` has changed: it must be called again.
+  /// Call it when the inputs of `build_ids` change: `build_ids` must run again.
   void invalidate() noexcept { built_ = false; }
 
  private:
@@ -78,16 +78,15 @@ class LocationTree {
   std::vector<Node> nodes_;  // the root first, every node after its parent
 };
 
-/// A LocationTree where weights decide before depth does what keeps its detail: the lightest subtree is collapsed first, and
-/// is as heavy as the heaviest path in it. Raising the weights of a subtree (to one weight, or by one factor) never loses
-/// detail there.
+/// A LocationTree that collapses by weight before depth: the lightest subtree first. The weight of a subtree is that of
+/// its heaviest path. Raising the weights of a subtree (to one weight, or by one factor) never loses detail there.
 class WeightedLocationTree : public LocationTree {
  public:
   using LocationTree::LocationTree;
-  /// Weight of the paths that match a glob pattern, where `*` also matches dots (`head.*`, `encoder.layer*`). The pattern
-  /// that was set last counts. Throws InputError for an empty pattern and a weight that is not finite and 0 or more.
+  /// Weight of the paths that match a glob pattern, where `*` also matches dots (`head.*`, `encoder.layer*`). The last
+  /// matching pattern wins. Throws InputError for an empty pattern and a weight that is not finite and 0 or more.
   void set_weight(const std::string& pattern, double weight);
-  /// Weight of paths that no pattern matches; 1 unless set.
+  /// Weight of paths that no pattern matches; default 1.
   void set_default_weight(double weight);
 
  protected:

@@ -5,13 +5,13 @@
 #include <string_view>
 #include <vector>
 
-/// What the runtime reports while it works: versions that go live or are refused, policies that fail, graph breaks,
-/// backends that hand a graph to another one. Errors of a call are not among it, those are thrown.
+/// The records of the runtime: versions that go live or are refused, policies that fail, graph breaks, backends that
+/// fall back to another one. Errors of a call are not logged but thrown.
 namespace triage {
 
 enum class LogLevel : uint8_t {
-  debug,  ///< for whoever looks for a fault
-  info,   ///< what happened: a version is live
+  debug,  ///< for debugging
+  info,   ///< an event: a version is live
   warn,   ///< something works worse than it could
   error,  ///< something failed: a version was refused
 };
@@ -31,12 +31,12 @@ struct LogRecord {
   const std::vector<LogField>& fields;  ///< values as they are, which may be several lines; empty for many records
 };
 
-/// Called by any thread, also by several at once. What it throws is dropped. It may call the runtime.
+/// Any thread may call it, also several at once. Its exceptions are dropped. It may call the runtime.
 using Log = std::function<void(const LogRecord&)>;
 
-/// Where records go that belong to no Runtime, or to one that names no log of its own. Empty: standard error, from level
-/// info on. Process-wide: what the callback refers to must live as long as the process, or until another `set_log` has
-/// returned, which waits until the callback runs in no other thread. Thread-safe.
+/// Sets the log for records without a Runtime, and for Runtimes without a log of their own. Empty: standard error, from
+/// level info on. Process-wide: objects that the callback refers to must live until the process ends, or until another
+/// `set_log` returns, which waits until no other thread runs the callback. Thread-safe.
 void set_log(Log log);
 
 }  // namespace triage

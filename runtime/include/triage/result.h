@@ -7,19 +7,19 @@
 #include <utility>
 #include <variant>
 
-/// A value or an error, for code that does not want to throw: what `Ok`, `Err` and `as_result` are in Lua.
+/// A value or an error, for code that does not throw: the C++ form of `Ok`, `Err` and `as_result` in Lua.
 ///
 ///     auto loaded = triage::as_result([&] { return runtime.load(path); });
 ///     triage::Policy policy = loaded.unwrap_or(fallback);
 namespace triage {
 
-/// What was thrown, kept.
+/// A caught exception.
 class Failure {
  public:
   Failure(std::exception_ptr error, std::string message) : error_(std::move(error)), message_(std::move(message)) {}
   const std::string& message() const noexcept { return message_; }
   [[noreturn]] void rethrow() const { std::rethrow_exception(error_); }
-  /// Whether an `E` was thrown.
+  /// Whether the exception is an `E`.
   template <class E>
   bool is() const {
     try {
@@ -54,7 +54,7 @@ ErrValue<std::decay_t<E>> Err(E&& error) {
   return {std::forward<E>(error)};
 }
 
-/// Holds a T (nothing where T is void), or an E. Moved-from results hold moved-from contents.
+/// Holds a T (nothing if T is void), or an E. Moved-from results hold moved-from contents.
 template <class T, class E = Failure>
 class [[nodiscard]] Result {
  public:
@@ -70,7 +70,7 @@ class [[nodiscard]] Result {
   bool is_ok() const noexcept { return content_.index() == 0; }
   bool is_err() const noexcept { return content_.index() == 1; }
 
-  /// The value. Of an error: throws it, where it is a Failure or an exception; else an InputError that says so.
+  /// The value. For an error, throws it if it is a Failure or an exception; otherwise throws InputError.
   const Value& unwrap() const& {
     if (is_err()) raise();
     return std::get<0>(content_);
@@ -79,7 +79,7 @@ class [[nodiscard]] Result {
     if (is_err()) raise();
     return std::get<0>(std::move(content_));
   }
-  /// The error; throws InputError where there is a value.
+  /// The error; throws InputError if there is a value.
   const E& unwrap_err() const& {
     if (is_ok()) throw InputError("Result::unwrap_err: the result is Ok; ask is_err() first");
     return std::get<1>(content_);
@@ -87,7 +87,7 @@ class [[nodiscard]] Result {
   Value unwrap_or(Value fallback) const& { return is_ok() ? std::get<0>(content_) : std::move(fallback); }
   Value unwrap_or(Value fallback) && { return is_ok() ? std::get<0>(std::move(content_)) : std::move(fallback); }
 
-  /// Result<U, E> with `fn(value)`; errors pass.
+  /// Result<U, E> with `fn(value)`; errors pass through.
   template <class Fn>
   auto map(Fn&& fn) const -> Result<std::invoke_result_t<Fn, const Value&>, E> {
     using U = std::invoke_result_t<Fn, const Value&>;
@@ -99,13 +99,13 @@ class [[nodiscard]] Result {
       return Ok(std::forward<Fn>(fn)(std::get<0>(content_)));
     }
   }
-  /// Result<T, F> with `fn(error)`; values pass.
+  /// Result<T, F> with `fn(error)`; values pass through.
   template <class Fn>
   auto map_err(Fn&& fn) const -> Result<T, std::invoke_result_t<Fn, const E&>> {
     if (is_ok()) return Ok(std::get<0>(content_));
     return Err(std::forward<Fn>(fn)(std::get<1>(content_)));
   }
-  /// What `fn(value)`, a Result with the same errors, gives; errors pass.
+  /// Returns `fn(value)`, a Result with the same error type; errors pass through.
   template <class Fn>
   auto and_then(Fn&& fn) const -> std::invoke_result_t<Fn, const Value&> {
     if (is_err()) return Err(std::get<1>(content_));
@@ -144,7 +144,7 @@ auto as_result(Fn&& fn) -> Result<std::invoke_result_t<Fn>> {
   }
 }
 
-/// The other way round: a function that gives the value of the Result that `fn` returns, or throws its error.
+/// The inverse: a function that returns the value of the Result of `fn`, or throws its error.
 template <class Fn>
 auto as_exception(Fn fn) {
   return [fn = std::move(fn)](auto&&... arguments) {

@@ -20,17 +20,17 @@
 #include <utility>
 #include <vector>
 
-/// Loading policies, running them on batches, and changing them while the program runs.
+/// Loads policies, runs them on batches, and reloads them while the program runs.
 ///
 ///     triage::Runtime runtime;
 ///     triage::Policy repair = runtime.load("policies/repair.lua");
 ///     auto watch = runtime.watch("policies");               // follows the files while alive
 ///     auto [z, f] = repair.run<2>({logits});
 ///
-/// Everything here may be used from any number of threads at once. A warm `run` takes no lock.
+/// Thread-safe: any number of threads may use everything here at once. A warm `run` takes no lock.
 ///
 /// `fork`: the threads of a Runtime (one that frees old versions, one for each Watch) do not exist in a forked child. A
-/// prefork server makes its Runtime in the child, or forks before it makes one.
+/// prefork server must create its Runtime in the child, or fork before it creates one.
 namespace triage {
 
 class Policy;
@@ -42,71 +42,72 @@ class PolicyCore;
 class WatchCore;
 }  // namespace policy
 
-/// What `run` does when the policy itself fails: an error in its code, an operator that throws, a budget or deadline
-/// that runs out. A call that does not fit the signature is the host's mistake and throws InputError whatever is chosen
-/// here.
+/// What `run` does when the policy itself fails: an error in its code, an operator that throws, an exhausted budget or
+/// deadline. A call that does not fit the signature is an error of the host and always throws InputError.
 enum class OnError : uint8_t {
   raise,         ///< throw
-  pass_through,  ///< outputs named as an input are that input, untouched; flags outputs say UNKNOWN for every sample.
-                 ///< A policy with any other output cannot be passed through: `run` throws, and says which output.
-  last_good,     ///< answer with the latest earlier version that has run without failing; throw where there is none
+  pass_through,  ///< an output named as an input is that input, untouched; flags outputs have UNKNOWN everywhere.
+                 ///< If the policy has any other output, `run` throws and names that output.
+  last_good,     ///< answer with the latest earlier version that has run without failing; throw if there is none
 };
 
 struct RuntimeOptions {
   OnError on_error = OnError::raise;
-  /// Where records of loading, reloading and failing go. Default: that of the process (set_log), standard error at first.
-  /// Called while the Runtime, one of its policies or a Watch lives, never afterwards.
+  /// The log for records of loads, reloads and failures. Default: the log of the process (set_log), initially standard
+  /// error. Called only while the Runtime, one of its policies or a Watch lives.
   Log log = {};
-  /// Where the last good bytes of each policy file are kept, so that a restart with a broken file still finds a policy.
+  /// Folder for the last good bytes of each policy file, so that a restart with a broken file still finds a policy.
   /// Empty: nothing is written.
   std::filesystem::path cache_dir = {};
   /// Budgets of every script, at load and at every run of its function.
   Limits limits = {};
-  /// Whoever wrote the scripts may as well crash the process: they may call every operator of LibTorch with any arguments. Else
-  /// they have those of docs/operators.md. (They reach no files either way.)
+  /// Trusted scripts may call every operator of LibTorch with any arguments, and so can crash the process. Others may
+  /// call those of docs/operators.md. (Neither can reach files.)
   bool trusted = false;
-  /// Which backend runs captured graphs (triage::list_backends()).
+  /// The backend for captured graphs (triage::list_backends()).
   std::string backend = "eager";
-  /// Every policy is one graph or an error, whether or not its script asks for it.
+  /// Every policy must be one graph, whether or not its script says so; a graph break is an error.
   bool fullgraph = false;
-  /// How many versions of a policy stay ready for rollback, the live one included.
+  /// The number of versions of a policy that stay ready for rollback, including the live one.
   size_t keep_versions = 8;
-  /// How many calls a version that a reload brought is on trial for. Until then, a call that it fails, that it does not answer in its
-  /// share of the deadline, or that it gives another number, type or shape of outputs than the version before would, is answered by
-  /// the version before, which is live again. The trial also waits for a call of each kind of inputs that the new source could not be
-  /// tried on before it went live, at most for 100 times as many calls. 0: no trial.
+  /// The number of calls for which a reloaded version is on trial. If it fails a call, exceeds its share of the
+  /// deadline, or returns another number, type or shape of outputs than the previous version would, the previous
+  /// version answers that call and is live again. The trial also waits for a call of each kind of inputs that triage
+  /// could not try before the version went live, for at most 100 times as many calls. 0: no trial.
   size_t trial_calls = 100;
-  /// After its trial: so many failures in a row, and the version before answers the last of these calls and is live again. 0: never.
+  /// After the trial: when a version fails this many calls in a row, the previous version answers the last of them and
+  /// is live again. 0: never.
   size_t failures_to_revert = 3;
-  /// Files that `triage build` made (triage/kernels.h), for the whole process and its `fused` graphs. Their code runs when the
-  /// Runtime is made: name none that others may write. One that cannot be used is told to the log, and the cache, the
-  /// compiler or the interpreter serves.
+  /// Files that `triage build` made (triage/kernels.h), for all `fused` graphs of the process. Their code runs when the
+  /// Runtime is created: name no file that others may write. If a file cannot be used, the log says why, and the cache,
+  /// the compiler or the interpreter serves.
   std::vector<std::filesystem::path> kernels = {};
-  /// Of the random numbers that policies draw (`torch.randn`, `math.random`, ...). Each has generators of its own, one a device,
-  /// that begin with it, and never draws from LibTorch's default ones, which are the host's. (The default is that of
-  /// torch.Generator.)
+  /// Seed of the random numbers of policies (`torch.randn`, `math.random`, ...). Each policy has its own generators,
+  /// one per device, with this seed, and never draws from LibTorch's default generators, which belong to the host. (The
+  /// default is that of torch.Generator.)
   uint64_t seed = 67280421310721;
-  /// Where `print` of the scripts goes. Default: standard output.
+  /// The target of `print` in scripts. Default: standard output.
   std::function<void(const std::string&)> print = {};
 };
 
-/// Values for params by name; those not named keep the policy's own.
+/// Values for params by name; other params keep the policy's values.
 using Params = std::vector<std::pair<std::string, c10::Scalar>>;
 
 struct RunOptions {
-  /// Indices of inputs whose memory outputs may take (backend `fused`, where one loop is the whole graph, and the input is
-  /// dense, without grad, and shares memory with no other input). What such an input holds afterwards is unspecified.
+  /// Indices of donated inputs: outputs may take over their memory (backend `fused`, if one loop is the whole graph,
+  /// and the input is dense, does not require grad, and shares memory with no other input). The content of such an
+  /// input after the call is unspecified.
   std::vector<size_t> donate = {};
   Params params = {};
-  /// Past this moment the call ends with LimitError (checked while script code runs and between the operators of a
+  /// After this time the call ends with LimitError (checked while script code runs and between the operators of a
   /// captured graph, not inside an operator).
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 };
 
-/// The newest file, when it was not taken over.
+/// Why the newest file did not go live.
 struct LoadFailure {
   std::string message;
-  Source source;  // file and line; empty file where it is not about a line
+  Source source;  // file and line; the file is empty if the failure concerns no line
   std::chrono::system_clock::time_point when;
 };
 
@@ -118,33 +119,34 @@ struct VersionInfo {
   bool live = false;
   bool pinned = false;
   bool on_trial = false;    // RuntimeOptions::trial_calls
-  bool taken_back = false;  // it went live, failed, and the version before took its place
-  uint64_t failures = 0;    // calls that it failed, answered by another version or not
-  /// Set in Policy::version(): why the newest file is not this version (broken, deleted, taken back, ...). Empty while all is well.
+  bool taken_back = false;  // it went live, failed, and the previous version replaced it
+  uint64_t failures = 0;    // calls that it failed, whether or not another version answered them
+  /// Set in Policy::version(): why the newest file is not this version (broken, deleted, taken back, ...). Empty
+  /// otherwise.
   std::optional<LoadFailure> last_error;
 };
 
-/// Why a policy is several graphs, or runs as a script: one place there that breaks them.
+/// Why a policy is several graphs, or runs as a script: one graph break.
 struct BreakReport {
-  std::string id;                 // of its kind, "TB0001": docs/graph-breaks.md tells of each
+  std::string id;                 // of its kind, "TB0001": docs/graph-breaks.md lists them
   std::string what;               // a clause: "`item` reads a value of a tensor"
-  std::string explanation, hint;  // sentences: why that breaks a graph, and what to do; the hint may be empty
+  std::string explanation, hint;  // sentences: why it breaks a graph, and what to do; the hint may be empty
   Source where;
   std::string user_code;  // the script's stack with its source lines, innermost last
-  std::string text;       // all of it, several lines, as it is logged
+  std::string text;       // all of it, several lines, as in the log
 };
 
-/// A graph that was captured for some kind of inputs.
+/// A graph captured for one kind of inputs.
 struct CapturedGraph {
   std::shared_ptr<const graph::Graph> graph;
-  std::string guards;  // what must hold for this graph to be used; one guard a line
+  std::string guards;  // the guards of this graph; one a line
 };
 
 /// Output tensors with their names, in the policy's order.
 class Outputs {
  public:
   Outputs(std::vector<std::string> names, std::vector<at::Tensor> tensors);
-  /// Throws InputError that lists the names there are.
+  /// Throws InputError that lists the names.
   const at::Tensor& operator[](std::string_view name) const;
   const at::Tensor& operator[](size_t index) const { return items_.at(index).second; }
   bool contains(std::string_view name) const noexcept;
@@ -157,26 +159,26 @@ class Outputs {
 };
 
 enum class Reload : uint8_t {
-  unchanged,  ///< the source is the one already seen
+  unchanged,  ///< the source has not changed
   swapped,    ///< a new version is live
   refused,    ///< the old version stays live; version().last_error says why
 };
 
-/// One policy of a Runtime: a cheap handle; copies share the policy, and keep working after the Runtime is gone. A handle must not
-/// be destroyed or assigned to while a call through it runs: a function of the host that does so calls through a copy.
+/// One policy of a Runtime: a cheap handle; copies share the policy, and keep working after the Runtime is gone. Do not
+/// destroy or assign a handle while a call through it runs: a host function that does so must call through a copy.
 class Policy {
  public:
   Policy() = default;  // no policy: every call but `operator bool` throws InputError
   explicit operator bool() const noexcept { return core_ != nullptr; }
 
-  /// Runs the live version on one batch: tensors in the order of signature().inputs, results in that of outputs. A call
-  /// belongs wholly to one version. An output shares memory with an input only when the policy returns that input
-  /// untouched, or when it was donated.
-  /// Throws InputError (number of inputs, undefined tensor, unknown param, donate out of range), ValidationError (typing.h:
-  /// an input that does not fit its declared type) and, by `on_error`, PolicyError, GraphBreakError, LimitError.
+  /// Runs the live version on one batch: tensors in the order of signature().inputs, results in the order of
+  /// signature().outputs. One version serves the whole call. An output shares memory with an input only if the policy
+  /// returns that input untouched, or if the input was donated. Throws InputError (number of inputs, undefined tensor,
+  /// unknown param, donate out of range), ValidationError (typing.h: an input that does not fit its declared type) and,
+  /// by `on_error`, PolicyError, GraphBreakError, LimitError.
   std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
-  /// The same, for a policy of N outputs: `auto [z, f] = policy.run<2>({x});`
+  /// The same, for a policy with N outputs: `auto [z, f] = policy.run<2>({x});`
   template <size_t N>
   std::array<at::Tensor, N> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const {
     std::vector<at::Tensor> outputs = run(inputs, options);
@@ -190,53 +192,52 @@ class Policy {
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
   Outputs run_named(const NamedTensors& inputs, const RunOptions& options = {}) const;
 
-  /// Captures and compiles for such inputs now, by running on them, so that the first real call is warm: also one with donated
-  /// inputs, where `options` names some. These are not donated here: none is written to. Throws as `run` does with
-  /// OnError::raise.
+  /// Captures and compiles for such inputs now, by a run on them, so that the first real call is warm. If `options`
+  /// names donated inputs, this also prepares donated calls, but does not donate or write to these inputs. Throws as
+  /// `run` does with OnError::raise.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
-  /// Changes a param for all calls from now on, over reloads too. RunOptions::params goes before it.
+  /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it.
   void set_param(const std::string& name, c10::Scalar value) const;
 
-  /// Starts the policy's random numbers again. A script, its graphs and every backend draw the same ones in the same order; reloads
-  /// go on with them. Calls at one time on several threads draw from one sequence, in the order in which they come to it.
+  /// Reseeds the policy's random numbers. A script, its graphs and every backend draw the same numbers in the same
+  /// order; reloads continue the sequence. Concurrent calls draw from one sequence, in the order in which they reach
+  /// it.
   void manual_seed(uint64_t seed) const;
 
   const std::string& name() const;
-  /// Of the live version. `outputs` is named `out0`, `out1`, ... where the script gives no names, and empty until a run
-  /// has shown how many there are.
+  /// The signature of the live version. `outputs` has the names `out0`, `out1`, ... if the script names none, and is
+  /// empty until a run shows their number.
   Signature signature() const;
 
   /// --- versions ---
   VersionInfo version() const;                // the live one, with the last error
   std::vector<VersionInfo> versions() const;  // those kept, oldest first
-  /// Makes version `number` live again; the file is followed from its next change on. Throws InputError when that
-  /// version is not kept any more.
+  /// Makes version `number` live again; the policy follows its file again from the next change on. Throws InputError if
+  /// that version is no longer kept.
   void rollback(int number) const;
-  /// Makes version `number` live and keeps it so, whatever happens to the file.
+  /// Makes version `number` live and keeps it live, whatever happens to the file.
   void pin(int number) const;
-  /// Ends `pin`, and takes up the file as it is now.
+  /// Ends `pin`, and loads the current file.
   Reload unpin() const;
-  /// Looks at the file now, as a Watch does after a change. A refused source is tried again.
+  /// Checks the file now, as a Watch does after a change. It tries a refused source again.
   Reload reload() const;
-  /// Puts `source` in place of the live version, with all the checks of a reload (for policies that do not live in
-  /// files).
+  /// Replaces the live version with `source`, with all checks of a reload (for policies that are not in files).
   Reload replace(std::string_view source) const;
 
-  /// --- what the compiler made of it (live version) ---
-  /// Those that hold a whole call.
+  /// --- compiler results of the live version --- The graphs that hold a whole call.
   std::vector<CapturedGraph> graphs() const;
-  /// Of calls with graph breaks: the graphs between them, of all calls so far. The script decides on each call which run.
+  /// The graphs between graph breaks, of all calls so far. In each call the script decides which of them run.
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
-  /// How many of both are kept, and how much memory they take.
+  /// The number of graphs of both kinds in the cache, and their memory.
   CacheStatistics cache() const;
-  /// What it took to make them.
+  /// The time to compile them.
   CompileTimes compile_times() const;
   std::vector<BreakReport> breaks() const;
   std::vector<std::string> graph_breaks() const;  // the same, one line each
-  /// Which outputs are flags, by position; empty until a run has shown it.
+  /// Which outputs are flags, by position; empty until a run shows it.
   std::vector<bool> flags_outputs() const;
-  /// Runs the tests that the script brings along: each name with how it failed; empty: passed.
+  /// Runs the tests of the script: each name with its failure message; an empty message means passed.
   std::vector<std::pair<std::string, std::string>> run_tests() const;
 
  private:
@@ -247,38 +248,38 @@ class Policy {
   std::shared_ptr<policy::PolicyCore> core_;
 };
 
-/// Something that happened while a directory was watched.
+/// An event in a watched directory.
 struct WatchEvent {
   enum class Kind : uint8_t {
     reloaded,  ///< a policy has a new live version
-    refused,   ///< the new file was not taken over; the old version stays live
-    reverted,  ///< the live version failed on trial, or too often in a row; `version`, which was live before it, is live again
+    refused,   ///< the new file did not go live; the old version stays live
+    reverted,  ///< the live version failed on trial, or too often in a row; the previous one, `version`, is live again
     deleted,   ///< a policy's file is gone; its last version stays live
-    restored,  ///< after `deleted` or `refused`: the file is again what it was
-    added,     ///< a file that a front end could load, and that no policy was loaded from: load it if you want it
-    lost,      ///< the directory itself cannot be watched any more (it was removed); it is looked for again
-    found,     ///< ... and is there again
+    restored,  ///< after `deleted` or `refused`: the file has its old content again
+    added,     ///< a loadable file without a policy; the host decides whether to load it
+    lost,      ///< the directory itself can no longer be watched (it was removed); the Watch keeps looking for it
+    found,     ///< the directory is there again
   };
   Kind kind;
   std::string path;  // the file, or the directory
-  int version = 0;   // the live version of the policy; 0 where there is none
+  int version = 0;   // the live version of the policy; 0 if there is none
   std::string message;
-  Source source;  // of a refusal, or of the failure that led back: file and line
+  Source source;  // of the refusal, or of the failure that caused `reverted`: file and line
 };
 const char* to_string(WatchEvent::Kind kind) noexcept;
 
 struct WatchOptions {
-  /// Changes are taken up once the directory has been quiet for this long (at most ten times this long after the
-  /// first).
+  /// The Watch reloads when the directory has been quiet for this long (at most ten times this long after the first
+  /// change).
   std::chrono::milliseconds debounce{50};
-  /// Zero: the kernel tells of changes (inotify). Else the files are looked at this often, as network file systems
-  /// need.
+  /// Zero: the kernel reports changes (inotify). Otherwise the Watch polls the files at this interval, as network file
+  /// systems need.
   std::chrono::milliseconds poll_interval{0};
-  /// Called from the watching thread, one call at a time. What it throws is logged.
+  /// Called from the watching thread, one call at a time. Its exceptions are logged.
   std::function<void(const WatchEvent&)> on_event = {};
 };
 
-/// Hot reload while alive. Destroying it stops the watching thread and waits for a reload in progress.
+/// Hot reload while alive. The destructor stops the watching thread and waits for a reload in progress.
 class Watch {
  public:
   Watch() = default;
@@ -286,9 +287,9 @@ class Watch {
   Watch& operator=(Watch&&) noexcept;
   ~Watch();
   explicit operator bool() const noexcept { return core_ != nullptr; }
-  /// Stops now, as the destructor does. From `on_event` it does not wait: the callback that is running is the last one.
+  /// Stops now, as the destructor does. From `on_event` it does not wait: the running callback is the last one.
   void stop();
-  /// Looks at the directory now and returns when that is done. Not to be called from `on_event`.
+  /// Checks the directory now and returns when it is done. Do not call it from `on_event`.
   void rescan();
 
  private:
@@ -297,8 +298,8 @@ class Watch {
   std::shared_ptr<policy::WatchCore> core_;
 };
 
-/// Holds policies, the functions the host gives them, and the thread that frees versions out of use. Several may live
-/// in a process. Destroying it waits until everything that fell out of use is freed; policies still held go on working.
+/// Holds policies, their host functions, and the thread that frees unused versions. Several may live in a process. The
+/// destructor waits until all unused versions are freed; policies that the host still holds keep working.
 class Runtime {
  public:
   explicit Runtime(RuntimeOptions options = {});
@@ -306,20 +307,21 @@ class Runtime {
   Runtime& operator=(Runtime&&) noexcept;
   ~Runtime();
 
-  /// Loads a policy from a file; its ending chooses the front end. Throws FileError, LoadError, LimitError. Loading the
-  /// same file twice gives two policies, each with versions of its own.
+  /// Loads a policy from a file; its extension selects the front end. Throws FileError, LoadError, LimitError. Two
+  /// loads of one file give two policies, each with its own versions.
   Policy load(const std::filesystem::path& path);
-  /// Loads a policy from text. `name` names it in messages, and its ending chooses the front end (none: ".lua").
+  /// Loads a policy from text. Messages show `name`, and its extension selects the front end (default: ".lua").
   Policy load_source(std::string_view source, const std::string& name = "policy.lua");
 
-  /// Gives policies that are loaded from now on a host function: tensors in, tensors out. Calling it is a graph break.
+  /// Defines a host function for policies that are loaded later: tensors in, tensors out. A call of it is a graph
+  /// break.
   void define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn);
 
   /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file while the Watch
-  /// lives. Throws FileError where there is no such directory.
+  /// lives. Throws FileError if there is no such directory.
   Watch watch(const std::filesystem::path& dir, WatchOptions options = {});
 
-  /// The policies that somebody holds, in the order of loading.
+  /// The policies that still have a handle, in the order of loading.
   std::vector<Policy> policies() const;
 
  private:

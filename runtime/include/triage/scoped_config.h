@@ -3,9 +3,9 @@
 
 namespace triage {
 
-/// The global configuration is `config` while this lives, and then again what it was. The configuration is the process's:
-/// scopes of several threads must not overlap; give operations a config of their own instead. Throws ConfigError, and
-/// changes nothing, where `config` is not valid.
+/// Sets the global configuration to `config`, and restores the previous one in the destructor. The configuration is
+/// process-wide: scopes of several threads must not overlap; pass operations a config of their own instead. Throws
+/// ConfigError, and changes nothing, if `config` is not valid.
 class ScopedConfig {
  public:
   explicit ScopedConfig(const ErrorConfig& config) : previous_(get_config()) { set_config(config); }

@@ -1,5 +1,5 @@
 #pragma once
-/// Everything a host needs: load policies, run them, look at the flags.
+/// Everything that a host needs: load policies, run them, read the flags.
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
 #include <triage/compiler_config.h>

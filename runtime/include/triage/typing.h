@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-/// Declared types of tensors, and what is raised where a tensor does not fit: one implementation for the `signature` of
-/// policies, `tensorcheck` in Lua, and C++ hosts. Only sizes and properties of tensors are looked at, never their values.
+/// Declared types of tensors, and the errors for a tensor that does not fit: one implementation for the `signature` of
+/// policies, `tensorcheck` in Lua, and C++ hosts. It reads only sizes and properties of tensors, never their values.
 ///
 ///     triage::TensorMatcher call("encode");
 ///     call.check(x, {.dtype = at::kFloat, .dims = {"N", 512}}, "x");
@@ -24,10 +24,10 @@ namespace triage {
 struct Dim {
   enum class Kind : uint8_t {
     size,       ///< exactly `size`
-    name,       ///< any size, the same wherever `name` stands in one call
-    attribute,  ///< the size that the caller's object has as attribute `name` (`Dim.hidden` in Lua)
-    broadcast,  ///< any size: this dimension is there to broadcast
-    rest,       ///< any number of dimensions, none too; at most once in a TensorSpec
+    name,       ///< any size, the same for every use of `name` in one call
+    attribute,  ///< the size in attribute `name` of the caller's object (`Dim.hidden` in Lua)
+    broadcast,  ///< any size: a dimension that broadcasts
+    rest,       ///< any number of dimensions, also none; at most once in a TensorSpec
   };
   Kind kind = Kind::size;
   int64_t value = 0;  ///< of Kind::size
@@ -40,31 +40,32 @@ struct Dim {
   static Dim attribute(std::string name);
   static Dim broadcast();
   friend bool operator==(const Dim&, const Dim&) = default;
-  std::string text() const;  ///< as Lua has it: `512`, `"N"`, `Dim.hidden`, `Broadcast`, `"..."`
+  std::string text() const;  ///< in Lua syntax: `512`, `"N"`, `Dim.hidden`, `Broadcast`, `"..."`
 };
 
 /// Which dtypes fit a declaration.
 enum class DTypeKind : uint8_t {
-  exact,     ///< the one that is named
-  floating,  ///< float16, bfloat16, float32, float64 and the smaller ones LibTorch has (`floating_t`)
+  exact,     ///< only the named dtype
+  floating,  ///< float16, bfloat16, float32, float64 and LibTorch's smaller ones (`floating_t`)
   integer,   ///< int8 .. int64 and uint8 (`integer_t`)
-  any,       ///< every one (`any_t`)
+  any,       ///< every dtype (`any_t`)
 };
 
 /// A declared tensor.
 struct TensorSpec {
-  c10::ScalarType dtype = c10::ScalarType::Float;  ///< of data, where `kind` is exact; else it says nothing
+  c10::ScalarType dtype = c10::ScalarType::Float;  ///< of data, if `kind` is exact; otherwise ignored
   DTypeKind kind = DTypeKind::exact;
-  /// A flags tensor (`error_t`): any carrier, (N, num_words) for the words of the configuration. `dtype` says nothing then.
+  /// A flags tensor (`error_t`): any carrier, (N, num_words) for the words of the configuration. Then `dtype` is
+  /// ignored.
   bool flags = false;
   std::vector<Dim> dims = {"..."};
-  std::optional<c10::Device> device = {};  ///< one without an index stands for all of its kind
+  std::optional<c10::Device> device = {};  ///< a device without an index matches all of its kind
   std::optional<bool> requires_grad = {};
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 
   /// Throws InputError: a negative size, an empty name, two "...".
   void validate() const;
-  std::string text() const;  ///< as Lua has it: `Tensor(float32_t, {"N", 512})`
+  std::string text() const;  ///< in Lua syntax: `Tensor(float32_t, {"N", 512})`
 };
 
 /// The seven kinds of TorchGuard. `validation` is the base; by itself it means a malformed flags tensor.
@@ -73,9 +74,9 @@ enum class ValidationKind : uint8_t {
   dimension,
   dtype,
   device,
-  invalid_parameter,  ///< an argument is no tensor or has the wrong requires_grad; or a declaration cannot be used
-  type,               ///< a result is no tensor or has the wrong requires_grad
-  invalid_return,     ///< the results as a whole: another number than declared, no Result
+  invalid_parameter,  ///< an argument is not a tensor or has the wrong requires_grad; or a declaration is unusable
+  type,               ///< a result is not a tensor or has the wrong requires_grad
+  invalid_return,     ///< the results as a whole: not the declared number, no Result
 };
 /// `DimensionMismatchError`, ...
 const char* to_string(ValidationKind kind) noexcept;
@@ -84,14 +85,14 @@ struct ValidationFailure {
   using Detail = std::variant<std::monostate, int64_t, std::string>;  ///< sizes are integers
   ValidationKind kind = ValidationKind::validation;
   std::string function;
-  std::string parameter;  ///< `x`, or `result 2`; empty where it is about neither
+  std::string parameter;  ///< `x`, or `result 2`; empty if it concerns neither
   std::string dim_name;   ///< of a named or attribute dimension
   Detail expected;
   Detail actual;
   std::string message;  ///< complete: kind, function, parameter, dimension, what was expected, what came
 };
 
-/// The base of what is thrown where tensors do not fit their declaration.
+/// The base of the exceptions for tensors that do not fit their declaration.
 class ValidationError : public InputError {
  public:
   explicit ValidationError(ValidationFailure failure) : InputError(failure.message), failure_(std::move(failure)) {}
@@ -121,7 +122,7 @@ class InvalidReturnTypeError : public ValidationError {
 /// Throws the class of `failure.kind`.
 [[noreturn]] void throw_validation(ValidationFailure failure);
 
-/// Which tensor of a call is matched: argument 'x', input 'z', result 2.
+/// The tensor of a call to match: argument 'x', input 'z', result 2.
 struct Subject {
   enum class Role : uint8_t { argument, input, result };
   Role role = Role::argument;
@@ -130,28 +131,28 @@ struct Subject {
   std::string parameter() const { return role == Role::result ? text() : name; }
 };
 
-/// What a match relied on. A match of other tensors comes out the same where all of this is the same.
+/// A fact that a match relied on. A match of other tensors has the same result if all facts are the same.
 struct SizeFact {
   at::Tensor tensor;
   int64_t dim = -1;       ///< -1: the number of dimensions
-  at::Tensor other = {};  ///< defined: only that size(dim) is size(other_dim) of `other`; undefined: size(dim) as it is
+  at::Tensor other = {};  ///< defined: size(dim) equals size(other_dim) of `other`; undefined: the value of size(dim)
   int64_t other_dim = -1;
 };
 
-/// Matches the tensors of one call; names of dimensions are bound by the first tensor that has them. Not thread-safe; make
-/// one for each call.
+/// Matches the tensors of one call; the first tensor with a dimension name binds it. Not thread-safe; create one for
+/// each call.
 class TensorMatcher {
  public:
-  /// The size that attribute `name` stands for, or what was found instead of one ("nil").
+  /// The size in attribute `name`, or a description of the value found instead ("nil").
   using Attribute = std::function<std::variant<int64_t, std::string>(const std::string& name)>;
 
-  /// `num_slots` and the rest of flags tensors follow the global configuration unless `num_slots` is given.
+  /// Flags tensors are matched against the global configuration, except for `num_slots` if given.
   explicit TensorMatcher(std::string function, Attribute attribute = {}, std::optional<int64_t> num_slots = {});
 
-  /// Nothing where `tensor` fits. A failure of kind `validation` is a malformed flags tensor: by the configuration's
-  /// strict_validation that is an error or a warning.
+  /// Returns nullopt if `tensor` fits. A failure of kind `validation` is a malformed flags tensor: an error or a
+  /// warning, by the configuration's strict_validation.
   std::optional<ValidationFailure> match(const at::Tensor& tensor, const TensorSpec& spec, const Subject& subject);
-  /// The same for an argument; throws what does not fit, malformed flags too.
+  /// The same for an argument; throws the failure, also for malformed flags.
   void check(const at::Tensor& tensor, const TensorSpec& spec, const std::string& name);
 
   const std::vector<SizeFact>& facts() const noexcept { return facts_; }
@@ -163,7 +164,7 @@ class TensorMatcher {
     int64_t dim;
     std::string where;  // "dimension 0 of argument 'x'"
   };
-  struct Site;  // what one match is about
+  struct Site;  // the subject of one match
   std::optional<ValidationFailure> match_dtype(const Site& site) const;
   std::optional<ValidationFailure> match_words(const Site& site);
   std::optional<ValidationFailure> match_shape(const Site& site);

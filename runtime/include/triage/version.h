@@ -4,7 +4,7 @@
 
 namespace triage {
 
-/// The version of the library that is loaded; compare with TRIAGE_VERSION, that of the headers.
+/// The version of the loaded library; compare it with TRIAGE_VERSION, the version of the headers.
 const char* version() noexcept;
 
 }  // namespace triage
