@@ -117,7 +117,7 @@ void record_check(const at::Tensor& condition, const std::string& expression, co
   run(graph::kAssert, {condition, text});
 }
 
-void settle(const at::Tensor& number) {
+void specialize(const at::Tensor& number) {
   Recorder* current = Recorder::current();
   const graph::Value* value = current ? current->find(number) : nullptr;
   if (!value || (number.scalar_type() == at::kBool && known_truth(number))) return;

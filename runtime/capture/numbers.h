@@ -58,7 +58,7 @@ std::optional<bool> known_truth(const at::Tensor& condition);
 void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message);
 /// The script goes its way by the number's value. A condition on sizes becomes a guard: the graph holds for all sizes that take
 /// the same way. Any other number of sizes: it holds for these sizes only. An item is a graph break.
-void settle(const at::Tensor& number);
+void specialize(const at::Tensor& number);
 /// "u0 + 1", for messages; empty where it has no words.
 std::string number_text(const at::Tensor& number);
 /// "u0 lies in VR[0, 5]", for each symbol of such a number; empty where it has none.

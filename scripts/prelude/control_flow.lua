@@ -42,7 +42,7 @@ local function select_fields(site, a, b, leaf, nesting)
       differ(site, leaf, ("%s has no %s"):format(site.name, quoted(key)))
     end
   end
-  local merged = core.mark_born({})   -- the script may write to it
+  local merged = core.mark_created({})   -- the script may write to it
   for key, value in next, a do
     local other = rawget(b, key)
     if other == nil then

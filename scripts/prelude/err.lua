@@ -207,7 +207,7 @@ end
 function err.partition_many(flags, ...)
   arguments.flags("err.partition_many", flags, (...))
   local ok_mask, err_mask = is_ok(flags), is_err(flags)
-  local ok, bad = core.mark_born({}), core.mark_born({})
+  local ok, bad = core.mark_created({}), core.mark_created({})
   for i = 1, select("#", ...) do
     local z = select(i, ...)
     ok[i], bad[i] = rows("err.partition_many", flags, z, ok_mask), rows("err.partition_many", flags, z, err_mask)

@@ -122,7 +122,7 @@ local function collect_modules(module, path, seen, found)
     return found
   end
   seen[module] = true
-  insert(found, core.mark_born({path, module}))
+  insert(found, core.mark_created({path, module}))
   for name, value in fields(module) do
     if is_module(value) then
       collect_modules(value, joined(path, name), seen, found)
@@ -132,7 +132,7 @@ local function collect_modules(module, path, seen, found)
 end
 
 local function values_of(pairs_list)
-  local values = core.mark_born({})
+  local values = core.mark_created({})
   for position, pair in ipairs(pairs_list) do
     values[position] = pair[2]
   end
@@ -141,7 +141,7 @@ end
 
 function Module:named_modules()
   check_self(self, "named_modules")
-  return collect_modules(self, "", {}, core.mark_born({}))
+  return collect_modules(self, "", {}, core.mark_created({}))
 end
 
 function Module:modules()
@@ -151,11 +151,11 @@ end
 
 function Module:named_children()
   check_self(self, "named_children")
-  local found, seen = core.mark_born({}), {}
+  local found, seen = core.mark_created({}), {}
   for name, value in fields(self) do
     if is_module(value) and not seen[value] then
       seen[value] = true
-      insert(found, core.mark_born({name, value}))
+      insert(found, core.mark_created({name, value}))
     end
   end
   return found
@@ -167,13 +167,13 @@ function Module:children()
 end
 
 local function named_tensors(self, wanted)
-  local found, seen = core.mark_born({}), {}
+  local found, seen = core.mark_created({}), {}
   for _, pair in ipairs(Module.named_modules(self)) do
     local path, module = pair[1], pair[2]
     for name, value in fields(module) do
       if wanted(value) and not seen[value] then
         seen[value] = true
-        insert(found, core.mark_born({joined(path, name), value}))
+        insert(found, core.mark_created({joined(path, name), value}))
       end
     end
   end
@@ -320,7 +320,7 @@ end
 --- All parameters and buffers by their paths, as tensors that share memory with them.
 function Module:state_dict()
   check_self(self, "state_dict")
-  local state = core.mark_born({})
+  local state = core.mark_created({})
   for _, list in ipairs({Module.named_parameters(self), Module.named_buffers(self)}) do
     for _, pair in ipairs(list) do
       state[pair[1]] = pair[2]:detach()
@@ -418,7 +418,7 @@ local function class_of(methods)
 end
 
 local function new(class, name, describe)
-  local module = core.mark_born({training = true})
+  local module = core.mark_created({training = true})
   states[module] = {name = name, describe = describe, order = {}}
   return setmetatable(module, class)
 end

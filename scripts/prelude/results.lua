@@ -10,7 +10,7 @@ local methods = {}
 Result.__index = methods
 
 local function new(ok, ...)
-  return core.mark_born(setmetatable({ok = ok, n = select("#", ...), ...}, Result))
+  return core.mark_created(setmetatable({ok = ok, n = select("#", ...), ...}, Result))
 end
 
 function globals.Ok(...)

@@ -88,7 +88,7 @@ int time_of_fields(lua_State* L) {
     lua_pushstring(L, name);
     lua_pushvalue(L, -1);
     lua_rawget(L, 1);
-    settle(L, -1);
+    specialize(L, -1);
     lua_isnil(L, -1) ? lua_pop(L, 2) : lua_rawset(L, 1);
   }
   return run_original(L);
@@ -216,7 +216,7 @@ int math_random(lua_State* L) {
   break_graph(L, capture::Break::output, "`math.random` draws a number that the graph would repeat for ever",
               "Draw in tensors: torch.rand and its like.");
   if (!context(L).sandboxed) return run_original(L);
-  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
+  for (int i = lua_gettop(L); i > 0; i--) specialize(L, i);
   return draw_number(L);
 }
 

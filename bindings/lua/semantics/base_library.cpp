@@ -53,7 +53,7 @@ int base_assert(lua_State* L) {
 /// Levels count the functions of the script: the intrinsics between them are none of its business.
 int base_error(lua_State* L) {
   explain_error_in_branch(L, 1);
-  settle(L, 2);
+  specialize(L, 2);
   if (lua_type(L, 2) != LUA_TNUMBER || lua_tointeger(L, 2) < 2) return hand_on(L);
   constexpr lua_Integer most = 200;  // to find a level Lua walks over all above it
   lua_Integer wanted = std::min(lua_tointeger(L, 2), most);
@@ -95,7 +95,7 @@ int base_ipairs(lua_State* L) { return is_tensor(L, 1) ? iterate_rows(L) : run_o
 /// Some of the arguments are for the function itself; the others it hands on.
 template <int first, int last>
 int with_plain(lua_State* L) {
-  for (int i = first; i <= last && i <= lua_gettop(L); i++) settle(L, i);
+  for (int i = first; i <= last && i <= lua_gettop(L); i++) specialize(L, i);
   return hand_on(L);
 }
 
@@ -133,7 +133,7 @@ void wrap_math(lua_State* L, std::index_sequence<i...>) {
 /// For functions that write to the table that is their first argument.
 int write_first(lua_State* L) {
   if (lua_gettop(L) > 2) {
-    settle(L, 2);
+    specialize(L, 2);
     check_key(L, 2);
   }
   note_write_to_argument(L, 1);
@@ -145,7 +145,7 @@ int write_first(lua_State* L) {
 /// Of the table at `table`, unless that is in the way of its metamethods.
 void specialize_field(lua_State* L, int table, lua_Integer i) {
   if (lua_rawgeti(L, table, i) == LUA_TUSERDATA && symbolic_kind(L, -1)) {
-    settle(L, -1);
+    specialize(L, -1);
     lua_pushvalue(L, -1);
     lua_rawseti(L, table, i);
   }
@@ -153,13 +153,13 @@ void specialize_field(lua_State* L, int table, lua_Integer i) {
 }
 
 int table_remove(lua_State* L) {
-  if (lua_gettop(L) > 1) settle(L, 2);
+  if (lua_gettop(L) > 1) specialize(L, 2);
   return write_first(L);
 }
 
 /// What stands in the table is text too: in its list, and where the arguments say from where to where.
 int table_concat(lua_State* L) {
-  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
+  for (int i = lua_gettop(L); i > 0; i--) specialize(L, i);
   const auto size = lua_type(L, 1) == LUA_TTABLE ? static_cast<lua_Integer>(lua_rawlen(L, 1)) : 0;
   const lua_Integer first = lua_isinteger(L, 3) ? lua_tointeger(L, 3) : 1;
   const lua_Integer last = lua_isinteger(L, 4) ? lua_tointeger(L, 4) : size;
@@ -231,7 +231,7 @@ int specialized_replacement(lua_State* L) {
     lua_insert(L, 1);
     lua_call(L, lua_gettop(L) - 1, 1);
   }
-  settle(L, -1);
+  specialize(L, -1);
   return 1;
 }
 
@@ -246,7 +246,7 @@ int string_gsub(lua_State* L) {
 
 /// `%d`, `%f`, ... of a tensor show the number it holds; `%s` and `%q` are left to tostring.
 int string_format(lua_State* L) {
-  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
+  for (int i = lua_gettop(L); i > 0; i--) specialize(L, i);
   if (lua_type(L, 1) != LUA_TSTRING) return run_original(L);
   const std::string_view format(lua_tostring(L, 1), lua_rawlen(L, 1));
   int argument = 1;

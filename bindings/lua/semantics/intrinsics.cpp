@@ -278,7 +278,7 @@ int function(lua_State* L) {
 /// What Lua itself takes for a number or key: bounds of loops, indices. Argument 2: what is indexed, where it has a name; a
 /// tensor takes numbers as they are.
 int plain(lua_State* L) {
-  if (lua_type(L, 1) == LUA_TUSERDATA && !(lua_type(L, 2) == LUA_TUSERDATA && is_tensor(L, 2))) settle(L, 1);
+  if (lua_type(L, 1) == LUA_TUSERDATA && !(lua_type(L, 2) == LUA_TUSERDATA && is_tensor(L, 2))) specialize(L, 1);
   lua_settop(L, 1);
   return 1;
 }

@@ -76,7 +76,7 @@ int read_pieces(lua_State* L) {
   while (true) {
     lua_pushvalue(L, 1);
     lua_call(L, 0, 1);
-    settle(L, -1);
+    specialize(L, -1);
     if (lua_isnil(L, -1)) break;
     if (!lua_isstring(L, -1)) return luaL_error(L, "reader function must return a string");
     size_t size = 0;
@@ -103,7 +103,7 @@ bool read_argument(lua_State* L) {
 }
 
 int base_load(lua_State* L) {
-  settle(L, 1);
+  specialize(L, 1);
   const bool is_text = lua_isstring(L, 1);
   const char* const mode = luaL_optstring(L, 3, "bt");
   const char* const chunk_name = luaL_optstring(L, 2, is_text ? lua_tostring(L, 1) : "=(load)");

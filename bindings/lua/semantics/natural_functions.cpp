@@ -64,7 +64,7 @@ int raise_here(lua_State* L, lua_Integer position, const std::string& message) {
 
 /// The value at `index` as Lua's condition: a condition on symbols is read.
 bool plain_truth(lua_State* L, int index) {
-  if (lua_type(L, index) == LUA_TUSERDATA) settle(L, index);
+  if (lua_type(L, index) == LUA_TUSERDATA) specialize(L, index);
   return lua_toboolean(L, index);
 }
 
@@ -141,7 +141,7 @@ int natural_leave(lua_State* L) {
 
 /// Arguments: bound or condition of a loop, its keyword, position. Returns the value as Lua takes it.
 int natural_loop(lua_State* L) {
-  if (lua_type(L, 1) == LUA_TUSERDATA) settle(L, 1);
+  if (lua_type(L, 1) == LUA_TUSERDATA) specialize(L, 1);
   const std::string keyword = lua_tostring(L, 2);
   const bool counts = keyword == "for";
   if (counts ? is_tensor(L, 1) : is_mask(L, 1)) {

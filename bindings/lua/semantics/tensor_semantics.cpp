@@ -48,7 +48,7 @@ int start_rows(lua_State* L) {
   return 3;
 }
 
-int settled(lua_State* L) {
+int specialized(lua_State* L) {
   specialize_number(L, 1);
   return 1;
 }
@@ -93,10 +93,10 @@ const char* symbolic_kind(lua_State* L, int index) {
   return symbolic->scalar_type() == at::kBool ? "boolean" : is_whole_number(*symbolic) ? "integer" : "float";
 }
 
-void settle(lua_State* L, int index) {
+void specialize(lua_State* L, int index) {
   if (!symbolic_kind(L, index)) return;
   index = lua_absindex(L, index);
-  lua_pushcfunction(L, guarded<settled>);
+  lua_pushcfunction(L, guarded<specialized>);
   lua_pushvalue(L, index);
   lua_call(L, 1, 1);
   lua_replace(L, index);
@@ -121,7 +121,7 @@ void push_truth(lua_State* L, int index, const char* where) {
   if (const at::Tensor* symbolic = test_symbolic(L, index)) {
     const bool condition = symbolic->scalar_type() == at::kBool;
     lua_pushvalue(L, index);
-    if (condition) settle(L, -1);
+    if (condition) specialize(L, -1);
     return;
   }
   const at::Tensor& tensor = *test_tensor(L, index);
@@ -144,7 +144,7 @@ int iterate_rows(lua_State* L) { return guarded<start_rows>(L); }
 
 void replace_by_item(lua_State* L, int index) {
   index = lua_absindex(L, index);
-  if (symbolic_kind(L, index)) return settle(L, index);
+  if (symbolic_kind(L, index)) return specialize(L, index);
   push_method(L, "item");
   lua_pushvalue(L, index);
   lua_call(L, 1, 1);

@@ -13,9 +13,9 @@ bool is_mask(lua_State* L, int index);
 void push_library_function(lua_State* L, const char* name);
 
 /// A number or truth value that a captured graph finds out again (values/number.h): "integer", "float" or "boolean"; null for
-/// other values. `settle` puts the plain value in its place, which may be a graph break; other values stay.
+/// other values. `specialize` puts the plain value in its place, which may be a graph break; other values stay.
 const char* symbolic_kind(lua_State* L, int index);
-void settle(lua_State* L, int index);
+void specialize(lua_State* L, int index);
 
 /// `a op b`, the values at 1 and 2, at least one of them a tensor; `method` is one of lt le gt ge eq ne. Pushes the
 /// result: a mask, or for eq and ne with what is no number a boolean.

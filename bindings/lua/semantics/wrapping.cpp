@@ -45,7 +45,7 @@ void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper
 }
 
 int run_original(lua_State* L) {
-  for (int i = lua_gettop(L); i > 0; i--) settle(L, i);
+  for (int i = lua_gettop(L); i > 0; i--) specialize(L, i);
   return hand_on(L);
 }
 

@@ -100,7 +100,7 @@ void specialize_number(lua_State* L, int index) {
   index = lua_absindex(L, index);
   const at::Tensor tensor = box->tensor;
   if (!tensor.defined()) luaL_error(L, "this number was closed");
-  capture::settle(tensor);
+  capture::specialize(tensor);
   push_scalar(L, tensor.item());
   lua_replace(L, index);
 }
@@ -115,7 +115,7 @@ bool is_whole(lua_State* L, int index) {
 std::optional<at::Scalar> test_scalar(lua_State* L, int index) {
   if (const at::Tensor* symbolic = test_symbolic(L, index)) {  // whoever asks for the value goes by it
     const at::Tensor number = *symbolic;
-    capture::settle(number);
+    capture::specialize(number);
     return number.item();
   }
   if (lua_type(L, index) == LUA_TBOOLEAN) return at::Scalar(lua_toboolean(L, index) != 0);
