@@ -144,7 +144,7 @@ bool moves_data(const c10::OperatorHandle& op) {
                               "slice",  "index",     "index_select", "cat",       "concat",        "masked_fill",
                               "flip",   "roll",      "narrow",       "index_put", "slice_scatter", "select_scatter",
                               "expand", "expand_as", "repeat"};
-  static const Names ours = {"triage::take_ok_p", "triage::take_err_p"};
+  static const Names ours = {"triage::select", "triage::take_ok_p", "triage::take_err_p"};
   return names.count(aten_name(op)) || ours.count(op.operator_name().name);
 }
 

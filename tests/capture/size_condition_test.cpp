@@ -44,7 +44,7 @@ bool decide(at::ArrayRef<at::Tensor> inputs, const std::vector<Step>& steps, int
   for (const Step& step : steps)
     number = apply(ops[step.op], number, step.by_size ? c10::IValue(size_of(inputs[1], 1)) : c10::IValue(step.number));
   const at::Tensor condition = apply(comparisons[comparison], number, with);
-  if (Recorder::current() && capture::is_captured_number(condition)) capture::settle(condition);
+  if (Recorder::current() && capture::is_captured_number(condition)) capture::specialize(condition);
   return condition.item<bool>();
 }
 

@@ -43,7 +43,7 @@ bool is_mask(lua_State*, int) { return false; }
 void push_library_function(lua_State* L, const char* name) { luaL_error(L, "no library with '%s'", name); }
 const char* symbolic_kind(lua_State*, int) { return nullptr; }
 bool push_math(lua_State*, const char*) { return false; }
-void settle(lua_State*, int) {}
+void specialize(lua_State*, int) {}
 void compare_tensors(lua_State* L, const char* method) { luaL_error(L, "no tensor to compare by '%s'", method); }
 void push_truth(lua_State* L, int, const char*) { luaL_error(L, "no tensor to test"); }
 int iterate_rows(lua_State* L) { return luaL_error(L, "no tensor to iterate"); }
