@@ -241,7 +241,7 @@ const Source& Recorder::line() const {
 
 void Recorder::enter_branch(bool of_batch) {
   ++branch_depth_;
-  batch_branches_ |= of_batch;
+  batch_branches_ += of_batch;
 }
 void Recorder::leave_branch() { --branch_depth_; }
 

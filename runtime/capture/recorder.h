@@ -105,7 +105,9 @@ class Recorder {
   int branch_depth() const noexcept { return branch_depth_; }
   /// The line of the script that calls the operator now.
   const Source& line() const;
-  bool has_batch_branches() const noexcept { return batch_branches_; }
+  bool has_batch_branches() const noexcept { return batch_branches_ > 0; }
+  /// How many branches were entered so far that the batch as a whole takes or does not.
+  size_t batch_branches() const noexcept { return batch_branches_; }
   bool is_strict() const noexcept { return strict_; }
   /// Tells captures apart: unique in the process, never 0.
   uint64_t serial() const noexcept { return serial_; }
@@ -221,7 +223,7 @@ class Recorder {
   bool shaped_by_params_ = false;  // a param was taken as a number, and may decide the shape of a result
   bool shaped_by_values_ = false;  // the shape of some result depends on values
   bool dynamic_shapes_ = false;
-  bool batch_branches_ = false;  // of which a script takes one
+  size_t batch_branches_ = 0;  // of which a script takes one
   inline static std::atomic<uint64_t> last_serial_{0};
   uint64_t serial_ = ++last_serial_;
   bool strict_ = false;

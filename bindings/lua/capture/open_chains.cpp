@@ -82,6 +82,20 @@ void forget_chains(lua_State* L, size_t kept) {
   lua_pop(L, 1);
 }
 
+CaughtErrors::CaughtErrors(lua_State* L) : L_(L), chains_(count_chains(L)) {
+  if (const auto* recorder = capture::Recorder::current()) {
+    recorder_ = recorder->serial();
+    branches_ = recorder->batch_branches();
+  }
+}
+
+void CaughtErrors::note() const {
+  forget_chains(L_, chains_);
+  auto* const recorder = capture::Recorder::current();
+  if (recorder && recorder->serial() == recorder_ && recorder->batch_branches() > branches_)
+    recorder->note_error("it came behind a condition of the batch");
+}
+
 void add_open_chains(lua_State* L) {
   static const luaL_Reg functions[] = {
       {"open_chain", guarded<open_chain>}, {"close_chain", guarded<close_chain>}, {nullptr, nullptr}};

@@ -2,6 +2,7 @@
 #include <lua.hpp>
 
 #include <cstddef>
+#include <cstdint>
 
 /// Chains of IF that a script began while capturing and did not end with ELSE yet: one that is never ended selects nothing.
 namespace triage::lua {
@@ -15,5 +16,20 @@ void forget_chains(lua_State* L);
 /// How many were begun, and to forget those begun after the first `kept`: an error that was caught left them behind.
 size_t count_chains(lua_State* L);
 void forget_chains(lua_State* L, size_t kept);
+
+/// Around a call whose error the script catches (pcall, a coroutine).
+class CaughtErrors {
+ public:
+  explicit CaughtErrors(lua_State* L);
+  /// There was one. It closes the chains that the call opened, and is a graph break where the call went into a branch on a
+  /// condition of the batch: other batches may not raise it.
+  void note() const;
+
+ private:
+  lua_State* L_;
+  size_t chains_;
+  uint64_t recorder_ = 0;
+  size_t branches_ = 0;
+};
 
 }  // namespace triage::lua

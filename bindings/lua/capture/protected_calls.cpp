@@ -63,9 +63,9 @@ void shield_handler(lua_State* L, int index) {
 
 int protected_call(lua_State* L) {
   const ProtectedCall scope;
-  const size_t chains = count_chains(L);
+  const CaughtErrors caught(L);
   const int results = hand_on(L);
-  if (!lua_toboolean(L, -results)) forget_chains(L, chains);
+  if (!lua_toboolean(L, -results)) caught.note();
   go_on_unwinding(L);
   return results;
 }

@@ -140,11 +140,11 @@ int run_coroutine(lua_State* L, int index) {
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
   const CoroutineScope scope(L, index);
   ScopesOfCoroutine scopes(L);
-  const size_t chains = count_chains(L);
+  const CaughtErrors caught(L);
   const int results = hand_on(L);
   if (lua_State* const coroutine = lua_tothread(L, index); coroutine && has_failed(coroutine)) {
     scopes.give_up();
-    forget_chains(L, chains);
+    caught.note();
   }
   go_on_unwinding(L);
   scope.suspend(index);

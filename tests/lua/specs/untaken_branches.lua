@@ -50,6 +50,8 @@ local natural = {
   ["an operator raises"] = "if c then z = z:view({7, 9}) end return z",
   ["Lua raises"] = "if c then z = nothing.here end return z",
   ["writes in place"] = "local y = z + 1 if c then y:add_(1) end return y",
+  ["an error that is caught behind the condition"] = "local r = 2 if not pcall(function() if c then error('no') end " ..
+    "end) then r = 3 end return z * r",
   ["writes to a global"] = "if c then G = 1 end return z",
   ["inside of pcall"] = "local ok, e = pcall(function() if c then io.write('') z = z * 2 end end) return z, ok, e",
   ["an error inside of pcall"] = "local ok, e = pcall(function() if c then z = z:view({7}) end end) return z, ok, e",
@@ -163,6 +165,10 @@ local chains = {
     "return IF(z > 0, function() return z end):ELIF(error('no'), function() end) end)) return ok and z or z * 2",
   ["a chain that is over, and one around an error"] = "local r = IF(z > 0, function() pcall(function() " ..
     "IF(c, error()) end) return z + 1 end):ELSE(function() return z end) return r",
+  ["an error that is caught behind the condition"] = "local r = 2 if not pcall(function() IF(c, function() " ..
+    "error('no') end):ELSE(function() end) end) then r = 3 end return z * r",
+  ["an error that is caught behind the condition, in a coroutine"] = "local r = 2 if not coroutine.resume(" ..
+    "coroutine.create(function() IF(c, function() error('no') end):ELSE(function() end) end)) then r = 3 end return z * r",
   ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, " ..
     "z:size(0) end) " ..
     "return a * n",
