@@ -168,7 +168,8 @@ local chains = {
   ["an error that is caught behind the condition"] = "local r = 2 if not pcall(function() IF(c, function() " ..
     "error('no') end):ELSE(function() end) end) then r = 3 end return z * r",
   ["an error that is caught behind the condition, in a coroutine"] = "local r = 2 if not coroutine.resume(" ..
-    "coroutine.create(function() IF(c, function() error('no') end):ELSE(function() end) end)) then r = 3 end return z * r",
+    "coroutine.create(function() IF(c, function() error('no') end):ELSE(function() end) end)) then r = 3 end " ..
+    "return z * r",
   ["sizes as results"] = "local a, n = IF(c, function() return z, 2 end):ELSE(function() return z * 2, " ..
     "z:size(0) end) " ..
     "return a * n",
