@@ -119,7 +119,7 @@ int run(const BuildCommand& options) {
     progress.show(fmt::format("compiling {} kernels ...", builder.size()));
     bytes = builder.build(script->name(), options.cpu);
   }
-  const KernelManifest manifest = fused::check_trailer(bytes, options.output);
+  const KernelManifest manifest = fused::parse_kernel_file(bytes, options.output);
   write(options.output, bytes);
   if (options.json) {
     Json from = Json::array();

@@ -111,9 +111,9 @@ std::string read_bytes(const std::string& path) {
 
 /// The policies of a folder, and what is printed about them. A Watch follows files that a policy was loaded from; those
 /// that have never loaded are looked at here.
-class TraceReplayer {
+class Follower {
  public:
-  TraceReplayer(Runtime& runtime, bool json) : runtime_(runtime), json_(json) {}
+  Follower(Runtime& runtime, bool json) : runtime_(runtime), json_(json) {}
 
   void load(const std::string& path) {
     std::string source = read_bytes(path);
@@ -183,8 +183,8 @@ int run(const WatchCommand& options) {
   StopSignal stop;
   EventQueue events;
   Runtime runtime(quiet_runtime(options.json));
-  TraceReplayer replayer(runtime, options.json);
-  for (const std::string& path : lua_files(options.folder)) replayer.load(path);
+  Follower follower(runtime, options.json);
+  for (const std::string& path : lua_files(options.folder)) follower.load(path);
   WatchOptions watch_options;
   watch_options.debounce = std::chrono::milliseconds(options.debounce_ms);
   watch_options.poll_interval = std::chrono::milliseconds(options.poll_ms);
@@ -197,12 +197,12 @@ int run(const WatchCommand& options) {
   pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};
   while (true) {
     constexpr int retry_ms = 200;
-    if (::poll(waiting, 2, replayer.has_never_loaded() ? retry_ms : -1) < 0 && errno != EINTR) {
+    if (::poll(waiting, 2, follower.has_never_loaded() ? retry_ms : -1) < 0 && errno != EINTR) {
       throw Error("cannot wait for events");
     }
     if (waiting[0].revents) return 0;
-    replayer.retry();
-    for (const WatchEvent& event : events.take()) replayer.handle(event);
+    follower.retry();
+    for (const WatchEvent& event : events.take()) follower.handle(event);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 
 namespace triage {
 
@@ -44,13 +45,15 @@ inline bool deadline_passed(const std::optional<Deadline::Moment>& deadline = De
   return deadline && std::chrono::steady_clock::now() >= *deadline;
 }
 
+/// What a call is told whose time is up; `before`: what did not happen any more.
+inline std::string out_of_time(const std::string& before) {
+  return "the call's budget of time (its deadline, or the seconds of its limits) ended before " + before +
+         "; allow more time, or give the policy less to do";
+}
+
 /// Throws LimitError when it has passed.
 inline void check_deadline(const std::optional<Deadline::Moment>& deadline = Deadline::current()) {
-  if (deadline_passed(deadline))
-    throw LimitError(
-        "the call's budget of time (its deadline, or the seconds of its limits) ended before its graph was done; allow "
-        "more "
-        "time, or give the policy less to do");
+  if (deadline_passed(deadline)) throw LimitError(out_of_time("its graph was done"));
 }
 
 }  // namespace triage

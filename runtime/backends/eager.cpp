@@ -146,11 +146,8 @@ class EagerExecutable final : public Executable {
   void check(Deadline::Moment deadline, const Step& next) const {
     if (std::chrono::steady_clock::now() < deadline) return;
     const auto& origin = plan_.origins[static_cast<size_t>(&next - plan_.steps.data())];
-    throw LimitError(fmt::format("{}the call's budget of time (its deadline, or the seconds of its limits) ended "
-                                 "before `{}` in graph `{}` ran; allow more time, or "
-                                 "give the policy less to do",
-                                 place(origin), origin.text, plan_.name),
-                     origin.source);
+    const std::string before = fmt::format("`{}` in graph `{}` ran", origin.text, plan_.name);
+    throw LimitError(place(origin) + out_of_time(before), origin.source);
   }
 
   static bool asks(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {

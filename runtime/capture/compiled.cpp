@@ -176,19 +176,19 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
                        std::vector<at::Tensor>& outputs) {
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(numbers());
-  const auto run = [&](const CallContext& context) {
+  const auto run = [&](const CallContext& of_graph) {
     if (entry.lifted.empty())
-      entry.executable->run(all, outputs, context);
+      entry.executable->run(all, outputs, of_graph);
     else
-      entry.executable->run(with_lifted(entry, all), outputs, context);
+      entry.executable->run(with_lifted(entry, all), outputs, of_graph);
   };
   if (!entry.script_handles_errors && !entry.failed) return run(call);
-  const CallContext again_by_script{call.deadline,
-                                    entry.script_handles_errors ? at::ArrayRef<at::Tensor>() : call.donated};
+  // A script that handles errors reads the inputs again where the graph fails.
+  const auto donated = entry.script_handles_errors ? at::ArrayRef<at::Tensor>() : call.donated;
   const random::GoBack go_back(entry.draws, all);
   bool over_limit = false;
   try {
-    return run(again_by_script);
+    return run({call.deadline, donated});
   } catch (const LimitError&) {  // of a branch that the script may not take, unless time is up
     if (!entry.failed || deadline_passed(call.deadline)) throw;
     over_limit = true;

@@ -48,6 +48,11 @@ ScriptScope::ScriptScope(UserCode code) : code_(std::move(code)), previous_(cont
 ScriptScope::~ScriptScope() { context.script = previous_; }
 const UserCode* ScriptScope::current() noexcept { return context.script ? &context.script->code_ : nullptr; }
 
+Source ScriptScope::line() {
+  const UserCode* const script = current();
+  return script && script->where ? script->where() : Source{};
+}
+
 void graph_break(Break kind, const std::string& what, const std::string& hint) {
   if (UntakenBranch::left()) UntakenBranch::leave();  // whatever runs while the script is unwound
   Recorder* recorder = Recorder::current();
@@ -57,8 +62,7 @@ void graph_break(Break kind, const std::string& what, const std::string& hint) {
   if (!recorder && !replayer) return;
   if (context.effects_allowed > 0 && is_effect(kind)) return OutsideBranches::forbid_restart();
   const UserCode* script = ScriptScope::current();
-  GraphBreak graph_break{kind, what, hint, {}, {}};
-  if (script && script->where) graph_break.where = script->where();
+  GraphBreak graph_break{kind, what, hint, ScriptScope::line(), {}};
   const bool to_be_shown = recorder || OnGraphBreak::raises() || !replayer->knows(graph_break);
   if (to_be_shown && script && script->stack) graph_break.user_code = script->stack();  // reads the script's files
   if (replayer) replayer->graph_break(graph_break);

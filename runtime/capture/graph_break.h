@@ -47,6 +47,8 @@ class ScriptScope {
   ScriptScope(const ScriptScope&) = delete;
   ScriptScope& operator=(const ScriptScope&) = delete;
   static const UserCode* current() noexcept;
+  /// Where the innermost script is; nowhere, where none tells.
+  static Source line();
 
  private:
   UserCode code_;

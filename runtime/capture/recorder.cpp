@@ -218,7 +218,7 @@ void Recorder::note_error(const std::string& message) {
   if (caught_error_) return;
   const UserCode* script = ScriptScope::current();
   caught_error_ = GraphBreak{Break::caught_error, "an error was caught, which other inputs may not raise: " + message,
-                             "Ask beforehand, with tensorcheck, a mask or a flag.", line(),
+                             "Ask beforehand, with tensorcheck, a mask or a flag.", line_now(),
                              script && script->stack ? script->stack() : std::string()};
 }
 
@@ -232,12 +232,9 @@ void Recorder::graph_break(const GraphBreak& graph_break) {
   context.recorder = previous_;  // from here on the script runs without being recorded
 }
 
-const Source& Recorder::line() const {
-  if (line_) return *line_;
-  if (where_) return line_.emplace(where_());
-  const UserCode* script = ScriptScope::current();
-  return line_.emplace(script && script->where ? script->where() : Source{});
-}
+Source Recorder::line_now() const { return where_ ? where_() : ScriptScope::line(); }
+
+const Source& Recorder::line() const { return line_ ? *line_ : line_.emplace(line_now()); }
 
 void Recorder::enter_branch(bool of_batch) {
   ++branch_depth_;

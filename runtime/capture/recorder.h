@@ -103,7 +103,7 @@ class Recorder {
   void enter_branch(bool of_batch);
   void leave_branch();
   int branch_depth() const noexcept { return branch_depth_; }
-  /// The line of the script that calls the operator now.
+  /// The line of the script that called the operator which is recorded.
   const Source& line() const;
   bool has_batch_branches() const noexcept { return batch_branches_ > 0; }
   /// How many branches were entered so far that the batch as a whole takes or does not.
@@ -165,6 +165,7 @@ class Recorder {
   Result finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
 
  private:
+  Source line_now() const;
   friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);

@@ -61,7 +61,7 @@ TEST_CASE("a builder notes what is asked for, compiles it, and a file of it serv
     CHECK(builder.size() == 1);
     bytes = builder.build("a test");
   }
-  const KernelManifest read = check_trailer(bytes, "the file");
+  const KernelManifest read = parse_kernel_file(bytes, "the file");
   CHECK(read.name == "a test");
   CHECK(read.version == TRIAGE_VERSION);
   CHECK(read.abi == kernel_abi);
@@ -75,29 +75,29 @@ TEST_CASE("a builder notes what is asked for, compiles it, and a file of it serv
 TEST_CASE("files of another triage, another processor or another way of calling are refused before they are loaded") {
   KernelManifest other = manifest();
   other.version = "0.0.1";
-  CHECK(has(refusal(with_trailer("no object", other)), "triage 0.0.1 has built it"));
+  CHECK(has(refusal(kernel_file("no object", other)), "triage 0.0.1 has built it"));
   other = manifest();
   other.abi = kernel_abi + 1;
-  CHECK(has(refusal(with_trailer("no object", other)), "build it again"));
+  CHECK(has(refusal(kernel_file("no object", other)), "build it again"));
   other = manifest();
   other.architecture = "z80";
-  CHECK(has(refusal(with_trailer("no object", other)), "they are for z80"));
+  CHECK(has(refusal(kernel_file("no object", other)), "they are for z80"));
   other = manifest();
   other.features = {"time_travel", "mind_reading"};
-  CHECK(has(refusal(with_trailer("no object", other)), "this processor lacks time_travel, mind_reading"));
-  CHECK(has(refusal(with_trailer("no object", manifest())), "cannot use the kernels"));  // the loader's own words
+  CHECK(has(refusal(kernel_file("no object", other)), "this processor lacks time_travel, mind_reading"));
+  CHECK(has(refusal(kernel_file("no object", manifest())), "cannot use the kernels"));  // the loader's own words
 }
 
 TEST_CASE("a name does not become lines of the manifest") {
   KernelManifest named = manifest();
   named.name = "x\nfeatures none\nname y\\";
-  const KernelManifest read = check_trailer(with_trailer("no object", named), "the file");
+  const KernelManifest read = parse_kernel_file(kernel_file("no object", named), "the file");
   CHECK(read.name == "x\\x0afeatures none\\x0aname y\\x5c");
   CHECK(read.features == named.features);
 }
 
 TEST_CASE("a file that is cut short, changed or something else is told from one that build has made") {
-  const std::string whole = with_trailer("no object", manifest());
+  const std::string whole = kernel_file("no object", manifest());
   for (size_t size = 0; size < whole.size(); ++size)
     CHECK(has(refusal(whole.substr(0, size)), "no file that `triage build` has made"));
   for (size_t at = 0; at < whole.size(); at += 3) {

@@ -67,12 +67,15 @@ void forget_chains(lua_State* L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &open_chains);
 }
 
+namespace {
+
 size_t count_chains(lua_State* L) {
   const size_t count = lua_rawgetp(L, LUA_REGISTRYINDEX, &open_chains) == LUA_TTABLE ? lua_rawlen(L, -1) : 0;
   lua_pop(L, 1);
   return count;
 }
 
+/// Those begun after the first `kept`.
 void forget_chains(lua_State* L, size_t kept) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &open_chains) == LUA_TTABLE)
     for (size_t last = lua_rawlen(L, -1); last > kept; --last) {
@@ -81,6 +84,8 @@ void forget_chains(lua_State* L, size_t kept) {
     }
   lua_pop(L, 1);
 }
+
+}  // namespace
 
 CaughtErrors::CaughtErrors(lua_State* L) : L_(L), chains_(count_chains(L)) {
   if (const auto* recorder = capture::Recorder::current()) {

@@ -13,11 +13,8 @@ void add_open_chains(lua_State* L);
 /// Throws an error that names the line of the first, and forgets them; `forget_chains` only forgets them.
 void check_finished_chains(lua_State* L);
 void forget_chains(lua_State* L);
-/// How many were begun, and to forget those begun after the first `kept`: an error that was caught left them behind.
-size_t count_chains(lua_State* L);
-void forget_chains(lua_State* L, size_t kept);
 
-/// Around a call whose error the script catches (pcall, a coroutine).
+/// Around a call whose error goes no further (pcall, a coroutine, a branch that the batch does not take).
 class CaughtErrors {
  public:
   explicit CaughtErrors(lua_State* L);

@@ -186,9 +186,9 @@ int in_branch(lua_State* L) {
   int status = LUA_OK;
   {
     const capture::UntakenBranch untaken(capture::UntakenBranch::Unwinds::branch, stack_depth(L));
-    const size_t chains = count_chains(L);
+    const CaughtErrors caught(L);
     status = lua_pcall(L, 0, LUA_MULTRET, 0);
-    if (status != LUA_OK) forget_chains(L, chains);
+    if (status != LUA_OK) caught.note();
     if (capture::UntakenBranch::left()) return 0;
   }
   if (status == LUA_OK) return lua_gettop(L);

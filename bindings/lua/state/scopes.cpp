@@ -17,7 +17,7 @@ const char scope_metatable = 0;  // its address is the registry key
 
 struct Resume {
   Modes modes;  // (`triage.error_on_graph_break` is the coroutine's own: CoroutineScope)
-  bool aborted = false;
+  bool given_up = false;
 };
 
 struct Scope {
@@ -28,7 +28,7 @@ struct Scope {
   void end_once(Context& own) {
     if (own.innermost_call == this) own.innermost_call = around;
     const auto own_end = std::exchange(end, nullptr);
-    if (own_end && !(within && within->aborted)) own_end();
+    if (own_end && !(within && within->given_up)) own_end();
   }
 };
 
@@ -85,7 +85,7 @@ void ScopesOfCoroutine::give_up() {
     }
   }
   own_->modes.restore();
-  own_->aborted = true;
+  own_->given_up = true;
 }
 
 }  // namespace triage::lua

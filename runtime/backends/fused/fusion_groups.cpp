@@ -307,16 +307,16 @@ class Cutter {
     groups_.push_back(std::move(part));
   }
 
-  /// A graph of these nodes. Its inputs are what they read from outside (in a group the constants too), its outputs what
-  /// others read.
-  FusionGroup make_group(const std::vector<const Node*>& nodes, bool group) {
+  /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
+  /// what others read.
+  FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
     FusionGroup part{Graph(graph_.name()), {}, {}, false, false, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {
       if (const auto found = twins.find(value); found != twins.end()) return found->second;
       const at::Tensor* tensor = graph_.constant_of(value);
-      if (tensor && !group) return twins[value] = part.graph.add_constant(*tensor);
+      if (tensor && !fused) return twins[value] = part.graph.add_constant(*tensor);
       const std::string name = "in" + std::to_string(part.inputs.size());
       Value* made = part.graph.add_input(name, kind_of(value), value->meta);
       made->is_flags = value->is_flags;

@@ -250,12 +250,15 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
     }
     add_value(result);
   }
-  if (step.results.empty())
-    for_each_tensor(arguments,
-                    [&](const at::Tensor& tensor) { step.first_arguments.push_back(ResultLayout::of(tensor)); });
-  else if (!step.layouts(signature_))
-    check_prediction(step, arguments, layouts);
-  if (!step.layouts(signature_)) step.add_layouts(signature_, std::move(layouts));
+  if (!step.layouts(signature_)) {
+    // With sizes of one kind there is nothing to predict yet: most traces are thrown away with a graph that has no break.
+    if (step.results.empty())
+      for_each_tensor(arguments,
+                      [&](const at::Tensor& tensor) { step.first_arguments.push_back(ResultLayout::of(tensor)); });
+    else
+      check_prediction(step, arguments, layouts);
+    step.add_layouts(signature_, std::move(layouts));
+  }
   advance(step);
 }
 
@@ -332,10 +335,8 @@ TraceStep* TraceReplayer::add_step(const c10::OperatorHandle& op, const std::vec
   step->first_value = static_cast<uint32_t>(values_.size());
   step->num_results = static_cast<uint32_t>(op.schema().returns().size());
   for (const auto& result : op.schema().returns()) step->aliases |= result.alias_info() != nullptr;
-  if (const Recorder* recorder = Recorder::current())
-    step->source = recorder->line();
-  else if (const UserCode* script = ScriptScope::current(); script && script->where)
-    step->source = script->where();
+  const Recorder* const recorder = Recorder::current();
+  step->source = recorder ? recorder->line() : ScriptScope::line();
   ++tree_->num_steps;
   node_->next.push_back(std::move(step));
   return node_->next.back().get();

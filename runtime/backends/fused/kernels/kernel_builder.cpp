@@ -154,7 +154,7 @@ std::string KernelBuilder::build(const std::string& name, const std::string& cpu
                             features_of(macros),
                             {}};
     const std::string object = compiled(compiler, sources, cpu, manifest);
-    return fused::with_trailer(object, manifest);
+    return fused::kernel_file(object, manifest);
   } catch (const Error&) {
     throw;
   } catch (const std::runtime_error& error) {

@@ -18,7 +18,7 @@ class KernelFiles {
   std::optional<std::string> find(const std::string& text) const;
   /// To compile in. Null where there is no folder, or nothing can be made in it.
   std::unique_ptr<BuildDirectory> build_directory();
-  /// Takes a shared object into the folder; in the place of whatever has the name. the build directory is in the folder.
+  /// Takes a shared object into the folder; in the place of whatever has the name. The build directory is in the folder.
   void keep(const std::string& text, const std::string& shared_object, const BuildDirectory& build_directory);
   /// Whether a kernel can be written there at all: the disk is not full.
   bool has_room(const BuildDirectory& build_directory);

@@ -37,7 +37,7 @@ std::string content(const fs::path& path) {
 }
 
 KernelManifest manifest_of(const std::string& bytes, const fs::path& path) {
-  KernelManifest manifest = fused::check_trailer(bytes, path.string());
+  KernelManifest manifest = fused::parse_kernel_file(bytes, path.string());
   fused::check_usable(manifest, path.string());
   return manifest;
 }

@@ -51,11 +51,11 @@ KernelManifest parse_manifest(const std::string& text) {
 
 }  // namespace
 
-std::string with_trailer(const std::string& shared_object, const KernelManifest& manifest) {
+std::string kernel_file(const std::string& shared_object, const KernelManifest& manifest) {
   return with_trailer(shared_object, manifest_text(manifest), mark);
 }
 
-KernelManifest check_trailer(std::string_view bytes, const std::string& file) {
+KernelManifest parse_kernel_file(std::string_view bytes, const std::string& file) {
   const Checked checked = check_trailer(bytes, mark);
   if (checked.state == Checked::State::none)
     throw FileError(fmt::format(

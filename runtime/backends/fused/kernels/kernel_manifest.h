@@ -4,15 +4,15 @@
 #include <string>
 #include <string_view>
 
-/// A file of kernels: a shared object, sealed with its manifest as text (checksum_trailer.h).
+/// A file of kernels: a shared object with its manifest, as text, in a checksum trailer (checksum_trailer.h).
 namespace triage::fused {
 
 /// Changes with `Call` and `RowsFunction` (emit.h).
 constexpr int kernel_abi = 1;
 
-std::string with_trailer(const std::string& shared_object, const KernelManifest& manifest);
+std::string kernel_file(const std::string& shared_object, const KernelManifest& manifest);
 /// Of the bytes of a file; throws FileError that names it where it is not whole, or no such file.
-KernelManifest check_trailer(std::string_view bytes, const std::string& file);
+KernelManifest parse_kernel_file(std::string_view bytes, const std::string& file);
 /// Throws FileError where this process cannot use the kernels: another version of triage, another processor.
 void check_usable(const KernelManifest& manifest, const std::string& file);
 
