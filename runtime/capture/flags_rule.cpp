@@ -1,184 +1,29 @@
 #include "runtime/capture/flags_rule.h"
 
-#include <string>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "runtime/capture/rules.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::capture {
+
+using operators::Semantics, operators::semantics_of;
+
 namespace {
 
-using Names = std::unordered_set<std::string_view>;
-
-/// The results hold the words of the arguments, in the same dtype or not at all (the recorder compares).
-const Names kMoves = {"adjoint",
-                      "alias",
-                      "as_strided",
-                      "atleast_1d",
-                      "atleast_2d",
-                      "atleast_3d",
-                      "broadcast_to",
-                      "cat",
-                      "chunk",
-                      "clone",
-                      "column_stack",
-                      "concat",
-                      "constant_pad_nd",
-                      "contiguous",
-                      "copy",
-                      "detach",
-                      "diagonal",
-                      "dsplit",
-                      "dstack",
-                      "expand",
-                      "expand_as",
-                      "fill",
-                      "flatten",
-                      "flip",
-                      "fliplr",
-                      "flipud",
-                      "gather",
-                      "hsplit",
-                      "hstack",
-                      "index",
-                      "index_copy",
-                      "index_fill",
-                      "index_put",
-                      "index_select",
-                      "lift_fresh",
-                      "masked_fill",
-                      "masked_scatter",
-                      "masked_select",
-                      "moveaxis",
-                      "movedim",
-                      "narrow",
-                      "narrow_copy",
-                      "pad",
-                      "permute",
-                      "pin_memory",
-                      "put",
-                      "ravel",
-                      "repeat",
-                      "repeat_interleave",
-                      "reshape",
-                      "reshape_as",
-                      "roll",
-                      "rot90",
-                      "row_stack",
-                      "scatter",
-                      "select",
-                      "select_scatter",
-                      "slice",
-                      "slice_scatter",
-                      "split",
-                      "split_with_sizes",
-                      "squeeze",
-                      "stack",
-                      "swapaxes",
-                      "swapdims",
-                      "t",
-                      "take",
-                      "take_along_dim",
-                      "tensor_split",
-                      "tile",
-                      "to",
-                      "_to_copy",
-                      "transpose",
-                      "type_as",
-                      "unbind",
-                      "unflatten",
-                      "unfold",
-                      "unsafe_chunk",
-                      "unsafe_split",
-                      "unsafe_split_with_sizes",
-                      "unsqueeze",
-                      "view",
-                      "view_as",
-                      "_unsafe_view",
-                      "vsplit",
-                      "vstack",
-                      "where",
-                      "zero",
-                      "_reshape_alias",
-                      "broadcast_tensors",
-                      "meshgrid",
-                      "cartesian_prod",
-                      "block_diag"};
-/// The results are answers, or tensors of that form.
-const Names kAsks = {"eq",
-                     "ne",
-                     "not_equal",
-                     "lt",
-                     "less",
-                     "le",
-                     "less_equal",
-                     "gt",
-                     "greater",
-                     "ge",
-                     "greater_equal",
-                     "equal",
-                     "any",
-                     "all",
-                     "nonzero",
-                     "nonzero_numpy",
-                     "argwhere",
-                     "count_nonzero",
-                     "isin",
-                     "allclose",
-                     "isclose",
-                     "zeros_like",
-                     "ones_like",
-                     "full_like",
-                     "empty_like",
-                     "rand_like",
-                     "randn_like",
-                     "randint_like",
-                     "new_zeros",
-                     "new_ones",
-                     "new_full",
-                     "new_empty",
-                     "new_empty_strided",
-                     "size",
-                     "stride",
-                     "numel",
-                     "dim",
-                     "item",
-                     "_local_scalar_dense",
-                     "is_nonzero",
-                     "is_same_size",
-                     "isnan",
-                     "isinf",
-                     "isfinite",
-                     "isposinf",
-                     "isneginf",
-                     "resolve_conj",
-                     "resolve_neg",
-                     "is_floating_point",
-                     "is_complex",
-                     "is_signed",
-                     "requires_grad",
-                     "record_stream",
-                     "_assert_async"};
 /// Arguments that say which words are moved.
-const Names kChoosers = {"flags", "index", "indices", "condition", "cond", "mask", "repeats"};
-/// Of these operators the first argument gives the form alone, all its words are written over; of those, the second.
-const Names kFormOfFirst = {"fill", "zero", "copy"};
-const Names kFormOfSecond = {"expand_as", "reshape_as", "type_as", "view_as"};
-
-std::string functional_name(const c10::OperatorHandle& op) {
-  std::string name = base_name(op);
-  if (name.size() > 1 && name.back() == '_') name.pop_back();
-  return name;
-}
-
+const std::unordered_set<std::string_view> kChoosers = {"flags", "index", "indices", "condition",
+                                                        "cond",  "mask",  "repeats"};
 void add_values(const graph::Operand& operand, std::vector<const graph::Value*>& values) {
   if (const graph::Value* value = operand.value()) values.push_back(value);
   if (const auto* items = operand.list())
     for (const graph::Operand& item : *items) add_values(item, values);
 }
+
+bool moves(const c10::OperatorHandle& op) { return semantics_of(op).has(Semantics::moves); }
 
 bool is_mask(const graph::Value& value) { return value.meta && value.meta->dtype == at::kBool; }
 
@@ -186,8 +31,8 @@ bool is_mask(const graph::Value& value) { return value.meta && value.meta->dtype
 
 bool gives_words(const c10::OperatorHandle& op, size_t argument) {
   if (kChoosers.count(op.schema().arguments()[argument].name())) return false;
-  if (argument > 1 || !is_aten(op)) return true;
-  return !(argument == 0 ? kFormOfFirst : kFormOfSecond).count(functional_name(op));
+  if (argument > 1) return true;
+  return !semantics_of(op).has(argument == 0 ? Semantics::form_of_first : Semantics::form_of_second);
 }
 
 std::vector<const graph::Value*> words_given_to(const graph::Node& node) {
@@ -197,12 +42,8 @@ std::vector<const graph::Value*> words_given_to(const graph::Node& node) {
   return values;
 }
 
-bool moves_words(const c10::OperatorHandle& op) {
-  return moves_data(op) || (is_aten(op) && kMoves.count(functional_name(op)));
-}
-
 bool may_take_flags(const c10::OperatorHandle& op) {
-  return !is_aten(op) || moves_words(op) || kAsks.count(functional_name(op));
+  return !is_aten(op) || semantics_of(op).has(Semantics::moves | Semantics::queries);
 }
 
 namespace {
@@ -212,7 +53,7 @@ using Values = std::unordered_set<const graph::Value*>;
 /// Whether the words of a value are those of flags, or were told to be flags: it was looked at then where they come from.
 bool is_origin_of_flags(const graph::Value& value) {
   if (!value.is_flags) return false;
-  return !value.producer || !moves_words(value.producer->op);
+  return !value.producer || !moves(value.producer->op);
 }
 
 /// Visits the value and what its words were moved out of, until `visit` says that it is found: returns that. Where nothing is
@@ -227,7 +68,7 @@ const graph::Value* find_source(const graph::Value& value, Values& without, cons
     if (without.count(next) || is_mask(*next)) continue;
     if (visit(*next)) return next;
     if (!seen.insert(next).second || is_origin_of_flags(*next)) continue;
-    if (!next->producer || !moves_words(next->producer->op)) continue;
+    if (!next->producer || !moves(next->producer->op)) continue;
     for (const graph::Value* source : words_given_to(*next->producer)) left.push_back(source);
   }
   without.merge(seen);
@@ -253,7 +94,7 @@ const graph::Node* WordOrigins::arithmetic_behind(const graph::Value& value) {
   const graph::Value* found = find_source(value, without_arithmetic_, [](const graph::Value& source) {
     const graph::Node* node = source.producer;
     if (!node || source.is_flags || !is_aten(node->op)) return false;
-    if (moves_words(node->op)) return converts(*node, source);
+    if (moves(node->op)) return converts(*node, source);
     std::vector<const graph::Value*> values;
     for (const graph::Operand& operand : node->operands) add_values(operand, values);
     return !values.empty() && !may_take_flags(node->op);  // one that takes no tensor makes new words

@@ -8,9 +8,7 @@
 /// Flags are packed records, not numbers: what captured code may do with their words.
 namespace triage::capture {
 
-/// Operators whose results hold elements of their arguments.
-bool moves_words(const c10::OperatorHandle& op);
-/// Of such an operator: whether the elements come out of this argument. It may only say which are chosen, or give a form.
+/// Of an operator that moves elements: whether they come out of this argument. It may only say which are chosen, or give a form.
 bool gives_words(const c10::OperatorHandle& op, size_t argument);
 /// The values in arguments that do.
 std::vector<const graph::Value*> words_given_to(const graph::Node& node);

@@ -3,37 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <string>
-#include <unordered_map>
 
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 #include "runtime/operators/division.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::capture {
 namespace {
-
-enum class Gives : uint8_t { quotient, remainder };
-
-/// By schema, which is one object an operator.
-const std::unordered_map<const c10::FunctionSchema*, Gives>& divisions() {
-  static const auto table = [] {
-    std::unordered_map<const c10::FunctionSchema*, Gives> all;
-    const auto add = [&](const std::string& name, std::initializer_list<const char*> overloads, Gives gives) {
-      for (const char* overload : overloads)
-        if (auto op = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload}))
-          all.emplace(&op->schema(), gives);
-    };
-    for (const std::string tail : {"", "_"}) {
-      add("floor_divide" + tail, {"", "Scalar", "Tensor"}, Gives::quotient);
-      add("div" + tail, {"Tensor_mode", "Scalar_mode"}, Gives::quotient);
-      add("divide" + tail, {"Tensor_mode", "Scalar_mode"}, Gives::quotient);
-      add("remainder" + tail, {"Tensor", "Scalar", "Scalar_Tensor"}, Gives::remainder);
-      add("fmod" + tail, {"Tensor", "Scalar"}, Gives::remainder);
-    }
-    return all;
-  }();
-  return table;
-}
 
 bool is_whole(const c10::IValue& value) {
   return value.isTensor() ? value.toTensor().defined() && at::isIntegralType(value.toTensor().scalar_type(), true)
@@ -51,21 +28,22 @@ at::Tensor as_dtype(const at::Tensor& tensor, at::ScalarType dtype) {
 }
 
 /// What dividing by -1 gives.
-at::Tensor by_minus_one(const at::Tensor& self, Gives gives) {
-  if (gives == Gives::quotient) return apply("aten::neg", "", {self});
+at::Tensor by_minus_one(const at::Tensor& self, bool quotient) {
+  if (quotient) return apply("aten::neg", "", {self});
   return apply("aten::zeros_like", "",
                {self, c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
 }
 
 /// The quotient or remainder of two tensors of one signed dtype, of which no divisor meets the kernel as -1.
 at::Tensor divided(const c10::OperatorHandle& op, torch::jit::Stack arguments, const at::Tensor& self,
-                   const at::Tensor& other, Gives gives) {
+                   const at::Tensor& other, bool quotient) {
   const at::Tensor minus = apply("aten::eq", "Scalar", {other, -1});
   arguments[0] = self;
   arguments[1] = apply("aten::masked_fill", "Scalar", {other, minus, 1});
   call_plainly(op, arguments);
   const at::Tensor safe = arguments.at(0).toTensor();
-  return apply("aten::where", "self", {minus, apply("aten::expand_as", "", {by_minus_one(self, gives), safe}), safe});
+  return apply("aten::where", "self",
+               {minus, apply("aten::expand_as", "", {by_minus_one(self, quotient), safe}), safe});
 }
 
 /// The form of `op` that takes two tensors and returns its result.
@@ -81,8 +59,9 @@ c10::OperatorHandle of_tensors(const c10::OperatorHandle& op) {
 }  // namespace
 
 bool divide_integers(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const auto found = divisions().find(&op.schema());
-  if (found == divisions().end()) return false;
+  const operators::Semantics& does = operators::semantics_of(op);
+  if (!does.has(operators::Semantics::quotient | operators::Semantics::modulus)) return false;
+  const bool quotient = does.has(operators::Semantics::quotient);
   const size_t first = stack.size() - op.schema().arguments().size();
   const c10::IValue self = stack[first], other = stack[first + 1];
   if (!is_whole(self) || !is_whole(other)) return false;
@@ -98,8 +77,8 @@ bool divide_integers(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
                                                     {as_dtype(other.toTensor(), dtype), self, c10::IValue(),
                                                      c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
   const at::Tensor result =
-      other.isInt() ? by_minus_one(number, found->second)
-                    : divided(of_tensors(op), arguments, number, as_dtype(other.toTensor(), dtype), found->second);
+      other.isInt() ? by_minus_one(number, quotient)
+                    : divided(of_tensors(op), arguments, number, as_dtype(other.toTensor(), dtype), quotient);
   stack.resize(first);
   if (base_name(op).back() != '_') {
     stack.emplace_back(result);

@@ -12,11 +12,14 @@
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/messages/assert.h"
+#include "runtime/operators/semantics.h"
 
 #include <c10/core/GradMode.h>
 #include <triage/compiler_config.h>
 
 namespace triage::capture {
+
+using operators::Semantics, operators::semantics_of;
 
 thread_local constinit CaptureContext context{};
 
@@ -74,7 +77,7 @@ bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 /// Whether an operator that moves data moves flags.
 template <typename IsFlags>
 bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const IsFlags& is_flags) {
-  if (!moves_data(op)) return false;
+  if (!semantics_of(op).has(Semantics::moves_records)) return false;
   bool moves = false;
   for (size_t i = 0; i < arguments.size(); ++i)
     if (gives_words(op, i)) for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { moves |= is_flags(tensor); });
@@ -90,7 +93,7 @@ bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
 
 /// Words that move into another dtype are other words.
 void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, const Source& where) {
-  if (!is_aten(node.op) || !moves_words(node.op)) return;
+  if (!is_aten(node.op) || !semantics_of(node.op).has(Semantics::moves)) return;
   std::optional<at::ScalarType> words;
   for (const graph::Value* value : words_given_to(node))
     if (value->meta && words_of.holds_flags(*value)) words = value->meta->dtype;
@@ -398,7 +401,7 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
                          "Call the captured code without autocast; scopes inside of it are part of the graph.");
     return false;
   }
-  if (c10::GradMode::is_enabled() != grad_mode_ && !never_differentiable(op)) {
+  if (c10::GradMode::is_enabled() != grad_mode_ && !semantics_of(op).has(Semantics::no_gradient)) {
     bool matters = false;
     for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= may_require_grad(tensor); });
     if (matters) {
@@ -432,7 +435,7 @@ void Recorder::read_requires_grad(const at::Tensor& tensor) {
 bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
   const bool of_two = op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0;
   if (!of_two && grad_of_branch_.empty()) return false;
-  if (!c10::GradMode::is_enabled() || never_differentiable(op) || aten_name(op) == "detach") return false;
+  if (!c10::GradMode::is_enabled() || semantics_of(op).has(Semantics::no_gradient)) return false;
   size_t always = 0, decided = 0;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     if (grad_of_branch_.count(find(tensor)))

@@ -4,20 +4,14 @@
 #include <triage/graph.h>
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "runtime/capture/operator_traits.h"
 #include "runtime/graph/dynamic_shape.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::capture {
-namespace {
 
-using Names = std::unordered_set<std::string_view>;
-
-}  // namespace
+using operators::Semantics, operators::semantics_of;
 
 bool is_aten(const c10::OperatorHandle& op) { return op.operator_name().name.rfind("aten::", 0) == 0; }
 
@@ -27,90 +21,18 @@ std::string base_name(const c10::OperatorHandle& op) {
   return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
-std::string aten_name(const c10::OperatorHandle& op) { return is_aten(op) ? base_name(op) : ""; }
-
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   return graph::gives_dynamic_shape(op, at::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
 }
 
 bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  static const Names always = {"index",
-                               "index_put",
-                               "index_select",
-                               "index_add",
-                               "index_copy",
-                               "index_fill",
-                               "gather",
-                               "scatter",
-                               "scatter_add",
-                               "scatter_reduce",
-                               "take",
-                               "take_along_dim",
-                               "put",
-                               "embedding",
-                               "one_hot",
-                               "bincount",
-                               "repeat_interleave",
-                               "embedding_bag",
-                               "multinomial",
-                               "bernoulli",
-                               "binomial",
-                               "poisson",
-                               "normal",
-                               "nll_loss",
-                               "nll_loss_nd",
-                               "cross_entropy_loss",
-                               "ctc_loss",
-                               "histc",
-                               "binary_cross_entropy",
-                               "multi_margin_loss",
-                               "lu_solve",
-                               "multilabel_margin_loss"};
-  static const Names of_integers = {"div", "divide", "floor_divide", "remainder", "fmod", "pow"};
-  std::string name = aten_name(op);
-  if (!name.empty() && name.back() == '_') name.pop_back();
-  if (always.count(name)) return true;
-  if (!of_integers.count(name)) return false;
+  const Semantics& does = semantics_of(op);
+  if (does.has(Semantics::judges_values)) return true;
+  if (!does.has(Semantics::judges_whole)) return false;
   return std::all_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
     return !argument.isTensor() || !argument.toTensor().defined() ||
            at::isIntegralType(argument.toTensor().scalar_type(), /*includeBool=*/true);
   });
-}
-
-bool never_differentiable(const c10::OperatorHandle& op) {
-  static const Names names = {"eq",
-                              "ne",
-                              "lt",
-                              "le",
-                              "gt",
-                              "ge",
-                              "not_equal",
-                              "less",
-                              "less_equal",
-                              "greater",
-                              "greater_equal",
-                              "isnan",
-                              "isinf",
-                              "isfinite",
-                              "isposinf",
-                              "isneginf",
-                              "isclose",
-                              "signbit",
-                              "logical_and",
-                              "logical_or",
-                              "logical_xor",
-                              "logical_not",
-                              "any",
-                              "all",
-                              "argmax",
-                              "argmin",
-                              "argsort",
-                              "count_nonzero",
-                              "zeros_like",
-                              "ones_like",
-                              "full_like",
-                              "empty_like"};
-  return graph::is_number_op(op) || names.count(aten_name(op)) != 0;
 }
 
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
@@ -137,15 +59,6 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
     default:
       return std::nullopt;
   }
-}
-
-bool moves_data(const c10::OperatorHandle& op) {
-  static const Names names = {"clone",  "alias",     "contiguous",   "detach",    "where",         "select",
-                              "slice",  "index",     "index_select", "cat",       "concat",        "masked_fill",
-                              "flip",   "roll",      "narrow",       "index_put", "slice_scatter", "select_scatter",
-                              "expand", "expand_as", "repeat"};
-  static const Names ours = {"triage::select", "triage::take_ok_p", "triage::take_err_p"};
-  return names.count(aten_name(op)) || ours.count(op.operator_name().name);
 }
 
 }  // namespace triage::capture

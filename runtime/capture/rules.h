@@ -19,18 +19,13 @@ struct Refusal {
   std::string hint;  // a sentence: what to do instead
 };
 
-/// The operator's name without its namespace, for messages and look-ups: "add_" of "aten::add_".
+/// The operator's name without its namespace, for messages: "add_" of "aten::add_".
 std::string base_name(const c10::OperatorHandle& op);
-/// That of an operator of ATen; empty for others, which may be called as one of ATen's is and do something else.
-std::string aten_name(const c10::OperatorHandle& op);
 
 bool is_aten(const c10::OperatorHandle& op);
 
 /// The values of its arguments decide the shape of what this call of `op` gives.
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
-
-/// Element by element, on tensors whose sizes broadcast.
-bool is_pointwise(const c10::OperatorHandle& op);
 
 /// Whether `op` may raise because of the values it is given, where others of their shapes and dtypes are fine: an index out
 /// of range, an integer divided by zero. (Linear algebra tells by LinAlgError.)
@@ -41,16 +36,10 @@ inline bool is_written(const c10::Argument& argument) {
   return argument.alias_info() && argument.alias_info()->isWrite();
 }
 
-/// No result of `op` is ever part of a differentiable computation, whatever it is given: the grad mode makes no difference.
-bool never_differentiable(const c10::OperatorHandle& op);
-
 /// Why a call of `op` cannot be captured; nothing where it can. `dynamic_shapes`: such results are fine.
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                                bool dynamic_shapes);
 
 using graph::functional_twin;
-
-/// Operators that only move rows or copy: the result holds flags when what they move does.
-bool moves_data(const c10::OperatorHandle& op);
 
 }  // namespace triage::capture

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
-#include <unordered_map>
+
+#include "runtime/graph/number_ops.h"
 
 namespace triage::capture {
+
+using operators::sign;
+
 namespace {
 
 /// A whole number that stands in the call; 0 where there is none.
@@ -21,48 +24,24 @@ int64_t plain_number(const graph::Operand& operand) {
 std::optional<SizeCondition> SizeCondition::of(const graph::Value* condition, bool truth, const OriginOf& origin) {
   SizeCondition result;
   result.truth_ = truth;
-  if (!condition->producer || !result.add(condition, origin, 0) || result.steps_.back().op < Op::lt)
+  if (!condition->producer || !result.add(condition, origin, 0) || !compares(result.steps_.back().op))
     return std::nullopt;
   return result;
 }
 
 std::optional<SizeCondition::Op> SizeCondition::op_of(const graph::Node& node) {
-  static const std::unordered_map<std::string_view, Op> ops = {
-      {"aten::neg", Op::negate},
-      {"aten::add", Op::add},
-      {"aten::sub", Op::subtract},
-      {"aten::rsub", Op::subtract},
-      {"aten::mul", Op::multiply},
-      {"aten::floor_divide", Op::floor_divide},
-      {"aten::remainder", Op::remainder},
-      {"aten::bitwise_and", Op::bit_and},
-      {"aten::bitwise_or", Op::bit_or},
-      {"aten::bitwise_xor", Op::bit_xor},
-      {"aten::clamp_min", Op::largest},
-      {"aten::maximum", Op::largest},
-      {"aten::clamp_max", Op::smallest},
-      {"aten::minimum", Op::smallest},
-      {"aten::lt", Op::lt},
-      {"aten::le", Op::le},
-      {"aten::gt", Op::gt},
-      {"aten::ge", Op::ge},
-      {"aten::eq", Op::eq},
-      {"aten::ne", Op::ne},
-  };
-  const auto found = ops.find(node.op.operator_name().name);
-  if (found == ops.end()) return std::nullopt;
-  const bool has_alpha = found->second == Op::add || found->second == Op::subtract;
-  if (has_alpha && (node.operands.size() != 3 || plain_number(node.operands[2]) != 1)) return std::nullopt;
-  const bool divides = found->second == Op::floor_divide || found->second == Op::remainder;
+  const Op op = graph::arithmetic_of(node);
+  if (op == Op::none || op == Op::divide) return std::nullopt;
+  const bool divides = op == Op::floor_divide || op == Op::remainder;
   if (divides && plain_number(node.operands[1]) <= 0) return std::nullopt;
-  return found->second;
+  return op;
 }
 
 bool SizeCondition::add(const graph::Operand& operand, const OriginOf& origin, size_t depth) {
   if (const graph::Value* value = operand.value()) return add(value, origin, depth);
   const c10::IValue* number = operand.constant();
   if (!number || !number->isInt() || depth >= kDepth) return false;
-  steps_.push_back({Op::constant, number->toInt()});
+  steps_.push_back({Step::Kind::constant, Op::none, number->toInt()});
   return true;
 }
 
@@ -71,23 +50,23 @@ bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_
   const Origin from = origin(value);
   if (from.size || from.constant) {
     if (from.size)
-      steps_.push_back({Op::size, from.size->dim, from.size->input});
+      steps_.push_back({Step::Kind::size, Op::none, from.size->dim, from.size->input});
     else
-      steps_.push_back({Op::constant, *from.constant});
+      steps_.push_back({Step::Kind::constant, Op::none, *from.constant});
     return true;
   }
   const graph::Node* node = value->producer;
   const std::optional<Op> op = node ? op_of(*node) : std::nullopt;
-  if (!op || (value->meta && value->meta->dtype != at::kLong && *op < Op::lt)) return false;
+  if (!op || (value->meta && value->meta->dtype != at::kLong && !compares(*op))) return false;
   if (*op == Op::negate) {
     if (!add(node->operands[0], origin, depth)) return false;
   } else {
-    const bool swapped = node->op.operator_name().name == "aten::rsub";
+    const bool swapped = *op == Op::subtract_from;
     if (!add(node->operands[swapped ? 1 : 0], origin, depth) ||
         !add(node->operands[swapped ? 0 : 1], origin, depth + 1))
       return false;
   }
-  steps_.push_back({*op});
+  steps_.push_back({Step::Kind::compute, *op == Op::subtract_from ? Op::subtract : *op});
   return true;
 }
 
@@ -115,15 +94,15 @@ int64_t SizeCondition::apply(Op op, int64_t a, int64_t b) noexcept {
       return std::max(a, b);
     case Op::smallest:
       return std::min(a, b);
-    case Op::lt:
+    case Op::less:
       return a < b;
-    case Op::le:
+    case Op::less_equal:
       return a <= b;
-    case Op::gt:
+    case Op::greater:
       return a > b;
-    case Op::ge:
+    case Op::greater_equal:
       return a >= b;
-    case Op::eq:
+    case Op::equal:
       return a == b;
     default:
       return a != b;
@@ -134,9 +113,9 @@ bool SizeCondition::holds(at::ArrayRef<at::Tensor> inputs) const noexcept {
   std::array<int64_t, kDepth + 1> stack{};
   size_t top = 0;
   for (const Step& step : steps_) {
-    if (step.op == Op::size) {
+    if (step.kind == Step::Kind::size) {
       stack[top++] = inputs[step.input].unsafeGetTensorImpl()->size(step.number);
-    } else if (step.op == Op::constant) {
+    } else if (step.kind == Step::Kind::constant) {
       stack[top++] = step.number;
     } else if (step.op == Op::negate) {
       stack[top - 1] = static_cast<int64_t>(-static_cast<uint64_t>(stack[top - 1]));
@@ -148,12 +127,6 @@ bool SizeCondition::holds(at::ArrayRef<at::Tensor> inputs) const noexcept {
   return (stack[0] != 0) == truth_;
 }
 
-const char* SizeCondition::sign(Op op) {
-  static constexpr const char* signs[] = {"",  "",    "-",   "+", "-",  "*", "//", "%",  "&", "|",
-                                          "~", "max", "min", "<", "<=", ">", ">=", "==", "~="};
-  return signs[static_cast<size_t>(op)];
-}
-
 std::string SizeCondition::text(const std::function<std::string(size_t)>& input_name) const {
   struct Part {
     std::string text;
@@ -162,9 +135,9 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
   const auto operand = [](const Part& part) { return part.simple ? part.text : "(" + part.text + ")"; };
   std::vector<Part> stack;
   for (const Step& step : steps_) {
-    if (step.op == Op::size) {
+    if (step.kind == Step::Kind::size) {
       stack.push_back({fmt::format("{}:size({})", input_name(step.input), step.number), true});
-    } else if (step.op == Op::constant) {
+    } else if (step.kind == Step::Kind::constant) {
       stack.push_back({std::to_string(step.number), true});
     } else if (step.op == Op::negate) {
       stack.back() = {"-" + operand(stack.back()), false};
@@ -175,9 +148,9 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
     } else {
       const Part right = std::move(stack.back());
       stack.pop_back();
-      const bool compares = step.op >= Op::lt;
-      stack.back() = {fmt::format("{} {} {}", compares ? stack.back().text : operand(stack.back()), sign(step.op),
-                                  compares ? right.text : operand(right)),
+      const bool compared = compares(step.op);
+      stack.back() = {fmt::format("{} {} {}", compared ? stack.back().text : operand(stack.back()), sign(step.op),
+                                  compared ? right.text : operand(right)),
                       false};
     }
   }
@@ -185,9 +158,9 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
 }
 
 std::optional<SizeCondition::Equality> SizeCondition::equality() const {
-  if (steps_.size() != 3 || steps_[2].op != (truth_ ? Op::eq : Op::ne)) return std::nullopt;
+  if (steps_.size() != 3 || steps_[2].op != (truth_ ? Op::equal : Op::not_equal)) return std::nullopt;
   const auto size = [&](size_t i) {
-    return steps_[i].op == Op::size ? std::optional(Size{steps_[i].input, steps_[i].number}) : std::nullopt;
+    return steps_[i].kind == Step::Kind::size ? std::optional(Size{steps_[i].input, steps_[i].number}) : std::nullopt;
   };
   const auto left = size(0), right = size(1);
   if (!left && !right) return std::nullopt;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/operators/semantics.h"
+
 /// A condition on the sizes of inputs by which a script went its way, such as `x:size(0) % 2 == 0`. The graph holds for all sizes
 /// that take the same way: the condition is a guard, worked out again on every call.
 namespace triage::capture {
@@ -46,29 +48,11 @@ class SizeCondition {
   friend bool operator==(const SizeCondition&, const SizeCondition&) = default;
 
  private:
-  enum class Op : uint8_t {
-    size,
-    constant,
-    negate,
-    add,
-    subtract,
-    multiply,
-    floor_divide,
-    remainder,
-    bit_and,
-    bit_or,
-    bit_xor,
-    largest,
-    smallest,
-    lt,
-    le,
-    gt,
-    ge,
-    eq,
-    ne
-  };
+  using Op = operators::Arithmetic;
   struct Step {  // of a computation on a stack
-    Op op;
+    enum class Kind : uint8_t { size, constant, compute };
+    Kind kind;
+    Op op = Op::none;
     int64_t number = 0;  // a constant; the dimension of a size
     size_t input = 0;
     friend bool operator==(const Step&, const Step&) = default;
@@ -80,7 +64,7 @@ class SizeCondition {
   bool add(const graph::Operand& operand, const OriginOf& origin, size_t depth);
   static int64_t apply(Op op, int64_t a, int64_t b) noexcept;
   static std::optional<Op> op_of(const graph::Node& node);
-  static const char* sign(Op op);
+  static bool compares(Op op) { return op >= Op::less; }
 
   std::vector<Step> steps_;
   bool truth_ = true;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/operators/semantics.h"
+
 /// Where sizes come from. A recorded call replays on inputs of other sizes, so that what a script learnt of a size holds
 /// again only if it follows from the sizes of inputs. For common operators the relation is known (size_rules.cpp); any
 /// other gives results of unknown sizes.
@@ -71,8 +73,8 @@ class SizeRules {
   bool repeats_itself() const;
 
  private:
-  using Rule = Shape (SizeRules::*)() const;
-  static Rule find(const std::string& name);
+  /// Of the one result.
+  Shape of_one() const;
 
   // What the call was given.
   const c10::IValue* argument(const char* name) const;
@@ -87,7 +89,6 @@ class SizeRules {
 
   // The rules.
   Shape pointwise() const;
-  Shape like_first() const { return first(); }
   Shape rows_of_first() const;
   Shape record() const;
   Shape reduction() const;
@@ -99,6 +100,7 @@ class SizeRules {
   Shape flatten() const;
   Shape view() const;
   Shape unsqueeze() const;
+  Shape swapped(int64_t a, int64_t b) const;
   Shape transpose() const;
   Shape swap_two() const;
   Shape permute() const;
@@ -106,15 +108,14 @@ class SizeRules {
   Shape slice() const;
   Shape stack() const;
   Shape concatenate() const;
-  Shape like_other() const;
   Shape rows_by_mask() const;
-  Shape list_of_places() const;
-  Shape list_of_values() const;
+  Shape list_of_positions() const;
   Shape part(size_t index) const;
 
   const c10::OperatorHandle& op_;
   const std::vector<c10::IValue>& arguments_;
   const SizeOrigins& origins_;
+  const operators::ResultSizes sizes_;
   bool number_is_param_ = false;  // some number of the call may differ in a replay
 };
 

@@ -5,60 +5,20 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
-#include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
 namespace triage::capture {
+
+using operators::ResultSizes;
+
 namespace {
 
 const Extent one = Extent::constant(1);
 
-template <typename Visit>
-void for_each_name(std::string_view names, const Visit& visit) {
-  while (!names.empty()) {
-    const size_t end = std::min(names.find(' '), names.size());
-    if (end > 0) visit(std::string(names.substr(0, end)));
-    names.remove_prefix(std::min(end + 1, names.size()));
-  }
-}
-
-constexpr std::string_view pointwise_names =
-    "abs neg relu relu6 gelu silu elu selu celu leaky_relu sigmoid tanh exp exp2 expm1 log log1p log2 log10 sqrt rsqrt "
-    "square reciprocal sin cos tan asin acos atan sinh cosh erf erfc sign sgn floor ceil round trunc frac clamp "
-    "clamp_min clamp_max clip nan_to_num isnan isinf isfinite isposinf isneginf logical_not bitwise_not signbit "
-    "softplus hardtanh hardswish hardsigmoid mish threshold logit lgamma digamma "
-    "add sub rsub mul div true_divide subtract multiply divide floor_divide remainder fmod pow atan2 hypot copysign "
-    "maximum minimum fmax fmin eq ne lt le gt ge not_equal less less_equal greater "
-    "greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ "
-    "bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ xlogy lerp addcmul addcdiv masked_fill where";
-constexpr std::string_view like_first_names =
-    "clone alias contiguous detach to _to_copy type_as softmax log_softmax _softmax _log_softmax cumsum cumprod "
-    "dropout layer_norm batch_norm group_norm zeros_like ones_like full_like rand_like randn_like flip roll triu tril "
-    "bernoulli triage::guard_grad triage::replace triage::push triage::merge triage::clear";
-constexpr std::string_view reduction_names =
-    "sum mean amax amin prod std var any all argmax argmin logsumexp count_nonzero nansum nanmean";
-constexpr std::string_view rows_names =
-    "triage::is_ok triage::is_err triage::has_critical triage::count_errors triage::max_severity "
-    "triage::get_first_code "
-    "triage::get_first_location triage::get_first_severity triage::has_code triage::has_domain triage::get_slot "
-    "triage::match";
-
 }  // namespace
-
-bool is_pointwise(const c10::OperatorHandle& op) {
-  static const auto names = [] {
-    std::unordered_set<std::string> all;
-    for_each_name(pointwise_names, [&](const std::string& each) { all.insert(each); });
-    return all;
-  }();
-  return names.count(aten_name(op)) != 0;
-}
 
 SizeRules::SizeRules(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                      const SizeOrigins& origins)
-    : op_(op), arguments_(arguments), origins_(origins) {
+    : op_(op), arguments_(arguments), origins_(origins), sizes_(operators::semantics_of(op).sizes) {
   const auto& declared = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
@@ -68,67 +28,78 @@ SizeRules::SizeRules(const c10::OperatorHandle& op, const std::vector<c10::IValu
   }
 }
 
-SizeRules::Rule SizeRules::find(const std::string& name) {
-  static const auto rules = [] {
-    std::unordered_map<std::string, Rule> all = {
-        {"linear", &SizeRules::linear},
-        {"matmul", &SizeRules::matmul},
-        {"mm", &SizeRules::matmul},
-        {"mv", &SizeRules::matmul},
-        {"bmm", &SizeRules::matmul},
-        {"addmm", &SizeRules::addmm},
-        {"embedding", &SizeRules::embedding},
-        {"conv1d", &SizeRules::convolution},
-        {"conv2d", &SizeRules::convolution},
-        {"conv3d", &SizeRules::convolution},
-        {"flatten", &SizeRules::flatten},
-        {"view", &SizeRules::view},
-        {"reshape", &SizeRules::view},
-        {"unsqueeze", &SizeRules::unsqueeze},
-        {"t", &SizeRules::swap_two},
-        {"mT", &SizeRules::transpose},
-        {"transpose", &SizeRules::transpose},
-        {"permute", &SizeRules::permute},
-        {"select", &SizeRules::select},
-        {"slice", &SizeRules::slice},
-        {"cat", &SizeRules::concatenate},
-        {"concat", &SizeRules::concatenate},
-        {"stack", &SizeRules::stack},
-        {"expand_as", &SizeRules::like_other},
-        {"index", &SizeRules::rows_by_mask},
-        {"nonzero", &SizeRules::list_of_places},
-        {"argwhere", &SizeRules::list_of_places},
-        {"masked_select", &SizeRules::list_of_values},
-        {"triage::new", &SizeRules::record},
-        {"triage::flag_nan", &SizeRules::record},
-        {"triage::flag_inf", &SizeRules::record},
-        {"triage::flag_nan_and_inf", &SizeRules::record},
-        {"triage::flag_oob_indices", &SizeRules::record},
-    };
-    for_each_name(pointwise_names, [&](const std::string& each) { all[each] = &SizeRules::pointwise; });
-    for_each_name(like_first_names, [&](const std::string& each) { all[each] = &SizeRules::like_first; });
-    for_each_name(reduction_names, [&](const std::string& each) { all[each] = &SizeRules::reduction; });
-    for_each_name(rows_names, [&](const std::string& each) { all[each] = &SizeRules::rows_of_first; });
-    return all;
-  }();
-  const auto found = rules.find(name);
-  return found == rules.end() ? nullptr : found->second;
+Shape SizeRules::result(size_t index) const {
+  if (sizes_ == ResultSizes::repaired) return shape(index == 0 ? "z" : "flags");
+  if (sizes_ == ResultSizes::parts) return parted_dim(op_, arguments_) ? part(index) : std::nullopt;
+  if (op_.schema().returns().size() != 1) return std::nullopt;
+  const bool by_tensors = sizes_ == ResultSizes::broadcast || sizes_ == ResultSizes::scalar;
+  return number_is_param_ && !by_tensors ? std::nullopt : of_one();
 }
 
-Shape SizeRules::result(size_t index) const {
-  const std::string& full = op_.operator_name().name;
-  const bool ours = full.rfind("triage::", 0) == 0;
-  if (full == "triage::fix") return shape(index == 0 ? "z" : "flags");
-  if (full == "triage::take_ok_p" || full == "triage::take_err_p") return shape("z");
-  if (full == "triage::select") return broadcast(shape("a"), shape("b"));
-  if (full == "triage::all_ok" || full == "triage::any_err" || full == "triage::item" || full == "triage::size" ||
-      full == "triage::math")
-    return std::vector<Extent>{};
-  if (parted_dim(op_, arguments_)) return part(index);
-  const Rule rule = find(ours ? full : aten_name(op_));
-  if (!rule || op_.schema().returns().size() != 1) return std::nullopt;
-  if (number_is_param_ && rule != &SizeRules::pointwise) return std::nullopt;
-  return (this->*rule)();
+Shape SizeRules::of_one() const {
+  switch (sizes_) {
+    case ResultSizes::broadcast:
+      return pointwise();
+    case ResultSizes::either:
+      return broadcast(shape("a"), shape("b"));
+    case ResultSizes::like_first:
+      return first();
+    case ResultSizes::like_other:
+      return shape("other");
+    case ResultSizes::like_z:
+      return shape("z");
+    case ResultSizes::scalar:
+      return std::vector<Extent>{};
+    case ResultSizes::row_each:
+      return rows_of_first();
+    case ResultSizes::record:
+      return record();
+    case ResultSizes::reduced:
+      return reduction();
+    case ResultSizes::linear:
+      return linear();
+    case ResultSizes::matmul:
+      return matmul();
+    case ResultSizes::addmm:
+      return addmm();
+    case ResultSizes::embedding:
+      return embedding();
+    case ResultSizes::convolution:
+      return convolution();
+    case ResultSizes::flatten:
+      return flatten();
+    case ResultSizes::view:
+      return view();
+    case ResultSizes::unsqueeze:
+      return unsqueeze();
+    case ResultSizes::swap_two:
+      return swap_two();
+    case ResultSizes::swap_last_two:
+      return first() && first()->size() >= 2 ? swapped(-2, -1) : std::nullopt;
+    case ResultSizes::transpose:
+      return transpose();
+    case ResultSizes::permute:
+      return permute();
+    case ResultSizes::select:
+      return select();
+    case ResultSizes::slice:
+      return slice();
+    case ResultSizes::concatenate:
+      return concatenate();
+    case ResultSizes::stack:
+      return stack();
+    case ResultSizes::rows_by_mask:
+      return rows_by_mask();
+    case ResultSizes::positions:
+      return list_of_positions();
+    case ResultSizes::unknown_length:
+      return std::vector<Extent>{Extent{}};
+    case ResultSizes::repaired:
+    case ResultSizes::parts:
+    case ResultSizes::unknown:
+      break;
+  }
+  return std::nullopt;
 }
 
 // --- what the call was given
@@ -324,7 +295,7 @@ Shape SizeRules::flatten() const {
 /// sides cancel out.
 Shape SizeRules::view() const {
   const Shape input = first();
-  const c10::IValue* list = argument(base_name(op_) == "view" ? "size" : "shape");
+  const c10::IValue* list = argument("size") ? argument("size") : argument("shape");
   if (!input || !list || !list->isIntList()) return std::nullopt;
   int64_t given = 1, had = 1;
   std::vector<Extent> result;
@@ -369,18 +340,18 @@ Shape SizeRules::swap_two() const {
   return input;
 }
 
-Shape SizeRules::transpose() const {
+Shape SizeRules::swapped(int64_t a, int64_t b) const {
   Shape input = first();
-  if (!input || input->size() < 2) return std::nullopt;
-  const bool last_two = base_name(op_) == "mT";
   const auto rank = static_cast<int64_t>(input->size());
-  const auto a =
-      last_two ? std::vector{rank - 2} : wrapped_dims("dim0", input->size()).value_or(std::vector<int64_t>{});
-  const auto b =
-      last_two ? std::vector{rank - 1} : wrapped_dims("dim1", input->size()).value_or(std::vector<int64_t>{});
-  if (a.empty() || b.empty()) return std::nullopt;
-  std::swap((*input)[static_cast<size_t>(a[0])], (*input)[static_cast<size_t>(b[0])]);
+  std::swap((*input)[static_cast<size_t>(a < 0 ? a + rank : a)], (*input)[static_cast<size_t>(b < 0 ? b + rank : b)]);
   return input;
+}
+
+Shape SizeRules::transpose() const {
+  const Shape input = first();
+  if (!input || input->size() < 2) return std::nullopt;
+  const auto a = wrapped_dims("dim0", input->size()), b = wrapped_dims("dim1", input->size());
+  return a && b ? swapped(a->front(), b->front()) : std::nullopt;
 }
 
 Shape SizeRules::permute() const {
@@ -447,8 +418,6 @@ Shape SizeRules::stack() const {
   return result;
 }
 
-Shape SizeRules::like_other() const { return shape("other"); }
-
 /// One mask over the rows: some of them, each as it was.
 Shape SizeRules::rows_by_mask() const {
   Shape input = first();
@@ -461,17 +430,15 @@ Shape SizeRules::rows_by_mask() const {
   return input;
 }
 
-Shape SizeRules::list_of_places() const {
+Shape SizeRules::list_of_positions() const {
   const Shape input = first();
   if (!input) return std::nullopt;
   return std::vector<Extent>{Extent{}, Extent::constant(static_cast<int64_t>(input->size()))};
 }
 
-Shape SizeRules::list_of_values() const { return std::vector<Extent>{Extent{}}; }
-
 std::optional<int64_t> parted_dim(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  static const std::set<std::string> names = {"split", "split_with_sizes", "chunk", "unbind", "tensor_split"};
-  if (!names.count(aten_name(op)) || arguments.empty() || !arguments[0].isTensor()) return std::nullopt;
+  if (operators::semantics_of(op).sizes != ResultSizes::parts || arguments.empty() || !arguments[0].isTensor())
+    return std::nullopt;
   const auto& declared = op.schema().arguments();
   for (size_t i = 0; i < declared.size(); ++i)
     if (declared[i].name() == "dim" && arguments[i].isInt()) {
@@ -489,8 +456,7 @@ Shape SizeRules::part(size_t index) const {
   const auto dim = static_cast<size_t>(*parted_dim(op_, arguments_));
   if (!result || dim >= result->size()) return std::nullopt;
   Extent& extent = (*result)[dim];
-  const std::string name = base_name(op_);
-  if (name == "unbind") {
+  if (op_.operator_name().name == "aten::unbind") {
     result->erase(result->begin() + static_cast<std::ptrdiff_t>(dim));
     return result;
   }

@@ -4,81 +4,16 @@
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
 #include "runtime/graph/uses.h"
+#include "runtime/operators/semantics.h"
 
 #include <algorithm>
-#include <string>
 #include <unordered_set>
 
 namespace triage::capture {
+
+using operators::Semantics, operators::semantics_of;
+
 namespace {
-
-using Names = std::unordered_set<std::string>;
-
-/// Whatever the sizes are, beside what works element by element on one tensor.
-const Names& never_fails() {
-  static const Names names = {
-      // in another form or dtype
-      "clone", "alias", "contiguous", "detach", "to", "_to_copy", "zeros_like", "ones_like", "full_like", "zeros",
-      "ones", "full", "new_zeros", "new_ones", "new_full", "scalar_tensor", "unsqueeze", "t", "mT", "transpose",
-      "permute", "flatten", "slice", "flip", "triu", "tril", "real", "imag",
-      // along a dimension, empty or not
-      "softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "cumprod", "sum", "mean", "std", "var", "any",
-      "all", "logsumexp", "count_nonzero", "nansum", "nanmean", "prod", "nonzero", "argwhere",
-      // of triage, on one flags tensor
-      "triage::is_ok", "triage::is_err", "triage::has_critical", "triage::count_errors", "triage::max_severity",
-      "triage::get_first_code", "triage::get_first_location", "triage::get_first_severity", "triage::has_code",
-      "triage::has_domain", "triage::all_ok", "triage::any_err", "triage::clear", "triage::new",
-      "triage::flag_oob_indices", "triage::flag_nan", "triage::flag_inf", "triage::flag_nan_and_inf", "triage::size",
-      "triage::math", "triage::item"};
-  return names;
-}
-
-/// By any size, or by a size and a number of the call.
-const Names& fails_by_sizes() {
-  static const Names names = {"amax",
-                              "amin",
-                              "max",
-                              "min",
-                              "argmax",
-                              "argmin",
-                              "linear",
-                              "matmul",
-                              "mm",
-                              "mv",
-                              "bmm",
-                              "addmm",
-                              "view",
-                              "reshape",
-                              "select",
-                              "narrow",
-                              "expand",
-                              "expand_as",
-                              "cat",
-                              "concat",
-                              "stack",
-                              "squeeze",
-                              "movedim",
-                              "unflatten",
-                              "conv1d",
-                              "conv2d",
-                              "conv3d",
-                              "layer_norm",
-                              "repeat",
-                              "roll",
-                              "diagonal",
-                              "sort",
-                              "topk",
-                              "chunk",
-                              "split",
-                              "unbind",
-                              "triage::push",
-                              "triage::merge",
-                              "triage::select",
-                              "triage::fix",
-                              "triage::take_ok_p",
-                              "triage::take_err_p"};
-  return names;
-}
 
 void add_all_sizes(const at::Tensor& tensor, const SizeOrigins& origins, Checks& checks) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim)
@@ -105,14 +40,13 @@ void add_broadcast_sizes(const at::Tensor& a, const at::Tensor& b, const SizeOri
 }  // namespace
 
 Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const SizeOrigins& origins) {
-  const std::string& full = op.operator_name().name;
-  const std::string name = full.rfind("aten::", 0) == 0 ? base_name(op) : full;
+  const Semantics& does = semantics_of(op);
   Checks checks;
   std::vector<at::Tensor> tensors;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-  if (tensors.empty() || never_fails().count(name)) return checks;
-  const bool broadcast = is_pointwise(op);
-  if ((!broadcast && !fails_by_sizes().count(name)) || judges_values(op, arguments)) {
+  if (tensors.empty() || does.has(Semantics::never_raises)) return checks;
+  const bool broadcast = does.sizes == operators::ResultSizes::broadcast;
+  if ((!broadcast && !does.has(Semantics::raises_by_sizes)) || judges_values(op, arguments)) {
     checks.of = Checks::Of::values;
     return checks;
   }

@@ -4,21 +4,13 @@
 #include "runtime/capture/autocast.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/rules.h"
+#include "runtime/graph/aliases.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <set>
-
 namespace triage::capture {
 namespace {
-
-/// Operators whose result is a view or a copy depending on how their argument lies in memory.
-bool may_share_memory(const c10::OperatorHandle& op) {
-  static const std::set<std::string> names = {"reshape", "reshape_as", "contiguous",      "flatten",   "ravel",
-                                              "to",      "type_as",    "view_as_complex", "pin_memory"};
-  return names.count(aten_name(op)) != 0;
-}
 
 /// Whether another tensor than the one written to may decide the sizes of the result.
 bool broadcasts(const std::vector<c10::IValue>& operands) {
@@ -46,7 +38,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     return stop("writes inside a branch of IF to a tensor made outside of it, and every branch runs",
                 "Return the new value from the branch.");
   const graph::Node* producer = found->second.value->producer;
-  if (producer && may_share_memory(producer->op))
+  if (producer && graph::sharing(producer->op) == graph::Sharing::maybe)
     return stop("writes to the result of `" + base_name(producer->op) +
                     "`, which shares its memory with the argument or does not, depending on strides",
                 "Write to a copy: x:clone().");
@@ -67,7 +59,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     append(operation, given, made);
     return made.back().toTensor();
   };
-  const bool copies = aten_name(op) == "copy_";  // its own twin has no derivative
+  const bool copies = op.operator_name().name == "aten::copy_";  // its own twin has no derivative
   auto twin = copies ? std::nullopt : functional_twin(op);
   if (!twin && !copies)
     return stop("writes in place and has no form that returns its result", "Build the new tensor with torch.where.");

@@ -1,65 +1,16 @@
 #include "runtime/graph/aliases.h"
 
 #include <algorithm>
-#include <string>
 
 #include "runtime/graph/uses.h"
 #include "runtime/graph/verifier.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::graph {
+
+using operators::Semantics, operators::semantics_of;
+
 namespace {
-
-using Names = std::unordered_set<std::string>;
-
-/// Their schemas say that the result is a view, and it may be a copy.
-const Names& views_or_copies() {
-  static const Names names = {"aten::contiguous", "aten::flatten",        "aten::pin_memory",   "aten::ravel",
-                              "aten::reshape",    "aten::reshape_as",     "aten::resolve_conj", "aten::resolve_neg",
-                              "aten::to",         "aten::view_as_complex"};
-  return names;
-}
-
-/// Their schemas do not say that the result may have the memory of an argument.
-const Names& unsaid() {
-  static const Names names = {"aten::_cast_Byte",
-                              "aten::_cast_Char",
-                              "aten::_cast_Double",
-                              "aten::_cast_Float",
-                              "aten::_cast_Half",
-                              "aten::_cast_Int",
-                              "aten::_cast_Long",
-                              "aten::_cast_Short",
-                              "aten::_pin_memory",
-                              "aten::_unsafe_view",
-                              "aten::alpha_dropout",
-                              "aten::atleast_1d",
-                              "aten::atleast_2d",
-                              "aten::atleast_3d",
-                              "aten::broadcast_tensors",
-                              "aten::cartesian_prod",
-                              "aten::chain_matmul",
-                              "aten::conj_physical",
-                              "aten::diff",
-                              "aten::dropout",
-                              "aten::einsum",
-                              "aten::feature_alpha_dropout",
-                              "aten::feature_dropout",
-                              "aten::lift",
-                              "aten::linalg_matrix_power",
-                              "aten::matrix_power",
-                              "aten::meshgrid",
-                              "aten::sum_to_size",
-                              "aten::to_dense",
-                              "aten::type_as",
-                              "aten::unflatten_dense_tensors",
-                              "aten::unsafe_chunk",
-                              "aten::unsafe_split",
-                              "aten::unsafe_split_with_sizes"};
-  return names;
-}
-
-/// The indices of what holds, dim by dim: parts of one memory.
-bool gives_parts(const c10::OperatorName& name) { return name.name == "aten::where" && name.overload_name.empty(); }
 
 bool is_read_only_alias(const c10::AliasInfo* info) { return info && !info->isWrite(); }
 
@@ -71,16 +22,14 @@ bool says_view(const c10::FunctionSchema& schema) {
 }  // namespace
 
 Sharing sharing(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  if (says_view(op.schema())) return views_or_copies().count(name) ? Sharing::maybe : Sharing::always;
-  return unsaid().count(name) || gives_parts(op.operator_name()) ? Sharing::maybe : Sharing::none;
+  if (semantics_of(op).has(Semantics::view_or_copy)) return Sharing::maybe;
+  return says_view(op.schema()) ? Sharing::always : Sharing::none;
 }
 
 bool repeats_elements(const Value* value) {
-  static const Names names = {"aten::expand", "aten::expand_as", "aten::broadcast_to"};
   for (; value && value->producer && sharing(value->producer->op) == Sharing::always;
        value = value->producer->operands[0].value())
-    if (names.count(value->producer->op.operator_name().name)) return true;
+    if (semantics_of(value->producer->op).has(Semantics::repeats)) return true;
   return false;
 }
 

@@ -107,6 +107,13 @@ const Value* item_of(const Node& node) {
   return nullptr;
 }
 
+operators::Arithmetic arithmetic_of(const Node& node) {
+  using operators::Arithmetic;
+  const Arithmetic op = operators::semantics_of(node.op).arithmetic;
+  const bool has_alpha = op == Arithmetic::add || op == Arithmetic::subtract || op == Arithmetic::subtract_from;
+  return has_alpha && (node.operands.size() != 3 || !is_constant(node.operands[2], int64_t{1})) ? Arithmetic::none : op;
+}
+
 std::optional<SizeRead> size_read(const Node& node) {
   const std::string& name = node.op.operator_name().name;
   const auto read = [](const Value* of, const Operand& dim) -> std::optional<SizeRead> {

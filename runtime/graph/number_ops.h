@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/operators/semantics.h"
+
 /// Numbers of a graph that are known only when it runs. They are values like all others, 0-dim tensors on the CPU of int64 or
 /// float64; where an operator wants a number the interpreter reads them.
 ///
@@ -31,6 +33,8 @@ struct SizeRead {
   int64_t dim;
 };
 std::optional<SizeRead> size_read(const Node& node);
+/// Arithmetic of two numbers, or of one; `none` also where the call scales one of them (`alpha`).
+operators::Arithmetic arithmetic_of(const Node& node);
 bool is_assertion(const Node& node);  // `aten::_assert_async` too, which has no message in one of its forms
 
 /// Appends to `graph` the same as `node` in plain ATen, `operands` taking the place of the node's own. Returns the result;

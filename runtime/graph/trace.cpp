@@ -19,6 +19,7 @@
 #include "runtime/graph/functional.h"
 #include "runtime/graph/trace.h"
 #include "runtime/graph/uses.h"
+#include "runtime/operators/semantics.h"
 
 // LibTorch tells an observer of every call that goes through the dispatcher, also of those that operators make inside
 // themselves; only the outermost are recorded, or, for primitives, the outermost of those that are not made of others. Values
@@ -62,16 +63,6 @@ bool is_made_of_others(const c10::OperatorHandle& op) {
     return !op.hasKernelForDispatchKey(Key::CPU) && !op.hasKernelForDispatchKey(Key::AutogradCPU);
   const bool below = c10::impl::tls_local_dispatch_key_set().excluded_.has(Key::AutogradFunctionality);
   return !below && is_differentiable_of_ours(op.operator_name().name);
-}
-
-/// Operators whose answers that are no tensors depend on no values.
-bool answers_from_metadata(const c10::OperatorHandle& op) {
-  static const std::unordered_set<std::string> names = {
-      "aten::is_same_size", "aten::can_cast",      "aten::size",    "aten::stride",   "aten::sym_size",
-      "aten::sym_stride",   "aten::sym_numel",     "aten::numel",   "aten::dim",      "aten::is_floating_point",
-      "aten::is_signed",    "aten::is_inference",  "aten::is_neg",  "aten::is_conj",  "aten::_is_zerotensor",
-      "aten::is_coalesced", "aten::is_contiguous", "aten::is_leaf", "aten::_version", "aten::_fw_primal"};
-  return names.count(op.operator_name().name) != 0;
 }
 
 /// What stands in the graph for an in-place operator. `bernoulli_` has a form that makes a contiguous tensor, and draws the same
@@ -125,7 +116,9 @@ class Tracer {
           --depth_;
           return nullptr;
         }
-        if (asks_for_dtype(op) || (primitives_ && answers_from_metadata(op))) return call;
+        if (asks_for_dtype(op) ||
+            (primitives_ && operators::semantics_of(op).has(operators::Semantics::reads_metadata)))
+          return call;
         call->operands = operands_of(op, function.inputs());
         call->op = op;
         if (is_view_with_strides(op, function.inputs())) {
@@ -166,9 +159,7 @@ class Tracer {
     eliminate_dead(graph_);
     std::unordered_set<const Value*> unknown;
     for (auto& node : graph_.nodes()) {
-      const std::string& name = node->op.operator_name().name;
-      const bool fills =
-          name == "aten::fill" || name == "aten::copy" || name == "aten::zero" || name == "aten::bernoulli";
+      const bool fills = operators::semantics_of(node->op).has(operators::Semantics::form_of_first);
       for_each_use(*node, [&](Value*& value) {
         if (unknown.count(value) && !fills) throw GraphError("memory is used that no recorded operator filled");
       });

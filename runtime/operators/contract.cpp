@@ -1,22 +1,18 @@
 #include "runtime/operators/contract.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/TypeProperties.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "runtime/messages/assert.h"
 #include "runtime/operators/call.h"
 #include "runtime/operators/division.h"
-#include "runtime/operators/rules.h"
 #include "runtime/operators/table/costs.h"
 #include "runtime/operators/table/relations.h"
-#include "runtime/operators/table/row.h"
-#include "runtime/operators/table_faults.h"
+#include "runtime/operators/table/table.h"
 #include "runtime/operators/untrusted.h"
 
 namespace triage::operators {
@@ -85,69 +81,7 @@ std::vector<int64_t> integers_of(const c10::IValue& value) {
   return all;
 }
 
-struct Contract {
-  const Row* row;
-  Positions positions;
-  std::vector<Rule> rules;
-};
-
 namespace {
-
-std::vector<std::string> words(std::string_view text) {
-  std::vector<std::string> all;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (end > 0) all.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return all;
-}
-
-using FullName = std::pair<std::string, std::string>;  // "aten::clamp", "Tensor"
-
-/// All rows, against the schemas of this LibTorch.
-class Table {
- public:
-  Table() {
-    for (const Rows rows : {elementwise_rows(), reduction_rows(), shape_rows(), indexing_rows(), creation_rows(),
-                            linear_rows(), network_rows(), flags_rows()})
-      for (const Row& row : rows) add(row);
-    for (const auto& [name, contract] : contracts) names.push_back(name);
-  }
-
-  std::map<FullName, Contract, std::less<>> contracts;
-  std::vector<FullName> names;
-  std::vector<std::string> faults;
-
- private:
-  void add(const Row& row) {
-    std::vector<std::string> overloads = words(row.overloads);
-    const bool in_place = std::erase(overloads, "_") != 0;
-    for (const std::string& base : words(row.names)) {
-      const std::string name = std::string(row.space) + "::" + base;
-      for (const std::string& overload : overloads) {
-        add(row, name, overload == "." ? "" : overload);
-        if (in_place) add(row, name + "_", overload == "." ? "" : overload);
-      }
-    }
-  }
-
-  void add(const Row& row, const std::string& name, const std::string& overload) {
-    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-    if (!op) return;  // of another LibTorch
-    std::vector<std::string> own_faults;
-    Contract contract{&row, Positions(op->schema()), read_rules(op->schema(), row.rules, own_faults)};
-    faults.insert(faults.end(), own_faults.begin(), own_faults.end());
-    if (!own_faults.empty()) return;
-    if (!contracts.emplace(FullName(name, overload), std::move(contract)).second)
-      faults.push_back(name + "." + overload + ": it has two rows");
-  }
-};
-
-const Table& table() {
-  static const Table* const all = new Table;  // lives as long as the dispatcher's own singleton
-  return *all;
-}
 
 int64_t saturated(double value) {
   constexpr double most = 9.2e18;
@@ -164,8 +98,8 @@ double work(const Call& call) { return std::max(cost::given_elements(call), cost
 }  // namespace
 
 const Contract* find_contract(std::string_view qualified, std::string_view overload) {
-  const auto found = table().contracts.find(FullName(qualified, overload));
-  return found == table().contracts.end() ? nullptr : &found->second;
+  const auto found = Table::get().contracts.find(Table::FullName(qualified, overload));
+  return found == Table::get().contracts.end() ? nullptr : &found->second;
 }
 
 std::optional<std::string> violation(const Contract& contract, const c10::FunctionSchema& schema,
@@ -223,9 +157,7 @@ bool may_be_large(c10::ArrayRef<c10::IValue> arguments, int64_t bytes_a_call) no
   return most > small || (bytes_a_call > 0 && most * most_bytes_an_element > static_cast<double>(bytes_a_call));
 }
 
-const std::vector<std::pair<std::string, std::string>>& all_contracts() { return table().names; }
-
-const std::vector<std::string>& table_faults() { return table().faults; }
+const std::vector<std::pair<std::string, std::string>>& all_contracts() { return Table::get().names; }
 
 at::ScalarType dtype_of_division(const c10::FunctionSchema& schema, const c10::IValue& self, const c10::IValue& other) {
   at::native::ResultTypeState state;

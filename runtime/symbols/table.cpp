@@ -12,6 +12,9 @@
 #include "runtime/symbols/range.h"
 
 namespace triage::symbols {
+
+using operators::Arithmetic;
+
 namespace {
 
 constexpr Number kLargestWhole = 4.6e18L;  // no size is larger, and few integers
@@ -126,29 +129,11 @@ namespace {
 
 constexpr Number kWrapsAt = 9223372036854775808.0L;  // where int64 arithmetic wraps around
 
-std::string base_name(const graph::Node& node) {
-  const std::string& name = node.op.operator_name().name;
-  return name.rfind("aten::", 0) == 0 ? name.substr(6) : "";
-}
-
-std::optional<Relation> relation_of(const std::string& name) {
-  static const std::unordered_map<std::string, Relation> relations = {
-      {"lt", Relation::less},          {"le", Relation::less_equal}, {"gt", Relation::greater},
-      {"ge", Relation::greater_equal}, {"eq", Relation::equal},      {"ne", Relation::not_equal}};
-  auto found = relations.find(name);
-  return found == relations.end() ? std::nullopt : std::optional(found->second);
-}
-
-const char* sign_of(const std::string& op) {
-  if (op == "add") return "+";
-  if (op == "sub") return "-";
-  if (op == "mul") return "*";
-  if (op == "div") return "/";
-  if (op == "floor_divide") return "//";
-  if (op == "remainder") return "%";
-  if (op == "bitwise_and") return "&";
-  if (op == "bitwise_or") return "|";
-  return op == "bitwise_xor" ? "~" : nullptr;
+std::optional<Relation> relation_of(Arithmetic op) {
+  if (op < Arithmetic::less) return std::nullopt;
+  static_assert(static_cast<int>(Arithmetic::not_equal) - static_cast<int>(Arithmetic::less) ==
+                static_cast<int>(Relation::not_equal));
+  return static_cast<Relation>(static_cast<int>(op) - static_cast<int>(Arithmetic::less));
 }
 
 Expression constant(Number value, bool whole) {
@@ -172,16 +157,16 @@ std::string shortened(std::string text) {
 
 std::string factor(const Expression& e) { return e.is_sum ? "(" + e.text + ")" : e.text; }
 
-std::string text_of(const std::string& op, const Expression& a, const Expression& b) {
-  const bool sum = op == "add" || op == "sub";
-  if (op == "mul" && is_constant(b) && !is_constant(a)) return text_of(op, b, a);
-  if (op == "add" && is_constant(b) && b.offset < 0)
+std::string text_of(Arithmetic op, const Expression& a, const Expression& b) {
+  const bool sum = op == Arithmetic::add || op == Arithmetic::subtract;
+  if (op == Arithmetic::multiply && is_constant(b) && !is_constant(a)) return text_of(op, b, a);
+  if (op == Arithmetic::add && is_constant(b) && b.offset < 0)
     return shortened(fmt::format("{} - {}", a.text, constant(-b.offset, b.whole).text));
   return shortened(fmt::format("{}{}{}", sum ? a.text : factor(a),
-                               sum           ? fmt::format(" {} ", sign_of(op))
-                               : op == "mul" ? "*"
-                                             : fmt::format(" {} ", sign_of(op)),
-                               op == "add" ? b.text : factor(b)));
+                               sum                          ? fmt::format(" {} ", operators::sign(op))
+                               : op == Arithmetic::multiply ? "*"
+                                                            : fmt::format(" {} ", operators::sign(op)),
+                               op == Arithmetic::add ? b.text : factor(b)));
 }
 
 /// Integers do not wrap around anywhere in the range.
@@ -195,31 +180,31 @@ Range product(const Range& a, const Range& b) {
 }
 
 /// Of an operation on integers that is not linear.
-Range whole_range(const std::string& op, const Range& a, const Range& b) {
+Range whole_range(Arithmetic op, const Range& a, const Range& b) {
   Range result;
   const bool by_positive = b.min == b.max && b.min > 0;
-  if (op == "add") result = {a.min + b.min, a.max + b.max};
-  if (op == "sub") result = {a.min - b.max, a.max - b.min};
-  if (op == "mul") result = product(a, b);
-  if (op == "floor_divide" && by_positive) result = {std::floor(a.min / b.min), std::floor(a.max / b.min)};
-  if (op == "remainder" && by_positive) result = {0, b.min - 1};
-  if (op == "bitwise_and" && b.min >= 0) result = {0, b.max};
+  if (op == Arithmetic::add) result = {a.min + b.min, a.max + b.max};
+  if (op == Arithmetic::subtract) result = {a.min - b.max, a.max - b.min};
+  if (op == Arithmetic::multiply) result = product(a, b);
+  if (op == Arithmetic::floor_divide && by_positive) result = {std::floor(a.min / b.min), std::floor(a.max / b.min)};
+  if (op == Arithmetic::remainder && by_positive) result = {0, b.min - 1};
+  if (op == Arithmetic::bit_and && b.min >= 0) result = {0, b.max};
   return fits_int64(result) ? result : Range{};
 }
 
 /// Of an operation on doubles neither of which is NaN: rounding keeps the order, so the ends of the result are among the corners.
-Range float_range(const std::string& op, const Range& a, const Range& b) {
+Range float_range(Arithmetic op, const Range& a, const Range& b) {
   const bool known = a.has_min() && a.has_max() && b.has_min() && b.has_max();
-  if (!known || (op == "div" && b.min <= 0 && b.max >= 0)) return {};
+  if (!known || (op == Arithmetic::divide && b.min <= 0 && b.max >= 0)) return {};
   Range result{Range::inf, -Range::inf};
   for (const Number x : {a.min, a.max})
     for (const Number y : {b.min, b.max}) {
       const auto left = static_cast<double>(x), right = static_cast<double>(y);
-      const double corner = op == "add"   ? left + right
-                            : op == "sub" ? left - right
-                            : op == "mul" ? left * right
-                            : op == "div" ? left / right
-                                          : HUGE_VAL;
+      const double corner = op == Arithmetic::add        ? left + right
+                            : op == Arithmetic::subtract ? left - right
+                            : op == Arithmetic::multiply ? left * right
+                            : op == Arithmetic::divide   ? left / right
+                                                         : HUGE_VAL;
       if (!std::isfinite(corner)) return {};
       result.min = std::min<Number>(result.min, corner);
       result.max = std::max<Number>(result.max, corner);
@@ -313,37 +298,38 @@ void SymbolTable::visit(const graph::Node& node) {
     if (const graph::Value* condition = node.operands[0].value()) assume(condition);
     return;
   }
-  const std::string name = base_name(node);
+  const Arithmetic op = graph::arithmetic_of(node);
   if (node.results.size() != 1 || node.operands.empty()) return;
   const std::optional<Expression> a = read(node.operands[0]);
   if (!a || !node.operands[0].value() || a->kind != Expression::Kind::number) return;
   const graph::Value* result = node.results.front();
   if (graph::math_of(node)) return add_math(node, *a);
-  if (name == "neg") {
-    expressions_[result] = arithmetic("mul", constant(-1, a->whole), *a);
+  if (op == Arithmetic::negate) {
+    expressions_[result] = arithmetic(Arithmetic::multiply, constant(-1, a->whole), *a);
     expressions_[result].text = shortened("-" + factor(*a));
-  } else if (name == "to" && result->meta && result->meta->dtype == at::kDouble && a->whole) {
+  } else if (node.op.operator_name().name == "aten::to" && result->meta && result->meta->dtype == at::kDouble &&
+             a->whole) {
     expressions_[result] = opaque(a->text, false, a->is_sum, rounded(range(*a)));
   } else if (node.operands.size() > 1) {
     const std::optional<Expression> b = read(node.operands[1]);
     if (!b || b->kind != Expression::Kind::number) return;
-    if (const auto relation = relation_of(name)) {
+    if (const auto relation = relation_of(op)) {
       Expression truth;
       truth.kind = Expression::Kind::truth;
       truth.text = fmt::format("{} {} {}", a->text, sign(*relation), b->text);
       truth.relation = *relation;
       truth.sides = {*a, *b};
       expressions_[result] = std::move(truth);
-    } else if (name == "rsub") {
-      expressions_[result] = arithmetic("sub", *b, *a);
-    } else if (sign_of(name)) {
-      expressions_[result] = arithmetic(name, *a, *b);
-    } else if (name == "clamp_min" || name == "maximum" || name == "clamp_max" || name == "minimum") {
-      const bool most = name == "clamp_min" || name == "maximum";
+    } else if (op == Arithmetic::subtract_from) {
+      expressions_[result] = arithmetic(Arithmetic::subtract, *b, *a);
+    } else if (op >= Arithmetic::add && op <= Arithmetic::bit_xor) {
+      expressions_[result] = arithmetic(op, *a, *b);
+    } else if (op == Arithmetic::largest || op == Arithmetic::smallest) {
+      const bool most = op == Arithmetic::largest;
       const Range x = range(*a), y = range(*b);
       const Range chosen = most ? Range{std::max(x.min, y.min), std::max(x.max, y.max)}
                                 : Range{std::min(x.min, y.min), std::min(x.max, y.max)};
-      const std::string text = shortened(fmt::format("{}({}, {})", most ? "max" : "min", a->text, b->text));
+      const std::string text = shortened(fmt::format("{}({}, {})", operators::sign(op), a->text, b->text));
       expressions_[result] = opaque(text, a->whole && b->whole, false, a->whole && b->whole ? chosen : Range{});
     }
   }
@@ -368,18 +354,18 @@ void SymbolTable::add_math(const graph::Node& node, const Expression& a) {
 }
 
 /// scale * symbol + offset, where it is that and no integer wraps around on the way. Floats round: of them only what is exact.
-std::optional<Expression> SymbolTable::linear(const std::string& op, const Expression& a, const Expression& b) const {
+std::optional<Expression> SymbolTable::linear(Arithmetic op, const Expression& a, const Expression& b) const {
   if (!a.whole || !b.whole) return std::nullopt;
   Expression result;
   const bool same = a.scale == 0 || b.scale == 0 || a.symbol == b.symbol;
   result.symbol = a.scale != 0 ? a.symbol : b.symbol;
-  if (op == "mul" && (is_constant(a) || is_constant(b))) {
+  if (op == Arithmetic::multiply && (is_constant(a) || is_constant(b))) {
     const Number by = is_constant(a) ? a.offset : b.offset;
     const Expression& of = is_constant(a) ? b : a;
     result.scale = of.scale * by;
     result.offset = of.offset * by;
-  } else if ((op == "add" || op == "sub") && same) {
-    const Number turn = op == "add" ? 1 : -1;
+  } else if ((op == Arithmetic::add || op == Arithmetic::subtract) && same) {
+    const Number turn = op == Arithmetic::add ? 1 : -1;
     result.scale = a.scale + turn * b.scale;
     result.offset = a.offset + turn * b.offset;
   } else {
@@ -388,10 +374,11 @@ std::optional<Expression> SymbolTable::linear(const std::string& op, const Expre
   return fits_int64(range(result)) ? std::optional(result) : std::nullopt;
 }
 
-Expression SymbolTable::arithmetic(const std::string& op, const Expression& a, const Expression& b) {
-  const bool whole = a.whole && b.whole && op != "div";
+Expression SymbolTable::arithmetic(Arithmetic op, const Expression& a, const Expression& b) {
+  const bool whole = a.whole && b.whole && op != Arithmetic::divide;
   const std::string text = text_of(op, a, b);
-  const bool is_sum = op == "add" || op == "sub" || op.rfind("bitwise_", 0) == 0;
+  const bool is_sum =
+      op == Arithmetic::add || op == Arithmetic::subtract || (op >= Arithmetic::bit_and && op <= Arithmetic::bit_xor);
   if (auto known = linear(op, a, b)) {
     known->whole = whole;
     known->text = is_symbol(*known)   ? symbols_[known->symbol].name

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/operators/semantics.h"
 #include "runtime/symbols/range.h"
 
 /// What is known of the numbers in a graph that have no value before it runs: which symbol they are (`u0` was read from a
@@ -64,8 +65,8 @@ class SymbolTable {
   size_t symbol(const std::string& name, bool whole, const Range& range, const graph::Value* value);
   Expression of_symbol(size_t index) const;
   Expression opaque(std::string text, bool whole, bool is_sum, const Range& range);
-  Expression arithmetic(const std::string& op, const Expression& a, const Expression& b);
-  std::optional<Expression> linear(const std::string& op, const Expression& a, const Expression& b) const;
+  Expression arithmetic(operators::Arithmetic op, const Expression& a, const Expression& b);
+  std::optional<Expression> linear(operators::Arithmetic op, const Expression& a, const Expression& b) const;
   void add_item(const graph::Node& node);
   void add_size_of(const graph::Node& node);
   void add_math(const graph::Node& node, const Expression& a);

@@ -96,6 +96,23 @@ TEST_CASE("E05: assertions narrow the range of what they compare") {
   CHECK(symbols::text(table.symbols()[0].range, true) == "VR[-2, int_oo]");
 }
 
+TEST_CASE("E05: of a sum with a factor, and of a quotient that is rounded, nothing is concluded from plain arithmetic") {
+  const graph::Graph graph = graph::parse(R"(graph g(%n: "i64[]"):
+  %0: "i64[]" = triage::item(%n)
+  %1: "i64[]" = aten::add.Scalar(%0, 2)
+  %2: "i64[]" = aten::add.Scalar(%0, 2, 3)
+  %3: "f64[]" = aten::div.Scalar(%0, 2)
+  %4: "i64[]" = aten::div.Scalar_mode(%0, 2, rounding_mode="floor")
+  return %1, %2, %3, %4
+)");
+  symbols::SymbolTable table;
+  for (const auto& node : graph.nodes()) table.visit(*node);
+  CHECK(table.find(graph.outputs()[0])->text == "u0 + 2");
+  CHECK(table.find(graph.outputs()[1]) == nullptr);
+  CHECK(table.find(graph.outputs()[2])->text == "u0 / 2");
+  CHECK(table.find(graph.outputs()[3]) == nullptr);
+}
+
 TEST_CASE("E05: functions of numbers give what <cmath> gives, and say what is wrong") {
   const graph::Graph graph = graph::parse(R"(graph g(%n: "f64[]"):
   %0: "f64[]" = triage::math(%n, "sqrt")

@@ -1,9 +1,12 @@
-// docs/operators.md lists the rows of the table of contracts. TRIAGE_UPDATE_DOCS=1 writes them.
+// docs/operators.md lists the rows of the table of operators that have a contract. TRIAGE_UPDATE_DOCS=1 writes them.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "runtime/operators/table/row.h"
 #include "tests/paths.h"
@@ -26,15 +29,23 @@ std::string rules_of(std::string_view text) {
   return shown.empty() ? "" : "`" + shown + "`";
 }
 
+/// A line for all that take the same overloads and arguments, in the order of the first of them.
 std::string section(const char* title, Rows rows) {
-  std::string text = std::string("\n## ") + title + "\n\n| operators | overloads | arguments |\n|---|---|---|\n";
+  std::vector<std::pair<std::string, std::string>> lines;  // what a line ends with, and its names
   for (const Row& row : rows) {
     const bool in_place = row.overloads.substr(0, 1) == "_";
     std::string overloads = with_commas(row.overloads, "_");
     if (const size_t dot = overloads.find("`.`"); dot != std::string::npos) overloads.replace(dot, 3, "unnamed");
-    text += "| " + with_commas(row.names, "") + (in_place ? " and in place" : "") + " | " + overloads + " | " +
-            rules_of(row.rules) + " |\n";
+    const std::string end =
+        std::string(in_place ? " and in place" : "") + " | " + overloads + " | " + rules_of(row.rules);
+    const auto found = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == end; });
+    if (found == lines.end())
+      lines.emplace_back(end, with_commas(row.names, ""));
+    else
+      found->second += ", " + with_commas(row.names, "");
   }
+  std::string text = std::string("\n## ") + title + "\n\n| operators | overloads | arguments |\n|---|---|---|\n";
+  for (const auto& [end, names] : lines) text += "| " + names + end + " |\n";
   return text;
 }
 

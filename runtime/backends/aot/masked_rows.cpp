@@ -9,6 +9,7 @@
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
+#include "runtime/operators/semantics.h"
 
 // For every gradient the pass knows, where it can, a mask of what is dead in it: exactly 0 because a selection over rows made
 // it so. A mask is a bool value of the gradient's rank that broadcasts to it: along the rows it has their number, else 1. Where
@@ -22,6 +23,9 @@ using graph::Node;
 using graph::Operand;
 using graph::TensorMeta;
 using graph::Value;
+using operators::Semantics;
+using operators::semantics_of;
+using Rule = operators::MaskedRows;
 using Sizes = std::vector<int64_t>;
 
 const Sizes& sizes_of(const Value* value) { return value->meta->sizes; }
@@ -32,35 +36,7 @@ int64_t product(const Sizes& sizes, size_t count) {
   return result;
 }
 
-std::string name_of(const Node& node) { return node.op.operator_name().name; }
-
-/// Row by row and element by element: gradient in, other tensors of the same rows, gradient out.
-bool is_elementwise_backward(const std::string& name) {
-  static const std::unordered_set<std::string> names = {
-      "aten::tanh_backward",      "aten::sigmoid_backward",  "aten::threshold_backward",   "aten::gelu_backward",
-      "aten::silu_backward",      "aten::mish_backward",     "aten::elu_backward",         "aten::leaky_relu_backward",
-      "aten::hardtanh_backward",  "aten::logit_backward",    "aten::log_sigmoid_backward", "aten::hardsigmoid_backward",
-      "aten::hardswish_backward", "aten::softplus_backward", "aten::softshrink_backward",  "aten::hardshrink_backward"};
-  return names.count(name) != 0;
-}
-
-/// What gives 0 for 0, element by element or by moving elements, when the mask goes the same way.
-bool keeps_elements(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::neg",      "aten::clone", "aten::alias", "aten::detach",
-                                                        "aten::_to_copy", "aten::tril",  "aten::triu"};
-  return names.count(name) != 0;
-}
-
-bool moves_dimensions(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::t", "aten::transpose", "aten::permute",
-                                                        "aten::unsqueeze", "aten::squeeze"};
-  return names.count(name) != 0;
-}
-
-bool is_reshape(const std::string& name) {
-  static const std::unordered_set<std::string> names = {"aten::view", "aten::reshape", "aten::_unsafe_view"};
-  return names.count(name) != 0;
-}
+bool is(const Node& node, const char* name) { return node.op.operator_name().name == name; }
 
 class MaskedRows {
  public:
@@ -117,7 +93,7 @@ class MaskedRows {
   Value* either(Value* a, Value* b) { return a == b ? a : emit("aten::logical_or", "", {a, b}); }
   Value* both(Value* a, Value* b) { return a == b ? a : emit("aten::logical_and", "", {a, b}); }
   Value* transposed(Value* mask) {
-    if (mask->producer && name_of(*mask->producer) == "aten::t") return mask->producer->operands[0].value();
+    if (mask->producer && is(*mask->producer, "aten::t")) return mask->producer->operands[0].value();
     return emit("aten::transpose", "int", {mask, c10::IValue(int64_t{-2}), c10::IValue(int64_t{-1})});
   }
 
@@ -145,20 +121,23 @@ class MaskedRows {
       return !graph_.is_variable(value) && tensor->numel() == 1 && tensor->eq(0).all().item<bool>();
     if (!value->producer) return false;
     const Node& node = *value->producer;
-    const std::string name = name_of(node);
-    if (name == "aten::zeros" || name == "aten::zeros_like" || name == "aten::new_zeros" || name == "aten::zero")
-      return true;
-    if (name == "aten::fill") return is_zero(node.operands[1]);
-    if (name == "aten::scalar_tensor" || name == "aten::expand" || name == "aten::alias" || is_reshape(name))
-      return is_zero(node.operands[0]);
-    return false;
+    if (semantics_of(node.op).has(Semantics::zeros)) return true;
+    if (is(node, "aten::fill")) return is_zero(node.operands[1]);
+    switch (semantics_of(node.op).masked_rows) {
+      case Rule::kept:
+      case Rule::expanded:
+      case Rule::reshaped:
+        return is_zero(node.operands[0]);
+      default:
+        return is(node, "aten::scalar_tensor") && is_zero(node.operands[0]);
+    }
   }
 
   /// A condition over the rows of `like`: shape (N, 1, ..., 1), of the same rank.
   Value* row_mask(const Operand& operand, const Value* like) const {
     Value* mask = operand.value();
     if (!mask || !mask->meta || mask->meta->dtype != at::kBool || sizes_of(like).empty()) return nullptr;
-    if (mask->producer && name_of(*mask->producer) == "aten::expand" && sizes_of(mask) == sizes_of(like))
+    if (mask->producer && is(*mask->producer, "aten::expand") && sizes_of(mask) == sizes_of(like))
       mask = mask->producer->operands[0].value();
     Sizes rows(sizes_of(like).size(), 1);
     rows[0] = sizes_of(like)[0];
@@ -168,48 +147,81 @@ class MaskedRows {
   void visit(std::unique_ptr<Node> node) {
     Node& call = *node;
     source_ = call.source;
-    const std::string name = name_of(call);
     bool empty = false;
     for (const Value* result : call.results)  // one without meta is undefined: nobody asked for it
       empty |= result->meta && product(sizes_of(result), sizes_of(result).size()) == 0;
     if (empty) return keep(std::move(node));
-    if (name == "aten::mm" || name == "aten::bmm") return visit_product(std::move(node));
-    if (name == "aten::convolution_backward") return visit_convolution(std::move(node));
-    if (name == "aten::native_layer_norm_backward") return visit_layer_norm(std::move(node));
+    const Rule rule = semantics_of(call.op).masked_rows;
+    if (rule == Rule::product) return visit_product(std::move(node));
+    if (rule == Rule::convolution_backward) return visit_convolution(std::move(node));
+    if (rule == Rule::layer_norm_backward) return visit_layer_norm(std::move(node));
     keep(std::move(node));
-    if (name == "aten::unbind" || name == "aten::split" || name == "aten::split_with_sizes") return visit_parts(call);
+    if (rule == Rule::parts) return visit_parts(call);
     Value* result = call.results.size() == 1 ? call.results[0] : nullptr;
     if (!result || !result->meta || call.operands.empty()) return;
-    if (name == "aten::where" && call.operands.size() == 3) return note(result, dead_of_where(call));
-    if (name == "aten::masked_fill") return note(result, dead_of_masked_fill(call));
-    if (name == "aten::add" || name == "aten::sub") return note(result, dead_of_sum(call));
-    if (name == "aten::mul" || name == "aten::div") return visit_factors(call, result);
-    if (name == "aten::cat" || name == "aten::stack") return note(result, dead_of_joined(call, name == "aten::stack"));
-    if (name == "aten::index_add" || name == "aten::scatter_add" || name == "aten::scatter")
-      return note(result, dead_of_scattered(call, name == "aten::index_add"));
-    if (name == "aten::index_put" || name == "aten::_index_put_impl") return note(result, dead_of_index_put(call));
-    Value* mask = dead(call.operands[0]);
-    if (!mask) return;
-    if (keeps_elements(name)) return note(result, mask);
-    if (moves_dimensions(name)) return note(result, moved(call, mask));
-    if (is_reshape(name)) return note(result, dead_of_reshape(call.operands[0].value(), mask, sizes_of(result)));
-    if (name == "aten::expand") return note(result, mask);
-    if (name == "aten::slice" || name == "aten::index_select") return note(result, taken(call, mask));
-    if (name == "aten::select") return note(result, selected(mask, dim_of(call, 1, mask), call.operands[2]));
-    if (name == "aten::flip" || name == "aten::roll") return note(result, dead_of_turned(call, mask));
-    if (name == "aten::cumsum") return note(result, dead_of_cumsum(call, mask));
-    if (name == "aten::constant_pad_nd") return note(result, dead_of_padded(call, mask));
-    if (name == "aten::slice_backward") return note(result, dead_of_slice_backward(call, mask));
-    if (name == "aten::select_backward")
-      return note(result, emit("aten::unsqueeze", "", {mask, c10::IValue(dim_of(call, 2, result))}));
-    if (name == "aten::glu_backward") {
-      if (size_at(mask, dim_of(call, 2, mask)) == 1) clear(result, mask);
-      return;
+    visit(call, rule, result);
+  }
+
+  /// One whose masks come of several arguments, or of others than the first.
+  void visit(const Node& call, Rule rule, Value* result) {
+    switch (rule) {
+      case Rule::where:
+        return note(result, dead_of_where(call));
+      case Rule::masked_fill:
+        return note(result, dead_of_masked_fill(call));
+      case Rule::sum_of_two:
+        return note(result, dead_of_sum(call));
+      case Rule::factors:
+        return visit_factors(call, result);
+      case Rule::joined:
+      case Rule::stacked:
+        return note(result, dead_of_joined(call, rule == Rule::stacked));
+      case Rule::scattered:
+      case Rule::scattered_rows:
+        return note(result, dead_of_scattered(call, rule == Rule::scattered_rows));
+      case Rule::index_put:
+        return note(result, dead_of_index_put(call));
+      default:
+        if (Value* mask = dead(call.operands[0])) visit(call, rule, result, mask);
     }
-    if (name == "aten::sum") return note(result, dead_of_reduction(call, mask));
-    if (is_elementwise_backward(name)) return clear(result, mask);
-    if (name == "aten::_softmax_backward_data" || name == "aten::_log_softmax_backward_data")
-      return visit_softmax(call, result, mask);
+  }
+
+  /// One whose first argument has `mask`.
+  void visit(const Node& call, Rule rule, Value* result, Value* mask) {
+    switch (rule) {
+      case Rule::kept:
+      case Rule::expanded:
+        return note(result, mask);
+      case Rule::moved:
+        return note(result, moved(call, mask));
+      case Rule::reshaped:
+        return note(result, dead_of_reshape(call.operands[0].value(), mask, sizes_of(result)));
+      case Rule::taken:
+        return note(result, taken(call, mask));
+      case Rule::selected:
+        return note(result, selected(mask, dim_of(call, 1, mask), call.operands[2]));
+      case Rule::turned:
+        return note(result, dead_of_turned(call, mask));
+      case Rule::cumulated:
+        return note(result, dead_of_cumsum(call, mask));
+      case Rule::padded:
+        return note(result, dead_of_padded(call, mask));
+      case Rule::slice_backward:
+        return note(result, dead_of_slice_backward(call, mask));
+      case Rule::select_backward:
+        return note(result, emit("aten::unsqueeze", "", {mask, c10::IValue(dim_of(call, 2, result))}));
+      case Rule::glu_backward:
+        if (size_at(mask, dim_of(call, 2, mask)) == 1) clear(result, mask);
+        return;
+      case Rule::reduced:
+        return note(result, dead_of_reduction(call, mask));
+      case Rule::elementwise_backward:
+        return clear(result, mask);
+      case Rule::softmax_backward:
+        return visit_softmax(call, result, mask);
+      default:
+        return;
+    }
   }
 
   void keep(std::unique_ptr<Node> node) { graph_.nodes().push_back(std::move(node)); }
@@ -285,7 +297,7 @@ class MaskedRows {
   void visit_factors(const Node& call, Value* result) {
     Value* mask = dead(call.operands[0]);
     const bool first = mask != nullptr;
-    if (!first && name_of(call) == "aten::mul") mask = dead(call.operands[1]);
+    if (!first && is(call, "aten::mul")) mask = dead(call.operands[1]);
     if (!mask) return;
     call.operands[first ? 1 : 0].value() ? clear(result, mask) : note(result, mask);
   }
@@ -363,7 +375,7 @@ class MaskedRows {
   void visit_parts(const Node& call) {
     Value* mask = dead(call.operands[0]);
     if (!mask) return;
-    const bool one_each = name_of(call) == "aten::unbind";
+    const bool one_each = is(call, "aten::unbind");
     const int64_t dim = dim_of(call, one_each ? 1 : 2, mask);
     int64_t start = 0;
     for (Value* part : call.results) {

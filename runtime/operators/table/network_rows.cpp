@@ -1,0 +1,189 @@
+#include "runtime/operators/table/costs.h"
+#include "runtime/operators/table/relations.h"
+#include "runtime/operators/table/row.h"
+
+/// Linear algebra, layers, and the operators of triage itself.
+namespace triage::operators {
+namespace {
+
+using cost::eightfold;
+
+constexpr Cost of_each{eightfold, 50};
+constexpr Cost product{cost::matrix_product, 1, cost::matrix_product_work};
+constexpr Cost decomposition{cost::eightfold, 2, cost::cubic_work};
+constexpr Cost loss{cost::broadcast_eightfold, 100};
+constexpr Cost recording{cost::flags, 50, cost::flags_work};
+constexpr Cost merging{cost::flags, 2, cost::merging_work};
+constexpr Cost replacing{cost::flags, 2, cost::replacing_work};
+constexpr Cost number{cost::twice_given, 100};
+constexpr const char* kAny =
+    "*: any; num_slots: any; dtype: any; location: any; severity: any; policy: any; code: any; codes: any; "
+    "min_severity: any; domain: any; index: any; num_embeddings: any; integers: any len:0..100000";
+
+// Linear algebra.
+constexpr Row linear[] = {
+    {"mm", ".", "sizes:matmul raises_by_sizes out_kernel masked:product", "*: number rank:2..2", product},
+    {"bmm", ".", "sizes:matmul raises_by_sizes out_kernel masked:product", "*: number rank:3..3", product},
+    {"mv", ".", "sizes:matmul raises_by_sizes", "*: number; self: number rank:2..2; vec: number rank:1..1", product},
+    {"dot vdot inner", ".", "", "*: number", product},
+    {"matmul", ".", "sizes:matmul raises_by_sizes out_kernel", "*: number rank:1..16", product},
+    {"linalg_matmul", ".", "sizes:matmul raises_by_sizes", "*: number rank:1..16", product},
+    {"outer ger", ".", "", "*: rank:1..1", product},
+    {"addmm", "_ .", "sizes:addmm raises_by_sizes out_kernel",
+     "*: number; mat1: number rank:2..2; mat2: number rank:2..2; self: number apart", product},
+    {"addmv", "_ .", "", "*: number; mat: number rank:2..2; vec: number rank:1..1; self: number apart", product},
+    {"baddbmm", "_ .", "out_kernel",
+     "*: number; batch1: number rank:3..3; batch2: number rank:3..3; self: number apart", product,
+     relation::adds_to_self},
+    {"addbmm", ".", "", "*: number; batch1: number rank:3..3; batch2: number rank:3..3; self: number apart", product},
+    {"linear", ".", "sizes:linear raises_by_sizes out_kernel",
+     "*: float; weight: float rank:1..2 like:input; bias: float rank:0..1 like:input; input: float rank:1..16",
+     product},
+    {"einsum",
+     ".",
+     "view_or_copy",
+     "tensors: number; equation: any; path: absent",
+     {cost::einsum, 1, cost::einsum_work},
+     relation::einsum},
+    {"cdist",
+     ".",
+     "",
+     "*: single rank:2..16; p: 0..1000000; compute_mode: 0..2",
+     {cost::distances, 5, cost::distance_work}},
+    {"cross", ".", "", "*: number", {cost::broadcast_eightfold, 20}},
+    {"linalg_cross", ".", "", "*: number", {cost::broadcast_eightfold, 20}},
+    {"linalg_cholesky linalg_cholesky_ex cholesky", ".", "", "*: single rank:2..16", decomposition},
+    {"linalg_inv linalg_inv_ex inverse linalg_det det linalg_slogdet slogdet logdet", ".", "", "*: single rank:2..16",
+     decomposition},
+    {"linalg_solve", ".", "", "*: single rank:1..16 like:A; A: rank:2..16", {cost::solutions, 2, cost::solutions_work}},
+    {"linalg_qr",
+     ".",
+     "",
+     "*: single rank:2..16; mode: one:reduced|complete|r",
+     {cost::orthogonal, 2, cost::cubic_work}},
+    {"linalg_diagonal", ".", "", "*: any rank:2..16; offset: offset", cost::view},
+};
+
+// Layers and losses.
+constexpr Row network[] = {
+    {"layer_norm", ".", "sizes:like_first raises_by_sizes rounds_by_position",
+     "input: float; normalized_shape: sizes len:1..16; weight: mixed:input; bias: mixed:input; eps: finite", of_each},
+    {"native_layer_norm", ".", "rounds_by_position",
+     "input: float; normalized_shape: sizes len:1..16; weight: mixed:input; bias: mixed:input; eps: finite", of_each},
+    {"rms_norm", ".", "", "input: float; normalized_shape: sizes len:1..16; weight: mixed:input; eps: finite", of_each},
+    {"group_norm", ".", "sizes:like_first",
+     "input: float rank:2..16; num_groups: 1..1099511627776; weight: mixed:input rank:1..1; bias: mixed:input "
+     "rank:1..1; "
+     "eps: finite",
+     of_each, relation::groups},
+    {"batch_norm", ".", "sizes:like_first",
+     "input: float rank:2..5; weight: mixed:input rank:1..1 contiguous; bias: mixed:input rank:1..1 contiguous; "
+     "running_mean: mixed:input rank:1..1 contiguous; running_var: mixed:input rank:1..1 contiguous; momentum: finite; "
+     "eps: finite",
+     of_each, relation::batch_norm},
+    {"conv1d",
+     ".",
+     "sizes:convolution raises_by_sizes",
+     "input: float rank:2..3 filled; weight: float rank:3..3 filled like:input; bias: float rank:1..1 like:input; "
+     "stride: 1..1048576 len:1..1; padding: 0..1048576 len:1..1; dilation: 1..1048576 len:1..1; groups: 1..1048576",
+     {cost::convolution, 1, cost::convolution_work},
+     relation::convolution},
+    {"conv2d",
+     ".",
+     "sizes:convolution raises_by_sizes",
+     "input: float rank:3..4 filled; weight: float rank:4..4 filled like:input; bias: float rank:1..1 like:input; "
+     "stride: 1..1048576 len:1..2; padding: 0..1048576 len:1..2; dilation: 1..1048576 len:1..2; groups: 1..1048576",
+     {cost::convolution, 1, cost::convolution_work},
+     relation::convolution},
+    {"avg_pool1d max_pool1d",
+     ".",
+     "",
+     "self: float rank:2..3 filled; kernel_size: 1..1048576 len:1..1; stride: 1..1048576 len:0..1; "
+     "padding: 0..1048576 len:1..1; dilation: 1..1048576 len:1..1",
+     {cost::pooling, 5, cost::pooling_work},
+     relation::pooling},
+    {"avg_pool2d max_pool2d",
+     ".",
+     "",
+     "self: float rank:3..4 filled; kernel_size: 1..1048576 len:1..2; stride: 1..1048576 len:0..2; "
+     "padding: 0..1048576 len:1..2; dilation: 1..1048576 len:1..2; divisor_override: 1..2147483647",
+     {cost::pooling, 5, cost::pooling_work},
+     relation::pooling},
+    {"adaptive_avg_pool1d",
+     ".",
+     "",
+     "self: float rank:2..3 filled; output_size: 1..1048576 len:1..1",
+     {cost::adaptive_pooling, 20, cost::adaptive_pooling_work}},
+    {"adaptive_avg_pool2d",
+     ".",
+     "",
+     "self: float rank:3..4 filled; output_size: 1..1048576 len:1..2",
+     {cost::adaptive_pooling, 20, cost::adaptive_pooling_work}},
+    {"constant_pad_nd",
+     ".",
+     "moves masked:padded",
+     "self: any; pad: offset len:0..32",
+     {cost::padding, 20, cost::padding_work},
+     relation::constant_padding},
+    {"pad",
+     ".",
+     "moves",
+     "self: any; pad: offset len:0..32; mode: one:constant|reflect|replicate|circular",
+     {cost::padding, 20, cost::padding_work},
+     relation::padding},
+
+    {"mse_loss l1_loss smooth_l1_loss huber_loss", ".", "",
+     "self: float; target: float; reduction: 0..2; beta: finite; delta: finite", loss},
+    {"binary_cross_entropy", ".", "judges_values",
+     "self: single; target: like:self; weight: like:self; reduction: 0..2", loss, relation::same_sizes},
+    {"binary_cross_entropy_with_logits", ".", "", "*: single; reduction: 0..2", loss},
+    {"nll_loss", ".", "judges_values",
+     "self: single rank:1..2; target: int64 rank:0..1; weight: like:self rank:1..1; reduction: 0..2; "
+     "ignore_index: any",
+     loss},
+    {"cross_entropy_loss", ".", "judges_values",
+     "self: single rank:1..5; target: number; weight: like:self rank:1..1; reduction: 0..2; "
+     "ignore_index: any; label_smoothing: 0..1",
+     loss},
+    {"kl_div soft_margin_loss", ".", "", "*: single; reduction: 0..2", loss},
+    {"cosine_similarity", ".", "", "*: single; eps: finite", loss},
+    {"pairwise_distance", ".", "", "*: single; p: finite; eps: finite", loss},
+    {"cosine_embedding_loss margin_ranking_loss hinge_embedding_loss triplet_margin_loss poisson_nll_loss",
+     ".",
+     "",
+     "*: float; reduction: 0..2; margin: finite; p: finite; eps: finite",
+     {cost::loss_of_pairs, 100}},
+};
+
+// Operators of triage itself. They check what they are given (runtime/flags/checks.h): the rows bound what they cost.
+constexpr Row flags[] = {
+    {"new flag_nan flag_inf flag_nan_and_inf flag_oob_indices", ".", "sizes:record gives_flags never_raises", kAny,
+     recording, nullptr, "triage"},
+    {"clear", ".", "sizes:like_first gives_flags never_raises", kAny, recording, nullptr, "triage"},
+    {"is_ok is_err has_critical count_errors max_severity get_first_code get_first_location get_first_severity "
+     "has_code has_domain",
+     ".", "sizes:row_each never_raises", kAny, recording, nullptr, "triage"},
+    {"all_ok any_err", ".", "sizes:scalar never_raises", kAny, recording, nullptr, "triage"},
+    {"get_slot match", ".", "sizes:row_each", kAny, recording, nullptr, "triage"},
+    {"take_ok_p take_err_p", ".", "sizes:like_z moves_records raises_by_sizes", kAny, recording, nullptr, "triage"},
+    {"select", ".", "sizes:either moves_records raises_by_sizes", kAny, recording, nullptr, "triage"},
+    {"guard_grad", ".", "sizes:like_first", kAny, recording, nullptr, "triage"},
+    {"merge", ".", "sizes:like_first gives_flags raises_by_sizes", kAny, merging, nullptr, "triage"},
+    {"replace", ".", "sizes:like_first", kAny, replacing, nullptr, "triage"},
+    {"push", ". where scalar", "sizes:like_first gives_flags raises_by_sizes", kAny, recording, nullptr, "triage"},
+    {"fix", ". scalar", "sizes:repaired gives_flags raises_by_sizes", kAny, recording, nullptr, "triage"},
+    {"math", ". Scalar Tensor", "sizes:scalar never_raises no_gradient", "*: any; function: any", number, nullptr,
+     "triage"},
+    {"item", ".", "sizes:scalar never_raises no_gradient", "*: any", number, nullptr, "triage"},
+    {"size", ".", "sizes:scalar never_raises no_gradient", "*: any; dim: dim", number, nullptr, "triage"},
+    {"assert_scalar", ".", "no_gradient", "*: any; message: any", number, nullptr, "triage"},
+    {"_assert_async", "msg", "queries effect", "*: any; assert_msg: any", number},
+};
+
+}  // namespace
+
+Rows linear_rows() { return linear; }
+Rows network_rows() { return network; }
+Rows flags_rows() { return flags; }
+
+}  // namespace triage::operators

@@ -1,0 +1,73 @@
+#include "runtime/operators/table/table.h"
+
+#include <algorithm>
+
+#include "runtime/operators/table_faults.h"
+
+namespace triage::operators {
+namespace {
+
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> all;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) all.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return all;
+}
+
+}  // namespace
+
+Table::Table() {
+  for (const Rows rows : {elementwise_rows(), reduction_rows(), shape_rows(), indexing_rows(), creation_rows(),
+                          linear_rows(), network_rows(), flags_rows(), trusted_rows()})
+    for (const Row& row : rows) add(row);
+  for (const auto& [name, contract] : contracts) names.push_back(name);
+}
+
+const Table& Table::get() {
+  static const Table* const all = new Table;
+  return *all;
+}
+
+void Table::add(const Row& row) {
+  std::vector<std::string> overloads = words(row.overloads);
+  const bool in_place = std::erase(overloads, "_") != 0;
+  for (const std::string& base : words(row.names)) {
+    const std::string name = std::string(row.space) + "::" + base;
+    for (const std::string& overload : overloads) {
+      add(row, name, overload == "." ? "" : overload);
+      if (in_place) add(row, name + "_", overload == "." ? "" : overload);
+    }
+  }
+}
+
+void Table::add(const Row& row, const std::string& name, const std::string& overload) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  if (!op) return;
+  if (!semantics.emplace(&op->schema(), row.does.semantics()).second)
+    faults.push_back(name + "." + overload + ": it has two rows");
+  if (!row.cost.bytes) return;
+  std::vector<std::string> own_faults;
+  Contract contract{&row, Positions(op->schema()), read_rules(op->schema(), row.rules, own_faults)};
+  faults.insert(faults.end(), own_faults.begin(), own_faults.end());
+  if (own_faults.empty()) contracts.emplace(FullName(name, overload), std::move(contract));
+}
+
+const Semantics& semantics_of(const c10::OperatorHandle& op) {
+  static const Semantics none;
+  const auto found = Table::get().semantics.find(&op.schema());
+  return found == Table::get().semantics.end() ? none : found->second;
+}
+
+const char* sign(Arithmetic op) {
+  static constexpr const char* signs[] = {"",  "-", "+",   "-",   "-", "*",  "/", "//", "%",  "&",
+                                          "|", "~", "max", "min", "<", "<=", ">", ">=", "==", "~="};
+  static_assert(std::size(signs) == std::size(arithmetic_words));
+  return signs[static_cast<size_t>(op)];
+}
+
+const std::vector<std::string>& table_faults() { return Table::get().faults; }
+
+}  // namespace triage::operators
