@@ -72,12 +72,12 @@ local function select_variables(chain, deciding)
   return merged
 end
 
---- `failure`: the error that ended the branch.
-local function leave_branch(chain, failure)
+--- `failed`: an error ended the branch, which may be nil.
+local function leave_branch(chain, failed, failure)
   local branch = chain[scope]
   chain[scope] = nil
   running = chain.around
-  core.leave_branch(branch, failure)
+  core.leave_branch(branch, failed, failure)
 end
 
 --- The `if` ends in the middle, by an error: its variables hold again what they held before.
@@ -86,7 +86,7 @@ function natural.abandon(chain, failure)
     chain[restore](unpack(chain.before, 1, chain.before.n))
   end
   if chain[scope] then
-    leave_branch(chain, failure)
+    leave_branch(chain, true, failure)
   end
 end
 
@@ -109,7 +109,7 @@ end
 --- Called when the `if` has come to its end: with what its variables hold, gives what they are to hold next.
 function natural.advance(chain, ...)
   if chain[arm] > 0 then
-    leave_branch(chain)
+    leave_branch(chain, false)
     chain.deciding[chain.at].results = pack(...)
     chain.conditions[chain.at] = chain.deciding[chain.at].condition
   else

@@ -96,7 +96,8 @@ TEST_CASE("E05: assertions narrow the range of what they compare") {
   CHECK(symbols::text(table.symbols()[0].range, true) == "VR[-2, int_oo]");
 }
 
-TEST_CASE("E05: of a sum with a factor, and of a quotient that is rounded, nothing is concluded from plain arithmetic") {
+TEST_CASE(
+    "E05: of a sum with a factor, and of a quotient that is rounded, nothing is concluded from plain arithmetic") {
   const graph::Graph graph = graph::parse(R"(graph g(%n: "i64[]"):
   %0: "i64[]" = triage::item(%n)
   %1: "i64[]" = aten::add.Scalar(%0, 2)

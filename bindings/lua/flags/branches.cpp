@@ -246,8 +246,9 @@ int enter_branch(lua_State* L) {
   return 1;
 }
 
-/// core.leave_branch(what enter_branch gave[, the error that ended the branch])
+/// core.leave_branch(what enter_branch gave, whether an error ended the branch, the error)
 int leave_branch(lua_State* L) {
+  lua_settop(L, 3);
   BranchBox* const box = test_userdata<BranchBox>(L, 1, &branch_mark);
   if (!box || !*box) return 0;
   const BranchBox branch = std::move(*box);  // it ends with this function
@@ -258,8 +259,8 @@ int leave_branch(lua_State* L) {
     compat::set_autocast(c10::kCUDA, branch->autocast_cuda);
   }
   c10::GradMode::set_enabled(branch->grad_mode);
-  const bool failed = !lua_isnoneornil(L, 2) && !capture::UntakenBranch::left();
-  if (failed && branch->untaken && Recorder::current() && !is_for_host(L, 2)) break_for_error(L, 2);
+  const bool failed = lua_toboolean(L, 2) && !capture::UntakenBranch::left();
+  if (failed && branch->untaken && Recorder::current() && !is_for_host(L, 3)) break_for_error(L, 3);
   if (!(get_config() == branch->config)) {
     set_config(branch->config);
     throw PolicyError(

@@ -52,6 +52,9 @@ local natural = {
   ["writes in place"] = "local y = z + 1 if c then y:add_(1) end return y",
   ["an error that is caught behind the condition"] = "local r = 2 if not pcall(function() if c then error('no') end " ..
     "end) then r = 3 end return z * r",
+  ["an error that is nil and caught behind the condition"] = "local r = 2 if not pcall(function() if c then " ..
+    "error() end end) then r = 3 end return z * r",
+  ["an error that is nil"] = "local ok, e = pcall(function() if c then error(nil) end return 5 end) return z, ok, e",
   ["writes to a global"] = "if c then G = 1 end return z",
   ["inside of pcall"] = "local ok, e = pcall(function() if c then io.write('') z = z * 2 end end) return z, ok, e",
   ["an error inside of pcall"] = "local ok, e = pcall(function() if c then z = z:view({7}) end end) return z, ok, e",
