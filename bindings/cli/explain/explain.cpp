@@ -12,6 +12,7 @@
 #include "bindings/cli/explain/provenance.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/backends/fused/fusion_groups.h"
+#include "runtime/backends/fused/loops/expression.h"
 #include "runtime/graph/describe.h"
 
 namespace triage::cli {
@@ -51,27 +52,37 @@ std::string place_text(const Loops& loops, const LoopValue& value) {
   return fmt::format("each of [{}]", fmt::join(loops.extents[static_cast<size_t>(value.extent)].sizes, ", "));
 }
 
-/// `{0}`, `{1}`, ... of the code are operands.
-std::string code_text(const LoopValue& value) {
-  std::string code = value.code;
-  for (size_t i = 0; i < value.operands.size(); ++i) {
-    const std::string hole = fmt::format("{{{}}}", i), name = fmt::format("v{}", value.operands[i]);
-    for (size_t at = 0; (at = code.find(hole, at)) != std::string::npos; at += name.size())
-      code.replace(at, hole.size(), name);
+/// What a reduction joins by, as it is called in loops.
+const char* join_text(fused::Join join) {
+  switch (join) {
+    case fused::Join::sum:
+      return "+";
+    case fused::Join::product:
+      return "*";
+    case fused::Join::largest:
+      return "max";
+    case fused::Join::smallest:
+      return "min";
+    case fused::Join::any:
+      return "|";
   }
-  return code;
+  return "";
 }
 
-std::string operation_text(const fused::FusionGroup& part, const LoopValue& value) {
+std::string operation_text(const fused::FusionGroup& part, const std::vector<bool>& inlined, fused::Ref ref) {
+  const LoopValue& value = part.loops.values[static_cast<size_t>(ref)];
+  const auto code = [&] {
+    return fused::expression(part.loops, inlined, ref, [](fused::Ref operand) { return fmt::format("v{}", operand); });
+  };
   switch (value.kind) {
     case LoopValue::Kind::input: {
       const size_t argument = part.loops.inputs[static_cast<size_t>(value.slot)].argument;
       return "load " + graph::describe(*part.inputs[argument]);
     }
     case LoopValue::Kind::map:
-      return code_text(value);
+      return code();
     case LoopValue::Kind::reduce:
-      return fmt::format("reduce {} by {} from {}", code_text(value), value.join, value.start);
+      return fmt::format("reduce {} by {}", code(), join_text(value.join));
     case LoopValue::Kind::classify:
       return fmt::format("NaN and Inf among v{}, whose largest magnitude is v{}", value.operands[0], value.operands[1]);
   }
@@ -80,10 +91,12 @@ std::string operation_text(const fused::FusionGroup& part, const LoopValue& valu
 
 std::string body_text(const fused::FusionGroup& part) {
   std::string text = "  body, for each row\n";
+  const std::vector<bool> inlined = fused::inlined_values(part.loops);
   for (size_t i = 0; i < part.loops.values.size(); ++i) {
     const LoopValue& value = part.loops.values[i];
-    text += fmt::format("    v{} = {}  # {}, {}\n", i, operation_text(part, value), value.type,
-                        place_text(part.loops, value));
+    if (inlined[i]) continue;
+    text += fmt::format("    v{} = {}  # {}, {}\n", i, operation_text(part, inlined, static_cast<fused::Ref>(i)),
+                        fused::type_code(value), place_text(part.loops, value));
   }
   for (size_t i = 0; i < part.loops.outputs.size(); ++i)
     text += fmt::format("    store v{} to {}\n", part.loops.outputs[i].value, graph::describe(*part.outputs[i]));

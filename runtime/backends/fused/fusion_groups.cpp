@@ -85,7 +85,7 @@ class Cutter {
   std::set<int64_t> batches() const {
     std::set<int64_t> sizes;
     for (const Node* node : waiting_) {
-      if (!find_lowering(graph::op_name(node->op))) continue;
+      if (!can_lower(graph::op_name(node->op))) continue;
       for (const auto& operand : node->operands)
         each_value(operand, [&](const Value* value) {
           if (available_.count(value) && value->meta && !value->meta->sizes.empty())
@@ -102,13 +102,13 @@ class Cutter {
     std::vector<const Node*> nodes;
     for (const Node* node : waiting_) {
       if (!ready(*node, made) || has_order(*node) || !computes_numbers(*node)) continue;
-      if (find_lowering(graph::op_name(node->op)) && !calls_.count(node)) continue;
+      if (can_lower(graph::op_name(node->op)) && !calls_.count(node)) continue;
       nodes.push_back(node);
       made.insert(node->results.begin(), node->results.end());
     }
     const bool read = std::any_of(waiting_.begin(), waiting_.end(), [&](const Node* node) {
-      return !made.count(node->results.empty() ? nullptr : node->results[0]) &&
-             find_lowering(graph::op_name(node->op)) && reads_any(*node, made);
+      return !made.count(node->results.empty() ? nullptr : node->results[0]) && can_lower(graph::op_name(node->op)) &&
+             reads_any(*node, made);
     });
     if (read) finish(make_group(nodes, false), nodes);
   }
@@ -222,7 +222,7 @@ class Cutter {
     bool order_kept = true;
     for (const Node* node : waiting_) {
       const bool can = ready(*node, made) && (order_kept || !has_order(*node));
-      if (can && (calls_.count(node) || !find_lowering(graph::op_name(node->op)))) {
+      if (can && (calls_.count(node) || !can_lower(graph::op_name(node->op)))) {
         nodes.push_back(node);
         made.insert(node->results.begin(), node->results.end());
         continue;

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
+
+#include "runtime/backends/fused/opcodes.h"
 
 /// What a fused group computes for one row of the batch, as the emitter takes it: values in the order in which they are
 /// computed. A value is a number (the same for all rows), belongs to the row, or has one element for each position of a row.
@@ -25,28 +26,28 @@ struct Extent {
   int32_t inner = -1;          // where dims of the segments follow those of the positions: the extent of these
 };
 
-/// The code of a selection by a condition that holds for whole rows: condition, value, else.
-inline constexpr const char* row_selection = "pick({0}, {1}, {2})";
-
 struct LoopValue {
   enum class Kind : uint8_t {
     input,   // read from memory
-    map,     // `code`, with {0}, {1}, ... for the operands
-    reduce,  // `code` joined over the positions of operand 0 by `join`; belongs to the row, or to a segment of it
+    map,     // `opcode` of the operands, at each place alone
+    reduce,  // operand 0 over its positions, joined by `join`; belongs to the row, or to a segment of it
     classify,  // of element operand 0, whose largest magnitude is operand 1: are there NaNs, are there Infs (two flags in one)
   };
   Kind kind = Kind::map;
   Place place = Place::row;
-  std::string type;                   // of C++, as computed: "float", "bool", "Record<16>"
+  Opcode opcode = Opcode::literal;
+  Join join = Join::sum;
+  Type type = Type::f32;              // as computed
   at::ScalarType dtype = at::kFloat;  // as a tensor holds it
+  int32_t slots = 0;                  // records: of how many slots
   int32_t extent = -1;                // elements: index into Loops::extents
-  std::string code;
-  std::string join;   // "+", "max", "min", and "|" of what is true or false
-  std::string start;  // what a reduction begins with
+  int32_t slot = -1;                  // inputs: index into Loops::inputs
   std::vector<Ref> operands;
-  int32_t slot = -1;       // inputs: index into Loops::inputs
-  bool expensive = false;  // worth keeping rather than computing again
-  bool cut = false;        // a whole number that comes of a real one
+  std::vector<int64_t> numbers;  // that `opcode` takes beside the operands
+  bool expensive = false;        // worth keeping rather than computing again
+  bool inner = false;            // a step on the way to the result of an operator: never kept
+  bool cut = false;              // a whole number that comes of a real one
+  bool is(Opcode one) const { return kind == Kind::map && opcode == one; }
 };
 
 /// How a tensor of the group lies beside the batch of N rows.

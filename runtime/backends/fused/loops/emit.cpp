@@ -106,9 +106,8 @@ class Emitter : public LoopText {
     for (size_t i = 0; i < loops_.outputs.size(); ++i) {
       const LoopValue& value = at(loops_.outputs[i].value);
       if (value.place == Place::element)
-        line(2, fmt::format("auto* const {3}o{0} = ({1}*)call->out[{0}] + row * d{2};", i,
-                            stored_type(value.dtype, value.type), value.extent,
-                            plan_.in_place() && plan_.in_place()->output == i ? "" : "__restrict "));
+        line(2, fmt::format("auto* const {3}o{0} = ({1}*)call->out[{0}] + row * d{2};", i, stored_type(value),
+                            value.extent, plan_.in_place() && plan_.in_place()->output == i ? "" : "__restrict "));
     }
   }
 
@@ -116,17 +115,19 @@ class Emitter : public LoopText {
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       const LoopValue& value = loops_.values[i];
       const Ref ref = static_cast<Ref>(i);
-      if (value.place != Place::row || value.kind == Kind::reduce || plan_.pass_of(ref) != pass) continue;
+      if (value.place != Place::row || value.kind == Kind::reduce || plan_.is_inlined(ref) ||
+          plan_.pass_of(ref) != pass)
+        continue;
       if (value.kind == Kind::classify)
         classify(ref);
       else
-        line(2, fmt::format("const {} {} = {};", value.type, name(ref),
+        line(2, fmt::format("const {} {} = {};", type_code(value), name(ref),
                             value.kind == Kind::input ? row_input(value) : expression(ref)));
     }
   }
 
   static std::string row_input(const LoopValue& value) {
-    if (is_record(value)) return fmt::format("{}::from(i{})", value.type, value.slot);
+    if (is_record(value)) return fmt::format("{}::from(i{})", type_code(value), value.slot);
     return loaded(value.dtype, fmt::format("*i{}", value.slot));
   }
 
@@ -187,7 +188,7 @@ class Emitter : public LoopText {
       if (belongs_to_segment(ref, run)) continue;  // computed in front of the loop
       std::string code = is_read(ref, run) ? read(ref, run) : expression(ref);
       if (is_read(ref, run) && !guard.empty()) code = guard + " ? " + code + " : 0";
-      line(4, fmt::format("const {} {} = {};", at(ref).type, name(ref), code));
+      line(4, fmt::format("const {} {} = {};", type_code(at(ref)), name(ref), code));
     }
   }
 
@@ -197,7 +198,7 @@ class Emitter : public LoopText {
     const int last = plan_.last_step(pass, extent);
     for (int step = 0; step <= last; ++step)
       for (const Ref ref : plan_.reductions({pass, step}, extent))
-        if (!is_element(ref)) line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), at(ref).start));
+        if (!is_element(ref)) line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), start(ref)));
     line(2, fmt::format("for (int64_t segment = 0; segment < d{}; ++segment) {{", whole.segments));
     line(2, fmt::format("const int64_t at = segment * d{};", whole.positions));
     std::set<Ref> declared;
@@ -214,7 +215,7 @@ class Emitter : public LoopText {
   void segment_values(const Run& run, std::set<Ref>& declared) {
     for (const Ref ref : plan_.needed_in(run.now, run.extent))
       if (belongs_to_segment(ref, run) && !plan_.is_local(ref, run.now.pass, run.extent) && declared.insert(ref).second)
-        line(2, fmt::format("const {} {} = {};", at(ref).type, name(ref),
+        line(2, fmt::format("const {} {} = {};", type_code(at(ref)), name(ref),
                             is_read(ref, run) ? read(ref, run) : expression(ref)));
   }
 
@@ -243,18 +244,18 @@ class Emitter : public LoopText {
   void joined_positions(const Run& run, const std::vector<Ref>& reductions, const std::vector<std::string>& fetched) {
     for (const Ref ref : reductions)
       if (is_element(ref) || !run.segment)  // else of all segments, in front of their loop
-        line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), at(ref).start));
+        line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), start(ref)));
     line(2, fmt::format("for (int64_t block = 0; block < {}; block += 2048) {{", run.count));
     line(2, fmt::format("const int64_t end_of_block = block + 2048 < {0} ? block + 2048 : {0};", run.count));
     for (const Ref ref : reductions) {
-      line(2, fmt::format("{} {}lanes[lane_count];", at(ref).type, name(ref)));
-      line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), at(ref).start));
+      line(2, fmt::format("{} {}lanes[lane_count];", type_code(at(ref)), name(ref)));
+      line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), start(ref)));
     }
     line(2, "int64_t first = block;");
     lanes("end_of_block", run, reductions, fetched);
     for (const Ref ref : reductions) {
-      line(2, fmt::format("const {0} {1}block = joined<{2}>({1}lanes, end_of_block - block);", at(ref).type, name(ref),
-                          join_type(ref)));
+      line(2, fmt::format("const {0} {1}block = joined<{2}>({1}lanes, end_of_block - block);", type_code(at(ref)),
+                          name(ref), join_type(ref)));
       line(2, fmt::format("{0}total = {1};", name(ref), join(ref, name(ref) + "total", name(ref) + "block")));
     }
     line(2, "}");
@@ -266,7 +267,7 @@ class Emitter : public LoopText {
     }
   }
 
-  void total(Ref ref) { line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), at(ref).type)); }
+  void total(Ref ref) { line(2, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), type_code(at(ref)))); }
   void row_totals(Time now, int32_t extent) {
     for (const Ref ref : plan_.reductions(now, extent))
       if (!is_element(ref)) total(ref);
@@ -324,8 +325,8 @@ class Emitter : public LoopText {
       if (is_record(value))
         line(2, fmt::format("{}.store((char*)call->out[{}] + row * sizeof({}));", name(ref), i, name(ref)));
       else
-        line(2, fmt::format("(({}*)call->out[{}])[row] = {};", stored_type(value.dtype, value.type), i,
-                            to_store(value.dtype, name(ref))));
+        line(2,
+             fmt::format("(({}*)call->out[{}])[row] = {};", stored_type(value), i, to_store(value.dtype, name(ref))));
     }
   }
 };

@@ -3,16 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 namespace triage::fused {
 
 using Kind = LoopValue::Kind;
 
-std::string stored_type(at::ScalarType dtype, const std::string& computed) {
-  if (dtype == at::kHalf) return "half";
-  if (dtype == at::kBFloat16) return "bfloat16";
-  return dtype == at::kBool ? "uint8_t" : computed;
+std::string stored_type(const LoopValue& value) {
+  if (value.dtype == at::kHalf) return "half";
+  if (value.dtype == at::kBFloat16) return "bfloat16";
+  return value.dtype == at::kBool ? "uint8_t" : type_code(value);
 }
 
 std::string loaded(at::ScalarType dtype, const std::string& from) {
@@ -27,29 +26,26 @@ std::string to_store(at::ScalarType dtype, const std::string& value) {
   return value;
 }
 
-bool is_record(const LoopValue& value) { return value.type.rfind("Record", 0) == 0; }
-
 namespace {
 
-/// For each way to join: its type in support/lanes.h, and how one more value {1} joins {0}.
-const std::pair<std::string, std::string>& joined_by(const std::string& join) {
-  static const std::map<std::string, std::pair<std::string, std::string>> all = {
-      {"+", {"Sum", "{0} + {1}"}},
-      {"*", {"Product", "{0} * {1}"}},
-      {"max", {"Largest", "{1} > {0} ? {1} : {0}"}},
-      {"min", {"Smallest", "{1} < {0} ? {1} : {0}"}},
-      {"|", {"Any", "{1} ? 1 : {0}"}},
-  };
-  return all.at(join);
-}
+/// For each Join: its type in support/lanes.h, and how one more value {1} joins {0}.
+struct JoinRow {
+  const char *type, *code;
+};
+constexpr JoinRow joins[] = {{"Sum", "{0} + {1}"},
+                             {"Product", "{0} * {1}"},
+                             {"Largest", "{1} > {0} ? {1} : {0}"},
+                             {"Smallest", "{1} < {0} ? {1} : {0}"},
+                             {"Any", "{1} ? 1 : {0}"}};
+const JoinRow& row_of(Join join) { return joins[static_cast<size_t>(join)]; }
 
 }  // namespace
 
 std::string LoopText::join(Ref ref, const std::string& so_far, const std::string& one) const {
-  return fmt::format(fmt::runtime(joined_by(at(ref).join).second), so_far, one);
+  return fmt::format(fmt::runtime(row_of(at(ref).join).code), so_far, one);
 }
 
-std::string LoopText::join_type(Ref ref) const { return joined_by(at(ref).join).first; }
+std::string LoopText::join_type(Ref ref) const { return row_of(at(ref).join).type; }
 
 std::vector<std::string> LoopText::memory_of(Ref ref) const {
   std::vector<std::string> list;
@@ -60,28 +56,11 @@ std::vector<std::string> LoopText::memory_of(Ref ref) const {
   return list;
 }
 
-std::string LoopText::row_type(Ref ref) const {
-  return is_record(at(ref)) ? "void" : stored_type(at(ref).dtype, at(ref).type);
-}
+std::string LoopText::row_type(Ref ref) const { return is_record(at(ref)) ? "void" : stored_type(at(ref)); }
 
 /// What a reduction gives is kept as it was computed, anything else as a tensor would hold it.
 std::string LoopText::kept_type(Ref ref) const {
-  return plan_.is_segment_reduction(ref) ? at(ref).type : stored_type(at(ref).dtype, at(ref).type);
-}
-
-std::string LoopText::expression(Ref ref) const {
-  const LoopValue& value = at(ref);
-  std::string text;
-  for (size_t i = 0; i < value.code.size(); ++i) {
-    if (value.code[i] != '{') {
-      text += value.code[i];
-      continue;
-    }
-    const size_t close = value.code.find('}', i);
-    text += name(value.operands[std::stoul(value.code.substr(i + 1, close - i - 1))]);
-    i = close;
-  }
-  return text;
+  return plan_.is_segment_reduction(ref) ? type_code(at(ref)) : stored_type(at(ref));
 }
 
 void LoopText::lane_array(const std::string& type, const std::string& name, const std::string& start) {
@@ -139,8 +118,7 @@ std::vector<TileMemory> tiles_of(const LoopText& text) {
   const bool rows = text.lanes_ == Lanes::rows;
   const auto add = [&](Ref ref, const char* of_row, const char* of_segments, size_t index) {
     if (rows ? !text.is_column(ref) : text.is_in_lanes(text.at(ref).extent) && !text.plan_.is_segment_reduction(ref))
-      tiles.push_back({fmt::format("{}{}", rows ? of_row : of_segments, index),
-                       stored_type(text.at(ref).dtype, text.at(ref).type)});
+      tiles.push_back({fmt::format("{}{}", rows ? of_row : of_segments, index), stored_type(text.at(ref))});
   };
   for (size_t i = 0; i < text.loops_.values.size(); ++i)
     if (const Ref ref = static_cast<Ref>(i); text.at(ref).kind == Kind::input && text.is_element(ref))
@@ -195,10 +173,9 @@ void LoopText::scratch() {
 void LoopText::numbers() {
   for (size_t i = 0; i < loops_.values.size(); ++i) {
     const LoopValue& value = loops_.values[i];
-    if (value.place != Place::number) continue;
-    const std::string memory =
-        fmt::format("*(const {}*)call->in[{}]", stored_type(value.dtype, value.type), value.slot);
-    line(1, fmt::format("const {} {} = {};", value.type, name(static_cast<Ref>(i)),
+    if (value.place != Place::number || plan_.is_inlined(static_cast<Ref>(i))) continue;
+    const std::string memory = fmt::format("*(const {}*)call->in[{}]", stored_type(value), value.slot);
+    line(1, fmt::format("const {} {} = {};", type_code(value), name(static_cast<Ref>(i)),
                         value.kind == Kind::input ? loaded(value.dtype, memory) : expression(static_cast<Ref>(i))));
   }
 }

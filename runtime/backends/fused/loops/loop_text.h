@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loops/expression.h"
 #include "runtime/backends/fused/loops/schedule.h"
 #include "runtime/backends/fused/support/lanes.h"
 
@@ -34,17 +35,20 @@ class LoopText {
   /// How it is read. What stands in an array has one element for each lane (bools as wide as floats: loops with both are
   /// vectorised).
   virtual std::string name(Ref ref) const {
+    if (plan_.is_inlined(ref)) return "(" + expression(ref) + ")";
     if (!arrays_.count(ref)) return bare_name(ref);
-    return at(ref).type == "bool" ? "(" + of_lane(ref) + " != 0)" : of_lane(ref);
+    return at(ref).type == Type::boolean ? "(" + of_lane(ref) + " != 0)" : of_lane(ref);
   }
   std::string bare_name(Ref ref) const { return "v" + std::to_string(ref); }
   std::string of_lane(Ref ref) const { return bare_name(ref) + "[lane]"; }
   /// The array that it is written to, `start` in all lanes.
   void lane_array(Ref ref, const std::string& start = "") {
-    lane_array(at(ref).type == "bool" ? "int32_t" : at(ref).type, bare_name(ref), start);
+    lane_array(at(ref).type == Type::boolean ? "int32_t" : type_code(at(ref)), bare_name(ref), start);
   }
-  /// The code of a value, with the names of its operands.
-  std::string expression(Ref ref) const;
+  /// A value as C++; of a reduction, what it joins.
+  std::string expression(Ref ref) const {
+    return fused::expression(loops_, plan_.inlined(), ref, [this](Ref operand) { return name(operand); });
+  }
 
   /// Everything up to the loop over rows.
   void begin();
@@ -66,7 +70,7 @@ class LoopText {
   std::string row_type(Ref ref) const;  // of what is in memory
   /// The type that a reduction is added up in, over blocks of positions.
   std::string total_type(Ref ref) const {
-    return at(ref).join == "+" && at(ref).type != "int64_t" ? "double" : at(ref).type;
+    return at(ref).join == Join::sum && is_real(at(ref).type) ? "double" : type_code(at(ref));
   }
   /// A loop over the lanes of a tile, with what `body` writes in it.
   template <class Body>
@@ -82,7 +86,8 @@ class LoopText {
   std::string join(Ref ref, const std::string& so_far, const std::string& one) const;
   std::string join_type(Ref ref) const;  // in support/lanes.h
   /// Of one more value, before it joins.
-  std::string one_type(Ref ref) const { return at(ref).join == "|" ? "bool" : at(ref).type; }
+  std::string one_type(Ref ref) const { return at(ref).join == Join::any ? "bool" : type_code(at(ref)); }
+  std::string start(Ref ref) const { return literal_code(at(ref).type, start_of(at(ref).join, at(ref).type)); }
   /// The memory that a reduction over segments goes to: where it is kept, and outputs.
   std::vector<std::string> memory_of(Ref segment_reduction) const;
   std::vector<ScratchSize> scratch_sizes() const;
@@ -102,9 +107,9 @@ class LoopText {
 };
 
 /// --- how values stand in memory ---
-std::string stored_type(at::ScalarType dtype, const std::string& computed);
+std::string stored_type(const LoopValue& value);
 std::string loaded(at::ScalarType dtype, const std::string& from);
 std::string to_store(at::ScalarType dtype, const std::string& value);
-bool is_record(const LoopValue& value);
+inline bool is_record(const LoopValue& value) { return value.type == Type::record; }
 
 }  // namespace triage::fused

@@ -52,7 +52,8 @@ void RowLanes::row_values(int pass) {
     std::vector<Ref> list;
     for (size_t i = 0; i < loops_.values.size(); ++i)
       if (const Ref ref = static_cast<Ref>(i); at(ref).place == Place::row && at(ref).kind != Kind::reduce &&
-                                               plan_.pass_of(ref) == pass && !is_empty_record(ref))
+                                               !at(ref).is(Opcode::record_empty) && !plan_.is_inlined(ref) &&
+                                               plan_.pass_of(ref) == pass)
         list.push_back(ref);
     return list;
   }();
@@ -70,7 +71,9 @@ void RowLanes::row_values(int pass) {
 
 bool RowLanes::is_of_records(Ref ref) const {
   const auto is = [&](Ref one) { return is_record(at(one)) || at(one).kind == Kind::classify; };
-  return is(ref) || std::any_of(at(ref).operands.begin(), at(ref).operands.end(), is);
+  return is(ref) || std::any_of(at(ref).operands.begin(), at(ref).operands.end(), [&](Ref operand) {
+           return is(operand) || (plan_.is_inlined(operand) && is_of_records(operand));
+         });
 }
 
 void RowLanes::row_value(Ref ref) {
@@ -78,17 +81,11 @@ void RowLanes::row_value(Ref ref) {
   line(3, fmt::format("{} = {};", of_lane(ref), at(ref).kind == Kind::input ? row_input(at(ref)) : expression(ref)));
 }
 
-/// Written where it is used: as an array it would be copied.
-bool RowLanes::is_empty_record(Ref ref) const {
-  return is_record(at(ref)) && at(ref).kind == Kind::map && at(ref).operands.empty();
-}
-
 std::string RowLanes::row_input(const LoopValue& value) const {
   const std::string memory =
       fmt::format("((const char*)call->in[{0}] + (row + lane) * call->in_stride[{0}])", value.slot);
-  if (is_record(value)) return fmt::format("{}::from({})", value.type, memory);
-  const std::string code =
-      loaded(value.dtype, fmt::format("*(const {}*){}", stored_type(value.dtype, value.type), memory));
+  if (is_record(value)) return fmt::format("{}::from({})", type_code(value), memory);
+  const std::string code = loaded(value.dtype, fmt::format("*(const {}*){}", stored_type(value), memory));
   return fmt::format("lane < used ? {} : 0", code);
 }
 
@@ -144,7 +141,7 @@ void RowLanes::segment_values(const Run& run) {
 
 void RowLanes::declare(const std::vector<Ref>& reductions, bool of_segments) {
   for (const Ref ref : reductions)
-    if (is_element(ref) == of_segments) lane_array(ref, at(ref).start);
+    if (is_element(ref) == of_segments) lane_array(ref, start(ref));
 }
 
 void RowLanes::element_loop(const Run& run) {
@@ -189,7 +186,7 @@ void RowLanes::positions(const Run& run, const std::vector<Ref>& reductions) {
 void RowLanes::body(const std::set<Ref>& needed, const Run& run) {
   for (const Ref ref : needed)
     if (!belongs_to_segment(ref, run))  // those were computed in front of the loop
-      line(4, fmt::format("const {} {} = {};", at(ref).type, name(ref),
+      line(4, fmt::format("const {} {} = {};", type_code(at(ref)), name(ref),
                           is_read(ref, run) ? read(ref, run) : expression(ref)));
 }
 

@@ -16,9 +16,11 @@ class RowLanes : public LoopText {
  private:
   void load_tiles();
   void row_values(int pass);
-  std::string name(Ref ref) const override { return is_empty_record(ref) ? at(ref).code : LoopText::name(ref); }
+  /// An empty record is written where it is used: as an array it would be copied.
+  std::string name(Ref ref) const override {
+    return at(ref).is(Opcode::record_empty) ? expression(ref) : LoopText::name(ref);
+  }
   bool is_of_records(Ref ref) const;
-  bool is_empty_record(Ref ref) const;
   void row_value(Ref ref);
   std::string row_input(const LoopValue& value) const;
   void classify(Ref ref);

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 
+#include "runtime/backends/fused/loops/expression.h"
+
 namespace triage::fused {
 
 using Kind = LoopValue::Kind;
 using Time = Schedule::Time;
 
-Schedule::Schedule(const Loops& loops) : loops_(loops) {
+Schedule::Schedule(const Loops& loops) : loops_(loops), inlined_(inlined_values(loops)) {
   for (const bool parts : {true, false})
     for (size_t i = 0; i < loops.extents.size(); ++i)
       if ((loops.extents[i].segments < 0) == parts) order_.push_back(static_cast<int32_t>(i));
@@ -120,7 +122,7 @@ bool Schedule::is_kept_before(Ref ref, Time now, int32_t loop) const {
 }
 
 void Schedule::need(Ref root, Time now, int32_t loop, std::set<Ref>& needed) const {
-  if (!is_element(root) || !needed.insert(root).second) return;
+  if (!is_element(root) || (!is_inlined(root) && !needed.insert(root).second)) return;
   if (is_segment_reduction(root) || is_kept_before(root, now, loop)) return;
   for (const Ref operand : at(root).operands) need(operand, now, loop, needed);
 }
@@ -234,8 +236,7 @@ bool Schedule::is_read_after(Ref input, size_t output) const {
 
 bool Schedule::selects_rows(Ref ref) const {
   const LoopValue& value = at(ref);
-  return value.code.find(row_selection) != std::string::npos && at(value.operands[0]).place == Place::row &&
-         is_one_loop(ref);
+  return value.is(Opcode::pick) && at(value.operands[0]).place == Place::row && is_one_loop(ref);
 }
 
 /// The output is the input itself, but in rows where a condition holds.

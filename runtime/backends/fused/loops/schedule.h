@@ -38,6 +38,9 @@ class Schedule {
   const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   const Extent& extent(int32_t index) const { return loops_.extents[static_cast<size_t>(index)]; }
   bool is_element(Ref ref) const { return at(ref).place == Place::element; }
+  /// Whether it is written in the expressions of others, and has no name (expression.h).
+  bool is_inlined(Ref ref) const { return inlined_[static_cast<size_t>(ref)]; }
+  const std::vector<bool>& inlined() const { return inlined_; }
   bool is_segment_reduction(Ref ref) const { return at(ref).kind == LoopValue::Kind::reduce && is_element(ref); }
 
   int last_pass() const { return last_pass_; }
@@ -55,7 +58,7 @@ class Schedule {
   /// The element values that a loop has to produce at a time: for its reductions, outputs and kept values.
   std::vector<Ref> roots(Time now, int32_t loop) const;
   std::vector<Ref> reductions(Time now, int32_t loop) const;
-  /// Those, and all behind them that are computed or read then, in order.
+  /// Those, and all behind them that are computed or read then, in order; not what is inlined.
   std::set<Ref> needed_in(Time now, int32_t loop) const;
   std::set<Ref> needed_in(int pass, int32_t loop) const;  // in all steps
   void need(Ref root, Time now, int32_t loop, std::set<Ref>& needed) const;
@@ -87,6 +90,7 @@ class Schedule {
   bool is_one_loop(Ref ref) const;
 
   const Loops& loops_;
+  const std::vector<bool> inlined_;
   mutable std::map<std::pair<Ref, int32_t>, Time> times_;
   int last_pass_ = 0;
   std::vector<int32_t> order_;

@@ -21,7 +21,7 @@ void SegmentLanes::write() {
   for (int number = 0; number <= last; ++number)
     for (const Ref ref : plan_.reductions({pass_, number}, extent_))
       if (!text_.is_element(ref))
-        text_.lane_array(text_.total_type(ref), text_.bare_name(ref) + "totals", at(ref).start);
+        text_.lane_array(text_.total_type(ref), text_.bare_name(ref) + "totals", text_.start(ref));
   open_loops();
   for (const Tile& tile : tiles()) fetch(tile);
   for (int number = 0; number <= last; ++number) step(number);
@@ -131,10 +131,12 @@ void SegmentLanes::element_loop(const Run& run) {
 /// Sums of blocks of positions are added up as doubles: in one float a lane would lose a segment of a million positions.
 void SegmentLanes::joined_positions(const Run& run, const std::vector<Ref>& reductions) {
   for (const Ref ref : reductions)
-    if (text_.is_element(ref)) text_.lane_array(text_.total_type(ref), text_.bare_name(ref) + "totals", at(ref).start);
+    if (text_.is_element(ref))
+      text_.lane_array(text_.total_type(ref), text_.bare_name(ref) + "totals", text_.start(ref));
   text_.line(2, fmt::format("for (int64_t block = 0; block < {}; block += 64) {{", run.count));
   text_.line(2, fmt::format("const int64_t end_of_block = block + 64 < {0} ? block + 64 : {0};", run.count));
-  for (const Ref ref : reductions) text_.lane_array(at(ref).type, text_.bare_name(ref) + "lanes", at(ref).start);
+  for (const Ref ref : reductions)
+    text_.lane_array(type_code(at(ref)), text_.bare_name(ref) + "lanes", text_.start(ref));
   text_.line(2, "for (int64_t i = block; i < end_of_block; ++i) {");
   positions(run, reductions);
   text_.line(2, "}");
@@ -153,7 +155,7 @@ void SegmentLanes::joined_positions(const Run& run, const std::vector<Ref>& redu
 void SegmentLanes::finish_segments(const std::vector<Ref>& reductions) {
   for (const Ref ref : reductions) {
     if (!text_.is_element(ref)) continue;
-    const std::string name = text_.bare_name(ref), type = at(ref).type;
+    const std::string name = text_.bare_name(ref), type = type_code(at(ref));
     text_.lane_array(ref);
     text_.arrays_.insert(ref);
     text_.lane_loop(2, [&] { text_.line(3, fmt::format("{0}[lane] = ({1}){0}totals[lane];", name, type)); });
@@ -171,7 +173,7 @@ void SegmentLanes::positions(const Run& run, const std::vector<Ref>& reductions)
   text_.lane_loop(3, [&] {
     for (const Ref ref : plan_.needed_in(run.now, run.extent))
       if (!text_.belongs_to_segment(ref, run))
-        text_.line(4, fmt::format("const {} {} = {};", at(ref).type, text_.name(ref),
+        text_.line(4, fmt::format("const {} {} = {};", type_code(at(ref)), text_.name(ref),
                                   text_.is_read(ref, run) ? read(ref, run) : text_.expression(ref)));
     for (const Ref ref : reductions) {
       const std::string name = text_.bare_name(ref), so_far = name + "lanes[lane]";
@@ -209,7 +211,7 @@ void SegmentLanes::row_totals() {
     for (const Ref ref : plan_.reductions({pass_, number}, extent_))
       if (!text_.is_element(ref))
         text_.line(2, fmt::format("const {1} {0} = ({1})joined<{2}, tile_lanes>({0}totals);", text_.bare_name(ref),
-                                  at(ref).type, text_.join_type(ref)));
+                                  type_code(at(ref)), text_.join_type(ref)));
 }
 
 std::string SegmentLanes::kept_index(const LoopText& text, int32_t extent) {

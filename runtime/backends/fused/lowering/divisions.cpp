@@ -8,8 +8,6 @@
 namespace triage::fused {
 namespace {
 
-bool is_int_or_long(at::ScalarType dtype) { return dtype == at::kInt || dtype == at::kLong; }
-
 /// The divisor is a whole constant that every number can be divided by. (By -1 the lowest one cannot.)
 bool divides(const Lowering& l) {
   const auto divisor = l.integer(1);
@@ -18,21 +16,21 @@ bool divides(const Lowering& l) {
 }
 
 bool of_two(Lowering& l, const char* of_reals, const char* of_whole) {
-  return elementwise(l, {0, 1}, is_single_or_double, of_reals) ||
-         (divides(l) && elementwise(l, {0, 1}, is_int_or_long, of_whole));
+  return elementwise(l, Dtypes::single_or_double, of_reals) ||
+         (divides(l) && elementwise(l, Dtypes::int_or_long, of_whole));
 }
 
-bool floor_divide(Lowering& l) { return of_two(l, "floor_divided({0}, {1})", "floor_divided({0}, {1})"); }
-bool remainder(Lowering& l) { return of_two(l, "remainder_of({0}, {1})", "remainder_of({0}, {1})"); }
-bool fmod(Lowering& l) { return of_two(l, "left_over({0}, {1})", "left_over({0}, {1})"); }
+bool floor_divide(Lowering& l) { return of_two(l, "floor_divide(a, b)", "floor_divide(a, b)"); }
+bool remainder(Lowering& l) { return of_two(l, "remainder(a, b)", "remainder(a, b)"); }
+bool fmod(Lowering& l) { return of_two(l, "fmod(a, b)", "fmod(a, b)"); }
 
 bool div_mode(Lowering& l) {
   const auto* mode = l.constant(2);
   if (!mode) return false;
-  if (mode->isNone()) return elementwise(l, {0, 1}, is_single_or_double, "{0} / {1}");
+  if (mode->isNone()) return elementwise(l, Dtypes::single_or_double, "a / b");
   if (!mode->isString()) return false;
   if (mode->toStringRef() == "floor") return floor_divide(l);
-  return mode->toStringRef() == "trunc" && of_two(l, "whole_part_of({0} / {1})", "{0} / {1}");
+  return mode->toStringRef() == "trunc" && of_two(l, "trunc(a / b)", "a / b");
 }
 
 }  // namespace

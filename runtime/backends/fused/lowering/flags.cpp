@@ -1,6 +1,5 @@
 // Operations on flags: the record of a row is a value like any other.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <runtime/flags/checks.h>
 #include <runtime/flags/forms.h>
 #include <triage/layout.h>
@@ -43,30 +42,36 @@ bool fits(const TensorForm& form, int64_t num_slots, int64_t policy) {
   return num_slots >= (policy & TRACK_OVERFLOW ? 2 : 1) && num_slots <= slots_of(form);
 }
 
-bool record_result(Lowering& l, size_t index, const TensorForm& form, std::string code, std::vector<Ref> operands) {
-  return l.result(index, form, l.map_record(slots_of(form), std::move(code), std::move(operands)));
+/// How a push marks rows: the integers that stand in the value.
+struct Mark {
+  int64_t location, severity, num_slots, policy;
+};
+Ref push(Lowering& l, Ref record, Ref where, Ref code, const Mark& mark) {
+  return l.apply(Opcode::record_push, {record, where, code},
+                 {mark.num_slots, mark.location, mark.severity, mark.policy});
+}
+Ref push_known(Lowering& l, Ref record, Ref where, int64_t code, const Mark& mark) {
+  const bool is_short = code == whole_bits(Type::i32, code);
+  return push(l, record, where, l.literal(is_short ? Type::i32 : Type::i64, code), mark);
 }
 
-/// The form of new records, and what makes an empty one.
-std::pair<TensorForm, std::string> empty_record(Lowering& l, int64_t num_slots, at::ScalarType carrier) {
+Lowered empty_record(Lowering& l, int64_t num_slots, at::ScalarType carrier) {
   const TensorForm form = l.record_form(flags::check::words_for(num_slots, carrier), carrier);
   flags::KnownForms::add(carrier, form.words);  // a graph that was read from a file is the first to name it
-  return {form, fmt::format("Record<{}>::empty()", slots_of(form))};
+  return {form, l.apply(Opcode::record_empty, {}, {slots_of(form)})};
 }
 
 /// A record that begins with `flags` where argument `argument` has them, else empty.
 std::optional<Lowered> start(Lowering& l, size_t argument, int64_t num_slots, at::ScalarType carrier) {
-  if (!l.is_none(argument)) return record(l, argument);
-  const auto [form, code] = empty_record(l, num_slots, carrier);
-  return Lowered{form, l.map_record(slots_of(form), code, {})};
+  return l.is_none(argument) ? empty_record(l, num_slots, carrier) : record(l, argument);
 }
 
 bool fresh(Lowering& l) {  // new(like, num_slots, dtype)
   const auto like = l.lowered(0);
   const auto numbers = integers(l, 1, 2);
   if (!like || !numbers || like->form.kind == Kind::number) return false;
-  const auto [form, code] = empty_record(l, (*numbers)[0], static_cast<at::ScalarType>((*numbers)[1]));
-  return record_result(l, 0, form, code, {});
+  const Lowered empty = empty_record(l, (*numbers)[0], static_cast<at::ScalarType>((*numbers)[1]));
+  return l.result(0, empty.form, empty.value);
 }
 
 bool push_codes(Lowering& l) {  // flags, code, location, severity, num_slots, policy
@@ -76,9 +81,8 @@ bool push_codes(Lowering& l) {  // flags, code, location, severity, num_slots, p
   if (!f || !n || !fits(f->form, (*n)[2], (*n)[3]) || !codes || codes->form.kind != Kind::row ||
       codes->form.rank != 1 || !at::isIntegralType(codes->form.dtype, false))
     return false;
-  const std::string code =
-      fmt::format("{{0}}.pushed_if({{1}} != 0, {}, {{1}}, {}, {}, Recording({}))", (*n)[2], (*n)[0], (*n)[1], (*n)[3]);
-  return record_result(l, 0, f->form, code, {f->value, codes->value});
+  const Ref where = l.step("a != 0", {codes->value});
+  return l.result(0, f->form, push(l, f->value, where, codes->value, {(*n)[0], (*n)[1], (*n)[2], (*n)[3]}));
 }
 
 bool push_where(Lowering& l) {  // flags, code, location, severity, where, num_slots, policy
@@ -86,18 +90,15 @@ bool push_where(Lowering& l) {  // flags, code, location, severity, where, num_s
   const auto n = integers(l, 1, 3), how = integers(l, 5, 2);
   const auto where = mask(l, 4);
   if (!f || !n || !how || !where || !fits(f->form, (*how)[0], (*how)[1])) return false;
-  const std::string code = fmt::format("{{0}}.pushed_if({{1}}, {}, {}, {}, {}, Recording({}))", (*how)[0], (*n)[0],
-                                       (*n)[1], (*n)[2], (*how)[1]);
-  return record_result(l, 0, f->form, code, {f->value, *where});
+  return l.result(0, f->form, push_known(l, f->value, *where, (*n)[0], {(*n)[1], (*n)[2], (*how)[0], (*how)[1]}));
 }
 
 bool push_scalar(Lowering& l) {  // flags, code, location, severity, num_slots, policy
   const auto f = record(l, 0);
   const auto n = integers(l, 1, 5);
   if (!f || !n || !fits(f->form, (*n)[3], (*n)[4])) return false;
-  const std::string code =
-      fmt::format("{{0}}.pushed({}, {}, {}, {}, Recording({}))", (*n)[3], (*n)[0], (*n)[1], (*n)[2], (*n)[4]);
-  return record_result(l, 0, f->form, code, {f->value});
+  const Ref everywhere = l.literal(Type::boolean, 1);
+  return l.result(0, f->form, push_known(l, f->value, everywhere, (*n)[0], {(*n)[1], (*n)[2], (*n)[3], (*n)[4]}));
 }
 
 bool merge(Lowering& l) {  // flags, other, num_slots, policy
@@ -106,24 +107,33 @@ bool merge(Lowering& l) {  // flags, other, num_slots, policy
   if (!f || !other || !n || !fits(f->form, (*n)[0], (*n)[1]) || f->form.words != other->form.words ||
       f->form.dtype != other->form.dtype)
     return false;
-  return record_result(l, 0, f->form, fmt::format("{{0}}.merged({{1}}, {}, Recording({}))", (*n)[0], (*n)[1]),
-                       {f->value, other->value});
+  return l.result(0, f->form, l.apply(Opcode::record_merge, {f->value, other->value}, *n));
 }
 
 bool clear(Lowering& l) {
   const auto f = record(l, 0);
-  const auto code = l.integer(1);
-  return f && code && record_result(l, 0, f->form, fmt::format("{{0}}.cleared({})", *code), {f->value});
+  const auto code = integers(l, 1, 1);
+  return f && code && l.result(0, f->form, l.apply(Opcode::record_clear, {f->value}, *code));
 }
 
-/// An answer a row: `code` asks the record {0}; its numbers are the integers from argument 1 on.
-bool ask(Lowering& l, at::ScalarType dtype, const char* method, size_t numbers = 0) {
+/// An answer a row, of the record in argument 0.
+template <Opcode opcode>
+bool ask(Lowering& l) {
   const auto f = record(l, 0);
-  const auto n = integers(l, 1, numbers);
-  if (!f || !n) return false;
-  std::string code = fmt::format("{{0}}.{}(", method);
-  for (size_t i = 0; i < n->size(); ++i) code += (i ? ", " : "") + std::to_string((*n)[i]);
-  return l.result(0, l.row_form(dtype), l.map(dtype, code + ")", {f->value}));
+  const auto numbers = integers(l, 1, row_of(opcode).numbers);
+  if (!f || !numbers) return false;
+  const Ref answer = l.apply(opcode, {f->value}, *numbers);
+  return l.result(0, l.row_form(l.value(answer).dtype), answer);
+}
+
+/// Whether a record has an entry with one of these codes, a set of bits.
+bool has(Lowering& l, int64_t codes, int64_t min_severity = 1) {
+  const auto f = record(l, 0);
+  return f && l.result(0, l.row_form(at::kBool), l.apply(Opcode::record_match, {f->value}, {codes, min_severity}));
+}
+/// `bits`, the lowest for 0, of code or domain `index`; none where there is no such.
+int64_t codes_at(int64_t bits, int64_t width, int64_t index) {
+  return index >= 0 && index < 16 / width ? bits << index * width : 0;
 }
 
 /// flag_nan and its kind: z, flags, location, num_slots, policy, dtype
@@ -133,33 +143,26 @@ bool detect(Lowering& l, bool nan, bool inf) {
   if (!z || !n || (z->form.kind != Kind::element && z->form.kind != Kind::row)) return false;
   const auto f = start(l, 1, (*n)[1], static_cast<at::ScalarType>((*n)[3]));
   if (!f || !fits(f->form, (*n)[1], (*n)[2])) return false;
-  const auto at_location = [&](const char* where, int64_t code) {
-    return fmt::format(".pushed_if({}, {}, {}, {}, 3, Recording({}))", where, (*n)[1], code, (*n)[0], (*n)[2]);
-  };
   if (!at::isFloatingType(z->form.dtype)) return l.result(0, f->form, f->value);
-  if (z->form.kind == Kind::row) {
-    std::string code = "{0}";
-    if (nan) code += at_location("is_nan({1})", 1);
-    if (inf) code += at_location("is_inf({1})", 2);
-    return record_result(l, 0, f->form, code, {f->value, z->value});
+  const bool whole_rows = z->form.kind == Kind::element && !l.in_segments(z->value);
+  Ref found = -1;
+  if (whole_rows) {
+    const Type bits = l.value(z->value).type == Type::f64 ? Type::i64 : Type::i32;
+    const Ref magnitude = l.as_step(l.apply(Opcode::magnitude_bits, {z->value}, {}, bits));
+    found = l.classify(z->value, l.reduce(Join::largest, magnitude));
   }
-  std::string code = "{0}";
-  if (l.in_segments(z->value)) {  // such a row cannot be looked at again
-    std::vector<Ref> found{f->value};
-    const auto search = [&](const char* test, int64_t what) {
-      code += at_location(fmt::format("{{{}}} != 0", found.size()).c_str(), what);
-      found.push_back(l.reduce(at::kInt, "uint32_t", test, "|", "0", z->value));
-    };
-    if (nan) search("is_nan({0})", 1);
-    if (inf) search("is_inf({0})", 2);
-    return record_result(l, 0, f->form, code, std::move(found));
-  }
-  const bool wide = z->form.dtype == at::kDouble;
-  const Ref largest = l.reduce(at::kLong, wide ? "int64_t" : "int32_t", "magnitude_bits({0})", "max", "0", z->value);
-  const Ref found = l.classify(z->value, largest);
-  if (nan) code += at_location("{1}.nan", 1);
-  if (inf) code += at_location("{1}.inf", 2);
-  return record_result(l, 0, f->form, code, {f->value, found});
+  const auto where = [&](const char* test, Opcode of_row) {
+    if (whole_rows) return l.as_step(l.apply(of_row, {found}));
+    const Ref one = l.step(test, {z->value});
+    if (z->form.kind == Kind::row) return one;
+    return l.step("a != 0", {l.reduce(Join::any, one)});  // such a row cannot be looked at again
+  };
+  const Mark mark{(*n)[0], 3, (*n)[1], (*n)[2]};
+  Ref record = f->value;
+  if (nan) record = push_known(l, record, where("is_nan(a)", Opcode::has_nan), 1, mark);
+  if (nan && inf) l.as_step(record);
+  if (inf) record = push_known(l, record, where("is_inf(a)", Opcode::has_inf), 2, mark);
+  return l.result(0, f->form, record);
 }
 
 /// flag_oob_indices: ids, num_embeddings, flags, location, num_slots, policy, dtype
@@ -170,21 +173,18 @@ bool detect_indices(Lowering& l) {
   if (!ids || !limit || !n || !at::isIntegralType(ids->form.dtype, false)) return false;
   const auto f = start(l, 2, (*n)[1], static_cast<at::ScalarType>((*n)[3]));
   if (!f || !fits(f->form, (*n)[1], (*n)[2])) return false;
-  const std::string outside = fmt::format("((int64_t){{0}} < 0) | ((int64_t){{0}} >= {})", *limit);
-  Ref found = -1;
+  const Ref id = l.converted(ids->value, Type::i64);
+  Ref found = l.step("(a < 0) | (a >= b)", {id, l.literal(Type::i64, *limit)});
   if (ids->form.kind == Kind::element)
-    found = l.reduce(at::kInt, "uint32_t", outside, "|", "0", ids->value);
-  else if (ids->form.kind == Kind::row)
-    found = l.map(at::kBool, outside, {ids->value});
-  if (found < 0) return false;
-  const std::string code =
-      fmt::format("{{0}}.pushed_if({{1}} != 0, {}, 5, {}, 2, Recording({}))", (*n)[1], (*n)[0], (*n)[2]);
-  return record_result(l, 0, f->form, code, {f->value, found});
+    found = l.step("a != 0", {l.reduce(Join::any, found)});
+  else if (ids->form.kind != Kind::row)
+    return false;
+  return l.result(0, f->form, push_known(l, f->value, found, 5, {(*n)[0], 2, (*n)[1], (*n)[2]}));
 }
 
 /// The rows where `taken` holds get `value`, the others keep z.
 bool replaced_rows(Lowering& l, size_t index, const Lowered& z, Ref taken, Ref value) {
-  return l.result(index, z.form, l.map(z.form.dtype, row_selection, {taken, value, z.value}));
+  return l.result(index, z.form, l.apply(Opcode::pick, {taken, value, z.value}));
 }
 
 /// fix: z, flags, fallback, location, codes, min_severity, num_slots, policy
@@ -196,18 +196,19 @@ bool fix(Lowering& l) {
     return false;
   const auto fallback = l.operand(2, z->form.dtype, z->form);
   if (!fallback) return false;
-  const Ref bad = l.map(at::kBool, fmt::format("{{0}}.match({}, {})", (*n)[1], (*n)[2]), {f->value});
-  const std::string code =
-      fmt::format("{{0}}.pushed_if({{1}}, {}, 13, {}, 1, Recording({}))", (*n)[3], (*n)[0], (*n)[4]);
-  return replaced_rows(l, 0, *z, bad, *fallback) && record_result(l, 1, f->form, code, {f->value, bad});
+  const Ref bad = l.apply(Opcode::record_match, {f->value}, {(*n)[1], (*n)[2]});
+  return replaced_rows(l, 0, *z, bad, *fallback) &&
+         l.result(1, f->form, push_known(l, f->value, bad, 13, {(*n)[0], 1, (*n)[3], (*n)[4]}));
 }
 
 /// take_ok_p and take_err_p: flags, z, fill
-bool take(Lowering& l, const char* replaced) {
+bool take(Lowering& l, bool err) {
   const auto f = record(l, 0), z = l.lowered(1);
   if (!f || !z || (z->form.kind != Kind::element && z->form.kind != Kind::row)) return false;
   const auto fill = l.operand(2, z->form.dtype, z->form);
-  return fill && replaced_rows(l, 0, *z, l.map(at::kBool, replaced, {f->value}), *fill);
+  if (!fill) return false;
+  const Ref is_err = l.apply(Opcode::record_is_err, {f->value});
+  return replaced_rows(l, 0, *z, err ? l.map(at::kBool, "!a", {is_err}) : is_err, *fill);
 }
 
 /// replace: z, value, nan, posinf, neginf, values, integers
@@ -221,21 +222,25 @@ bool replace(Lowering& l) {
   if (!value || !nan || !positive || !negative || !values || !values->isDoubleList() || !integers ||
       !integers->isIntList())
     return false;
-  std::vector<Ref> operands{z->value, *value};
-  std::string hit = fmt::format("is_replaced({{0}}, {}, {}, {})", *nan, *positive, *negative);
+  std::optional<Ref> hit;
+  const auto add_test = [&](const char* test, std::vector<Ref> operands) {
+    const Ref one = l.step(test, operands);
+    hit = hit ? l.step("a | b", {*hit, one}) : one;
+  };
+  if (*nan) add_test("is_nan(a)", {z->value});
+  if (*positive && *negative) add_test("is_inf(a)", {z->value});
+  if (*positive != *negative) add_test(*positive ? "a == inf" : "a == -inf", {z->value});
   const auto add_target = [&](const auto& target) {
     if (!flags::check::holds(z->form.dtype, target)) return true;  // what no element can be
     const auto literal = l.number(c10::IValue(target), z->form.dtype);
-    if (!literal) return false;
-    hit += fmt::format(" | ({{0}} == {{{}}})", operands.size());
-    operands.push_back(*literal);
-    return true;
+    if (literal) add_test("a == b", {z->value, *literal});
+    return literal.has_value();
   };
   for (const double target : values->toDoubleVector())
     if (!add_target(target)) return false;
   for (const int64_t target : integers->toIntVector())
     if (!add_target(target)) return false;
-  return l.result(0, z->form, l.map(z->form.dtype, "(" + hit + ") ? {1} : {0}", std::move(operands)));
+  return l.result(0, z->form, hit ? l.apply(Opcode::select, {*hit, *value, z->value}) : z->value);
 }
 
 /// select: a condition of shape (N) or (), and two tensors of one form.
@@ -247,9 +252,8 @@ bool select(Lowering& l) {
   const bool same = a->form.kind == b->form.kind && a->form.dtype == b->form.dtype && a->form.rank == b->form.rank &&
                     a->form.trailing == b->form.trailing && a->form.words == b->form.words;
   if (!same) return false;
-  std::vector<Ref> operands{condition->value, a->value, b->value};
-  if (a->form.kind == Kind::record) return record_result(l, 0, a->form, "{0} ? {1} : {2}", std::move(operands));
-  return l.result(0, a->form, l.map(a->form.dtype, row_selection, std::move(operands)));
+  const Opcode opcode = a->form.kind == Kind::record ? Opcode::select : Opcode::pick;
+  return l.result(0, a->form, l.apply(opcode, {condition->value, a->value, b->value}));
 }
 
 bool pass_on(Lowering& l) {
@@ -270,23 +274,32 @@ const LowerTable& flags_operators() {
       {"triage::is_ok",
        [](Lowering& l) {
          const auto f = record(l, 0);
-         return f && l.result(0, l.row_form(at::kBool), l.map(at::kBool, "!{0}.is_err()", {f->value}));
+         return f && l.result(0, l.row_form(at::kBool),
+                              l.map(at::kBool, "!a", {l.as_step(l.apply(Opcode::record_is_err, {f->value}))}));
        }},
-      {"triage::is_err", [](Lowering& l) { return ask(l, at::kBool, "is_err"); }},
-      {"triage::has_critical", [](Lowering& l) { return ask(l, at::kBool, "has_critical"); }},
-      {"triage::has_code", [](Lowering& l) { return ask(l, at::kBool, "has_code", 1); }},
-      {"triage::has_domain", [](Lowering& l) { return ask(l, at::kBool, "has_domain", 1); }},
-      {"triage::match", [](Lowering& l) { return ask(l, at::kBool, "match", 2); }},
-      {"triage::count_errors", [](Lowering& l) { return ask(l, at::kInt, "count_errors"); }},
-      {"triage::max_severity", [](Lowering& l) { return ask(l, at::kLong, "max_severity"); }},
-      {"triage::get_first_code", [](Lowering& l) { return ask(l, at::kInt, "first_code"); }},
-      {"triage::get_first_location", [](Lowering& l) { return ask(l, at::kInt, "first_location"); }},
-      {"triage::get_first_severity", [](Lowering& l) { return ask(l, at::kInt, "first_severity"); }},
+      {"triage::is_err", ask<Opcode::record_is_err>},
+      {"triage::has_critical", [](Lowering& l) { return has(l, 0xFFFF, 3); }},
+      {"triage::has_code",
+       [](Lowering& l) {
+         const auto code = l.integer(1);
+         return code && has(l, codes_at(1, 1, *code));
+       }},
+      {"triage::has_domain",
+       [](Lowering& l) {
+         const auto domain = l.integer(1);
+         return domain && has(l, codes_at(0xF, 4, *domain));
+       }},
+      {"triage::match", ask<Opcode::record_match>},
+      {"triage::count_errors", ask<Opcode::record_count_errors>},
+      {"triage::max_severity", ask<Opcode::record_max_severity>},
+      {"triage::get_first_code", ask<Opcode::record_first_code>},
+      {"triage::get_first_location", ask<Opcode::record_first_location>},
+      {"triage::get_first_severity", ask<Opcode::record_first_severity>},
       {"triage::get_slot",
        [](Lowering& l) {
          const auto f = record(l, 0);
          const auto index = l.integer(1);
-         return f && index && *index >= 0 && *index < slots_of(f->form) && ask(l, at::kLong, "slot", 1);
+         return f && index && *index >= 0 && *index < slots_of(f->form) && ask<Opcode::record_slot>(l);
        }},
       {"triage::flag_nan", [](Lowering& l) { return detect(l, true, false); }},
       {"triage::flag_inf", [](Lowering& l) { return detect(l, false, true); }},
@@ -294,8 +307,8 @@ const LowerTable& flags_operators() {
       {"triage::flag_oob_indices", detect_indices},
       {"triage::fix", fix},
       {"triage::fix.scalar", fix},
-      {"triage::take_ok_p", [](Lowering& l) { return take(l, "{0}.is_err()"); }},
-      {"triage::take_err_p", [](Lowering& l) { return take(l, "!{0}.is_err()"); }},
+      {"triage::take_ok_p", [](Lowering& l) { return take(l, /*err=*/false); }},
+      {"triage::take_err_p", [](Lowering& l) { return take(l, /*err=*/true); }},
       {"triage::replace", replace},
       {"triage::select", select},
       {"triage::guard_grad", pass_on},

@@ -1,13 +1,11 @@
 #include "runtime/backends/fused/lowering/lowering.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
+#include <unordered_map>
 
 #include "runtime/flags/checks.h"
 #include "runtime/graph/argument_type.h"
@@ -34,18 +32,6 @@ at::ScalarType dtype_of(const c10::IValue& number) {
 template <class T>
 bool survives(double number) {
   return std::isnan(number) || static_cast<double>(static_cast<T>(number)) == number;
-}
-
-std::string rounded(at::ScalarType dtype, const std::string& code) {
-  if (dtype == at::kHalf) return "as_half(" + code + ")";
-  if (dtype == at::kBFloat16) return "as_bfloat16(" + code + ")";
-  return code;
-}
-
-std::string real_literal(double number, bool single) {
-  if (std::isnan(number)) return single ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
-  if (std::isinf(number)) return std::string(number < 0 ? "-" : "") + (single ? "__builtin_inff()" : "__builtin_inf()");
-  return fmt::format("({:a}{})", number, single ? "f" : "");
 }
 
 /// Operators that take numbers by Scalar::to, which raises for those beyond the range of the dtype; the others wrap them around.
@@ -83,37 +69,6 @@ bool promotes(at::ScalarType from, at::ScalarType to) {
   return to != at::kHalf && to != at::kBFloat16 && at::promote_types(from, to) == to;
 }
 
-/// Equal computations become one, and what no output needs goes.
-void share_equal_values(Loops& loops) {
-  const auto old = std::move(loops.values);
-  std::vector<bool> needed(old.size());
-  for (const LoopOutput& output : loops.outputs) needed[static_cast<size_t>(output.value)] = true;
-  for (size_t i = old.size(); i-- > 0;) {
-    if (old[i].kind == LoopValue::Kind::input) needed[i] = true;  // the caller lays it out
-    if (!needed[i]) continue;
-    for (const Ref operand : old[i].operands) needed[static_cast<size_t>(operand)] = true;
-  }
-  loops.values.clear();
-  std::vector<Ref> now(old.size(), -1);
-  std::map<std::string, Ref> known;
-  for (size_t i = 0; i < old.size(); ++i) {
-    if (!needed[i]) continue;
-    LoopValue value = old[i];
-    for (Ref& operand : value.operands) operand = now[static_cast<size_t>(operand)];
-    const std::string text =
-        fmt::format("{} {} {} {} {} {} {} {} {} {}", static_cast<int>(value.kind), static_cast<int>(value.place),
-                    static_cast<int>(value.dtype), value.extent, value.slot, value.type, value.code, value.join,
-                    value.start, fmt::join(value.operands, ","));
-    const auto [found, fresh] = known.emplace(text, static_cast<Ref>(loops.values.size()));
-    now[i] = found->second;
-    if (fresh)
-      loops.values.push_back(std::move(value));
-    else
-      loops.values[static_cast<size_t>(now[i])].expensive |= value.expensive;
-  }
-  for (LoopOutput& output : loops.outputs) output.value = now[static_cast<size_t>(output.value)];
-}
-
 bool is_one(int64_t size) { return size == 1; }
 
 std::vector<int64_t> without_ones(std::vector<int64_t> sizes) {
@@ -121,47 +76,36 @@ std::vector<int64_t> without_ones(std::vector<int64_t> sizes) {
   return sizes;
 }
 
-}  // namespace
-
-std::string computed_type(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kFloat:
-      return "float";
-    case at::kDouble:
-      return "double";
-    case at::kLong:
-      return "int64_t";
-    case at::kInt:
-      return "int32_t";
-    case at::kShort:
-      return "int16_t";
-    case at::kChar:
-      return "int8_t";
-    case at::kByte:
-      return "uint8_t";
-    case at::kBool:
-      return "bool";
-    default:
-      return "";
-  }
-}
-
-Lower find_lowering(const std::string& op) {
-  static const std::map<std::string, Lower> table = [] {
-    std::map<std::string, Lower> all;
+/// What there is for an operator: its function, or formulas.
+struct Ways {
+  Lower function = nullptr;
+  std::vector<const FormulaRow*> formulas;
+};
+const Ways* find_ways(const std::string& op) {
+  static const std::unordered_map<std::string, Ways> table = [] {
+    std::unordered_map<std::string, Ways> all;
     for (const auto* part : {&elementwise_operators(), &activations(), &divisions(), &reductions(), &flags_operators()})
-      all.insert(part->begin(), part->end());
+      for (const auto& [name, function] : *part) all[name].function = function;
+    for (const FormulaRow& row : formula_operators()) all[row.op].formulas.push_back(&row);
     return all;
   }();
   const auto found = table.find(op);
-  return found == table.end() ? nullptr : found->second;
+  return found == table.end() ? nullptr : &found->second;
 }
 
+bool lower(Lowering& l, const Ways& ways) {
+  if (ways.function) return ways.function(l);
+  return std::any_of(ways.formulas.begin(), ways.formulas.end(),
+                     [&](const FormulaRow* row) { return elementwise(l, row->dtypes, row->formula); });
+}
+
+}  // namespace
+
+bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
+
 bool Lowering::add(const Node& node) {
-  const Lower lower = find_lowering(graph::op_name(node.op));
-  if (!lower) return false;
+  const Ways* const ways = find_ways(graph::op_name(node.op));
+  if (!ways) return false;
   const auto values = loops_.values.size(), inputs = loops_.inputs.size(), arguments = arguments_.size(),
              bounds = loops_.bounds.size();
   auto extents = loops_.extents;
@@ -169,7 +113,7 @@ bool Lowering::add(const Node& node) {
   added_.clear();
   node_ = &node;
   refuses_numbers_ = refuses_numbers(node);
-  if (lower(*this)) return true;
+  if (lower(*this, *ways)) return true;
   loops_.values.resize(values);
   loops_.inputs.resize(inputs);
   loops_.bounds.resize(bounds);
@@ -184,15 +128,6 @@ bool Lowering::add(const Node& node) {
 
 void Lowering::remember(Known& known, const Value* value, Lowered lowered) {
   if (known.insert_or_assign(value, std::move(lowered)).second) added_.emplace_back(&known, value);
-}
-
-Loops Lowering::finish(const std::vector<const Value*>& outputs) {
-  for (const Value* output : outputs) {
-    const Lowered& lowered = tensors_.at(output);
-    loops_.outputs.push_back({lowered.value, lowered.form});
-  }
-  share_equal_values(loops_);
-  return std::move(loops_);
 }
 
 // --- arguments -------------------------------------------------------------------------------------------------------
@@ -239,7 +174,7 @@ std::optional<TensorForm> Lowering::form_of(const Value& value) {
   if (!value.meta || !value.meta->device.is_cpu()) return std::nullopt;
   const auto& sizes = value.meta->sizes;
   const at::ScalarType dtype = value.meta->dtype;
-  if (computed_type(dtype).empty()) return std::nullopt;
+  if (!computed_type(dtype)) return std::nullopt;
   TensorForm form;
   form.dtype = dtype;
   if (sizes.empty()) return form;  // a number
@@ -277,7 +212,7 @@ Ref Lowering::read(const Value& value, const TensorForm& form) {
   LoopValue input;
   input.kind = LoopValue::Kind::input;
   input.dtype = form.dtype;
-  input.type = computed_type(form.dtype);
+  input.type = computed_type(form.dtype).value();
   input.slot = static_cast<int32_t>(loops_.inputs.size());
   switch (form.kind) {
     case Kind::number:
@@ -289,7 +224,8 @@ Ref Lowering::read(const Value& value, const TensorForm& form) {
       input.extent = form.extent;
       break;
     case Kind::record:
-      input.type = fmt::format("Record<{}>", form.words * static_cast<int64_t>(c10::elementSize(form.dtype)) / 2);
+      input.type = Type::record;
+      input.slots = static_cast<int32_t>(form.words * static_cast<int64_t>(c10::elementSize(form.dtype)) / 2);
       break;
     case Kind::row:
       break;
@@ -314,7 +250,7 @@ std::optional<Lowered> Lowering::lowered(size_t argument) {
 /// A tensor from outside that is the same for all rows, beside data of form `shape`.
 std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
   if (tensors_.count(&value) || !value.meta || !value.meta->device.is_cpu() || value.is_flags ||
-      computed_type(value.meta->dtype).empty() || shape.kind == Kind::number || shape.kind == Kind::record)
+      !computed_type(value.meta->dtype) || shape.kind == Kind::number || shape.kind == Kind::record)
     return std::nullopt;
   std::vector<int64_t> sizes = value.meta->sizes;
   TensorForm form;
@@ -341,7 +277,7 @@ std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& sha
   return known->second;
 }
 
-std::optional<TensorForm> Lowering::broadcast(std::initializer_list<size_t> list) {
+std::optional<TensorForm> Lowering::broadcast(const std::vector<size_t>& list) {
   const auto& seen = node_->results[0]->meta;
   if (!seen) return std::nullopt;
   for (const size_t argument : list) {
@@ -355,7 +291,7 @@ std::optional<TensorForm> Lowering::broadcast(std::initializer_list<size_t> list
   return std::nullopt;
 }
 
-std::optional<at::ScalarType> Lowering::common_dtype(std::initializer_list<size_t> list) {
+std::optional<at::ScalarType> Lowering::common_dtype(const std::vector<size_t>& list) {
   std::optional<at::ScalarType> dtype;
   for (const size_t argument : list) {
     const Value* value = tensor(argument);
@@ -369,29 +305,23 @@ std::optional<Ref> Lowering::number(const c10::IValue& value, at::ScalarType dty
   if (!value.isBool() && !value.isInt() && !value.isDouble()) return std::nullopt;
   if (category(dtype_of(value)) > category(dtype)) return std::nullopt;
   if (refuses_numbers_ && !flags::check::holds(dtype, value.toScalar())) return std::nullopt;
-  LoopValue literal;
-  literal.place = Place::number;
-  literal.dtype = dtype;
-  literal.type = computed_type(dtype);
-  if (category(dtype) == 2) {
+  const Type type = computed_type(dtype).value();
+  int64_t bits = 0;
+  if (is_real(type)) {
     const double real = value.isDouble() ? value.toDouble()
                         : value.isInt()  ? static_cast<double>(value.toInt())
                                          : value.toBool();
     // LibTorch versions differ in whether such a number is rounded before or after: only where it makes no difference
     if (dtype == at::kHalf && !survives<at::Half>(real)) return std::nullopt;
     if (dtype == at::kBFloat16 && !survives<at::BFloat16>(real)) return std::nullopt;
-    literal.code =
-        dtype == at::kDouble
-            ? real_literal(real, false)
-            : real_literal(value.isInt() ? static_cast<float>(value.toInt()) : static_cast<float>(real), true);
-  } else if (dtype == at::kBool) {
-    literal.code = value.toBool() ? "true" : "false";
+    const bool whole_to_single = value.isInt() && type == Type::f32;  // not by way of double
+    bits = bits_of_real(type, whole_to_single ? static_cast<float>(value.toInt()) : real);
   } else {
-    const int64_t whole = value.isBool() ? value.toBool() : value.toInt();
-    literal.code = whole == INT64_MIN ? "INT64_MIN" : fmt::format("({})({}LL)", literal.type, whole);
+    bits = whole_bits(type, value.isBool() ? value.toBool() : value.toInt());
   }
-  loops_.values.push_back(std::move(literal));
-  return static_cast<Ref>(loops_.values.size() - 1);
+  const Ref made = literal(type, bits);
+  loops_.values.back().dtype = dtype;
+  return made;
 }
 
 std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, const TensorForm& shape) {
@@ -404,14 +334,14 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
     const auto one = lowered(argument);
     if (!one || one->form.kind != Kind::number) return std::nullopt;
     if (!fits(argument, *one, dtype)) return std::nullopt;
-    return converted(one->value, one->form.dtype, dtype);
+    return in_dtype(one->value, dtype);
   }
   const at::ScalarType from = value->meta->dtype;
   if (from != dtype && !promotes(from, dtype)) return std::nullopt;
-  if (const auto column = as_column(*value, shape)) return converted(*column, from, dtype);
+  if (const auto column = as_column(*value, shape)) return in_dtype(*column, dtype);
   const auto one = lowered(argument);
   if (!one || one->form.kind == Kind::record) return std::nullopt;
-  return covers(one->form, shape) ? std::optional(converted(one->value, from, dtype)) : std::nullopt;
+  return covers(one->form, shape) ? std::optional(in_dtype(one->value, dtype)) : std::nullopt;
 }
 
 /// Whether ATen takes the number that argument `argument` is. One from outside is looked at in every call.
@@ -424,129 +354,21 @@ bool Lowering::fits(size_t argument, const Lowered& number, at::ScalarType dtype
   return true;
 }
 
-Ref Lowering::converted(Ref from_value, at::ScalarType from, at::ScalarType to) {
-  if (from == to) return from_value;
-  const bool comes_back = at::isFloatingType(to) && value(from_value).cut;
-  const std::string type = computed_type(to);
-  return map(to, comes_back ? "whole_as_real<" + type + ">({0})" : "(" + type + "){0}", {from_value});
-}
-
 std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType to) {
   if (from == to) return value;
-  const std::string type = computed_type(to);
-  if (type.empty()) return std::nullopt;
-  if (to == at::kBool) return map(to, "{0} != 0", {value});
-  if (!at::isFloatingType(from) || at::isFloatingType(to)) return converted(value, from, to);
+  const auto type = computed_type(to);
+  if (!type) return std::nullopt;
+  if (to == at::kBool) return map(to, "a != 0", {value});
+  if (!at::isFloatingType(from) || at::isFloatingType(to)) return in_dtype(value, to);
 #if defined(__x86_64__)
-  return map(to, "truncated<" + type + ">({0})", {value});
+  return apply(Opcode::truncate, {value}, {}, type);
 #else
   return std::nullopt;  // what ATen makes of numbers beyond the range, and of NaN, is the processor's
 #endif
 }
 
-// --- values ----------------------------------------------------------------------------------------------------------
-
-Ref Lowering::map(at::ScalarType dtype, std::string code, std::vector<Ref> operands, bool expensive) {
-  LoopValue made;
-  made.place = Place::number;
-  for (const Ref ref : operands) {
-    const LoopValue& from = value(ref);
-    if (from.place > made.place) made.place = from.place;
-  }
-  made.extent = joint_extent(operands);
-  made.dtype = dtype;
-  made.type = computed_type(dtype);
-  made.code = rounded(dtype, code);
-  made.operands = std::move(operands);
-  made.expensive = expensive;
-  made.cut = code.rfind("truncated<", 0) == 0;
-  for (const Ref ref : made.operands) made.cut |= value(ref).cut;
-  made.cut &= !at::isFloatingType(dtype);
-  loops_.values.push_back(std::move(made));
-  return static_cast<Ref>(loops_.values.size() - 1);
-}
-
-/// Where there is a value of `operands`, each in its own place: that of the elements among them, or whose segments and positions
-/// they are.
-int32_t Lowering::joint_extent(const std::vector<Ref>& operands) const {
-  std::set<int32_t> used;
-  for (const Ref ref : operands)
-    if (value(ref).place == Place::element) used.insert(value(ref).extent);
-  if (used.size() < 2) return used.empty() ? -1 : *used.begin();
-  for (size_t i = 0; i < loops_.extents.size(); ++i) {
-    const Extent& whole = loops_.extents[i];
-    const auto is_part = [&](int32_t extent) {
-      return extent == static_cast<int32_t>(i) || extent == whole.segments || extent == whole.positions;
-    };
-    if (whole.segments >= 0 && std::all_of(used.begin(), used.end(), is_part)) return static_cast<int32_t>(i);
-  }
-  throw GraphError("fused: values of unlike positions in one operation");
-}
-
-Ref Lowering::map_record(int64_t words, std::string code, std::vector<Ref> operands) {
-  const Ref made = map(at::kLong, std::move(code), std::move(operands));
-  LoopValue& value = loops_.values.back();
-  value.place = Place::row;
-  value.extent = -1;
-  value.type = fmt::format("Record<{}>", words);
-  return made;
-}
-
-Ref Lowering::reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start,
-                     Ref element, int32_t segments) {
-  LoopValue made;
-  made.kind = LoopValue::Kind::reduce;
-  made.place = segments < 0 ? Place::row : Place::element;
-  made.extent = segments;
-  made.dtype = dtype;
-  made.type = std::move(type);
-  made.code = std::move(code);
-  made.join = std::move(join);
-  made.start = std::move(start);
-  made.operands = {element};
-  made.cut = value(element).cut && !at::isFloatingType(dtype);
-  loops_.values.push_back(std::move(made));
-  return static_cast<Ref>(loops_.values.size() - 1);
-}
-
-Ref Lowering::classify(Ref element, Ref largest) {
-  LoopValue made;
-  made.kind = LoopValue::Kind::classify;
-  made.type = "NonFinite";
-  made.operands = {element, largest};
-  loops_.values.push_back(std::move(made));
-  return static_cast<Ref>(loops_.values.size() - 1);
-}
-
-bool Lowering::is_zero(Ref ref) const {
-  const LoopValue& number = value(ref);
-  return number.kind == LoopValue::Kind::map && number.place == Place::number && number.operands.empty() &&
-         (number.code == real_literal(0.0, true) || number.code == real_literal(0.0, false));
-}
-
-Ref Lowering::spread(Ref one, const TensorForm& shape) {
-  const Ref made = map(value(one).dtype, "{0}", {one});
-  loops_.values.back().place = Place::element;
-  loops_.values.back().extent = shape.extent;
-  return made;
-}
-
-bool Lowering::in_segments(Ref ref) const {
-  const LoopValue& one = value(ref);
-  if (one.place != Place::element || one.kind == LoopValue::Kind::input) return false;
-  return one.kind == LoopValue::Kind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
-           return value(operand).place == Place::element &&
-                  (value(operand).extent != one.extent || in_segments(operand));
-         });
-}
-
-std::string Lowering::count(Ref element, int32_t segments) const {
-  const int32_t extent = value(element).extent;
-  return fmt::format("d{}", segments < 0 ? extent : loops_.extents[static_cast<size_t>(extent)].positions);
-}
-
 bool Lowering::result(size_t index, TensorForm form, Ref computed) {
-  if (form.kind != Kind::record && value(computed).dtype != form.dtype) computed = map(form.dtype, "{0}", {computed});
+  if (form.kind != Kind::record) computed = in_dtype(computed, form.dtype);
   remember(tensors_, node_->results.at(index), {std::move(form), computed});
   return true;
 }

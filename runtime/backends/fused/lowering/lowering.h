@@ -1,7 +1,6 @@
 #pragma once
 #include <triage/graph.h>
 
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "runtime/backends/fused/loop_ir.h"
+#include "runtime/backends/fused/lowering/formula.h"
 
 /// From graph nodes to what they compute for one row. A node that cannot be written so is refused, and stays a call of ATen.
 namespace triage::fused {
@@ -30,7 +30,7 @@ class Lowering {
   Loops finish(const std::vector<const graph::Value*>& outputs);
   const std::vector<const graph::Value*>& arguments() const { return arguments_; }
 
-  /// --- for the functions that lower one operator (lower_*.cpp): they return false where they cannot ---
+  /// --- for the functions that lower one operator: they return false where they cannot ---
   const graph::Node& node() const { return *node_; }
   const graph::Value* tensor(size_t argument) const;   // null where the argument is no tensor of the graph
   const c10::IValue* constant(size_t argument) const;  // null where it is no constant
@@ -43,27 +43,42 @@ class Lowering {
   /// `shape`. Nothing where ATen would have to promote or broadcast in a way that loops do not.
   std::optional<Ref> operand(size_t argument, at::ScalarType dtype, const TensorForm& shape);
   /// The form of an elementwise result of these arguments, at least one of which is data of the batch.
-  std::optional<TensorForm> broadcast(std::initializer_list<size_t> arguments);
+  std::optional<TensorForm> broadcast(const std::vector<size_t>& arguments);
   /// The dtype in which tensors and numbers among these arguments are computed: that of all tensors, or to which theirs are
   /// promoted.
-  std::optional<at::ScalarType> common_dtype(std::initializer_list<size_t> arguments);
+  std::optional<at::ScalarType> common_dtype(const std::vector<size_t>& arguments);
   std::optional<Ref> number(const c10::IValue& value, at::ScalarType dtype);
   /// The value in another dtype, as `to` converts it; nothing where that is not known.
   std::optional<Ref> cast(Ref value, at::ScalarType from, at::ScalarType to);
 
-  /// New values. `map` takes the place of its largest operand.
-  Ref map(at::ScalarType dtype, std::string code, std::vector<Ref> operands, bool expensive = false);
-  Ref map_record(int64_t words, std::string code, std::vector<Ref> operands);
+  /// --- new values ---
+  /// The formula of these operands, as a tensor of `dtype` holds it.
+  Ref map(at::ScalarType dtype, const Formula& formula, const std::vector<Ref>& operands);
+  Ref map(at::ScalarType dtype, const char* formula, const std::vector<Ref>& operands) {
+    return map(dtype, parse_formula(formula), operands);
+  }
+  /// The formula as a step on the way to another value.
+  Ref step(const char* formula, const std::vector<Ref>& operands) { return steps(parse_formula(formula), operands); }
+  Ref as_step(Ref value);
+  /// One opcode. It belongs where the largest of its operands does.
+  Ref apply(Opcode opcode, std::vector<Ref> operands, std::vector<int64_t> numbers = {},
+            std::optional<Type> asked = {});
+  Ref literal(Type type, int64_t bits) { return apply(Opcode::literal, {}, {bits}, type); }
   /// Over all positions of a row, or (`segments`, an extent) over those of each segment.
-  Ref reduce(at::ScalarType dtype, std::string type, std::string code, std::string join, std::string start, Ref element,
-             int32_t segments = -1);
+  Ref reduce(Join join, Ref element, int32_t segments = -1);
   Ref classify(Ref element, Ref largest);
+  /// The value in another type, as a step.
+  Ref converted(Ref value, Type type);
   bool is_zero(Ref ref) const;  // the number +0
+  /// It costs less to compute it again than to keep it.
+  void do_not_keep(Ref ref) { loops_.values[static_cast<size_t>(ref)].expensive = false; }
   const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   /// Whether it is computed from values that belong to segments, or are the same in all of them.
   bool in_segments(Ref ref) const;
-  /// How many positions there are to reduce, as C++.
-  std::string count(Ref element, int32_t segments = -1) const;
+  /// How many positions there are to reduce.
+  Ref count(Ref element, int32_t segments);
+  /// The position of each element in its row, or (`segments`, an extent) in its segment.
+  Ref position(Ref element, int32_t segments);
   /// Looks at the positions of `extent` as segments, which those of its dims number that are `outside`; false where the others
   /// do not stand side by side, or it is looked at in another way already.
   bool split(int32_t extent, const std::vector<bool>& outside);
@@ -71,7 +86,7 @@ class Lowering {
   std::optional<int32_t> part_of(int32_t extent, const std::vector<bool>& dims);
   const Extent& extent(const TensorForm& form) const { return loops_.extents[static_cast<size_t>(form.extent)]; }
 
-  /// A value that is not there for all positions of form `shape`, in all of them.
+  /// One value in all places of form `shape`.
   Ref spread(Ref value, const TensorForm& shape);
   /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
   /// it. False where they are not constants.
@@ -91,7 +106,11 @@ class Lowering {
   std::optional<TensorForm> form_of(const graph::Value& value);
   Ref read(const graph::Value& value, const TensorForm& form);
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
-  Ref converted(Ref value, at::ScalarType from, at::ScalarType to);
+  Ref add_value(LoopValue made);
+  Ref convert(Ref value, Type type);
+  Ref in_dtype(Ref value, at::ScalarType dtype);
+  at::ScalarType joint_dtype(const OpcodeRow& row, const std::vector<Ref>& operands) const;
+  Ref steps(const Formula& formula, const std::vector<Ref>& operands);
   bool fits(size_t argument, const Lowered& number, at::ScalarType dtype);
   int32_t extent_of(std::vector<int64_t> sizes);
   std::vector<bool> outside(int32_t extent) const;
@@ -118,20 +137,36 @@ class Lowering {
 std::optional<std::vector<bool>> dims_of_own(const std::vector<int64_t>& part, const std::vector<int64_t>& row);
 bool all_are(const std::vector<bool>& list, bool value);
 
-/// A result of the form that the tensors among `arguments` broadcast to, computed by `code` from all of them, in the dtype they
-/// are promoted to, which must be `allowed`. False where it cannot be so.
-bool elementwise(Lowering& l, std::initializer_list<size_t> arguments, bool (*allowed)(at::ScalarType),
-                 const char* code, bool expensive = false, std::optional<at::ScalarType> result_dtype = {});
-bool is_real(at::ScalarType dtype);  // halves too, which are computed in float and rounded once
-bool is_single_or_double(at::ScalarType dtype);
-bool is_number(at::ScalarType dtype);  // all but bool
-bool clamp(Lowering& l);               // to the bounds in arguments 1 and 2
+/// The dtypes that an operator is lowered for. Halves are computed in float and rounded once.
+enum class Dtypes : uint8_t {
+  any,
+  number,            // all but bool
+  real,              // all floating-point ones
+  single_or_double,  // float32, float64
+  single_or_half,    // float16, bfloat16, float32
+  bfloat16,
+  integer,
+  whole,  // integers and bool
+  int_or_long,
+  boolean,
+};
+bool includes(Dtypes dtypes, at::ScalarType dtype);
 
-/// How one operator is lowered; null where it is not.
+/// A result of the form that the operands of the formula, arguments of the operator, broadcast to, in the dtype that they are
+/// promoted to, or bool where it is a condition. False where it cannot be so, or the dtype is another one.
+bool elementwise(Lowering& l, Dtypes dtypes, const char* formula);
+bool clamp(Lowering& l);  // to the bounds in arguments 1 and 2
+
+/// An operator that is a formula of its arguments. Of several for one operator, the first that can be is taken.
+struct FormulaRow {
+  const char* op;
+  Dtypes dtypes;
+  const char* formula;
+};
+const std::vector<FormulaRow>& formula_operators();
+
+/// How an operator is lowered that is none: false where it is not.
 using Lower = bool (*)(Lowering&);
-Lower find_lowering(const std::string& op);  // "aten::add.Tensor"
-
-/// The parts of that table.
 using LowerTable = std::vector<std::pair<const char*, Lower>>;
 const LowerTable& elementwise_operators();
 const LowerTable& activations();
@@ -139,7 +174,9 @@ const LowerTable& divisions();
 const LowerTable& reductions();
 const LowerTable& flags_operators();
 
-/// "float", "int64_t", ...; empty for dtypes that loops do not compute in.
-std::string computed_type(at::ScalarType dtype);
+/// Equal values become one, and what no output needs goes.
+void share_equal_values(Loops& loops);
+
+bool can_lower(const std::string& op);  // "aten::add.Tensor"
 
 }  // namespace triage::fused

@@ -1,6 +1,5 @@
 // Reductions over everything but the batch, or over some dims of it, and what is made of them: softmax, standard deviations.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -62,12 +61,10 @@ std::optional<Rows> rows(Lowering& l, size_t dim, std::optional<size_t> keepdim)
   return rows_over(l, *x, dims_of(*dims, x->form.rank), *keep);
 }
 
-bool is_real(at::ScalarType dtype) { return at::isFloatingType(dtype); }
-
 /// The type in which ATen adds up values of this dtype.
-std::string sum_type(at::ScalarType dtype) {
-  if (dtype == at::kDouble) return "double";
-  return is_real(dtype) ? "float" : "int64_t";
+Type sum_type(at::ScalarType dtype) {
+  if (dtype == at::kDouble) return Type::f64;
+  return at::isFloatingType(dtype) ? Type::f32 : Type::i64;
 }
 
 /// The dtype in which values are computed that are rounded at the end only.
@@ -86,89 +83,88 @@ std::optional<Rows> rows_in(Lowering& l, size_t dim, size_t keepdim, size_t dtyp
   return r;
 }
 
-/// The sum of `code` over the rows of `element`, which lie as those of `r` do.
-Ref sum_of(Lowering& l, const Rows& r, Ref element, at::ScalarType dtype, const std::string& code = "{0}") {
-  const std::string type = sum_type(dtype);
-  dtype = wide(dtype);
+/// The sum of `element` over its rows, which lie as those of `r` do.
+Ref sum_of(Lowering& l, const Rows& r, Ref element) {
   // The sum of a row that a selection may have made 0 is the sum of the row, or 0: it need not wait for the selection.
   const LoopValue& value = l.value(element);
-  if (code == "{0}" && value.code == row_selection && l.value(value.operands[0]).place == Place::row &&
-      l.is_zero(value.operands[1]) && l.value(value.operands[2]).place == Place::element &&
-      l.value(value.operands[2]).extent == value.extent) {
+  if (value.is(Opcode::pick) && l.value(value.operands[0]).place == Place::row && l.is_zero(value.operands[1]) &&
+      l.value(value.operands[2]).place == Place::element && l.value(value.operands[2]).extent == value.extent) {
     const std::vector<Ref> parts = value.operands;
-    return l.map(dtype, row_selection, {parts[0], parts[1], sum_of(l, r, parts[2], dtype)});
+    return l.apply(Opcode::pick, {parts[0], parts[1], sum_of(l, r, parts[2])});
   }
-  return l.reduce(is_real(dtype) ? dtype : at::kLong, type, "(" + type + ")(" + code + ")", "+", "0", element,
-                  r.segments);
+  return l.reduce(Join::sum, l.converted(element, sum_type(value.dtype)), r.segments);
+}
+Ref sum_of_squares(Lowering& l, const Rows& r, Ref element) { return sum_of(l, r, l.step("a * a", {element})); }
+
+Ref search(Lowering& l, const Rows& r, const char* condition, Ref element) {
+  return l.reduce(Join::any, l.step(condition, {element}), r.segments);
 }
 
-/// What came of a reduction, in the dtype of the result.
-bool rounded_result(Lowering& l, const Rows& r, Ref value, const std::string& code = "{0}") {
-  return l.result(0, r.result, l.map(r.result.dtype, code, {value}));
+/// How many positions there are in a row or a segment, as a number of that dtype.
+Ref count(Lowering& l, const Rows& r, at::ScalarType dtype) {
+  return l.converted(l.count(r.element, r.segments), computed_type(dtype).value());
 }
 
 bool sum(Lowering& l) {
   const auto r = rows_in(l, 1, 2, 3);
-  return r && rounded_result(l, *r, sum_of(l, *r, r->element, r->form.dtype));
+  return r && l.result(0, r->result, sum_of(l, *r, r->element));
 }
 
 bool mean(Lowering& l) {
   const auto r = rows_in(l, 1, 2, 3);
-  if (!r || !is_real(r->form.dtype)) return false;
-  Ref total = sum_of(l, *r, r->element, r->form.dtype);
-  if (wide(r->form.dtype) != r->form.dtype)
-    total = l.map(r->form.dtype, "{0}", {total});  // ATen divides the rounded sum
-  return rounded_result(l, *r, total, "{0} / " + l.count(r->element, r->segments));
+  if (!r || !at::isFloatingType(r->form.dtype)) return false;
+  const Ref total = l.map(r->form.dtype, "a", {sum_of(l, *r, r->element)});  // ATen divides the rounded sum
+  return l.result(0, r->result, l.map(r->result.dtype, "a / b", {total, count(l, *r, r->form.dtype)}));
 }
 
 bool product(Lowering& l) {
   const auto r = rows_in(l, 1, 2, 3);
   if (!r) return false;
-  const std::string type = sum_type(r->form.dtype);
-  const at::ScalarType dtype = is_real(r->form.dtype) ? wide(r->form.dtype) : at::kLong;
-  return rounded_result(l, *r, l.reduce(dtype, type, "(" + type + "){0}", "*", "1", r->element, r->segments));
+  const Ref element = l.converted(r->element, sum_type(r->form.dtype));
+  return l.result(0, r->result, l.reduce(Join::product, element, r->segments));
 }
 
+bool is_bool(const Rows& r) { return r.form.dtype == at::kBool; }
+
 /// The largest (smallest) value, NaN where there is one.
-Ref extreme(Lowering& l, const Rows& r, Ref element, at::ScalarType dtype, bool largest) {
-  const std::string type = computed_type(dtype);
-  const std::string start = !is_real(dtype)    ? fmt::format("lowest_of<{}>({})", type, largest)
-                            : type == "double" ? (largest ? "-__builtin_inf()" : "__builtin_inf()")
-                                               : (largest ? "-__builtin_inff()" : "__builtin_inff()");
-  const Ref found = l.reduce(wide(dtype), type, "{0}", largest ? "max" : "min", start, element, r.segments);
-  if (!is_real(dtype)) return found;
-  const Ref nan = l.reduce(at::kInt, "uint32_t", "is_nan({0})", "|", "0", element, r.segments);
-  return l.map(wide(dtype), type == "double" ? "{1} ? __builtin_nan(\"\") : {0}" : "{1} ? __builtin_nanf(\"\") : {0}",
-               {found, nan});
+Ref extreme(Lowering& l, const Rows& r, Ref element, bool largest) {
+  const Ref found = l.reduce(largest ? Join::largest : Join::smallest, element, r.segments);
+  if (!is_real(l.value(found).type)) return found;
+  const Ref nan = search(l, r, "is_nan(a)", element);
+  return l.map(l.value(found).dtype, "b != 0 ? nan : a", {found, nan});
 }
 
 template <bool largest>
 bool extreme_of_rows(Lowering& l) {
   const auto r = rows(l, 1, 2);
-  if (!r || r->form.dtype == at::kBool) return false;
-  return l.result(0, r->result, extreme(l, *r, r->element, r->form.dtype, largest));
+  if (!r || is_bool(*r)) return false;
+  return l.result(0, r->result, extreme(l, *r, r->element, largest));
 }
 
-template <bool all>
-bool any_or_all(Lowering& l) {
+bool any(Lowering& l) {
   const auto r = rows(l, 1, 2);
-  if (!r) return false;
-  const bool plain = r->form.dtype == at::kBool;
-  const char* code = all ? (plain ? "!{0}" : "{0} == 0") : (plain ? "{0}" : "{0} != 0");
-  const Ref found = l.reduce(at::kInt, "uint32_t", code, "|", "0", r->element, r->segments);
-  return rounded_result(l, *r, found, all ? "{0} == 0" : "{0} != 0");
+  return r && l.result(0, r->result,
+                       l.map(r->result.dtype, "a != 0", {search(l, *r, is_bool(*r) ? "a" : "a != 0", r->element)}));
+}
+
+bool all(Lowering& l) {
+  const auto r = rows(l, 1, 2);
+  return r && l.result(0, r->result,
+                       l.map(r->result.dtype, "a == 0", {search(l, *r, is_bool(*r) ? "!a" : "a == 0", r->element)}));
 }
 
 /// The sum of squared distances from the mean over (count - correction), or its root.
 bool spread(Lowering& l, const Rows& r, int64_t correction, bool root) {
-  if (!is_real(r.form.dtype)) return false;
+  if (!at::isFloatingType(r.form.dtype)) return false;
   const at::ScalarType dtype = wide(r.form.dtype);
-  const std::string d = l.count(r.element, r.segments), type = computed_type(dtype);
-  const Ref mean = l.map(dtype, "{0} / " + d, {sum_of(l, r, r.element, r.form.dtype)});
-  const Ref distance = l.map(dtype, "{0} - {1}", {r.element, mean});
-  const Ref squares = sum_of(l, r, distance, dtype, "{0} * {0}");
-  const std::string variance = fmt::format("{{0}} / ({0})({1} > {2} ? {1} - {2} : 0)", type, d, correction);
-  return rounded_result(l, r, squares, root ? "root(" + variance + ")" : variance);
+  const Type type = computed_type(dtype).value();
+  const Ref mean = l.map(dtype, "a / b", {sum_of(l, r, r.element), count(l, r, dtype)});
+  const Ref squares = sum_of_squares(l, r, l.map(dtype, "a - b", {r.element, mean}));
+  const Ref positions = l.count(r.element, r.segments), less = l.literal(Type::i64, correction);
+  const Ref divisor = l.converted(l.step("at_least(a - b, 0)", {positions, less}), type);
+  const Ref result = l.map(r.result.dtype, root ? "sqrt(a / b)" : "a / b", {squares, divisor});
+  l.do_not_keep(result);
+  return l.result(0, r.result, result);
 }
 
 /// std and var with `unbiased`, a bool.
@@ -189,7 +185,7 @@ bool spread_corrected(Lowering& l) {
 /// Argument 0 as rows of a dim, for functions of whole rows whose results have the form of their argument.
 std::optional<Rows> whole_rows(Lowering& l, size_t dim) {
   const auto r = rows(l, dim, {});
-  return r && is_real(r->form.dtype) ? r : std::nullopt;
+  return r && at::isFloatingType(r->form.dtype) ? r : std::nullopt;
 }
 
 /// Argument 2 is the dtype to convert to first; of _softmax, whether halves become floats.
@@ -199,25 +195,20 @@ bool softmax(Lowering& l) {
   if (!r) return false;
   TensorForm form = r->form;
   form.dtype = r->result.dtype;
-  if (!is_real(form.dtype)) return false;
+  if (!at::isFloatingType(form.dtype)) return false;
   const auto element = l.cast(r->element, r->form.dtype, form.dtype);
   if (!element) return false;
   const at::ScalarType dtype = wide(form.dtype);
   // The bare maximum: a NaN makes NaN of every position anyhow, by the sum.
-  const std::string infinity = dtype == at::kDouble ? "-__builtin_inf()" : "-__builtin_inff()";
-  const Ref largest = l.reduce(dtype, computed_type(dtype), "{0}", "max", infinity, *element, r->segments);
-  const Ref shifted = l.map(dtype, "{0} - {1}", {*element, largest});
-  const Ref power = l.map(dtype, "exponential({0})", {shifted}, true);
-  const Ref total = sum_of(l, *r, power, dtype);
-  if (logarithmic) {
-    const Ref log = l.map(dtype, "logarithm({0})", {total}, true);
-    return l.result(0, form, l.map(form.dtype, "{0} - {1}", {shifted, log}));
-  }
-  const Ref share = l.map(dtype, "1 / {0}", {total}, true);
-  return l.result(0, form, l.map(form.dtype, "{0} * {1}", {power, share}));
+  const Ref largest = l.reduce(Join::largest, *element, r->segments);
+  const Ref shifted = l.map(dtype, "a - b", {*element, largest});
+  const Ref power = l.map(dtype, "exp(a)", {shifted});
+  const Ref total = sum_of(l, *r, power);
+  if (logarithmic) return l.result(0, form, l.map(form.dtype, "a - b", {shifted, l.map(dtype, "log(a)", {total})}));
+  return l.result(0, form, l.map(form.dtype, "a * b", {power, l.map(dtype, "reciprocal(a)", {total})}));
 }
 
-/// The gradient of softmax: of what came out ({1}), and of what came in from behind ({0}).
+/// The gradient of softmax: of what came out (b), and of what came in from behind (a).
 template <bool logarithmic>
 bool softmax_backward(Lowering& l) {
   const auto r = whole_rows(l, 2);
@@ -226,46 +217,51 @@ bool softmax_backward(Lowering& l) {
   const auto output = l.operand(1, dtype, r->form);
   if (!output || r->result.dtype != dtype) return false;
   if (logarithmic) {
-    const Ref total = sum_of(l, *r, r->element, dtype), share = l.map(dtype, "exponential({0})", {*output}, true);
-    return l.result(0, r->form, l.map(dtype, "{0} - {1} * {2}", {r->element, share, total}));
+    const Ref total = sum_of(l, *r, r->element), share = l.map(dtype, "exp(a)", {*output});
+    return l.result(0, r->form, l.map(dtype, "a - b * c", {r->element, share, total}));
   }
-  const Ref total = sum_of(l, *r, l.map(dtype, "{0} * {1}", {r->element, *output}), dtype);
-  return l.result(0, r->form, l.map(dtype, "({0} - {2}) * {1}", {r->element, *output, total}));
+  const Ref total = sum_of(l, *r, l.map(dtype, "a * b", {r->element, *output}));
+  return l.result(0, r->form, l.map(dtype, "(a - c) * b", {r->element, *output, total}));
 }
 
 /// The sum of magnitudes, their Euclidean norm, and the largest of them.
 bool norm(Lowering& l, size_t order, size_t dim, size_t keepdim) {
   const auto r = rows(l, dim, keepdim);
   const auto* p = l.constant(order);
-  if (!r || !p || !(p->isInt() || p->isDouble()) || !is_real(r->form.dtype) || r->result.dtype != r->form.dtype)
+  if (!r || !p || !(p->isInt() || p->isDouble()) || !at::isFloatingType(r->form.dtype) ||
+      r->result.dtype != r->form.dtype)
     return false;
   const double power = p->isInt() ? static_cast<double>(p->toInt()) : p->toDouble();
-  const at::ScalarType dtype = wide(r->form.dtype);
-  if (power == 2.0) return rounded_result(l, *r, sum_of(l, *r, r->element, dtype, "{0} * {0}"), "root({0})");
-  const Ref magnitude = l.map(dtype, "magnitude_of({0})", {r->element});
-  if (power == 1.0) return rounded_result(l, *r, sum_of(l, *r, magnitude, dtype));
-  return std::isinf(power) && rounded_result(l, *r, extreme(l, *r, magnitude, dtype, power > 0));
+  if (power == 2.0) {
+    const Ref result = l.map(r->result.dtype, "sqrt(a)", {sum_of_squares(l, *r, r->element)});
+    l.do_not_keep(result);
+    return l.result(0, r->result, result);
+  }
+  const Ref magnitude = l.map(r->form.dtype, "abs(a)", {r->element});
+  if (power == 1.0) return l.result(0, r->result, sum_of(l, *r, magnitude));
+  return std::isinf(power) && l.result(0, r->result, extreme(l, *r, magnitude, power > 0));
 }
 
 /// Where the largest (smallest) value stands: the first of equal ones; a NaN before all numbers.
 Ref position(Lowering& l, const Rows& r, Ref found) {
-  const Ref here = l.map(at::kLong, "({0} == {1}) | (is_nan({0}) & is_nan({1})) ? i : INT64_MAX", {r.element, found});
-  return l.reduce(at::kLong, "int64_t", "{0}", "min", "INT64_MAX", here, r.segments);
+  const Ref position = l.position(r.element, r.segments), none = l.literal(Type::i64, INT64_MAX);
+  const Ref here = l.map(at::kLong, "(a == b) | (is_nan(a) & is_nan(b)) ? c : d", {r.element, found, position, none});
+  return l.reduce(Join::smallest, here, r.segments);
 }
 
 template <bool largest>
 bool arg_extreme(Lowering& l) {
   const auto r = rows(l, 1, 2);
-  if (!r || r->form.dtype == at::kBool) return false;
-  return l.result(0, r->result, position(l, *r, extreme(l, *r, r->element, r->form.dtype, largest)));
+  if (!r || is_bool(*r)) return false;
+  return l.result(0, r->result, position(l, *r, extreme(l, *r, r->element, largest)));
 }
 
 /// max and min along a dim: the value, and where it stands.
 template <bool largest>
 bool extreme_with_position(Lowering& l) {
   const auto r = rows(l, 1, 2);
-  if (!r || r->form.dtype == at::kBool) return false;
-  const Ref found = extreme(l, *r, r->element, r->form.dtype, largest);
+  if (!r || is_bool(*r)) return false;
+  const Ref found = extreme(l, *r, r->element, largest);
   TensorForm positions = r->result;
   positions.dtype = at::kLong;
   return l.result(0, r->result, found) && l.result(1, positions, position(l, *r, found));
@@ -276,8 +272,8 @@ template <bool native>
 bool layer_norm(Lowering& l) {
   const auto x = l.lowered(0);
   const auto *sizes = l.constant(1), *eps = l.constant(4);
-  if (!x || x->form.kind != Kind::element || !is_real(x->form.dtype) || !sizes || !sizes->isIntList() || !eps ||
-      !eps->isDouble())
+  if (!x || x->form.kind != Kind::element || !at::isFloatingType(x->form.dtype) || !sizes || !sizes->isIntList() ||
+      !eps || !eps->isDouble())
     return false;
   const auto asked = sizes->toIntVector();
   std::vector<int64_t> dims;
@@ -285,14 +281,13 @@ bool layer_norm(Lowering& l) {
   const auto r = rows_over(l, *x, dims, true);
   if (!r || !std::equal(asked.rbegin(), asked.rend(), x->form.trailing.rbegin())) return false;
   const at::ScalarType dtype = wide(x->form.dtype);
-  const std::string d = l.count(x->value, r->segments);
-  const Ref mean = l.map(dtype, "{0} / " + d, {sum_of(l, *r, x->value, dtype)});
-  const Ref distance = l.map(dtype, "{0} - {1}", {x->value, mean});
+  const Ref positions = count(l, *r, dtype);
+  const Ref mean = l.map(dtype, "a / b", {sum_of(l, *r, x->value), positions});
+  const Ref distance = l.map(dtype, "a - b", {x->value, mean});
   const auto epsilon = l.number(*eps, dtype);
-  const Ref squares = sum_of(l, *r, distance, dtype, "{0} * {0}");
-  const Ref scale = l.map(dtype, "1 / root({0} / " + d + " + {1})", {squares, *epsilon}, true);
-  Ref result = l.map(dtype, "{0} * {1}", {distance, scale});
-  const std::initializer_list<std::pair<size_t, const char*>> affine = {{2, "{0} * {1}"}, {3, "{0} + {1}"}};
+  const Ref scale = l.map(dtype, "reciprocal(sqrt(a / b + c))", {sum_of_squares(l, *r, distance), positions, *epsilon});
+  Ref result = l.map(dtype, "a * b", {distance, scale});
+  const std::initializer_list<std::pair<size_t, const char*>> affine = {{2, "a * b"}, {3, "a + b"}};
   for (const auto& [argument, code] : affine) {
     if (l.is_none(argument)) continue;
     const graph::Value* given = l.tensor(argument);
@@ -321,8 +316,8 @@ const LowerTable& reductions() {
       {"aten::prod.dim_int", product},
       {"aten::amax", extreme_of_rows<true>},
       {"aten::amin", extreme_of_rows<false>},
-      {"aten::any.dim", any_or_all<false>},
-      {"aten::all.dim", any_or_all<true>},
+      {"aten::any.dim", any},
+      {"aten::all.dim", all},
       {"aten::std.dim", spread_unbiased<true>},
       {"aten::var.dim", spread_unbiased<false>},
       {"aten::std.correction", spread_corrected<true>},
