@@ -2,6 +2,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 /// What an operator does, as far as its schema does not say it. The rows of the table (table/*.cpp) state it, with the contracts;
 /// capture, the passes over graphs, and the backends read it. An operator without a row, such as one of another library, has
@@ -145,6 +149,9 @@ struct Semantics {
   ResultSizes sizes = ResultSizes::unknown;
   MaskedRows masked_rows = MaskedRows::unknown;
   Arithmetic arithmetic = Arithmetic::none;
+  /// What it computes for one element, and for which dtypes: "real: a * (1 - b * b); whole: a". Empty: loops do not have it, or
+  /// it depends on more (runtime/backends/fused/lowering).
+  std::string_view formula;
 
   constexpr bool has(uint32_t any_of) const { return (properties & any_of) != 0; }
 };
@@ -154,5 +161,8 @@ const char* sign(Arithmetic op);
 
 /// Those of the row that has the operator, for in-place forms of the form without the underscore. Takes no lock once the table is read.
 const Semantics& semantics_of(const c10::OperatorHandle& op);
+
+/// The operators that are formulas: "aten::mul.Tensor", and Semantics::formula.
+const std::vector<std::pair<std::string, std::string_view>>& formulas();
 
 }  // namespace triage::operators

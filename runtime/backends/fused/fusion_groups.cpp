@@ -12,6 +12,7 @@
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/uses.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::fused {
 namespace {
@@ -26,15 +27,9 @@ constexpr size_t fewest_nodes = 2;  // but for those below, a single operator ga
 /// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours and the threads. In
 /// loops they do not. (FusedGroup leaves those of short rows to ATen, where one by itself would take longer.)
 bool is_worth_a_loop(const Node& node) {
-  static const std::set<std::string> names = {
-      "sum",     "mean",        "var",      "std",          "prod",      "norm",       "linalg_vector_norm",
-      "softmax", "log_softmax", "_softmax", "_log_softmax", "logsumexp", "layer_norm", "native_layer_norm",
-      "exp",     "expm1",       "exp2",     "log",          "log1p",     "log2",       "log10",
-      "tanh",    "sigmoid",     "erf",      "gelu",         "silu",      "elu",        "softplus",
-      "asin",    "acos",        "atan",     "sinh",         "cosh",      "atan2",      "pow"};
   const auto& meta = node.results[0]->meta;
-  const std::string& name = node.op.operator_name().name;  // aten::sum
-  return meta && at::isFloatingType(meta->dtype) && names.count(name.substr(name.rfind(':') + 1)) != 0;
+  return meta && at::isFloatingType(meta->dtype) &&
+         operators::semantics_of(node.op).has(operators::Semantics::rounds_by_position);
 }
 
 bool is_worth_a_loop(const std::vector<const Node*>& nodes) {

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 
 #include "runtime/backends/deadline.h"
@@ -11,17 +10,16 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/operators/semantics.h"
 #include "runtime/operators/untrusted.h"
 
 namespace triage::fused {
 namespace {
 
 std::optional<c10::OperatorHandle> out_variant(const graph::Node& node) {
-  static const std::set<std::string> same_kernel{"aten::mm",     "aten::addmm",  "aten::bmm",          "aten::baddbmm",
-                                                 "aten::matmul", "aten::linear", "aten::index_select", "aten::cat",
-                                                 "aten::gather", "aten::cumsum"};
   const auto& name = node.op.operator_name();
-  if (!same_kernel.count(name.name) || !name.overload_name.empty()) return std::nullopt;
+  const bool same_kernel = operators::semantics_of(node.op).has(operators::Semantics::out_kernel);
+  if (!same_kernel || !name.overload_name.empty()) return std::nullopt;
   const auto found = c10::Dispatcher::singleton().findSchema({name.name, "out"});
   return found ? std::optional(*found) : std::nullopt;
 }

@@ -48,6 +48,8 @@ void Table::add(const Row& row, const std::string& name, const std::string& over
   if (!op) return;
   if (!semantics.emplace(&op->schema(), row.does.semantics()).second)
     faults.push_back(name + "." + overload + ": it has two rows");
+  if (const std::string_view formula = row.does.semantics().formula; !formula.empty() && name.back() != '_')
+    formulas.emplace_back(overload.empty() ? name : name + "." + overload, formula);
   if (!row.cost.bytes) return;
   std::vector<std::string> own_faults;
   Contract contract{&row, Positions(op->schema()), read_rules(op->schema(), row.rules, own_faults)};
@@ -60,6 +62,8 @@ const Semantics& semantics_of(const c10::OperatorHandle& op) {
   const auto found = Table::get().semantics.find(&op.schema());
   return found == Table::get().semantics.end() ? none : found->second;
 }
+
+const std::vector<std::pair<std::string, std::string_view>>& formulas() { return Table::get().formulas; }
 
 const char* sign(Arithmetic op) {
   static constexpr const char* signs[] = {"",  "-", "+",   "-",   "-", "*",  "/", "//", "%",  "&",

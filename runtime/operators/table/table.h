@@ -28,6 +28,7 @@ class Table {
   std::map<FullName, Contract, std::less<>> contracts;
   std::vector<FullName> names;  // of the contracts
   std::unordered_map<const c10::FunctionSchema*, Semantics> semantics;
+  std::vector<std::pair<std::string, std::string_view>> formulas;
   std::vector<std::string> faults;
 
  private:

@@ -80,11 +80,21 @@ constexpr Row trusted[] = {
     {"_functional_assert_async", "msg", "effect"},
 
     // gradients
-    {"tanh_backward sigmoid_backward gelu_backward silu_backward mish_backward logit_backward log_sigmoid_backward "
-     "hardsigmoid_backward hardswish_backward softshrink_backward hardshrink_backward",
+    {"gelu_backward silu_backward mish_backward logit_backward log_sigmoid_backward hardswish_backward "
+     "softshrink_backward hardshrink_backward",
      ".", "masked:elementwise_backward"},
-    {"threshold_backward hardtanh_backward elu_backward leaky_relu_backward softplus_backward", ".",
-     "checks_numbers masked:elementwise_backward"},
+    {"tanh_backward", ".", {"masked:elementwise_backward", "real: a * (1 - b * b)"}},
+    {"sigmoid_backward", ".", {"masked:elementwise_backward", "real: a * (1 - b) * b"}},
+    {"hardsigmoid_backward",
+     ".",
+     {"masked:elementwise_backward", "real: (b > -3) & (b < 3) ? a * 0.16666667163372040 : 0"}},
+    {"elu_backward", ".", "checks_numbers masked:elementwise_backward"},
+    {"threshold_backward", ".", {"checks_numbers masked:elementwise_backward", "number: b <= c ? 0 : a"}},
+    {"hardtanh_backward", ".", {"checks_numbers masked:elementwise_backward", "real: (b <= c) | (b >= d) ? 0 : a"}},
+    {"leaky_relu_backward", ".", {"checks_numbers masked:elementwise_backward", "real: b > 0 ? a : a * c"}},
+    {"softplus_backward",
+     ".",
+     {"checks_numbers masked:elementwise_backward", "real: b * c > d ? a : a * exp(b * c) / (exp(b * c) + 1)"}},
     {"glu_backward", ".", "masked:glu_backward"},
     {"_softmax_backward_data _log_softmax_backward_data", ".", "masked:softmax_backward"},
     {"native_layer_norm_backward", ".", "masked:layer_norm_backward"},

@@ -59,11 +59,12 @@ static_assert(Semantics::reads_metadata == 1u << (std::size(property_words) - 1)
               static_cast<size_t>(MaskedRows::layer_norm_backward) + 1 == std::size(mask_words) &&
               static_cast<size_t>(Arithmetic::not_equal) + 1 == std::size(arithmetic_words));
 
-/// Semantics written as words: "elementwise never_raises number:negate".
+/// Semantics written as words: "elementwise never_raises number:negate"; and for loops over elements, a formula.
 class Does {
  public:
   constexpr Does() = default;
-  consteval Does(const char* text) {  // NOLINT(google-explicit-constructor)
+  consteval Does(const char* text, const char* formula = "") {  // NOLINT(google-explicit-constructor)
+    semantics_.formula = formula;
     for (std::string_view rest = text; !rest.empty();) {
       const size_t end = rest.find(' ') < rest.size() ? rest.find(' ') : rest.size();
       add(rest.substr(0, end));

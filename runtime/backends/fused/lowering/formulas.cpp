@@ -1,102 +1,43 @@
-// Operators that are a formula of their arguments (formula.h), and the dtypes for which they are. Activations and their
-// derivatives are as ATen writes them down.
+// Operators that are a formula of their arguments (formula.h): the table of operators has them.
+#include <algorithm>
+#include <array>
+#include <iterator>
+
 #include "runtime/backends/fused/lowering/lowering.h"
+#include "runtime/messages/assert.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::fused {
+namespace {
+
+/// In the order of Dtypes.
+constexpr std::array<std::string_view, 10> dtype_words = {
+    "any",      "number",  "real",  "single_or_double", "single_or_half",
+    "bfloat16", "integer", "whole", "int_or_long",      "boolean"};
+static_assert(dtype_words.size() == static_cast<size_t>(Dtypes::boolean) + 1);
+
+std::string_view trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  return text;
+}
+
+}  // namespace
 
 const std::vector<FormulaRow>& formula_operators() {
-  using D = Dtypes;
-  static const std::vector<FormulaRow> rows = {
-      // --- arithmetic
-      {"aten::mul.Tensor", D::boolean, "a & b"},
-      {"aten::mul.Tensor", D::number, "a * b"},
-      {"aten::mul.Scalar", D::number, "a * b"},
-      {"aten::div.Tensor", D::real, "a / b"},
-      {"aten::div.Scalar", D::real, "a / b"},
-      {"aten::square", D::number, "a * a"},
-      {"aten::neg", D::number, "-a"},
-      {"aten::abs", D::number, "abs(a)"},
-      {"aten::sign", D::real, "sign(a)"},
-      {"aten::sgn", D::real, "sign(a)"},
-      {"aten::maximum", D::number, "maximum(a, b)"},
-      {"aten::minimum", D::number, "minimum(a, b)"},
-      {"aten::clamp_min", D::number, "at_least(a, b)"},
-      {"aten::clamp_max", D::number, "at_most(a, b)"},
-      {"aten::floor", D::real, "floor(a)"},
-      {"aten::floor", D::integer, "a"},
-      {"aten::ceil", D::real, "ceil(a)"},
-      {"aten::ceil", D::integer, "a"},
-      {"aten::trunc", D::real, "trunc(a)"},
-      {"aten::trunc", D::integer, "a"},
-      {"aten::fix", D::real, "trunc(a)"},
-      {"aten::fix", D::integer, "a"},
-      {"aten::round", D::real, "round(a)"},
-      {"aten::round", D::integer, "a"},
-      {"aten::frac", D::real, "a - trunc(a)"},
-      // --- functions
-      {"aten::reciprocal", D::real, "reciprocal(a)"},
-      {"aten::sqrt", D::real, "sqrt(a)"},
-      {"aten::rsqrt", D::real, "reciprocal(sqrt(a))"},
-      {"aten::exp", D::real, "exp(a)"},
-      {"aten::log", D::real, "log(a)"},
-      {"aten::expm1", D::real, "expm1(a)"},
-      {"aten::log1p", D::real, "log1p(a)"},
-      {"aten::exp2", D::real, "exp2(a)"},
-      {"aten::log2", D::real, "log2(a)"},
-      {"aten::log10", D::real, "log10(a)"},
-      {"aten::sinh", D::real, "sinh(a)"},
-      {"aten::cosh", D::real, "cosh(a)"},
-      {"aten::asin", D::real, "asin(a)"},
-      {"aten::acos", D::real, "acos(a)"},
-      {"aten::atan", D::real, "atan(a)"},
-      {"aten::atan2", D::single_or_half, "atan2(a, b)"},
-      {"aten::erf", D::real, "erf(a)"},
-      {"aten::tanh", D::real, "tanh(a)"},
-      {"aten::sigmoid", D::real, "sigmoid(a)"},
-      // --- conditions
-      {"aten::isnan", D::any, "is_nan(a)"},
-      {"aten::isinf", D::any, "is_inf(a)"},
-      {"aten::isfinite", D::any, "is_finite(a)"},
-      {"aten::logical_not", D::boolean, "!a"},
-      {"aten::logical_not", D::number, "a == 0"},
-      {"aten::eq.Tensor", D::any, "a == b"},
-      {"aten::eq.Scalar", D::any, "a == b"},
-      {"aten::ne.Tensor", D::any, "a != b"},
-      {"aten::ne.Scalar", D::any, "a != b"},
-      {"aten::lt.Tensor", D::any, "a < b"},
-      {"aten::lt.Scalar", D::any, "a < b"},
-      {"aten::le.Tensor", D::any, "a <= b"},
-      {"aten::le.Scalar", D::any, "a <= b"},
-      {"aten::gt.Tensor", D::any, "a > b"},
-      {"aten::gt.Scalar", D::any, "a > b"},
-      {"aten::ge.Tensor", D::any, "a >= b"},
-      {"aten::ge.Scalar", D::any, "a >= b"},
-      {"aten::logical_and", D::boolean, "a & b"},
-      {"aten::logical_or", D::boolean, "a | b"},
-      {"aten::logical_xor", D::boolean, "a != b"},
-      {"aten::bitwise_and.Tensor", D::whole, "a & b"},
-      {"aten::bitwise_or.Tensor", D::whole, "a | b"},
-      {"aten::bitwise_xor.Tensor", D::whole, "a ^ b"},
-      {"aten::bitwise_not", D::boolean, "!a"},
-      // --- activations
-      {"aten::relu", D::number, "at_least(a, 0)"},
-      {"aten::relu6", D::number, "at_most(at_least(a, 0), 6)"},
-      {"aten::hardswish", D::real, "a * at_most(at_least(a + 3, 0), 6) / 6"},
-      {"aten::hardsigmoid", D::real, "at_most(at_least(a + 3, 0), 6) / 6"},
-      {"aten::threshold", D::number, "a <= b ? c : a"},
-      {"aten::leaky_relu", D::real, "a > 0 ? a : a * b"},
-      {"aten::silu", D::real, "a / (1 + exp(-a))"},
-      {"aten::elu", D::real, "a <= 0 ? expm1(a * d) * (b * c) : a * c"},
-      {"aten::softplus", D::real, "a * b > c ? a : log1p(exp(a * b)) / b"},
-      // --- derivatives: of the gradient `a`, and of the argument or the result of the function
-      {"aten::tanh_backward", D::real, "a * (1 - b * b)"},
-      {"aten::sigmoid_backward", D::real, "a * (1 - b) * b"},
-      {"aten::threshold_backward", D::number, "b <= c ? 0 : a"},
-      {"aten::hardtanh_backward", D::real, "(b <= c) | (b >= d) ? 0 : a"},
-      {"aten::hardsigmoid_backward", D::real, "(b > -3) & (b < 3) ? a * 0.16666667163372040 : 0"},  // a float of ATen's
-      {"aten::leaky_relu_backward", D::real, "b > 0 ? a : a * c"},
-      {"aten::softplus_backward", D::real, "b * c > d ? a : a * exp(b * c) / (exp(b * c) + 1)"},
-  };
+  static const std::vector<FormulaRow> rows = [] {
+    std::vector<FormulaRow> all;
+    for (const auto& [op, text] : operators::formulas())
+      for (std::string_view rest = text; !rest.empty();) {
+        const size_t colon = rest.find(':'), end = std::min(rest.find(';'), rest.size());
+        const auto word = std::find(dtype_words.begin(), dtype_words.end(), trimmed(rest.substr(0, colon)));
+        if (colon == std::string_view::npos || word == dtype_words.end())
+          throw GraphError("fused: the formula of '" + op + "' begins with no dtypes: " + std::string(rest));
+        const auto dtypes = static_cast<Dtypes>(std::distance(dtype_words.begin(), word));
+        all.push_back({op, dtypes, std::string(trimmed(rest.substr(colon + 1, end - colon - 1)))});
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+      }
+    return all;
+  }();
   return rows;
 }
 

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <unordered_map>
 
 #include "runtime/flags/checks.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::fused {
 namespace {
@@ -32,29 +32,6 @@ at::ScalarType dtype_of(const c10::IValue& number) {
 template <class T>
 bool survives(double number) {
   return std::isnan(number) || static_cast<double>(static_cast<T>(number)) == number;
-}
-
-/// Operators that take numbers by Scalar::to, which raises for those beyond the range of the dtype; the others wrap them around.
-bool refuses_numbers(const Node& node) {
-  static const std::set<std::string> names = {"clamp",
-                                              "clamp_min",
-                                              "clamp_max",
-                                              "hardtanh",
-                                              "threshold",
-                                              "leaky_relu",
-                                              "elu",
-                                              "where",
-                                              "softplus",
-                                              "masked_fill",
-                                              "full_like",
-                                              "pow",
-                                              "threshold_backward",
-                                              "elu_backward",
-                                              "hardtanh_backward",
-                                              "leaky_relu_backward",
-                                              "softplus_backward"};
-  const std::string& name = node.op.operator_name().name;
-  return name.rfind("aten::", 0) == 0 && names.count(name.substr(6));
 }
 
 /// Whether every number of dtype `from` is within the range of `to`.
@@ -96,7 +73,7 @@ const Ways* find_ways(const std::string& op) {
 bool lower(Lowering& l, const Ways& ways) {
   if (ways.function) return ways.function(l);
   return std::any_of(ways.formulas.begin(), ways.formulas.end(),
-                     [&](const FormulaRow* row) { return elementwise(l, row->dtypes, row->formula); });
+                     [&](const FormulaRow* row) { return elementwise(l, row->dtypes, row->formula.c_str()); });
 }
 
 }  // namespace
@@ -112,7 +89,7 @@ bool Lowering::add(const Node& node) {
   const auto fixed_batch = loops_.fixed_batch;
   added_.clear();
   node_ = &node;
-  refuses_numbers_ = refuses_numbers(node);
+  refuses_numbers_ = operators::semantics_of(node.op).has(operators::Semantics::checks_numbers);
   if (lower(*this, *ways)) return true;
   loops_.values.resize(values);
   loops_.inputs.resize(inputs);

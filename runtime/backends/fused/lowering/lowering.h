@@ -159,9 +159,9 @@ bool clamp(Lowering& l);  // to the bounds in arguments 1 and 2
 
 /// An operator that is a formula of its arguments. Of several for one operator, the first that can be is taken.
 struct FormulaRow {
-  const char* op;
+  std::string op;  // "aten::add.Tensor"
   Dtypes dtypes;
-  const char* formula;
+  std::string formula;
 };
 const std::vector<FormulaRow>& formula_operators();
 
