@@ -50,7 +50,7 @@ mode_t mask_of_files() {
 
 /// What is set for the whole process, or for this thread.
 std::vector<std::string> settings() {
-  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  auto keys = c10::impl::tls_local_dispatch_key_set();
   return {
       fmt::format("threads {} and {}", at::get_num_threads(), at::get_num_interop_threads()),
       fmt::format("default dtype {}", c10::toString(c10::typeMetaToScalarType(at::get_default_dtype()))),
@@ -58,7 +58,6 @@ std::vector<std::string> settings() {
       fmt::format("inference mode {}", c10::InferenceMode::is_enabled()),
       fmt::format("deterministic {}", at::globalContext().deterministicAlgorithms()),
       fmt::format("dispatch keys {} without {}", keys.included_.raw_repr(), keys.excluded_.raw_repr()),
-      fmt::format("warning handler {}", reinterpret_cast<uintptr_t>(c10::WarningUtils::get_warning_handler())),
       fmt::format("terminate handler {}", reinterpret_cast<uintptr_t>(std::get_terminate())),
       fmt::format("rounding {}", std::fegetround()),
       "signal handlers " + signal_handlers(),
