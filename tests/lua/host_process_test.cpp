@@ -100,7 +100,7 @@ void run_policies() {
     const triage::Policy plain =
         runtime.load_source("return function(x) return torch.tanh(x * 2 + 1) end", "plain.lua");
     for (int call = 0; call < 6; ++call) {
-      const at::Tensor x = at::ones({4, 3}, at::requires_grad());
+      const at::Tensor x = at::ones({4, 3}).requires_grad_();
       CHECK_NOTHROW(plain.run({x})[0].sum().backward());
       try {
         policy.run({x});

@@ -95,13 +95,13 @@ class TRIAGE_API ExportedProgram {
 /// as a function that compares its arguments may, the program requires the identities of `inputs`
 /// (`ExportOptions::same_inputs`). Errors of these further runs are not reported.
 TRIAGE_API ExportedProgram export_function(const std::string& name, const std::vector<std::string>& input_names,
-                                at::ArrayRef<at::Tensor> inputs,
-                                const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn,
-                                const ExportOptions& options = {});
+                                           at::ArrayRef<at::Tensor> inputs,
+                                           const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn,
+                                           const ExportOptions& options = {});
 
 /// The same for a policy's script: its params stay inputs of the program, with `params` (0-dim tensors in the order of
 /// the signature) as their defaults.
-TRIAGE_API ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
-                              const ExportOptions& options = {});
+TRIAGE_API ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs,
+                                         at::ArrayRef<at::Tensor> params, const ExportOptions& options = {});
 
 }  // namespace triage

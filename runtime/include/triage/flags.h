@@ -23,7 +23,7 @@
 /// `(N,)`. No operation writes to its arguments. Results for N = 0 are empty, not errors. Without a config, operations
 /// use the global one. The config must be the one that made the flags (width and policy); the carrier comes from the
 /// flags themselves. Queries take no config: flags have the width and carrier of the global configuration, or of
-/// another one that this process set or recorded with; any other tensor is data, and an InputError. Wrong
+/// another one that this process set, recorded or read flags with; any other tensor is data: InputError. Wrong
 /// arguments throw triage::InputError; a bad sample never throws.
 ///
 /// All run on any device that ATen supports, on the CPU as one pass over the data. Masks, counts and flags never
@@ -96,8 +96,10 @@ TRIAGE_API at::Tensor from_code(Code code, Location location, int64_t samples, c
 /// --- record ---
 TRIAGE_API at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
 /// One code per sample, `(N,)` of any integer dtype; 0 records nothing; a number outside 0..15 becomes UNKNOWN.
-TRIAGE_API at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location, const PushOptions& options = {});
-TRIAGE_API at::Tensor push_scalar(const at::Tensor& f, Code code, Location location, const SeverityOptions& options = {});
+TRIAGE_API at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location,
+                           const PushOptions& options = {});
+TRIAGE_API at::Tensor push_scalar(const at::Tensor& f, Code code, Location location,
+                                  const SeverityOptions& options = {});
 /// Pushes the entries of each further tensor, slot 0 first, into the first. With one tensor, returns a copy.
 TRIAGE_API at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
 /// Empties every slot with this code; the others stay where they are.
@@ -134,7 +136,7 @@ inline at::Tensor Ok(const at::Tensor& f, const at::Tensor& z) { return take_ok(
 inline at::Tensor Err(const at::Tensor& f, const at::Tensor& z) { return take_err(f, z); }
 TRIAGE_API std::pair<at::Tensor, at::Tensor> partition(const at::Tensor& f, const at::Tensor& z);
 TRIAGE_API std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const at::Tensor& f,
-                                                                           at::ArrayRef<at::Tensor> zs);
+                                                                                      at::ArrayRef<at::Tensor> zs);
 /// Keeps the shape of `z` and fills the other samples. The default fill is 0 in the dtype of z. A number with a
 /// fraction converts integers to floats, 0 and 1 are false and true in bool data, and a number beyond the range of the
 /// dtype is an InputError. The same holds for the value of `replace`.
@@ -152,28 +154,29 @@ TRIAGE_API at::Tensor map_err(const at::Tensor& f, const at::Tensor& z, const Tr
 TRIAGE_API at::Tensor map_err_flags(const at::Tensor& f, const Transform& fn);
 /// A sample with errors is frozen: neither its value nor its flags change.
 TRIAGE_API std::pair<at::Tensor, at::Tensor> and_then(const at::Tensor& f, const at::Tensor& z, const Step& fn,
-                                           const ConfigOptions& options = {});
+                                                      const ConfigOptions& options = {});
 /// The value of a sample with errors is frozen; its flags keep accumulating.
 TRIAGE_API std::pair<at::Tensor, at::Tensor> bind(const at::Tensor& f, const at::Tensor& z, const Step& fn,
-                                       const ConfigOptions& options = {});
+                                                  const ConfigOptions& options = {});
 /// Records `code` where `fine` is false.
 TRIAGE_API at::Tensor ensure_mask(const at::Tensor& f, const at::Tensor& fine, Code code, Location location,
-                       const SeverityOptions& options = {});
+                                  const SeverityOptions& options = {});
 /// Records `code` where `predicate(z)`, bool `(N,)`, is false.
-TRIAGE_API at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, Code code, Location location,
-                 const SeverityOptions& options = {});
+TRIAGE_API at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, Code code,
+                            Location location, const SeverityOptions& options = {});
 /// Replaces samples with errors by the fallback, which broadcasts to z, and records FALLBACK_VALUE (WARN) there:
 /// `z, f`.
 TRIAGE_API std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
-                                                        const at::Tensor& fallback, Location location,
-                                                        const SeverityOptions& options = {});
+                                                                   const at::Tensor& fallback, Location location,
+                                                                   const SeverityOptions& options = {});
 TRIAGE_API std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
-                                                        const at::Scalar& fallback, Location location,
-                                                        const SeverityOptions& options = {});
+                                                                   const at::Scalar& fallback, Location location,
+                                                                   const SeverityOptions& options = {});
 /// Replaces elements, not samples. Throws InputError if there are no targets.
 TRIAGE_API at::Tensor replace(const at::Tensor& z, const at::Scalar& value, const ReplaceTargets& targets);
 /// The same with a list: err::replace(z, 0, {err::nan, "posinf", 999}).
-TRIAGE_API at::Tensor replace(const at::Tensor& z, const at::Scalar& value, std::initializer_list<ReplaceTarget> targets);
+TRIAGE_API at::Tensor replace(const at::Tensor& z, const at::Scalar& value,
+                              std::initializer_list<ReplaceTarget> targets);
 
 }  // namespace err
 
@@ -185,18 +188,18 @@ TRIAGE_API at::Tensor push(const at::Tensor& f, Code code, Location location, co
 /// Replaces all elements of every sample with an entry in `f` by the fallback, and records FALLBACK_VALUE (WARN) there:
 /// `z, f`.
 TRIAGE_API std::pair<at::Tensor, at::Tensor> fix(const at::Tensor& z, const at::Tensor& f, Location location,
-                                      const FixOptions& options = {});
+                                                 const FixOptions& options = {});
 /// Record errors of the samples of `z` in `f` or, if `f` is undefined, in new flags. Integers hold neither NaN nor Inf.
 /// A sample with both gets NAN first, then INF.
 TRIAGE_API at::Tensor flag_nan(const at::Tensor& z, Location location, const at::Tensor& f = {},
-                    const ConfigOptions& options = {});
+                               const ConfigOptions& options = {});
 TRIAGE_API at::Tensor flag_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
-                    const ConfigOptions& options = {});
+                               const ConfigOptions& options = {});
 TRIAGE_API at::Tensor flag_nan_and_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
-                            const ConfigOptions& options = {});
+                                       const ConfigOptions& options = {});
 /// OUT_OF_BOUNDS for samples with an index below 0 or not below `num_embeddings`.
-TRIAGE_API at::Tensor flag_oob_indices(const at::Tensor& ids, int64_t num_embeddings, Location location, const at::Tensor& f = {},
-                            const ConfigOptions& options = {});
+TRIAGE_API at::Tensor flag_oob_indices(const at::Tensor& ids, int64_t num_embeddings, Location location,
+                                       const at::Tensor& f = {}, const ConfigOptions& options = {});
 
 /// Reads flags as plain C++ values. Copies the flags to the CPU if necessary. The configuration (default: the global
 /// one) only says whether the last slot is an overflow record (track_overflow, layout.h); in flags of another width it

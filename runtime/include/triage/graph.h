@@ -177,7 +177,7 @@ TRIAGE_API Graph decompose(const Graph& graph);
 
 /// Records what `fn` does with `inputs` (any C++ code that calls dispatcher operators at the top level) as a graph.
 TRIAGE_API Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
-            const std::vector<at::Tensor>& inputs, std::string name = "traced");
+                       const std::vector<at::Tensor>& inputs, std::string name = "traced");
 
 /// Properties of operators beyond their schemas.
 TRIAGE_API bool is_random(const c10::OperatorHandle& op);                     // draws from a generator

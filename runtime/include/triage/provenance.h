@@ -54,6 +54,6 @@ struct Provenance {
 TRIAGE_API Provenance provenance(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs);
 /// Runs a method of a TorchScript model. In a loop, an operation counts once, with the samples of all rounds.
 TRIAGE_API Provenance provenance(const torch::jit::Module& module, std::vector<c10::IValue> inputs,
-                      const std::string& method = "forward");
+                                 const std::string& method = "forward");
 
 }  // namespace triage
