@@ -18,6 +18,13 @@ function(triage_folder name)
   endif()
 endfunction()
 
+# Of what the objects of the shared library TARGET mark as visible, exports only our own names.
+function(triage_exports target)
+  set(map ${CMAKE_SOURCE_DIR}/cmake/exports.map)
+  target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
+endfunction()
+
 # ATen/ATen.h takes 10 s a file; precompiled once (in triage_precompiled_aten) and shared by every target that includes it.
 function(triage_precompiled target)
   if(NOT TARGET triage_precompiled_aten)

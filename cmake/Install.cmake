@@ -14,16 +14,13 @@ endif()
 add_library(triage::runtime ALIAS triage_runtime)
 add_library(triage::triage ALIAS triage)
 
-# A library finds its neighbour beside it, and LibTorch where it was linked from, unless that is a system folder. Named here
-# because CMake's own INSTALL_RPATH_USE_LINK_PATH leaves out folders under the source tree, where ./dev keeps a wheel.
+# Libraries and program find LibTorch where it was linked from, unless that is a system folder. Named here because CMake's own INSTALL_RPATH_USE_LINK_PATH leaves out folders under the source tree, where ./dev keeps a wheel.
 cmake_path(GET TORCH_LIBRARY PARENT_PATH torch_library_folder)
 set(torch_rpath ${torch_library_folder})
 if(torch_library_folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES OR torch_library_folder MATCHES "^(/usr)?/lib(64)?(/|$)")
   set(torch_rpath "")
 endif()
-set_target_properties(triage triage_runtime PROPERTIES INSTALL_RPATH "$ORIGIN;${torch_rpath}")
-file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-set_target_properties(triage_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin};${torch_rpath}")
+set_target_properties(triage triage_runtime triage_cli PROPERTIES INSTALL_RPATH "${torch_rpath}")
 
 install(TARGETS triage triage_runtime triage_cli
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

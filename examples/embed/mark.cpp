@@ -8,7 +8,7 @@
 int main() {
   at::Tensor logits = at::randn({4, 3});
   logits[1][0] = std::numeric_limits<float>::quiet_NaN();
-  at::Tensor flags = triage::flag_nan_and_inf(logits, "logits");
+  at::Tensor flags = triage::flag_nan_and_inf(logits, triage::Location("logits"));
   std::cout << triage::version() << " " << triage::flags::repr(flags) << "\n";
   return triage::has_err(flags) ? 0 : 1;
 }

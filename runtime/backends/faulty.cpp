@@ -50,7 +50,7 @@ class FailingRun final : public Executable {
     Graph before = graph.clone();
     size_t count = 0;
     while (graph.nodes()[count].get() != &at) ++count;
-    before.nodes().resize(count);
+    before.nodes().erase(before.nodes().begin() + static_cast<ptrdiff_t>(count), before.nodes().end());
     before.set_outputs({});
     before_ = compile_eager(before, examples);
   }
@@ -83,7 +83,7 @@ Node* append_fault(Graph& graph, Value* right, const Source& source) {
 std::unique_ptr<Executable> give_wrong_results(const std::string& op, const Graph& graph,
                                                const std::vector<at::Tensor>& examples) {
   Graph wrong = graph.clone();
-  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<graph::NodePtr> nodes;
   nodes.swap(wrong.nodes());
   graph::Replacements replacements;
   for (auto& node : nodes) {
@@ -95,7 +95,7 @@ std::unique_ptr<Executable> give_wrong_results(const std::string& op, const Grap
     if (!is_named(call, op)) continue;
     for (Value* right : call.results) {
       Value* fault = append_fault(wrong, right, call.source)->results[0];
-      fault->meta = right->meta;
+      wrong.edit(fault).meta = right->meta;
       replacements[right] = fault;
     }
   }

@@ -90,7 +90,7 @@ class Cutter {
     };
     for (const Value* output : graph_.outputs()) need(output);
     for (const auto& node : graph_.nodes())
-      if (behind_.count(node.get())) graph::for_each_use(*node, [&](Value*& value) { need(value); });
+      if (behind_.count(node.get())) graph::for_each_use(*node, [&](const Value* value) { need(value); });
   }
 
   Graph computed() const {
@@ -119,7 +119,7 @@ class Cutter {
       std::string name = "made" + std::to_string(value->id);
       while (graph.has_name(name)) name += "_";
       graph::Value* copy = graph.add_input(name, graph::InputKind::tensor, value->meta);
-      copy->is_flags = value->is_flags;
+      graph.edit(copy).is_flags = value->is_flags;
       copies[value] = copy;
     };
     for (const Value* value : needed_) add(value);

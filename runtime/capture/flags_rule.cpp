@@ -86,7 +86,7 @@ bool WordOrigins::holds_flags(const graph::Value& value) {
   return find_source(value, without_flags_, [](const graph::Value& source) { return source.is_flags; });
 }
 
-void WordOrigins::set_flags(graph::Value& value) {
+void WordOrigins::set_flags(graph::MutableValue& value) {
   if (!std::exchange(value.is_flags, true)) without_flags_.clear();
 }
 

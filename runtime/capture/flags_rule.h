@@ -28,7 +28,7 @@ class WordOrigins {
   const graph::Node* arithmetic_behind(const graph::Value& value);
 
   /// The value turns out to be flags.
-  void set_flags(graph::Value& value);
+  void set_flags(graph::MutableValue& value);
 
  private:
   std::unordered_set<const graph::Value*> without_flags_, without_arithmetic_;

@@ -459,7 +459,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       continue;
     if (const graph::Node* node = word_origins_.arithmetic_behind(*value))
       throw_flags_arithmetic(node->op, node->source);
-    word_origins_.set_flags(*value);  // a flags tensor that came in as an input
+    word_origins_.set_flags(graph_.edit(value));  // a flags tensor that came in as an input
   }
   const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return is_flags(tensor); });
 
@@ -493,7 +493,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   for (size_t i = 0; i < produced.size(); ++i) {
     at::Tensor& tensor = *produced[i];
     graph::Value* value = node->results[i];
-    value->is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
+    graph_.edit(value).is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
     if (tensor.defined()) bind(tensor, value);
     if (decided && tensor.defined() && (tensor.is_floating_point() || tensor.is_complex())) {
       grad_of_branch_.insert(value);
@@ -517,7 +517,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
     tensor = twin_of(tensor);
   }
   TRIAGE_ASSERT(!knows(tensor));  // two values behind one tensor would be taken for each other
-  value->meta = meta_of(tensor);
+  graph_.edit(value).meta = meta_of(tensor);
   if (tensor.requires_grad()) differentiable_.insert(value);
   Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
   entry.identity.emplace(tensor);

@@ -31,7 +31,7 @@ std::vector<size_t> lift_variables(graph::Graph& graph, const Script& script) {
     if (number == script_variables.size()) continue;
     graph::Value* input =
         graph.add_input(name_of(graph, script.variable_name(number)), graph::InputKind::tensor, constant.value->meta);
-    input->is_flags = constant.value->is_flags;
+    graph.edit(input).is_flags = constant.value->is_flags;
     inputs.emplace(constant.value, input);
     numbers.push_back(number);
   }

@@ -107,7 +107,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   } else {
     op.callBoxed(&stack);  // the script's tensor itself changes, as it would eagerly
   }
-  if (found->second.value->is_flags) word_origins_.set_flags(*value);
+  if (found->second.value->is_flags) word_origins_.set_flags(graph_.edit(value));
   traced_[target.unsafeGetTensorImpl()].value = value;
   origins_.replace(target, results.back().toTensor());
 }

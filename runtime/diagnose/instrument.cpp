@@ -48,12 +48,13 @@ class Call final : public diagnose::Observer {
     }
     if (flags_.defined() && flags_.device() != tensor.device()) flags_ = flags_.to(tensor.device());
     const at::Tensor data = tensor.detach();
+    const Location location(look.location);
     if (look.nan && look.inf)
-      flags_ = flag_nan_and_inf(data, look.location, flags_, {config_});
+      flags_ = flag_nan_and_inf(data, location, flags_, {config_});
     else if (look.nan)
-      flags_ = flag_nan(data, look.location, flags_, {config_});
+      flags_ = flag_nan(data, location, flags_, {config_});
     else
-      flags_ = flag_inf(data, look.location, flags_, {config_});
+      flags_ = flag_inf(data, location, flags_, {config_});
   }
 
   int64_t samples_;

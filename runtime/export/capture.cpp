@@ -79,9 +79,9 @@ std::string computation(const Graph& recorded, const Sameness& same) {
     if (same[i] != i) replacements[graph.inputs()[i].value] = graph.inputs()[same[i]].value;
   graph::replace_uses(graph, replacements);
   graph::clean(graph);
-  for (const auto& input : graph.inputs()) input.value->is_flags = false;
+  for (const auto& input : graph.inputs()) graph.edit(input.value).is_flags = false;
   for (auto& node : graph.nodes())
-    for (graph::Value* result : node->results) result->meta.reset();
+    for (graph::Value* result : node->results) graph.edit(result).meta.reset();
   return graph::print(graph);
 }
 

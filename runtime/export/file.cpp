@@ -113,7 +113,7 @@ class Copier {
 
  private:
   void add(const Value& from, Value* to) {
-    to->is_flags = from.is_flags;
+    copy_.edit(to).is_flags = from.is_flags;
     map_[&from] = to;
   }
 
@@ -122,7 +122,7 @@ class Copier {
     for (auto& operand : operands) graph::for_each_use(operand, [&](Value*& value) { value = map_.at(value); });
     graph::Node* twin = copy_.append(node.op, std::move(operands), node.results.size(), node.source);
     for (size_t i = 0; i < node.results.size(); ++i) {
-      twin->results[i]->meta = node.results[i]->meta;
+      copy_.edit(twin->results[i]).meta = node.results[i]->meta;
       add(*node.results[i], twin->results[i]);
     }
   }

@@ -98,7 +98,7 @@ class Printer {
     used_ = {program_.graph.outputs().begin(), program_.graph.outputs().end()};
     const auto& nodes = program_.graph.nodes();
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      graph::for_each_use(**node, [&](Value*& value) {
+      graph::for_each_use(**node, [&](Value* value) {
         if (used_.insert(value).second) last_uses_[node->get()].push_back(value);
       });
     }

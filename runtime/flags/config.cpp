@@ -76,7 +76,22 @@ const std::string& severity_name(Severity severity) {
 
 const std::string& domain_name(Domain domain) {
   static const std::array<std::string, 4> names{"NUMERIC", "INDEX", "QUALITY", "RUNTIME"};
-  return name_in(names, "error domain", static_cast<int64_t>(domain));
+  return name_in(names, "error domain", to_int(domain));
+}
+
+Code code_from(int64_t number) {
+  const auto code = static_cast<Code>(number);
+  return code_name(code), code;  // throws if there is none
+}
+
+Severity severity_from(int64_t number) {
+  const auto severity = static_cast<Severity>(number);
+  return severity_name(severity), severity;
+}
+
+Domain domain_from(int64_t number) {
+  const auto domain = static_cast<Domain>(number);
+  return domain_name(domain), domain;
 }
 
 Severity default_severity(Code code) {
@@ -122,13 +137,13 @@ void ErrorConfig::validate() const {
     refuse("default_severity", std::to_string(to_int(default_severity)), "WARN (1), ERROR (2) or CRITICAL (3)");
   }
   if (transpose_threshold < 0) refuse("transpose_threshold", std::to_string(transpose_threshold), "0 or more");
-  flags::KnownForms::add(flag_dtype, num_words());
 }
 
 const ErrorConfig& get_config() noexcept { return *global().current.load(std::memory_order_acquire); }
 
 void set_config(const ErrorConfig& config) {
   config.validate();
+  flags::KnownForms::add(config.flag_dtype, config.num_words());
   auto& g = global();
   std::lock_guard lock(g.mutex);
   if (*g.current.load(std::memory_order_relaxed) == config) return;

@@ -1,6 +1,6 @@
 #pragma once
 // Which forms (carrier and width) flags have. Nothing in a tensor tells flags from data; its form tells most data from flags:
-// flags have that of the configuration in force, of another one that was validated, or of one that an operation recorded with.
+// flags have that of the configuration in force, of another one that was set, or of one that an operation recorded or read with.
 // Questions and combinators take no configuration and so ask this. A script knows the forms that it met itself, so that its
 // answers do not depend on what else ran in the process; a host knows all that the process met.
 #include <ATen/core/Tensor.h>

@@ -11,10 +11,13 @@
 namespace triage::flags {
 namespace {
 
-// Flags of the configuration, of the global one where none is given, or of another that is known.
+// Flags of the configuration, which is known from then on, of the global one where none is given, or of another that is known.
 void inspected(const char* op, const Tensor& f, const ConfigOptions& options) {
   check::flags(op, f);
-  if (options.config) options.config->validate();
+  if (options.config) {
+    options.config->validate();
+    KnownForms::add(options.config->flag_dtype, options.config->num_words());
+  }
   check::known(op, f);
 }
 

@@ -42,7 +42,7 @@ void for_each_shared(const Node& node, const std::function<void(Value*)>& visit)
   for (size_t i = 0; i < node.operands.size(); ++i) {
     if (!may_share(node.op, i)) continue;
     Operand operand = node.operands[i];
-    for_each_use(operand, [&](Value*& value) { visit(value); });
+    for_each_use(operand, [&](Value* value) { visit(value); });
   }
 }
 
@@ -64,7 +64,7 @@ void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values
       {"aten::view", op("aten::reshape")},
       {"aten::_unsafe_view", op("aten::reshape")},
       {"aten::view_as", op("aten::reshape_as")}};
-  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<NodePtr> nodes;
   nodes.swap(graph.nodes());
   for (auto& node : nodes) {
     bool follows = false;
@@ -78,7 +78,7 @@ void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values
         const Value* viewed = node->operands[0].value();
         const auto format = static_cast<int64_t>(at::MemoryFormat::Contiguous);
         Node* dense = graph.append(op("aten::contiguous"), {node->operands[0], c10::IValue(format)}, 1, node->source);
-        dense->results[0]->meta = viewed->meta;
+        graph.edit(dense->results[0]).meta = viewed->meta;
         node->operands[0] = dense->results[0];
       }
     }

@@ -9,7 +9,7 @@ namespace triage::graph {
 /// Which value of the new graph stands for a value of the old one.
 using Copies = std::unordered_map<const Value*, Value*>;
 
-void copy_facts(const Value& from, Value& to);
+void copy_facts(const Value& from, MutableValue& to);
 
 /// Appends an input or constant to `into`, and notes it in `copies`. Constants stay variables where they were.
 Value* copy_input(Graph& into, const Input& input, Copies& copies);

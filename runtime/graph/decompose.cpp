@@ -182,7 +182,7 @@ class Decomposer {
       fail(node, fmt::format("the number {} does not reach its decomposition as it is", describe(*site.number)));
     for (size_t i = 0; i < node.results.size(); ++i) {
       Value* result = inner.at(body.outputs()[i]);
-      if (result->producer) copy_facts(*node.results[i], *result);
+      if (result->producer) copy_facts(*node.results[i], out_.edit(result));
       map_[node.results[i]] = result;
     }
   }
@@ -200,7 +200,7 @@ class Decomposer {
     }
     Node* twin = out_.append(call.op, std::move(operands), call.results.size(), site.node.source);
     for (size_t i = 0; i < call.results.size(); ++i) {
-      copy_facts(*call.results[i], *twin->results[i]);
+      copy_facts(*call.results[i], out_.edit(twin->results[i]));
       inner[call.results[i]] = twin->results[i];
     }
   }

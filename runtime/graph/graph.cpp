@@ -54,22 +54,26 @@ Graph& Graph::operator=(Graph&&) noexcept = default;
 Graph::~Graph() = default;
 
 Value* Graph::new_value() {
-  Value& value = values_.emplace_back();
+  MutableValue& value = values_.emplace_back();
   value.id = next_id_++;
   return &value;
 }
 
+MutableValue& Graph::edit(Value* value) {
+  return const_cast<MutableValue&>(*value);  // an element of values_, which is not const
+}
+
 void Graph::set_id(Value* value, uint32_t id) {
-  value->id = id;
+  edit(value).id = id;
   next_id_ = std::max(next_id_, id + 1);
 }
 
 Value* Graph::add_input(std::string name, InputKind kind, std::optional<TensorMeta> meta) {
-  Value* value = new_value();
-  value->name = name.empty() ? "in" + std::to_string(inputs_.size()) : std::move(name);
-  value->meta = std::move(meta);
-  inputs_.push_back({value, kind});
-  return value;
+  MutableValue& value = edit(new_value());
+  value.name = name.empty() ? "in" + std::to_string(inputs_.size()) : std::move(name);
+  value.meta = std::move(meta);
+  inputs_.push_back({&value, kind});
+  return &value;
 }
 
 bool Graph::has_name(const std::string& name) const {
@@ -85,11 +89,11 @@ Value* Graph::add_constant(at::Tensor tensor, std::string name) {
   const std::string stem = name.empty() ? "c" : name + "_";
   std::string unique = name.empty() ? stem + std::to_string(number) : name;
   if (has_name(unique)) unique = stem + std::to_string(std::max(number + 1, next_number(stem, *this)));
-  Value* value = new_value();
-  value->name = std::move(unique);
-  if (tensor.defined()) value->meta = TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
-  constants_.push_back({value, std::move(tensor)});
-  return value;
+  MutableValue& value = edit(new_value());
+  value.name = std::move(unique);
+  if (tensor.defined()) value.meta = TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
+  constants_.push_back({&value, std::move(tensor)});
+  return &value;
 }
 
 Value* Graph::add_variable(at::Tensor tensor, std::string name) {
@@ -102,10 +106,10 @@ Node* Graph::append(c10::OperatorHandle op, std::vector<Operand> operands, size_
   auto node = std::make_unique<Node>(Node{std::move(op), std::move(operands), {}, std::move(source)});
   node->results.reserve(num_results);
   for (size_t i = 0; i < num_results; ++i) {
-    Value* value = new_value();
-    value->producer = node.get();
-    value->is_flags = returns_flags(node->op, i);
-    node->results.push_back(value);
+    MutableValue& value = edit(new_value());
+    value.producer = node.get();
+    value.is_flags = returns_flags(node->op, i);
+    node->results.push_back(&value);
   }
   return nodes_.emplace_back(std::move(node)).get();
 }
@@ -115,14 +119,14 @@ void Graph::set_outputs(std::vector<Value*> outputs, std::vector<std::string> na
   output_names_ = std::move(names);
 }
 
-const at::Tensor* Graph::constant_of(const Value* value) const {
+const at::Tensor* Graph::constant_of(Value* value) const {
   if (!value || value->producer) return nullptr;
   for (const auto& constant : constants_)
     if (constant.value == value) return &constant.tensor;
   return nullptr;
 }
 
-bool Graph::is_variable(const Value* value) const {
+bool Graph::is_variable(Value* value) const {
   for (const auto& constant : constants_)
     if (constant.value == value) return constant.variable;
   return false;
@@ -139,7 +143,7 @@ Graph Graph::clone() const {
   Graph copy(name_);
   ValueMap map;
   auto copied = [&](const Value* value) {
-    Value* fresh = &copy.values_.emplace_back(*value);
+    MutableValue* fresh = &copy.values_.emplace_back(*value);
     fresh->producer = nullptr;
     map[value] = fresh;
     return fresh;
@@ -151,8 +155,9 @@ Graph Graph::clone() const {
     auto twin = std::make_unique<Node>(Node{node->op, {}, {}, node->source});
     for (const auto& operand : node->operands) twin->operands.push_back(mapped(operand, map));
     for (const Value* result : node->results) {
-      twin->results.push_back(copied(result));
-      twin->results.back()->producer = twin.get();
+      MutableValue* fresh = copied(result);
+      fresh->producer = twin.get();
+      twin->results.push_back(fresh);
     }
     copy.nodes_.push_back(std::move(twin));
   }
@@ -178,21 +183,21 @@ bool is_view(const c10::OperatorHandle& op) {
   return results.size() == 1 && results[0].alias_info() && !results[0].alias_info()->isWrite();
 }
 
-void copy_facts(const Value& from, Value& to) {
+void copy_facts(const Value& from, MutableValue& to) {
   to.meta = from.meta;
   to.is_flags = from.is_flags;
 }
 
 Value* copy_input(Graph& into, const Input& input, Copies& copies) {
   Value* copy = into.add_input(input.value->name, input.kind, input.value->meta);
-  copy->is_flags = input.value->is_flags;
+  into.edit(copy).is_flags = input.value->is_flags;
   return copies[input.value] = copy;
 }
 
 Value* copy_constant(Graph& into, const Constant& constant, Copies& copies) {
   Value* copy = constant.variable ? into.add_variable(constant.tensor, constant.value->name)
                                   : into.add_constant(constant.tensor, constant.value->name);
-  copy->is_flags = constant.value->is_flags;
+  into.edit(copy).is_flags = constant.value->is_flags;
   return copies[constant.value] = copy;
 }
 
@@ -206,7 +211,7 @@ Node* copy_node(Graph& into, const Node& node, Copies& copies) {
   Node* twin = into.append(node.op, std::move(operands), node.results.size(), node.source);
   twin->checks = node.checks;
   for (size_t i = 0; i < node.results.size(); ++i) {
-    copy_facts(*node.results[i], *twin->results[i]);
+    copy_facts(*node.results[i], into.edit(twin->results[i]));
     copies[node.results[i]] = twin->results[i];
   }
   return twin;

@@ -40,7 +40,7 @@ c10::OperatorHandle aten(const char* name, const char* overload) {
 Value* append_to(Graph& graph, const Node& like, const c10::OperatorHandle& op, std::vector<Operand> operands,
                  TensorMeta meta) {
   Value* result = graph.append(op, std::move(operands), 1, like.source)->results.front();
-  result->meta = std::move(meta);
+  graph.edit(result).meta = std::move(meta);
   return result;
 }
 
@@ -229,7 +229,7 @@ Value* append_as(Graph& graph, const Node& like, const char* name, const char* o
                  at::ScalarType dtype) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
   Value* made = graph.append(op, std::move(operands), 1, like.source)->results.front();
-  made->meta = TensorMeta{dtype, {}, c10::kCPU};
+  graph.edit(made).meta = TensorMeta{dtype, {}, c10::kCPU};
   return made;
 }
 

@@ -141,7 +141,7 @@ class Parser {
       bool flags = accept_word("flags");
       InputKind kind = accept_word("param") ? InputKind::param : InputKind::tensor;
       Value* value = graph_.add_input(token.text, kind, std::move(meta));
-      value->is_flags = flags;
+      graph_.edit(value).is_flags = flags;
       remember(token, value);
       if (!accept(",")) break;
     }
@@ -208,8 +208,9 @@ class Parser {
         fail(result.token, fmt::format("results are numbered: write %0, not %{}", result.token.text));
       Value* value = node->results[i];
       remember(result.token, value);
-      if (result.layout) value->meta = TensorMeta{result.layout->dtype, result.layout->sizes, result.layout->device};
-      value->is_flags = result.flags;
+      MutableValue& fields = graph_.edit(value);
+      if (result.layout) fields.meta = TensorMeta{result.layout->dtype, result.layout->sizes, result.layout->device};
+      fields.is_flags = result.flags;
     }
     check_call(op_token, *node);
   }
@@ -403,7 +404,7 @@ class Parser {
     if (values_.count(key_of(token))) fail(token, fmt::format("`%{}` is defined twice", token.text));
     Value* value = variable ? graph_.add_variable(std::move(tensor), token.text)
                             : graph_.add_constant(std::move(tensor), token.text);
-    value->is_flags = results[0].flags;
+    graph_.edit(value).is_flags = results[0].flags;
     remember(token, value);
   }
 

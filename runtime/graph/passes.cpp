@@ -49,17 +49,17 @@ class Folder {
       if (is_foldable(*node)) fold(*node);
     }
     replace_uses(graph_, replacements_);
-    std::erase_if(graph_.nodes(), [&](const std::unique_ptr<Node>& node) { return folded_.count(node.get()) != 0; });
+    std::erase_if(graph_.nodes(), [&](const NodePtr& node) { return folded_.count(node.get()) != 0; });
     graph_.drop_unused_constants();
   }
 
  private:
-  bool is_foldable(Node& node) const {
+  bool is_foldable(const Node& node) const {
     if (is_random(node.op) || is_effect(node.op) || writes(node.op) || is_uninitialized(node.op)) return false;
     if (node.results.empty()) return false;
     bool constant = true;
     double elements = 1;
-    for_each_use(node, [&](Value*& value) {
+    for_each_use(node, [&](const Value* value) {
       const auto found = constants_.find(value);
       // A result computed here would cut the gradient's way to a parameter.
       constant = constant && found != constants_.end() && !found->second.requires_grad();
@@ -70,9 +70,9 @@ class Folder {
 
   /// Results of operators that make tensors from numbers alone can be of any size, and so can `repeat`; a Scalar of
   /// arithmetic says nothing about size, so numbers count only where no tensor comes in, lists always.
-  static double growth(Node& node) {
+  static double growth(const Node& node) {
     bool has_tensor = false;
-    for_each_use(node, [&](Value*&) { has_tensor = true; });
+    for_each_use(node, [&](const Value*) { has_tensor = true; });
     double product = 1;
     for (const auto& operand : node.operands) {
       const c10::IValue* constant = operand.constant();
@@ -82,7 +82,7 @@ class Folder {
   }
 
   /// Runs the node alone; leaves it where it fails (it will fail again, with its script line, when the graph runs).
-  void fold(Node& node) {
+  void fold(const Node& node) {
     std::vector<at::Tensor> results;
     try {
       results = compute(node);
@@ -96,7 +96,7 @@ class Folder {
         return;
     for (size_t i = 0; i < results.size(); ++i) {
       Value* constant = graph_.add_constant(results[i]);
-      constant->is_flags = node.results[i]->is_flags;
+      graph_.edit(constant).is_flags = node.results[i]->is_flags;
       constants_.emplace(constant, results[i]);
       replacements_[node.results[i]] = constant;
     }
@@ -111,11 +111,11 @@ class Folder {
   }
 
   /// As two constants, a constant and a view of it would be two memories to whoever is given them.
-  bool is_seen_view(Node& node, const at::Tensor& result) const {
+  bool is_seen_view(const Node& node, const at::Tensor& result) const {
     if (std::none_of(node.results.begin(), node.results.end(), [&](const Value* value) { return seen_.count(value); }))
       return false;
     bool shares = false;
-    for_each_use(node, [&](Value*& value) {
+    for_each_use(node, [&](const Value* value) {
       const auto found = constants_.find(value);
       shares |= found != constants_.end() && found->second.has_storage() && found->second.is_alias_of(result);
     });
@@ -264,7 +264,7 @@ void eliminate_common(Graph& graph, const Values& differentiable) {
   }
   replace_uses(graph, replacements);
   graph.drop_unused_constants();
-  std::erase_if(graph.nodes(), [&](const std::unique_ptr<Node>& node) {
+  std::erase_if(graph.nodes(), [&](const NodePtr& node) {
     return !node->results.empty() && replacements.count(node->results.front());
   });
 }
@@ -273,13 +273,13 @@ void eliminate_dead(Graph& graph) {
   const StaysValid valid(graph);
   std::unordered_set<const Value*> used(graph.outputs().begin(), graph.outputs().end());
   auto& nodes = graph.nodes();
-  std::vector<std::unique_ptr<Node>> kept;
+  std::vector<NodePtr> kept;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     // A random operator moves the generator on: without it the ones after it would draw other numbers.
     bool needed = is_random((*node)->op) || is_effect((*node)->op) || writes((*node)->op) || (*node)->checks;
     for (const Value* result : (*node)->results) needed = needed || used.count(result);
     if (!needed) continue;
-    for_each_use(**node, [&](Value*& value) { used.insert(value); });
+    for_each_use(**node, [&](const Value* value) { used.insert(value); });
     kept.push_back(std::move(*node));
   }
   nodes.clear();

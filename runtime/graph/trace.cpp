@@ -280,7 +280,7 @@ class Tracer {
                                results.size(), source_);
     for (size_t i = 0; i < results.size(); ++i) {
       if (!results[i].defined()) continue;
-      node->results[i]->meta = meta_of(results[i]);
+      graph_.edit(node->results[i]).meta = meta_of(results[i]);
       if (written) forget(results[i]);
       bind(results[i], node->results[i]);  // a tensor handed back as it came keeps its first value
     }

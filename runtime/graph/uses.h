@@ -1,21 +1,25 @@
 #pragma once
 #include <triage/graph.h>
 
+#include <concepts>
+#include <type_traits>
 #include <unordered_map>
 
 /// What passes share: walking and replacing the values that nodes use.
 namespace triage::graph {
 
-/// Calls `visit(Value*&)` for every value in the operand, lists included.
-template <typename Visit>
-void for_each_use(Operand& operand, const Visit& visit) {
+/// Calls `visit(Value*&)`, or `visit(Value*)` for a const operand or node, for every value in it, lists included.
+template <typename OperandType, typename Visit>
+requires std::same_as<std::remove_const_t<OperandType>, Operand>
+void for_each_use(OperandType& operand, const Visit& visit) {
   if (auto* value = std::get_if<Value*>(&operand.data)) visit(*value);
   if (auto* items = std::get_if<std::vector<Operand>>(&operand.data))
     for (auto& item : *items) for_each_use(item, visit);
 }
 
-template <typename Visit>
-void for_each_use(Node& node, const Visit& visit) {
+template <typename NodeType, typename Visit>
+requires std::same_as<std::remove_const_t<NodeType>, Node>
+void for_each_use(NodeType& node, const Visit& visit) {
   for (auto& operand : node.operands) for_each_use(operand, visit);
 }
 

@@ -1,8 +1,8 @@
 // The registry of locations. One table, guarded by a shared mutex: readers (names at the boundary, ids of known paths)
 // do not block each other, and nothing is ever removed but by `reset`.
 #include "runtime/location/resets.h"
+#include "runtime/messages/log.h"
 
-#include <c10/util/Exception.h>
 #include <triage/error.h>
 #include <triage/location.h>
 
@@ -70,9 +70,9 @@ int64_t ErrorLocation::register_path(std::string_view path) {
     r.warned_full = true;
   }
   if (warn) {
-    TORCH_WARN("All ", MAX_LOCATION_ID, " locations are taken: `", std::string(path),
-               "` and every further new path are recorded under their longest prefix that has an id, or as `Unknown` "
-               "(id 0). Use fewer, coarser paths.");
+    messages::warn("All " + std::to_string(MAX_LOCATION_ID) + " locations are taken: `" + std::string(path) +
+                   "` and every further new path are recorded under their longest prefix that has an id, or as "
+                   "`Unknown` (id 0). Use fewer, coarser paths.");
   }
   return nearest;
 }

@@ -1,16 +1,17 @@
 // Locations for the modules of a model. Modules are remembered by address, each with a weak pointer that tells it from another one
 // that comes to lie at the same address later.
-#include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "runtime/location/assign.h"
+#include "runtime/messages/log.h"
 
 namespace triage {
 namespace {
@@ -64,8 +65,11 @@ std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& mod
 }
 
 void warn_of_untracked_module() {
-  TORCH_WARN_ONCE("a module without a path was given as a location, its errors are recorded as `Unknown`; ",
-                  "call tracked(model) on the module that holds it (modules without parameters have no path).");
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  messages::warn(
+      "a module without a path was given as a location, its errors are recorded as `Unknown`; call tracked(model) on "
+      "the module that holds it (modules without parameters have no path).");
 }
 
 namespace {
@@ -100,7 +104,7 @@ class Locations {
     {
       const std::lock_guard lock(mutex_);
       const auto found = known_.find(key);
-      if (found != known_.end() && is_same(found->second.first)) return found->second.second;
+      if (found != known_.end() && is_same(found->second.first)) return Location(found->second.second);
     }
     warn_of_untracked_module();
     return {};

@@ -197,6 +197,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   }
   Trial::Known known = known_of(*usual);
   const auto try_out = [&] {
+    const messages::LogTo log_to(runtime_->logger());
     check_contract(*live, *next, lasting_params_);
     const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
     check_tests(*tried);

@@ -161,6 +161,7 @@ std::vector<std::pair<std::string, std::string>> Policy::run_tests() const {
   // In an interpreter of its own: the live one may be answering a call.
   const auto [source, path] =
       core().with_live([](const policy::PolicyVersion& live) { return std::pair(live.source, live.path); });
+  const messages::LogTo log_to(core().runtime().logger());
   return find_front_end(path)(source, core().runtime().script_options(path))->run_tests();
 }
 

@@ -1,85 +1,20 @@
-#include <fmt/format.h>
 #include <triage/backend.h>
 #include <triage/front_end.h>
 #include <triage/kernels.h>
 #include <triage/runtime.h>
+#include <triage/version.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <mutex>
 
 #include "runtime/capture/logs.h"
-#include "runtime/capture/recorder.h"
-#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/watch.h"
+#include "runtime/random/sequence.h"
 
 namespace triage {
-namespace {
-
-struct Registry {
-  std::mutex mutex;
-  std::map<std::string, FrontEnd> front_ends;
-};
-
-// Never destroyed: policies may be loaded while other statics are going away.
-Registry& registry() {
-  static auto* instance = new Registry;
-  return *instance;
-}
-
-std::string known_endings(const Registry& all) {
-  std::string list;
-  for (const auto& [ending, front_end] : all.front_ends) list += list.empty() ? ending : ", " + ending;
-  return list;
-}
-
-}  // namespace
-
-void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack) { capture::call(op, stack); }
-
-void break_graph(const std::string& what, const std::string& hint) {
-  capture::graph_break(capture::Break::reads_value, what, hint);
-}
-
-void materialize(const at::Tensor& tensor) { capture::materialize(tensor); }
-
-void register_front_end(const std::string& ending, FrontEnd front_end) {
-  std::lock_guard lock(registry().mutex);
-  registry().front_ends[ending] = std::move(front_end);
-}
-
-FrontEnd find_front_end(const std::string& path) {
-  const std::string ending = policy::ending_of(path);
-  std::lock_guard lock(registry().mutex);
-  const auto found = registry().front_ends.find(ending);
-  if (found != registry().front_ends.end()) return found->second;
-  const std::string known = known_endings(registry());
-  throw LoadError(known.empty()
-                      ? fmt::format("cannot load '{}': this program has no script engine; link triage::triage "
-                                    "(triage::runtime alone has no Lua)",
-                                    path)
-                      : fmt::format("cannot load '{}': no script engine for the ending '{}'; there are ones for {}",
-                                    path, ending, known),
-                  {path, 0});
-}
-
-namespace policy {
-
-std::string ending_of(const std::string& path) {
-  std::string ending = std::filesystem::path(path).extension().string();
-  return ending.empty() ? ".lua" : ending;
-}
-
-bool has_front_end(const std::string& path) {
-  std::lock_guard lock(registry().mutex);
-  return registry().front_ends.count(ending_of(path)) > 0;
-}
-
-}  // namespace policy
-
 namespace policy {
 namespace {
 
@@ -154,6 +89,7 @@ void RuntimeCore::wake_watches() const {
 
 std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path,
                                                          std::shared_ptr<random::Sequence> random) const {
+  const messages::LogTo log_to(logger_);
   random::Sequence of_this_load(options_.seed);  // so that each load of a source gives the same
   const random::DrawFrom draws(&of_this_load);
   std::shared_ptr<Script> script = find_front_end(path)(source, script_options(path));
@@ -254,5 +190,7 @@ std::vector<Policy> Runtime::policies() const {
   for (auto& core : core_->policies()) handles.push_back(Policy(std::move(core)));
   return handles;
 }
+
+const char* version() noexcept { return TRIAGE_VERSION; }
 
 }  // namespace triage

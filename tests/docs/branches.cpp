@@ -14,7 +14,7 @@ namespace {
 
 std::pair<at::Tensor, at::Tensor> repaired(const at::Tensor& z) {
   // clang-format off
-  at::Tensor f = triage::flag_nan_and_inf(z, "hidden");
+  at::Tensor f = triage::flag_nan_and_inf(z, triage::Location("hidden"));
   at::Tensor y = triage::IF(triage::err::has_nan(f), [&] { return at::zeros_like(z); })
                      .ELIF(triage::err::has_inf(f), [&] { return z.nan_to_num(0.0, 1e4, -1e4); })
                      .ELSE([&] { return z.tanh(); });

@@ -11,7 +11,7 @@ local function stripped(text)
     macros[#macros + 1] = directive:match("^%s*define%s+([%w_]+)")
     return "\n"
   end)
-  return text:gsub("%[%[.-%]%]", ""), macros
+  return text:gsub("%[%[.-%]%]", ""):gsub("TRIAGE_API ", ""), macros
 end
 
 --- On one line, without `template <...>` and what stands inside parentheses.

@@ -7,7 +7,7 @@ namespace {
 Tensor bad_at(int64_t n, int64_t i) {
   PushOptions options;
   options.where = at::arange(n).eq(i);
-  return err::push(err::new_t(n), err::nan, "api", options);
+  return err::push(err::new_t(n), err::nan, Location("api"), options);
 }
 
 }  // namespace
@@ -79,16 +79,16 @@ TEST_CASE("T11: combinators: and_then freezes, bind accumulates") {
 TEST_CASE("T12: guards and recovery") {
   const auto z = at::tensor({1.0, -2.0, 3.0});
   const auto f = err::guard(
-      err::new_(z), z, [](const Tensor& x) { return x > 0; }, err::negative_idx, "positive");
+      err::new_(z), z, [](const Tensor& x) { return x > 0; }, err::negative_idx, Location("positive"));
   CHECK(err::is_err(f).equal(z < 0));
   CHECK(flags::unpack(f, 1)[0].severity == err::error);
-  CHECK(err::ensure_mask(err::new_(z), z > 0, err::negative_idx, "positive").equal(f));
-  const auto [fixed, next] = err::recover_with_fallback(f, z, at::tensor({9.0}), "positive");
+  CHECK(err::ensure_mask(err::new_(z), z > 0, err::negative_idx, Location("positive")).equal(f));
+  const auto [fixed, next] = err::recover_with_fallback(f, z, at::tensor({9.0}), Location("positive"));
   CHECK(fixed.equal(at::tensor({1.0, 9.0, 3.0})));
   CHECK(flags::unpack(next, 1)[1].severity == err::warn);
-  const auto loud = err::recover_with_fallback(f, z, at::tensor({9.0}), "positive", {err::critical}).second;
+  const auto loud = err::recover_with_fallback(f, z, at::tensor({9.0}), Location("positive"), {err::critical}).second;
   CHECK(flags::unpack(loud, 1)[1].severity == err::critical);
-  const auto [by_number, also] = err::recover_with_fallback(f, z, 9.0, "positive");
+  const auto [by_number, also] = err::recover_with_fallback(f, z, 9.0, Location("positive"));
   CHECK(by_number.equal(fixed));
   CHECK(also.equal(next));
 }
@@ -242,9 +242,9 @@ TEST_CASE("T14: helpers") {
   CHECK_FALSE(has_err(err::new_t(0)));
   CHECK(find(f, err::nan).equal(err::is_err(f)));
   CHECK_FALSE(find(f, err::ok).any().item<bool>());  // empty slots are not entries of code OK
-  CHECK(push(f, err::inf, "api").equal(err::push(f, err::inf, "api")));
+  CHECK(push(f, err::inf, Location("api")).equal(err::push(f, err::inf, Location("api"))));
   const auto ids = at::tensor({0L, 5L, -1L});
-  CHECK(err::is_err(flag_oob_indices(ids, 5, "table")).equal(at::tensor({0, 1, 1}).to(at::kBool)));
+  CHECK(err::is_err(flag_oob_indices(ids, 5, Location("table"))).equal(at::tensor({0, 1, 1}).to(at::kBool)));
 }
 
 TEST_CASE("T07: scalar questions and fallbacks") {

@@ -1,5 +1,7 @@
 #include "levels.h"
 
+#include <triage/log.h>
+
 #include <set>
 #include <thread>
 
@@ -110,7 +112,13 @@ TEST_CASE("T16 T19: the registry of locations") {
 TEST_CASE("T16: a full registry gives id 0 and keeps every id that it gave true") {
   ErrorLocation::reset();
   for (int i = 1; i <= 1023; ++i) CHECK(ErrorLocation::register_path("p" + std::to_string(i)) == i);
+  std::vector<std::string> warnings;
+  set_log([&](const LogRecord& record) { warnings.emplace_back(record.text); });
   CHECK(ErrorLocation::register_path("one more") == 0);
+  CHECK(ErrorLocation::register_path("yet another") == 0);
+  set_log({});
+  CHECK(warnings.size() == 1);
+  CHECK(warnings.at(0).find("All 1023 locations are taken: `one more`") == 0);
   CHECK(ErrorLocation::register_path("p1023") == 1023);
   CHECK(ErrorLocation::name(1023) == "p1023");
   CHECK_FALSE(ErrorLocation::is_registered("one more"));

@@ -7,7 +7,7 @@ TEST_CASE("T13: unpack, unpack_all and to_table name what happened") {
   auto f = err::new_t(3);
   PushOptions second;
   second.where = at::tensor({0, 1, 0}).to(at::kBool);
-  f = err::push(f, err::nan, "encoder.2", second);
+  f = err::push(f, err::nan, Location("encoder.2"), second);
   f = err::push(f, err::value_clamped, 700, second);
   const auto errors = flags::unpack(f, 1);
   REQUIRE(errors.size() == 2);
@@ -30,8 +30,8 @@ TEST_CASE("T13: unpack, unpack_all and to_table name what happened") {
 TEST_CASE("T13: summary counts by location and code") {
   ErrorLocation::reset();
   auto f = err::new_t(4);
-  f = err::push(f, at::tensor({1, 1, 2, 0}), "encoder");
-  f = err::push(f, at::tensor({0, 2, 2, 0}), "output");
+  f = err::push(f, at::tensor({1, 1, 2, 0}), Location("encoder"));
+  f = err::push(f, at::tensor({0, 2, 2, 0}), Location("output"));
   const flags::Summary expected{{"encoder", {{"NAN", 2}, {"INF", 1}}}, {"output", {{"INF", 2}}}};
   CHECK((flags::summary(f) == expected));
   CHECK(flags::summary(err::new_t(4)).empty());
@@ -44,19 +44,19 @@ TEST_CASE("T13: repr in its two forms") {
   CHECK(flags::repr(err::new_t(0)) == "ErrorFlags(0 samples, no errors)");
   auto codes = at::zeros({32}, at::kLong);
   for (int64_t i : {3, 8, 30}) codes[i] = 1;
-  auto f = err::push(err::new_t(32), codes, "output");
+  auto f = err::push(err::new_t(32), codes, Location("output"));
   codes.zero_();
   for (int64_t i : {0, 8}) codes[i] = 2;
-  f = err::push(f, codes, "encoder");
+  f = err::push(f, codes, Location("encoder"));
   CHECK(flags::repr(f) == "ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)");
-  for (const char* path : {"b", "a", "z"}) f = err::push(f, codes * 2, path);
+  for (const char* path : {"b", "a", "z"}) f = err::push(f, codes * 2, Location(path));
   CHECK(flags::repr(f) == "ErrorFlags(32 samples, 11 errors: 6xCODE_4, 3xNAN, 2xINF @ a, b, encoder +2 more)");
 }
 
 TEST_CASE("T13: pretty_print") {
   ErrorLocation::reset();
   CHECK(flags::pretty_print(err::new_t(1), 0) == "[OK] No errors");
-  auto f = err::push(err::push(err::new_t(1), err::inf, "head"), err::oob, 0);
+  auto f = err::push(err::push(err::new_t(1), err::inf, Location("head")), err::oob, 0);
   CHECK(flags::pretty_print(f, 0) ==
         "Found 2 error(s):\n  [0] CRITICAL | NUMERIC.INF | @ head\n  [1] ERROR | INDEX.OUT_OF_BOUNDS | @ Unknown");
 }

@@ -142,12 +142,13 @@ TEST_CASE("whatever the types of a graph say, fused computes what the interprete
     for (const auto& input : graph.inputs()) values.push_back(input.value);
     for (size_t lies = 1 + below(3); lies > 0; --lies) {
       Value* value = values[below(values.size())];
-      if (!value->meta) continue;
-      if (below(3) == 0) value->meta->dtype = dtypes[below(dtypes.size())];
-      if (below(3) == 0) value->meta->sizes.resize(below(4), 1);
-      if (!value->meta->sizes.empty())
-        value->meta->sizes[below(value->meta->sizes.size())] = sizes[below(sizes.size())];
-      if (below(8) == 0) value->is_flags = !value->is_flags;
+      MutableValue& fields = graph.edit(value);
+      if (!fields.meta) continue;
+      if (below(3) == 0) fields.meta->dtype = dtypes[below(dtypes.size())];
+      if (below(3) == 0) fields.meta->sizes.resize(below(4), 1);
+      if (!fields.meta->sizes.empty())
+        fields.meta->sizes[below(fields.meta->sizes.size())] = sizes[below(sizes.size())];
+      if (below(8) == 0) fields.is_flags = !fields.is_flags;
     }
     at::manual_seed(round);
     const std::vector<at::Tensor> inputs = {at::randn({8, 3}).div(at::randint(0, 5, {8, 1})), at::randn({8, 7}),

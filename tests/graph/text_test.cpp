@@ -31,11 +31,11 @@ TEST_CASE("a graph reads like what torch prints") {
   Graph graph("repair");
   Value* z = graph.add_input("z", InputKind::tensor, meta({32, 512}));
   Value* f = graph.add_input("f", InputKind::tensor, meta({32, 4}, at::kLong));
-  f->is_flags = true;
+  graph.edit(f).is_flags = true;
   Value* limit = graph.add_input("limit", InputKind::param, meta({}, at::kDouble));
   Value* scale = graph.add_constant(at::tensor({1.0f, 0.1f, -0.0f}), "scale");
-  auto with_meta = [](Node* node, std::vector<TensorMeta> metas) {
-    for (size_t i = 0; i < metas.size(); ++i) node->results[i]->meta = metas[i];
+  auto with_meta = [&graph](Node* node, std::vector<TensorMeta> metas) {
+    for (size_t i = 0; i < metas.size(); ++i) graph.edit(node->results[i]).meta = metas[i];
     return node->results[0];
   };
   Value* far =

@@ -138,7 +138,7 @@ TEST_CASE("verify: values are defined once, before they are used, under one name
   SUBCASE("a result that names another producer") {
     Node* first = append(graph, "aten::neg", {small.z});
     Node* second = append(graph, "aten::abs", {small.z});
-    second->results[0]->producer = first;
+    graph.edit(second->results[0]).producer = first;
     CHECK_ERROR(GraphError, verify(graph), "its result %3 names another producer");
   }
 }

@@ -234,15 +234,20 @@ TEST_CASE("T20, T32: tensorcheck in a captured policy costs no graph for another
       "typed.lua:12: DimensionMismatchError: head.forward: argument 'x': dimension 1 (Dim.inputs): expected 4, got 5"));
 }
 
-TEST_CASE("T20: a malformed flags result is warned of once for each place") {
-  Policy policy = load(R"(
+TEST_CASE("T20: a malformed flags result is warned of once for each place, in the log of the Runtime") {
+  std::ostringstream log;
+  Runtime runtime({.log = triage::test::log_to(log)});
+  const Policy policy = runtime.load_source(R"(
     local forward = tensorcheck(function(x) return x * 1, err.new_t(2) end, {
       name = "forward", returns = {Tensor(float32_t, {"N", "D"}), Tensor(error_t, {"N", "words"})},
     })
-    return function(x) return forward(x) end)");
-  const std::string warned = standard_error([&] {
+    return function(x) return forward(x) end)",
+                                            "typed.lua");
+  const std::string beside = standard_error([&] {
     for (int64_t rows : {3, 4, 5}) CHECK(policy.run({at::ones({rows, 2})})[0].size(0) == rows);
   });
+  CHECK(beside.empty());
+  const std::string warned = log.str();
   const std::string what = "a malformed flags tensor";
   CHECK(warned.find(what) == warned.rfind(what));
   CHECK(holds(warned,

@@ -145,7 +145,7 @@ const std::vector<Twin>& twins() {
       {"T12 recover_with_fallback", recover},
       {"T15 per sample",
        [](const T& in) {
-         const at::Tensor &z = in[0], f = flag_nan_and_inf(z, "hidden");
+         const at::Tensor &z = in[0], f = flag_nan_and_inf(z, Location("hidden"));
          const at::Tensor y = IF(err::has_nan(f), [&] {
                                 return at::zeros_like(z);
                               }).ELIF(err::has_inf(f), [&] {

@@ -1,7 +1,5 @@
 #include "tests/policy/fake_script.h"
 
-#include "runtime/capture/recorder.h"
-#include "runtime/capture/replay/trace_replayer.h"
 #include "tests/logs.h"
 
 #include <ATen/ATen.h>
@@ -156,14 +154,8 @@ class FakeScript : public triage::Script {
   }
 
   at::Tensor host(const std::string& name, const at::Tensor& z) const {
-    triage::materialize(z);
-    triage::capture::graph_break(triage::capture::Break::host_function, "a host function is called", "Do not.");
-    if (auto* synthetic = triage::capture::SyntheticInputs::current()) {
-      synthetic->stop();
-      throw triage::PolicyError("nobody sent these inputs to " + name, {options_.path, 0});
-    }
     for (const auto& function : options_.host_functions)
-      if (function.name == name) return function.fn({z}).at(0);
+      if (function.name == name) return triage::call_host_function(function, {z}).at(0);
     throw triage::PolicyError("there is no host function " + name, {options_.path, 0});
   }
 

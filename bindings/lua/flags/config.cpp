@@ -7,6 +7,7 @@
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
+#include "runtime/flags/forms.h"
 
 #include <triage/config.h>
 #include <triage/error.h>
@@ -160,6 +161,7 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
     no_such_field(field);
   }
   value.validate();
+  flags::KnownForms::add(value.flag_dtype, value.num_words());  // the script may ask for flags that others made with it
 }
 
 int should_transpose(lua_State* L) {

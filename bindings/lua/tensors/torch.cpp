@@ -11,11 +11,9 @@
 #include "runtime/capture/recorder.h"
 
 #include <ATen/ATen.h>
-#include <torch/version.h>
 
 #include <cfloat>
 #include <limits>
-#include <mutex>
 
 namespace triage::lua {
 namespace {
@@ -160,16 +158,6 @@ int core_op(lua_State* L) {
   return 1;
 }
 
-/// LibTorch 1.13 takes 5 ms to unwind the stack for each error, which scripts may catch by the thousand; the traces are
-/// of its own C++ frames, and no message of ours shows them. The setting is the process's: a host that wants the traces
-/// sets its own fetcher after it loaded its first script.
-void drop_slow_stack_traces() {
-#if TORCH_VERSION_MAJOR < 2
-  static std::once_flag once;
-  std::call_once(once, [] { c10::SetStackTraceFetcher([]() -> std::string { return ""; }); });
-#endif
-}
-
 }  // namespace
 
 void push_core(lua_State* L) {
@@ -183,7 +171,6 @@ void push_core(lua_State* L) {
 }
 
 void open_torch(lua_State* L) {
-  drop_slow_stack_traces();
   static const LimitedFunction functions[] = {{"tensor", guarded<create_tensor>, 2},
                                               {"manual_seed", guarded<manual_seed>, 1},
                                               {"is_tensor", guarded<is_tensor>, 1},

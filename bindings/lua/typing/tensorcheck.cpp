@@ -9,7 +9,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
-#include "runtime/messages/printable.h"
+#include "runtime/messages/log.h"
 
 #include <triage/config.h>
 #include <triage/error.h>
@@ -239,8 +239,8 @@ void warn_once(lua_State* L, const ValidationFailure& failure) {
   lua_setfield(L, -2, key.c_str());
   lua_pop(L, 1);
   if (!known && may_show(context(L), failure.message.size()))
-    TORCH_WARN(messages::one_line(failure.message),
-               " (nothing is detected automatically in this call; with strict_validation this is an error)");
+    messages::warn(failure.message +
+                   " (nothing is detected automatically in this call; with strict_validation this is an error)");
 }
 
 /// The checks of one call. `self` is a stack index, 0 for none.

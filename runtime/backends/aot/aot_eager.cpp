@@ -65,7 +65,7 @@ class FunctionMaker {
     for (size_t i = 0; i < arguments.size(); ++i) {
       const bool number = graph::type_of(arguments[i]).kind != graph::Kind::tensor;
       graph::Operand operand = twin->operands[i];
-      graph::for_each_use(operand, [&](Value*& value) {
+      graph::for_each_use(operand, [&](Value* value) {
         if (number) note_number(value);
       });
     }
@@ -86,11 +86,11 @@ class FunctionMaker {
     if (const auto known = of_sizes_.find(value); known != of_sizes_.end()) return known->second;
     bool& answer = of_sizes_[value];
     if (!value->producer) return answer = is_param(value) || function_.graph.constant_of(value);
-    graph::Node& node = *value->producer;
+    const graph::Node& node = *value->producer;
     if (node.op.operator_name().name == graph::kSize) return answer = true;
     if (graph::is_random(node.op) || graph::is_uninitialized(node.op)) return false;
     bool all = true;
-    graph::for_each_use(node, [&](Value*& operand) { all = all && is_made_of_sizes(operand); });
+    graph::for_each_use(node, [&](const Value* operand) { all = all && is_made_of_sizes(operand); });
     return of_sizes_[value] = all;
   }
 
@@ -108,7 +108,7 @@ class FunctionMaker {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].value == value) function_.read_as_number[i] = true;
     if (!value->producer || value->producer->op.operator_name().name == graph::kSize) return;
-    graph::for_each_use(*value->producer, [&](Value*& operand) { hold(operand); });
+    graph::for_each_use(*value->producer, [&](const Value* operand) { hold(operand); });
   }
 
   void refuse(const std::string& reason) {

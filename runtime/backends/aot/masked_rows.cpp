@@ -46,7 +46,7 @@ class MaskedRows {
   }
 
   void run() {
-    std::vector<std::unique_ptr<Node>> nodes;
+    std::vector<graph::NodePtr> nodes;
     nodes.swap(graph_.nodes());
     for (auto& node : nodes) {
       bool backward = false;
@@ -82,7 +82,7 @@ class MaskedRows {
       return at::zeros(value->meta->sizes, at::TensorOptions(value->meta->dtype).device(value->meta->device));
     };
     const at::Tensor result = graph::evaluate(*node, zeros).at(0);
-    node->results[0]->meta = TensorMeta{result.scalar_type(), result.sizes().vec(), result.device()};
+    graph_.edit(node->results[0]).meta = TensorMeta{result.scalar_type(), result.sizes().vec(), result.device()};
     return node->results[0];
   }
 
@@ -144,7 +144,7 @@ class MaskedRows {
     return mask && mask->meta && sizes_of(mask) == rows ? mask : nullptr;
   }
 
-  void visit(std::unique_ptr<Node> node) {
+  void visit(graph::NodePtr node) {
     Node& call = *node;
     source_ = call.source;
     bool empty = false;
@@ -224,7 +224,7 @@ class MaskedRows {
     }
   }
 
-  void keep(std::unique_ptr<Node> node) { graph_.nodes().push_back(std::move(node)); }
+  void keep(graph::NodePtr node) { graph_.nodes().push_back(std::move(node)); }
 
   /// A mask that does not broadcast to the value is not used: the value is then left alone.
   Value* fitted(const Value* value, Value* mask) {
@@ -509,7 +509,7 @@ class MaskedRows {
 
   /// mm and bmm: masked rows of the first factor (columns of the second) are masked in the product; masked where the sum runs
   /// means that the other factor has no part there.
-  void visit_product(std::unique_ptr<Node> node) {
+  void visit_product(graph::NodePtr node) {
     Node& call = *node;
     Value *a = dead(call.operands[0]), *b = dead(call.operands[1]), *kept = nullptr;
     const auto at = [](const Value* mask, size_t from_end) { return sizes_of(mask)[sizes_of(mask).size() - from_end]; };
@@ -527,7 +527,7 @@ class MaskedRows {
     if (kept) clear(call.results[0], kept);
   }
 
-  void visit_convolution(std::unique_ptr<Node> node) {
+  void visit_convolution(graph::NodePtr node) {
     Node& call = *node;
     Value* mask = dead(call.operands[0]);
     if (!mask || std::count(sizes_of(mask).begin() + 1, sizes_of(mask).end(), 1) + 1 !=
@@ -538,7 +538,7 @@ class MaskedRows {
     clear(call.results[0], mask);
   }
 
-  void visit_layer_norm(std::unique_ptr<Node> node) {
+  void visit_layer_norm(graph::NodePtr node) {
     Node& call = *node;
     Value* mask = dead(call.operands[0]);
     const size_t rank = mask ? sizes_of(mask).size() : 0;

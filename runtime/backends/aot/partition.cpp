@@ -22,7 +22,7 @@ Values ancestors(const Graph& graph, Values values) {
     for (const Value* result : (*node)->results) needed |= values.count(result) != 0;
     if (!needed) continue;
     values.insert((*node)->results.begin(), (*node)->results.end());
-    graph::for_each_use(**node, [&](Value*& value) { values.insert(value); });
+    graph::for_each_use(**node, [&](const Value* value) { values.insert(value); });
   }
   return values;
 }
@@ -59,7 +59,7 @@ class Partitioner {
     for (size_t i = joint_.num_primals; i < inputs.size(); ++i) of_tangents_.insert(inputs[i].value);
     for (const auto& node : joint_.graph.nodes()) {
       bool depends = false;
-      graph::for_each_use(*node, [&](Value*& value) { depends |= of_tangents_.count(value) != 0; });
+      graph::for_each_use(*node, [&](const Value* value) { depends |= of_tangents_.count(value) != 0; });
       if (depends) of_tangents_.insert(node->results.begin(), node->results.end());
     }
   }
@@ -67,13 +67,13 @@ class Partitioner {
   /// Decides for a value that the backward graph needs: computed there, or saved.
   void want(const Value* value) {
     if (!wanted_.insert(value).second) return;
-    Node* node = value->producer;
+    const Node* node = value->producer;
     if (!node) {
       needed_ends_.insert(value);
     } else if (of_tangents_.count(value) || !forward_.count(value) || graph::is_view(node->op)) {
       // a view costs nothing; saved, it would be a second look at memory that others may write to
       inside_.insert(node);
-      graph::for_each_use(*node, [&](Value*& operand) { want(operand); });
+      graph::for_each_use(*node, [&](const Value* operand) { want(operand); });
     } else {
       saved_.insert(value);
     }
@@ -116,7 +116,7 @@ class Partitioner {
     }
     for (const Value* saved : saved_in_order_) {
       Value* copy = backward.add_input("saved" + std::to_string(saved->id), graph::InputKind::tensor, saved->meta);
-      copy->is_flags = saved->is_flags;
+      backward.edit(copy).is_flags = saved->is_flags;
       copies[saved] = copy;
     }
     for (size_t i = joint_.num_primals; i < inputs.size(); ++i) graph::copy_input(backward, inputs[i], copies);

@@ -227,7 +227,7 @@ class Values {
     if (uses_.count(value)) tensors_[value] = tensor;
   }
   const at::Tensor& at(const Value* value) const { return tensors_.at(value); }
-  void drop_last_used_by(graph::Node& node) {
+  void drop_last_used_by(const graph::Node& node) {
     graph::for_each_use(node, [&](const Value* value) {
       if (--uses_[value] == 0) tensors_.erase(value);
     });
@@ -264,7 +264,7 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
   for (size_t i = 0; i < inputs.size(); ++i) {
     Value* value = made->inputs()[i].value;
     values.set(value, inputs[i]);
-    if (value->meta) value->meta->sizes = inputs[i].sizes().vec();
+    if (auto& meta = made->edit(value).meta) meta->sizes = inputs[i].sizes().vec();
   }
   const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
   operators::Untrusted::Terms all_calls = terms ? *terms : operators::Untrusted::Terms();
@@ -279,7 +279,7 @@ std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor
       if (results.size() != node->results.size()) return nullptr;
       for (size_t i = 0; i < results.size(); ++i) {
         values.set(node->results[i], results[i]);
-        if (node->results[i]->meta) node->results[i]->meta->sizes = results[i].sizes().vec();
+        if (auto& meta = made->edit(node->results[i]).meta) meta->sizes = results[i].sizes().vec();
       }
       values.drop_last_used_by(*node);
     }
@@ -311,8 +311,9 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
   Values values(made);
   const auto see = [&](Value* value, const at::Tensor& tensor) {
     values.set(value, tensor);
-    value->meta.reset();
-    if (tensor.defined()) value->meta = graph::TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
+    std::optional<graph::TensorMeta>& meta = made.edit(value).meta;
+    meta.reset();
+    if (tensor.defined()) meta = graph::TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
   };
   try {
     const auto inputs = examples.empty() ? synthetic_inputs(graph) : std::optional(examples);

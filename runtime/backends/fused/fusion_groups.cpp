@@ -10,6 +10,7 @@
 #include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/backends/fused/pooled_call.h"
 #include "runtime/graph/aliases.h"
+#include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/uses.h"
 #include "runtime/operators/semantics.h"
@@ -314,7 +315,7 @@ class Cutter {
       if (tensor && !fused) return twins[value] = part.graph.add_constant(*tensor);
       const std::string name = "in" + std::to_string(part.inputs.size());
       Value* made = part.graph.add_input(name, kind_of(value), value->meta);
-      made->is_flags = value->is_flags;
+      part.graph.edit(made).is_flags = value->is_flags;
       part.inputs.push_back(value);
       return twins[value] = made;
     };
@@ -324,8 +325,7 @@ class Cutter {
       Node* made = part.graph.append(node->op, std::move(operands), node->results.size(), node->source);
       made->checks = node->checks;
       for (size_t i = 0; i < node->results.size(); ++i) {
-        made->results[i]->meta = node->results[i]->meta;
-        made->results[i]->is_flags = node->results[i]->is_flags;
+        graph::copy_facts(*node->results[i], part.graph.edit(made->results[i]));
         twins[node->results[i]] = made->results[i];
       }
     }

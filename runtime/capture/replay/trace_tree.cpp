@@ -101,9 +101,10 @@ class SegmentGraph {
     const graph::Node* node = graph_.append(step.op, std::move(operands), step.num_results, step.source);
     const std::vector<ResultLayout>& layouts = step.results.front().second;
     for (uint32_t i = 0; i < step.num_results; ++i) {
-      node->results[i]->is_flags = graph::returns_flags(step.op, i);
+      graph::MutableValue& result = graph_.edit(node->results[i]);
+      result.is_flags = graph::returns_flags(step.op, i);
       if (layouts[i].defined)
-        node->results[i]->meta =
+        result.meta =
             graph::TensorMeta{c10::typeMetaToScalarType(layouts[i].dtype), layouts[i].sizes, layouts[i].device};
       values_.push_back(node->results[i]);
     }

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <triage/api.h>
 #include <triage/graph.h>
 
 #include <chrono>
@@ -22,7 +23,7 @@ struct CallContext {
 };
 
 /// A compiled graph. Immutable; any number of threads may call `run` at once.
-class Executable {
+class TRIAGE_API Executable {
  public:
   virtual ~Executable() = default;
   /// `inputs` in the order of Graph::inputs() (params included, as 0-dim tensors). Appends to `outputs`, which is empty
@@ -42,7 +43,8 @@ class Executable {
   virtual size_t bytes() const { return 0; }
 };
 
-/// Compiles a finished, verified graph to an Executable. `examples` are inputs of the shapes in use, in graph order.
+/// Compiles a finished, verified graph to an Executable. `examples` are inputs of the shapes in use, in graph order. The
+/// graph is constant: a backend that transforms or keeps it does so with a copy, `graph.clone()`.
 using Backend =
     std::function<std::unique_ptr<Executable>(const graph::Graph& graph, const std::vector<at::Tensor>& examples)>;
 
@@ -50,9 +52,9 @@ using Backend =
 /// partitioned in two), `fused` (compiled loops over rows). For tests of failure handling there are also
 /// `faulty_compile:OP`, `faulty_run:OP`, `faulty_result:OP`, which list_backends() omits (OP: an operator of the graph;
 /// default `relu`). Thread-safe.
-void register_backend(const std::string& name, Backend backend);
+TRIAGE_API void register_backend(const std::string& name, Backend backend);
 /// Throws InputError that lists the registered names.
-Backend find_backend(const std::string& name);
-std::vector<std::string> list_backends();
+TRIAGE_API Backend find_backend(const std::string& name);
+TRIAGE_API std::vector<std::string> list_backends();
 
 }  // namespace triage

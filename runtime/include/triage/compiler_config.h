@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/api.h>
+
 #include <cstdint>
 #include <string>
 
@@ -22,9 +24,9 @@ struct CompilerConfig {
   friend bool operator==(const CompilerConfig&, const CompilerConfig&) = default;
 };
 
-CompilerConfig get_compiler_config() noexcept;
+TRIAGE_API CompilerConfig get_compiler_config() noexcept;
 /// Graphs captured under other settings stay cached, unused until those settings are active again.
-void set_compiler_config(const CompilerConfig& config) noexcept;
+TRIAGE_API void set_compiler_config(const CompilerConfig& config) noexcept;
 
 /// Whether a call uses cached graphs, and whether it may capture. As torch.compiler.set_stance.
 enum class Stance : uint8_t {
@@ -34,10 +36,10 @@ enum class Stance : uint8_t {
   fail_on_recompile,   ///< uses a graph that fits; a new one is an error
   eager_then_compile,  ///< runs the script on the first call of each function; later calls capture
 };
-Stance get_stance() noexcept;
-void set_stance(Stance stance) noexcept;
+TRIAGE_API Stance get_stance() noexcept;
+TRIAGE_API void set_stance(Stance stance) noexcept;
 /// "default", "force_eager", ...; throws ConfigError that lists them.
-Stance stance_from(const std::string& name);
-const char* stance_name(Stance stance) noexcept;
+TRIAGE_API Stance stance_from(const std::string& name);
+TRIAGE_API const char* stance_name(Stance stance) noexcept;
 
 }  // namespace triage

@@ -1,5 +1,6 @@
 #pragma once
 #include <c10/core/ScalarType.h>
+#include <triage/api.h>
 #include <triage/error.h>
 #include <triage/layout.h>
 
@@ -10,16 +11,20 @@
 namespace triage {
 
 /// `NAN`, `OUT_OF_BOUNDS`, ..., `CODE_4`. Throws ConfigError outside 0..15.
-const std::string& code_name(Code code);
+TRIAGE_API const std::string& code_name(Code code);
 /// `OK WARN ERROR CRITICAL`. Throws ConfigError outside 0..3.
-const std::string& severity_name(Severity severity);
+TRIAGE_API const std::string& severity_name(Severity severity);
 /// `NUMERIC INDEX QUALITY RUNTIME`. Throws ConfigError outside 0..3.
-const std::string& domain_name(Domain domain);
+TRIAGE_API const std::string& domain_name(Domain domain);
+/// The inverse of `to_int`. Throw ConfigError for a number outside 0..15 (codes) or 0..3.
+TRIAGE_API Code code_from(int64_t number);
+TRIAGE_API Severity severity_from(int64_t number);
+TRIAGE_API Domain domain_from(int64_t number);
 /// The severity of a code when none is given: CRITICAL for NAN and INF; ERROR for OVERFLOW, OUT_OF_BOUNDS, NEGATIVE_IDX
 /// and EMPTY_INPUT; OK for OK; WARN for all others.
-Severity default_severity(Code code);
+TRIAGE_API Severity default_severity(Code code);
 
-struct ErrorConfig {
+struct TRIAGE_API ErrorConfig {
   c10::ScalarType flag_dtype = c10::ScalarType::Long;  ///< Long, Int, Float or Double
   int64_t num_slots = 16;                              ///< errors kept a sample, 1..32768
   AccumulationConfig accumulation = {};
@@ -42,17 +47,17 @@ struct ErrorConfig {
   bool should_transpose(int64_t samples) const noexcept {
     return use_transposed_layout && samples > transpose_threshold;
   }
-  /// Throws ConfigError that names the field, its value and the allowed values.
+  /// Throws ConfigError that names the field, its value and the allowed values. Changes nothing.
   void validate() const;
 };
 
 /// The global configuration: the default of every operation. Lock-free; the reference stays valid for the life of the
 /// process and never changes (another `set_config` makes `get_config` return another object).
-const ErrorConfig& get_config() noexcept;
+TRIAGE_API const ErrorConfig& get_config() noexcept;
 /// Validates, then replaces the global configuration. Thread-safe. Throws ConfigError and changes nothing if `config`
 /// is not valid.
-void set_config(const ErrorConfig& config);
+TRIAGE_API void set_config(const ErrorConfig& config);
 /// Grows with every change of the global configuration: compare it to detect a change.
-uint64_t config_epoch() noexcept;
+TRIAGE_API uint64_t config_epoch() noexcept;
 
 }  // namespace triage

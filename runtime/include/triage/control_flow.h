@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <triage/api.h>
 #include <triage/layout.h>
 
 #include <concepts>
@@ -41,13 +42,13 @@ struct Branch {
 };
 
 /// Throws InputError, in the name of `construct`, for an invalid condition or a missing function.
-void check_branch(const char* construct, const at::Tensor& condition, bool has_function);
+TRIAGE_API void check_branch(const char* construct, const at::Tensor& condition, bool has_function);
 /// The results of the chain; the last branch is ELSE.
-Results decide(const std::vector<Branch>& branches);
-at::Tensor combine_and(const at::Tensor& a, const at::Tensor& b);
-at::Tensor combine_or(const at::Tensor& a, const at::Tensor& b);
+TRIAGE_API Results decide(const std::vector<Branch>& branches);
+TRIAGE_API at::Tensor combine_and(const at::Tensor& a, const at::Tensor& b);
+TRIAGE_API at::Tensor combine_or(const at::Tensor& a, const at::Tensor& b);
 /// Returns `condition` if it is one for the batch, else throws InputError in the name of `construct`.
-const at::Tensor& batch_condition(const char* construct, const at::Tensor& condition);
+TRIAGE_API const at::Tensor& batch_condition(const char* construct, const at::Tensor& condition);
 
 template <class... Leaves>
 Results pack(const std::tuple<Leaves...>& leaves) {
@@ -122,8 +123,8 @@ Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn) {
 }
 
 /// Conditions for the batch, bool (): any entry in `f`; any entry with this code.
-at::Tensor HAS(const at::Tensor& f);
-at::Tensor IS(Code code, const at::Tensor& f);
+TRIAGE_API at::Tensor HAS(const at::Tensor& f);
+TRIAGE_API at::Tensor IS(Code code, const at::Tensor& f);
 
 /// For conditions of the batch; combine masks with & | ~.
 template <std::same_as<at::Tensor>... More>
@@ -138,6 +139,6 @@ at::Tensor OR(const at::Tensor& first, const More&... more) {
   ((result = control_flow::combine_or(result, control_flow::batch_condition("OR", more))), ...);
   return result;
 }
-at::Tensor NOT(const at::Tensor& condition);
+TRIAGE_API at::Tensor NOT(const at::Tensor& condition);
 
 }  // namespace triage

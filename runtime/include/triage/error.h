@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/api.h>
+
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,7 +15,7 @@ struct Source {
 
 /// Base of all exceptions of triage. `what()` is complete: what was done, what was expected, what came, what to do. A
 /// bad *sample* never throws; these are for bad scripts, bad calls and bad files.
-class Error : public std::runtime_error {
+class TRIAGE_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, Source source = {}, std::string traceback = {})
       : std::runtime_error(message), source_(std::move(source)), traceback_(std::move(traceback)) {}
@@ -28,35 +30,35 @@ class Error : public std::runtime_error {
 };
 
 /// A script could not be loaded: syntax, contract (what it returns), budget at load.
-class LoadError : public Error {
+class TRIAGE_API LoadError : public Error {
   using Error::Error;
 };
 /// A policy's own code failed while it ran.
-class PolicyError : public Error {
+class TRIAGE_API PolicyError : public Error {
   using Error::Error;
 };
 /// The host passed inputs or options that do not fit the policy's signature.
-class InputError : public Error {
+class TRIAGE_API InputError : public Error {
   using Error::Error;
 };
 /// The script needs more than one graph (it reads a value, has a side effect, ...).
-class GraphBreakError : public Error {
+class TRIAGE_API GraphBreakError : public Error {
   using Error::Error;
 };
 /// A budget or deadline ran out: instructions, time, memory.
-class LimitError : public Error {
+class TRIAGE_API LimitError : public Error {
   using Error::Error;
 };
 /// A file could not be read or written, or its content does not match its extension.
-class FileError : public Error {
+class TRIAGE_API FileError : public Error {
   using Error::Error;
 };
 /// A value of the configuration is out of range.
-class ConfigError : public Error {
+class TRIAGE_API ConfigError : public Error {
   using Error::Error;
 };
 /// A graph text or graph that does not verify.
-class GraphError : public Error {
+class TRIAGE_API GraphError : public Error {
   using Error::Error;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <triage/api.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
 
@@ -43,7 +44,7 @@ struct ExportOptions {
 
 /// A graph with its requirements: types of its inputs, dynamic sizes, ranges of its symbols. Immutable; cheap to copy;
 /// any number of threads may call every function at once.
-class ExportedProgram {
+class TRIAGE_API ExportedProgram {
  public:
   /// `graph`: as captured, its inputs with their types (`Value::meta`); `params`: the defaults of its param inputs, in
   /// their order; `notes`: notes for readers, one line each. Throws GraphError if the graph does not verify, InputError
@@ -93,14 +94,14 @@ class ExportedProgram {
 /// same tensor (their types allow it), `fn` runs again with the same tensor for both. If it then behaves differently,
 /// as a function that compares its arguments may, the program requires the identities of `inputs`
 /// (`ExportOptions::same_inputs`). Errors of these further runs are not reported.
-ExportedProgram export_function(const std::string& name, const std::vector<std::string>& input_names,
-                                at::ArrayRef<at::Tensor> inputs,
-                                const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn,
-                                const ExportOptions& options = {});
+TRIAGE_API ExportedProgram export_function(const std::string& name, const std::vector<std::string>& input_names,
+                                           at::ArrayRef<at::Tensor> inputs,
+                                           const std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>& fn,
+                                           const ExportOptions& options = {});
 
 /// The same for a policy's script: its params stay inputs of the program, with `params` (0-dim tensors in the order of
 /// the signature) as their defaults.
-ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
-                              const ExportOptions& options = {});
+TRIAGE_API ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs,
+                                         at::ArrayRef<at::Tensor> params, const ExportOptions& options = {});
 
 }  // namespace triage

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <triage/api.h>
 #include <triage/error.h>
 
 #include <string>
@@ -22,32 +23,32 @@ namespace triage {
 
 /// The content of a file: a Tensor, or a GenericDict, GenericList or Tuple of such (.pt), a dict of tensors
 /// (.safetensors). `path` may end in `:KEY`, as for load_tensor.
-c10::IValue load_file(const std::string& path);
+TRIAGE_API c10::IValue load_file(const std::string& path);
 
 /// The tensor of a file. In a file with several, `FILE:KEY` selects one: a key of a dict, a 0-based index of a list
 /// (negative from the end), `outer:inner` in nested ones. Without a key the error lists the keys.
-at::Tensor load_tensor(const std::string& path);
+TRIAGE_API at::Tensor load_tensor(const std::string& path);
 
 /// Writes one tensor, of any device and strides: only its values, not the rest of its storage. `.safetensors` files
 /// name their tensors: `FILE:KEY` sets the name (default "tensor").
-void save_tensor(const std::string& path, const at::Tensor& tensor);
+TRIAGE_API void save_tensor(const std::string& path, const at::Tensor& tensor);
 
 /// Writes a tensor, or (.pt) dicts, lists and tuples of tensors, numbers and strings, or (.safetensors) a dict of
 /// tensors. Like save_tensor, it writes to a temporary file in the same folder, flushes that to the disk, and renames
 /// it: at any moment, `path` is the old file or the whole new one.
-void save_file(const std::string& path, const c10::IValue& value);
+TRIAGE_API void save_file(const std::string& path, const c10::IValue& value);
 
 /// Writes several files: it replaces none before it has written all.
-void save_files(const std::vector<std::pair<std::string, c10::IValue>>& files);
+TRIAGE_API void save_files(const std::vector<std::pair<std::string, c10::IValue>>& files);
 
 /// Splits `FILE:KEY`; the key is empty if there is none. A colon separates only after one of the extensions above, and
 /// never if a file with the whole name exists.
-std::pair<std::string, std::string> split_key(const std::string& path);
+TRIAGE_API std::pair<std::string, std::string> split_key(const std::string& path);
 
 /// Throws FileError that lists the extensions, unless `path` (without key) has one of them.
-void check_ending(const std::string& path);
+TRIAGE_API void check_ending(const std::string& path);
 
 /// PyTorch's name of a dtype: "float32".
-std::string dtype_name(at::ScalarType dtype);
+TRIAGE_API std::string dtype_name(at::ScalarType dtype);
 
 }  // namespace triage

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <triage/api.h>
 #include <triage/config.h>
 #include <triage/location.h>
 
@@ -22,7 +23,7 @@
 /// `(N,)`. No operation writes to its arguments. Results for N = 0 are empty, not errors. Without a config, operations
 /// use the global one. The config must be the one that made the flags (width and policy); the carrier comes from the
 /// flags themselves. Queries take no config: flags have the width and carrier of the global configuration, or of
-/// another one that this process validated or recorded with; any other tensor is data, and an InputError. Wrong
+/// another one that this process set, recorded or read flags with; any other tensor is data: InputError. Wrong
 /// arguments throw triage::InputError; a bad sample never throws.
 ///
 /// All run on any device that ATen supports, on the CPU as one pass over the data. Masks, counts and flags never
@@ -67,7 +68,7 @@ struct ReplaceTargets {
   std::vector<int64_t> integers = {};  ///< compared exactly with integer data
 };
 /// One target in a list: err::nan, err::inf, "nan", "inf", "posinf", "neginf", or a number.
-class ReplaceTarget {
+class TRIAGE_API ReplaceTarget {
  public:
   /// Throws InputError for a code other than err::nan and err::inf.
   ReplaceTarget(Code code);  // NOLINT(google-explicit-constructor)
@@ -87,58 +88,60 @@ class ReplaceTarget {
 namespace err {
 
 /// --- create --- Flags without errors for the samples of `x`, on its device.
-at::Tensor new_(const at::Tensor& x, const ConfigOptions& options = {});
-at::Tensor new_t(int64_t samples, const NewOptions& options = {});
+TRIAGE_API at::Tensor new_(const at::Tensor& x, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor new_t(int64_t samples, const NewOptions& options = {});
 /// Flags for `samples` samples, each with this error.
-at::Tensor from_code(Code code, Location location, int64_t samples, const FromCodeOptions& options = {});
+TRIAGE_API at::Tensor from_code(Code code, Location location, int64_t samples, const FromCodeOptions& options = {});
 
 /// --- record ---
-at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
+TRIAGE_API at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
 /// One code per sample, `(N,)` of any integer dtype; 0 records nothing; a number outside 0..15 becomes UNKNOWN.
-at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location, const PushOptions& options = {});
-at::Tensor push_scalar(const at::Tensor& f, Code code, Location location, const SeverityOptions& options = {});
+TRIAGE_API at::Tensor push(const at::Tensor& f, const at::Tensor& codes, Location location,
+                           const PushOptions& options = {});
+TRIAGE_API at::Tensor push_scalar(const at::Tensor& f, Code code, Location location,
+                                  const SeverityOptions& options = {});
 /// Pushes the entries of each further tensor, slot 0 first, into the first. With one tensor, returns a copy.
-at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
 /// Empties every slot with this code; the others stay where they are.
-at::Tensor clear(const at::Tensor& f, Code code);
+TRIAGE_API at::Tensor clear(const at::Tensor& f, Code code);
 
 /// --- query: bool `(N,)` ---
-at::Tensor is_ok(const at::Tensor& f);
-at::Tensor is_err(const at::Tensor& f);
-at::Tensor has_nan(const at::Tensor& f);
-at::Tensor has_inf(const at::Tensor& f);
-at::Tensor has_code(const at::Tensor& f, Code code);
-at::Tensor has_critical(const at::Tensor& f);
-at::Tensor has_domain(const at::Tensor& f, Domain domain);
-at::Tensor has_fallback(const at::Tensor& f);
+TRIAGE_API at::Tensor is_ok(const at::Tensor& f);
+TRIAGE_API at::Tensor is_err(const at::Tensor& f);
+TRIAGE_API at::Tensor has_nan(const at::Tensor& f);
+TRIAGE_API at::Tensor has_inf(const at::Tensor& f);
+TRIAGE_API at::Tensor has_code(const at::Tensor& f, Code code);
+TRIAGE_API at::Tensor has_critical(const at::Tensor& f);
+TRIAGE_API at::Tensor has_domain(const at::Tensor& f, Domain domain);
+TRIAGE_API at::Tensor has_fallback(const at::Tensor& f);
 /// bool `()`
-at::Tensor all_ok(const at::Tensor& f);
-at::Tensor any_err(const at::Tensor& f);
+TRIAGE_API at::Tensor all_ok(const at::Tensor& f);
+TRIAGE_API at::Tensor any_err(const at::Tensor& f);
 inline at::Tensor has_any(const at::Tensor& f) { return any_err(f); }
 /// int32 `(N,)` and int64 `(N,)`
-at::Tensor count_errors(const at::Tensor& f);
-at::Tensor max_severity(const at::Tensor& f);
+TRIAGE_API at::Tensor count_errors(const at::Tensor& f);
+TRIAGE_API at::Tensor max_severity(const at::Tensor& f);
 /// Of slot 0, int32 `(N,)`; and the bits of slot `index`, int64 `(N,)`.
-at::Tensor get_first_code(const at::Tensor& f);
-at::Tensor get_first_location(const at::Tensor& f);
-at::Tensor get_first_severity(const at::Tensor& f);
-at::Tensor get_slot(const at::Tensor& f, int64_t index);
+TRIAGE_API at::Tensor get_first_code(const at::Tensor& f);
+TRIAGE_API at::Tensor get_first_location(const at::Tensor& f);
+TRIAGE_API at::Tensor get_first_severity(const at::Tensor& f);
+TRIAGE_API at::Tensor get_slot(const at::Tensor& f, int64_t index);
 
 /// --- filter samples: results of M <= N rows ---
-at::Tensor get_ok(const at::Tensor& f);
-at::Tensor get_err(const at::Tensor& f);
-at::Tensor take_ok(const at::Tensor& f, const at::Tensor& z);
-at::Tensor take_err(const at::Tensor& f, const at::Tensor& z);
+TRIAGE_API at::Tensor get_ok(const at::Tensor& f);
+TRIAGE_API at::Tensor get_err(const at::Tensor& f);
+TRIAGE_API at::Tensor take_ok(const at::Tensor& f, const at::Tensor& z);
+TRIAGE_API at::Tensor take_err(const at::Tensor& f, const at::Tensor& z);
 inline at::Tensor Ok(const at::Tensor& f, const at::Tensor& z) { return take_ok(f, z); }
 inline at::Tensor Err(const at::Tensor& f, const at::Tensor& z) { return take_err(f, z); }
-std::pair<at::Tensor, at::Tensor> partition(const at::Tensor& f, const at::Tensor& z);
-std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const at::Tensor& f,
-                                                                           at::ArrayRef<at::Tensor> zs);
+TRIAGE_API std::pair<at::Tensor, at::Tensor> partition(const at::Tensor& f, const at::Tensor& z);
+TRIAGE_API std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> partition_many(const at::Tensor& f,
+                                                                                      at::ArrayRef<at::Tensor> zs);
 /// Keeps the shape of `z` and fills the other samples. The default fill is 0 in the dtype of z. A number with a
 /// fraction converts integers to floats, 0 and 1 are false and true in bool data, and a number beyond the range of the
 /// dtype is an InputError. The same holds for the value of `replace`.
-at::Tensor take_ok_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
-at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
+TRIAGE_API at::Tensor take_ok_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
+TRIAGE_API at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar& fill = false);
 
 /// --- combinators: `fn` runs on all rows; its results for the other rows are dropped, and so is their gradient. That
 /// holds for its argument. Other data that `fn` captures is not guarded (unlike in Lua): if gradients matter, pass it
@@ -146,56 +149,57 @@ at::Tensor take_err_p(const at::Tensor& f, const at::Tensor& z, const at::Scalar
 /// the data's (x.sum(-1, true)). An empty function, or one that returns an undefined tensor, is an InputError. ---
 using Transform = std::function<at::Tensor(const at::Tensor&)>;
 using Step = std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor&)>;  // z -> z, f
-at::Tensor map_ok(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
-at::Tensor map_err(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
-at::Tensor map_err_flags(const at::Tensor& f, const Transform& fn);
+TRIAGE_API at::Tensor map_ok(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
+TRIAGE_API at::Tensor map_err(const at::Tensor& f, const at::Tensor& z, const Transform& fn);
+TRIAGE_API at::Tensor map_err_flags(const at::Tensor& f, const Transform& fn);
 /// A sample with errors is frozen: neither its value nor its flags change.
-std::pair<at::Tensor, at::Tensor> and_then(const at::Tensor& f, const at::Tensor& z, const Step& fn,
-                                           const ConfigOptions& options = {});
+TRIAGE_API std::pair<at::Tensor, at::Tensor> and_then(const at::Tensor& f, const at::Tensor& z, const Step& fn,
+                                                      const ConfigOptions& options = {});
 /// The value of a sample with errors is frozen; its flags keep accumulating.
-std::pair<at::Tensor, at::Tensor> bind(const at::Tensor& f, const at::Tensor& z, const Step& fn,
-                                       const ConfigOptions& options = {});
+TRIAGE_API std::pair<at::Tensor, at::Tensor> bind(const at::Tensor& f, const at::Tensor& z, const Step& fn,
+                                                  const ConfigOptions& options = {});
 /// Records `code` where `fine` is false.
-at::Tensor ensure_mask(const at::Tensor& f, const at::Tensor& fine, Code code, Location location,
-                       const SeverityOptions& options = {});
+TRIAGE_API at::Tensor ensure_mask(const at::Tensor& f, const at::Tensor& fine, Code code, Location location,
+                                  const SeverityOptions& options = {});
 /// Records `code` where `predicate(z)`, bool `(N,)`, is false.
-at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, Code code, Location location,
-                 const SeverityOptions& options = {});
+TRIAGE_API at::Tensor guard(const at::Tensor& f, const at::Tensor& z, const Transform& predicate, Code code,
+                            Location location, const SeverityOptions& options = {});
 /// Replaces samples with errors by the fallback, which broadcasts to z, and records FALLBACK_VALUE (WARN) there:
 /// `z, f`.
-std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
-                                                        const at::Tensor& fallback, Location location,
-                                                        const SeverityOptions& options = {});
-std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
-                                                        const at::Scalar& fallback, Location location,
-                                                        const SeverityOptions& options = {});
+TRIAGE_API std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
+                                                                   const at::Tensor& fallback, Location location,
+                                                                   const SeverityOptions& options = {});
+TRIAGE_API std::pair<at::Tensor, at::Tensor> recover_with_fallback(const at::Tensor& f, const at::Tensor& z,
+                                                                   const at::Scalar& fallback, Location location,
+                                                                   const SeverityOptions& options = {});
 /// Replaces elements, not samples. Throws InputError if there are no targets.
-at::Tensor replace(const at::Tensor& z, const at::Scalar& value, const ReplaceTargets& targets);
+TRIAGE_API at::Tensor replace(const at::Tensor& z, const at::Scalar& value, const ReplaceTargets& targets);
 /// The same with a list: err::replace(z, 0, {err::nan, "posinf", 999}).
-at::Tensor replace(const at::Tensor& z, const at::Scalar& value, std::initializer_list<ReplaceTarget> targets);
+TRIAGE_API at::Tensor replace(const at::Tensor& z, const at::Scalar& value,
+                              std::initializer_list<ReplaceTarget> targets);
 
 }  // namespace err
 
 /// True if any sample has any error. Reads a value, so it synchronizes with an accelerator.
-bool has_err(const at::Tensor& f);
+TRIAGE_API bool has_err(const at::Tensor& f);
 /// The samples with this code, as err::has_code. (In Lua the code is the first argument.)
-at::Tensor find(const at::Tensor& f, Code code);
-at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
+TRIAGE_API at::Tensor find(const at::Tensor& f, Code code);
+TRIAGE_API at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
 /// Replaces all elements of every sample with an entry in `f` by the fallback, and records FALLBACK_VALUE (WARN) there:
 /// `z, f`.
-std::pair<at::Tensor, at::Tensor> fix(const at::Tensor& z, const at::Tensor& f, Location location,
-                                      const FixOptions& options = {});
+TRIAGE_API std::pair<at::Tensor, at::Tensor> fix(const at::Tensor& z, const at::Tensor& f, Location location,
+                                                 const FixOptions& options = {});
 /// Record errors of the samples of `z` in `f` or, if `f` is undefined, in new flags. Integers hold neither NaN nor Inf.
 /// A sample with both gets NAN first, then INF.
-at::Tensor flag_nan(const at::Tensor& z, Location location, const at::Tensor& f = {},
-                    const ConfigOptions& options = {});
-at::Tensor flag_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
-                    const ConfigOptions& options = {});
-at::Tensor flag_nan_and_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
-                            const ConfigOptions& options = {});
+TRIAGE_API at::Tensor flag_nan(const at::Tensor& z, Location location, const at::Tensor& f = {},
+                               const ConfigOptions& options = {});
+TRIAGE_API at::Tensor flag_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
+                               const ConfigOptions& options = {});
+TRIAGE_API at::Tensor flag_nan_and_inf(const at::Tensor& z, Location location, const at::Tensor& f = {},
+                                       const ConfigOptions& options = {});
 /// OUT_OF_BOUNDS for samples with an index below 0 or not below `num_embeddings`.
-at::Tensor flag_oob_indices(const at::Tensor& ids, int64_t num_embeddings, Location location, const at::Tensor& f = {},
-                            const ConfigOptions& options = {});
+TRIAGE_API at::Tensor flag_oob_indices(const at::Tensor& ids, int64_t num_embeddings, Location location,
+                                       const at::Tensor& f = {}, const ConfigOptions& options = {});
 
 /// Reads flags as plain C++ values. Copies the flags to the CPU if necessary. The configuration (default: the global
 /// one) only says whether the last slot is an overflow record (track_overflow, layout.h); in flags of another width it
@@ -226,18 +230,18 @@ struct TableRow {
 using Summary = std::map<std::string, std::map<std::string, int64_t>>;
 
 /// The errors of one sample, slot 0 first. A negative `sample` counts from the end.
-std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
+TRIAGE_API std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
 /// The errors of every sample. Reads each word once, and takes memory only for samples and errors.
-std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f, const ConfigOptions& options = {});
-Summary summary(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API Summary summary(const at::Tensor& f, const ConfigOptions& options = {});
 /// `ErrorFlags(32 samples, no errors)` or `ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)`: codes by
 /// descending count, ties in order of first occurrence; at most three locations in order of their names, then
 /// ` +K more`. If errors were dropped, `; 7 dropped` follows.
-std::string repr(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API std::string repr(const at::Tensor& f, const ConfigOptions& options = {});
 /// One sample as readable text: `[OK] No errors`, or one line per error.
-std::string pretty_print(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
+TRIAGE_API std::string pretty_print(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
 /// Every error of the batch, samples in order, slot 0 first.
-std::vector<TableRow> to_table(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API std::vector<TableRow> to_table(const at::Tensor& f, const ConfigOptions& options = {});
 
 }  // namespace flags
 }  // namespace triage

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <triage/api.h>
 #include <triage/error.h>
 #include <triage/typing.h>
 
@@ -15,7 +16,8 @@
 #include <string_view>
 #include <vector>
 
-/// The interface between `runtime/` and a script engine; `bindings/lua` implements it.
+/// The interface between triage and a script engine. The front end for Lua implements it; an engine outside of triage
+/// needs nothing else.
 namespace triage {
 
 /// A number that the host may change per call: int64, double or bool, with its default.
@@ -45,7 +47,8 @@ struct Limits {
   size_t tensor_bytes = 4ull << 30;    // live tensors that the script made
 };
 
-/// A function of the host that policies may call (a graph break): tensors in, tensors out.
+/// A function of the host that policies may call (a graph break): tensors in, tensors out. Front ends call it with
+/// `call_host_function`.
 struct HostFunction {
   std::string name;
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn;
@@ -60,7 +63,7 @@ struct ScriptOptions {
 };
 
 /// One loaded version of a script, with its own interpreter. Not thread-safe: the caller holds a mutex.
-class Script {
+class TRIAGE_API Script {
  public:
   virtual ~Script() = default;
   virtual const std::string& name() const = 0;
@@ -97,19 +100,26 @@ class Script {
 /// For front ends, on the thread that runs the script: calls `op`, as the dispatcher would, and records it during
 /// capture. `stack` ends with the arguments at entry, with the results at exit. Throws GraphBreakError; exceptions of
 /// the operator pass through.
-void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+TRIAGE_API void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 /// Runs the deferred operators that `tensor` depends on.
-void materialize(const at::Tensor& tensor);
+TRIAGE_API void materialize(const at::Tensor& tensor);
 /// Reports an operation that one graph cannot hold: `what` is a clause that names it, `hint` a sentence that says what
 /// to do instead. Does nothing outside capture. Throws GraphBreakError if one graph is required.
-void break_graph(const std::string& what, const std::string& hint = {});
+TRIAGE_API void break_graph(const std::string& what, const std::string& hint = {});
 
 /// Loads `source`, throws LoadError or LimitError. Thread-safe.
 using FrontEnd = std::function<std::unique_ptr<Script>(std::string_view source, const ScriptOptions& options)>;
 
+/// Calls a function of the host (ScriptOptions::host_functions), which is a graph break. A reload tries a new version
+/// on synthetic inputs: then it does not call the function but throws Error, which the front end passes on. It throws
+/// GraphBreakError if one graph is required; exceptions of the function pass through, as PolicyError if they are no
+/// std::exception.
+TRIAGE_API std::vector<at::Tensor> call_host_function(const HostFunction& function,
+                                                      const std::vector<at::Tensor>& arguments);
+
 /// Registers the front end for a file extension (".lua").
-void register_front_end(const std::string& ending, FrontEnd front_end);
+TRIAGE_API void register_front_end(const std::string& ending, FrontEnd front_end);
 /// Throws LoadError that names the library to link if no front end is registered for the extension of `path`.
-FrontEnd find_front_end(const std::string& path);
+TRIAGE_API FrontEnd find_front_end(const std::string& path);
 
 }  // namespace triage

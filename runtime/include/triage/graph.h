@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <triage/api.h>
 #include <triage/error.h>
 
 #include <deque>
@@ -14,7 +15,9 @@
 
 /// The IR: a straight-line sequence of dispatcher operator calls in SSA form. Every value is a tensor. A graph has no
 /// control flow (branches are `triage::select` / `aten::where`) and no mutation (in-place operators are recorded as
-/// their functional forms). One thread builds a Graph; a finished Graph is immutable and may be shared.
+/// their functional forms). One thread builds a Graph; a finished Graph is immutable and may be shared. Nothing that a
+/// const Graph returns can change it; `clone` makes a copy that can be changed. (Constants are tensors: nobody may write
+/// to them.)
 namespace triage::graph {
 
 struct Node;
@@ -27,14 +30,17 @@ struct TensorMeta {
   c10::Device device = c10::kCPU;
 };
 
-/// An SSA value. Owned by its Graph; its address is stable.
-struct Value {
-  uint32_t id = 0;           // unique in its graph; printed as %id if it has no name
-  std::string name;          // inputs and constants; empty otherwise
-  Node* producer = nullptr;  // null for inputs and constants
+/// The fields of a Value, as only its graph can change them (Graph::edit).
+struct MutableValue {
+  uint32_t id = 0;                 // unique in its graph; printed as %id if it has no name
+  std::string name;                // inputs and constants; empty otherwise
+  const Node* producer = nullptr;  // null for inputs and constants
   std::optional<TensorMeta> meta;
   bool is_flags = false;  // made by a flags operation: (N, num_words), bits and not numbers
 };
+
+/// An SSA value. Owned by its Graph; its address is stable.
+using Value = const MutableValue;
 
 /// An argument of a node, one for each argument of the operator's schema: a value of the graph, a constant, or a list
 /// of either (Tensor[], Tensor?[]). A value may replace a Scalar, float or int of the schema (a policy's `params`): the
@@ -62,6 +68,21 @@ struct Node {
   bool checks = false;  // kept by passes although its results are unused, because it may raise
 };
 
+/// Owns a node of a graph. A const NodePtr gives access to a const node only, unlike a const std::unique_ptr.
+class NodePtr {
+ public:
+  NodePtr(std::unique_ptr<Node> node) : node_(std::move(node)) {}  // NOLINT(google-explicit-constructor)
+  Node* get() noexcept { return node_.get(); }
+  const Node* get() const noexcept { return node_.get(); }
+  Node& operator*() { return *node_; }
+  const Node& operator*() const { return *node_; }
+  Node* operator->() { return node_.get(); }
+  const Node* operator->() const { return node_.get(); }
+
+ private:
+  std::unique_ptr<Node> node_;
+};
+
 enum class InputKind : uint8_t { tensor, param };
 
 struct Input {
@@ -78,7 +99,7 @@ struct Constant {
   bool variable = false;
 };
 
-class Graph {
+class TRIAGE_API Graph {
  public:
   explicit Graph(std::string name = "graph");
   Graph(Graph&&) noexcept;
@@ -96,8 +117,8 @@ class Graph {
   void set_recorded_types(bool recorded = true) { recorded_types_ = recorded; }
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Constant>& constants() const { return constants_; }
-  const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
-  std::vector<std::unique_ptr<Node>>& nodes() { return nodes_; }
+  const std::vector<NodePtr>& nodes() const { return nodes_; }
+  std::vector<NodePtr>& nodes() { return nodes_; }
   const std::vector<Value*>& outputs() const { return outputs_; }
   std::vector<Value*>& outputs() { return outputs_; }
   const std::vector<std::string>& output_names() const { return output_names_; }
@@ -109,9 +130,11 @@ class Graph {
   Node* append(c10::OperatorHandle op, std::vector<Operand> operands, size_t num_results, Source source = {});
   /// A fresh value that belongs to this graph (for passes that insert nodes).
   Value* new_value();
+  /// `value`, of this graph, to be changed. Its `id` must stay unique, and its `producer` right.
+  MutableValue& edit(Value* value);
   void set_outputs(std::vector<Value*> outputs, std::vector<std::string> names = {});
-  const at::Tensor* constant_of(const Value* value) const;  // null if it is not a constant
-  bool is_variable(const Value* value) const;
+  const at::Tensor* constant_of(Value* value) const;  // null if it is not a constant
+  bool is_variable(Value* value) const;
   void drop_unused_constants();
   bool has_name(const std::string& name) const;  // of an input or a constant
   /// Sets the number of `value`, for the parser; later values get higher ones. Numbers must stay unique.
@@ -119,10 +142,10 @@ class Graph {
 
  private:
   std::string name_;
-  std::deque<Value> values_;
+  std::deque<MutableValue> values_;
   std::vector<Input> inputs_;
   std::vector<Constant> constants_;
-  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<NodePtr> nodes_;
   std::vector<Value*> outputs_;
   std::vector<std::string> output_names_;
   uint32_t next_id_ = 0;
@@ -132,34 +155,34 @@ class Graph {
 /// Text of a graph: one line per node with its types and script line. `parse(print(g))` returns the same graph, and
 /// printing that gives the same text. (It prints constants of up to 1,000 elements in full, with exact bits, and larger
 /// ones only with their shape; `parse` rejects such a text with a message that says so.)
-std::string print(const Graph& graph);
+TRIAGE_API std::string print(const Graph& graph);
 /// Parses trusted text: it checks no contracts, unlike ExportedProgram::load. Throws GraphError with line and column of
 /// `text`.
-Graph parse(const std::string& text);
+TRIAGE_API Graph parse(const std::string& text);
 /// Checks the invariants: operands match schemas, values are defined before use, names are unique, outputs exist.
 /// Throws GraphError naming the node.
-void verify(const Graph& graph);
+TRIAGE_API void verify(const Graph& graph);
 
 /// Passes. Each preserves the results of the graph, bit for bit, and the order of random operators.
-void fold_constants(Graph& graph);    // calls with constant operands only (never random ones)
-void eliminate_common(Graph& graph);  // equal pure calls become one
-void eliminate_dead(Graph& graph);    // calls nobody uses (never random operators or assertions)
-void clean(Graph& graph);             // the three above, to a fixed point; then verify
+TRIAGE_API void fold_constants(Graph& graph);    // calls with constant operands only (never random ones)
+TRIAGE_API void eliminate_common(Graph& graph);  // equal pure calls become one
+TRIAGE_API void eliminate_dead(Graph& graph);    // calls nobody uses (never random operators or assertions)
+TRIAGE_API void clean(Graph& graph);             // the three above, to a fixed point; then verify
 
 /// The same computation in plain ATen: replaces every `triage::` call by its decomposition (`where`, shifts, masks).
 /// The result works for every batch size that the graph works for. Needs `meta` of the inputs. Only
 /// `triage::guard_grad` stays, in graphs of inputs that require grad: it computes nothing, and its backward keeps
 /// repaired rows out of gradients.
-Graph decompose(const Graph& graph);
+TRIAGE_API Graph decompose(const Graph& graph);
 
 /// Records what `fn` does with `inputs` (any C++ code that calls dispatcher operators at the top level) as a graph.
-Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
-            const std::vector<at::Tensor>& inputs, std::string name = "traced");
+TRIAGE_API Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
+                       const std::vector<at::Tensor>& inputs, std::string name = "traced");
 
 /// Properties of operators beyond their schemas.
-bool is_random(const c10::OperatorHandle& op);                     // draws from a generator
-bool writes(const c10::OperatorHandle& op);                        // mutates an argument (in-place, out=)
-bool returns_flags(const c10::OperatorHandle& op, size_t result);  // result `result` is a flags tensor
-bool is_effect(const c10::OperatorHandle& op);  // must be kept although its result is unused (assertions)
+TRIAGE_API bool is_random(const c10::OperatorHandle& op);                     // draws from a generator
+TRIAGE_API bool writes(const c10::OperatorHandle& op);                        // mutates an argument (in-place, out=)
+TRIAGE_API bool returns_flags(const c10::OperatorHandle& op, size_t result);  // result `result` is a flags tensor
+TRIAGE_API bool is_effect(const c10::OperatorHandle& op);  // must be kept although its result is unused (assertions)
 
 }  // namespace triage::graph

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <triage/api.h>
 #include <triage/config.h>
 #include <triage/tracked.h>
 
@@ -40,7 +41,7 @@ struct InstrumentOptions {
 /// default accumulation the first entry of a sample is the place where it began.
 ///
 /// Calls are thread-safe, and each has its own flags. Copies share the model.
-class Instrumented {
+class TRIAGE_API Instrumented {
  public:
   using Kwargs = std::unordered_map<std::string, c10::IValue>;
   struct Result {
@@ -65,6 +66,6 @@ class Instrumented {
 };
 
 /// Tracks the module and inserts the checks. Throws InputError for invalid options or an unknown method.
-Instrumented instrument(const torch::jit::Module& module, const InstrumentOptions& options = {});
+TRIAGE_API Instrumented instrument(const torch::jit::Module& module, const InstrumentOptions& options = {});
 
 }  // namespace triage

@@ -1,4 +1,5 @@
 #pragma once
+#include <triage/api.h>
 #include <triage/error.h>
 
 #include <filesystem>
@@ -31,14 +32,14 @@ struct KernelManifest {
 /// the process ends. Before any code of the file runs, triage checks that it is complete, that it is from this version
 /// of triage, and that this processor has the features it needs. Throws FileError that names the failed check.
 /// Thread-safe.
-KernelManifest load_kernels(const std::filesystem::path& file);
+TRIAGE_API KernelManifest load_kernels(const std::filesystem::path& file);
 
 /// The same checks, without a load.
-KernelManifest read_kernel_manifest(const std::filesystem::path& file);
+TRIAGE_API KernelManifest read_kernel_manifest(const std::filesystem::path& file);
 
 /// While one lives, fused graphs compile nothing: it collects the kernels that they request, in every thread of the
 /// process, and the interpreter serves these graphs permanently. Capture the graphs first, then build.
-class KernelBuilder {
+class TRIAGE_API KernelBuilder {
  public:
   KernelBuilder();
   ~KernelBuilder();

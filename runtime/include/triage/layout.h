@@ -53,8 +53,8 @@ inline constexpr int64_t MAX_DROPPED = 1023;
 /// The bit of an operator's `policy` that enables it.
 inline constexpr int64_t TRACK_OVERFLOW = 1 << 5;
 
-/// The kind of error. Codes 4, 8 and 12 have no meaning of their own and print as `CODE_4` .... The upper two bits of a
-/// code are its Domain.
+/// The kind of error. The upper two bits of a code are its Domain. Codes 4, 8 and 12 have no meaning of their own: a host
+/// may use them for its own errors, as `code_from(4)` (config.h). They print as `CODE_4`, `CODE_8` and `CODE_12`.
 enum class Code : int64_t {
   ok = 0,
   nan = 1,
@@ -76,9 +76,10 @@ enum class Severity : int64_t { ok = 0, warn = 1, error = 2, critical = 3 };
 /// The group of a code.
 enum class Domain : int64_t { numeric = 0, index = 1, quality = 2, runtime = 3 };
 
-/// The number in a slot.
+/// The number in a slot. `code_from`, `severity_from` and `domain_from` (config.h) convert back.
 constexpr int64_t to_int(Code code) noexcept { return static_cast<int64_t>(code); }
 constexpr int64_t to_int(Severity severity) noexcept { return static_cast<int64_t>(severity); }
+constexpr int64_t to_int(Domain domain) noexcept { return static_cast<int64_t>(domain); }
 constexpr Domain domain_of(Code code) noexcept { return static_cast<Domain>(to_int(code) >> 2); }
 
 /// Codes and severities under their Lua names: `err.NAN`, `err.CRITICAL`. Lower case, because `NAN` and `OVERFLOW` are

@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/api.h>
+
 #include <concepts>
 #include <cstdint>
 #include <map>
@@ -28,7 +30,7 @@ concept ModulePointer = requires(const T& pointer) {
 /// When all ids are taken, a further path gets the id of its longest prefix that has one, else id 0, with one warning
 /// (until `reset`): errors are still recorded, less exactly. No other paths share an id, so a record never names a
 /// wrong location.
-class ErrorLocation {
+class TRIAGE_API ErrorLocation {
  public:
   static constexpr int64_t UNKNOWN = 0;
   static constexpr int64_t MAX_LOCATION_ID = 1023;
@@ -49,17 +51,18 @@ class ErrorLocation {
   static std::map<std::string, int64_t> get_all_paths();
 };
 
-/// A location argument: an id, a path, or a tracked module. The constructor looks the path up, and registers it on
-/// first use. In a hot loop, construct it once. Throws InputError for an id outside 0..1023, an empty path, and a null
-/// pointer to text or a module.
-struct Location {
+/// A location argument: an id, a path, or a tracked module. Construction from a path is explicit, `Location("encoder")`,
+/// because it registers a new path for the whole process (ErrorLocation::register_path) and takes a lock: in a hot loop,
+/// construct it once. The other constructors register nothing. Throws InputError for an id outside 0..1023, an empty
+/// path, and a null pointer to text or a module.
+struct TRIAGE_API Location {
   int64_t id = ErrorLocation::UNKNOWN;
   Location() = default;
-  Location(int64_t number);                                                    // NOLINT(google-explicit-constructor)
-  Location(int number) : Location(static_cast<int64_t>(number)) {}             // NOLINT(google-explicit-constructor)
-  Location(std::string_view path) : id(ErrorLocation::register_path(path)) {}  // NOLINT(google-explicit-constructor)
-  Location(const std::string& path) : Location(std::string_view(path)) {}      // NOLINT(google-explicit-constructor)
-  Location(const char* path) : Location(checked(path)) {}                      // NOLINT(google-explicit-constructor)
+  Location(int64_t number);                                         // NOLINT(google-explicit-constructor)
+  Location(int number) : Location(static_cast<int64_t>(number)) {}  // NOLINT(google-explicit-constructor)
+  explicit Location(std::string_view path) : id(ErrorLocation::register_path(path)) {}
+  explicit Location(const std::string& path) : Location(std::string_view(path)) {}
+  explicit Location(const char* path) : Location(checked(path)) {}
   /// A module that `tracked` (tracked.h) has named; any other is `Unknown`, with one warning in the process.
   Location(const torch::nn::Module& module);   // NOLINT(google-explicit-constructor)
   Location(const torch::jit::Module& module);  // NOLINT(google-explicit-constructor)

@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/api.h>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,7 +22,7 @@ namespace triage {
 ///
 /// Only one thread may add paths; after `build_ids` any number may query. An empty path or component throws InputError,
 /// and so does a query between `add_path` and `build_ids`.
-class LocationTree {
+class TRIAGE_API LocationTree {
  public:
   /// `max_locations`: the number of ids, including `Unknown`, 1..1024.
   explicit LocationTree(int64_t max_locations = 1024);
@@ -80,7 +82,7 @@ class LocationTree {
 
 /// A LocationTree that collapses by weight before depth: the lightest subtree first. The weight of a subtree is that of
 /// its heaviest path. Raising the weights of a subtree (to one weight, or by one factor) never loses detail there.
-class WeightedLocationTree : public LocationTree {
+class TRIAGE_API WeightedLocationTree : public LocationTree {
  public:
   using LocationTree::LocationTree;
   /// Weight of the paths that match a glob pattern, where `*` also matches dots (`head.*`, `encoder.layer*`). The last

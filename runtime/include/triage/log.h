@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/api.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,7 +18,7 @@ enum class LogLevel : uint8_t {
   error,  ///< something failed: a version was refused
 };
 /// "debug", "info", "warn", "error".
-const char* to_string(LogLevel level) noexcept;
+TRIAGE_API const char* to_string(LogLevel level) noexcept;
 
 /// A part of a record for programs: `policy`, `version`, `path` or `error`.
 struct LogField {
@@ -31,12 +33,13 @@ struct LogRecord {
   const std::vector<LogField>& fields;  ///< values as they are, which may be several lines; empty for many records
 };
 
-/// Any thread may call it, also several at once. Its exceptions are dropped. It may call the runtime.
+/// Any thread may call it, also several at once; the thread that reports waits until it returns. It may call the runtime,
+/// whose records then reach it again. Its exceptions are dropped: none reaches a call.
 using Log = std::function<void(const LogRecord&)>;
 
 /// Sets the log for records without a Runtime, and for Runtimes without a log of their own. Empty: standard error, from
 /// level info on. Process-wide: objects that the callback refers to must live until the process ends, or until another
 /// `set_log` returns, which waits until no other thread runs the callback. Thread-safe.
-void set_log(Log log);
+TRIAGE_API void set_log(Log log);
 
 }  // namespace triage

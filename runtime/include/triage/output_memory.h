@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/api.h>
+
 #include <cstddef>
 
 namespace triage {
@@ -10,9 +12,9 @@ namespace triage {
 
 /// The bytes kept, whether or not a host holds them as outputs now. For metrics: it costs nothing and does not slow
 /// down calls. An output whose storage a host has resized counts with one of its two sizes.
-size_t kept_output_memory();
+TRIAGE_API size_t kept_output_memory();
 /// Frees the memory that nobody holds, for hosts that will be idle; the next calls take fresh memory. Returns the
 /// number of bytes.
-size_t free_idle_output_memory();
+TRIAGE_API size_t free_idle_output_memory();
 
 }  // namespace triage

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <triage/api.h>
 #include <triage/error.h>
 #include <triage/graph.h>
 #include <triage/layout.h>
@@ -50,9 +51,9 @@ struct Provenance {
 
 /// Runs a captured graph: `inputs` in the order of the graph's inputs, params included. Throws InputError for a wrong
 /// number of inputs; exceptions of the operations pass through.
-Provenance provenance(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs);
+TRIAGE_API Provenance provenance(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs);
 /// Runs a method of a TorchScript model. In a loop, an operation counts once, with the samples of all rounds.
-Provenance provenance(const torch::jit::Module& module, std::vector<c10::IValue> inputs,
-                      const std::string& method = "forward");
+TRIAGE_API Provenance provenance(const torch::jit::Module& module, std::vector<c10::IValue> inputs,
+                                 const std::string& method = "forward");
 
 }  // namespace triage

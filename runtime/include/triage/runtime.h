@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
+#include <triage/api.h>
 #include <triage/cache_statistics.h>
 #include <triage/compile_times.h>
 #include <triage/error.h>
@@ -143,7 +144,7 @@ struct CapturedGraph {
 };
 
 /// Output tensors with their names, in the policy's order.
-class Outputs {
+class TRIAGE_API Outputs {
  public:
   Outputs(std::vector<std::string> names, std::vector<at::Tensor> tensors);
   /// Throws InputError that lists the names.
@@ -166,7 +167,7 @@ enum class Reload : uint8_t {
 
 /// One policy of a Runtime: a cheap handle; copies share the policy, and keep working after the Runtime is gone. Do not
 /// destroy or assign a handle while a call through it runs: a host function that does so must call through a copy.
-class Policy {
+class TRIAGE_API Policy {
  public:
   Policy() = default;  // no policy: every call but `operator bool` throws InputError
   explicit operator bool() const noexcept { return core_ != nullptr; }
@@ -266,7 +267,7 @@ struct WatchEvent {
   std::string message;
   Source source;  // of the refusal, or of the failure that caused `reverted`: file and line
 };
-const char* to_string(WatchEvent::Kind kind) noexcept;
+TRIAGE_API const char* to_string(WatchEvent::Kind kind) noexcept;
 
 struct WatchOptions {
   /// The Watch reloads when the directory has been quiet for this long (at most ten times this long after the first
@@ -280,7 +281,7 @@ struct WatchOptions {
 };
 
 /// Hot reload while alive. The destructor stops the watching thread and waits for a reload in progress.
-class Watch {
+class TRIAGE_API Watch {
  public:
   Watch() = default;
   Watch(Watch&&) noexcept;
@@ -300,7 +301,7 @@ class Watch {
 
 /// Holds policies, their host functions, and the thread that frees unused versions. Several may live in a process. The
 /// destructor waits until all unused versions are freed; policies that the host still holds keep working.
-class Runtime {
+class TRIAGE_API Runtime {
  public:
   explicit Runtime(RuntimeOptions options = {});
   Runtime(Runtime&&) noexcept;

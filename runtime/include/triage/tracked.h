@@ -1,4 +1,5 @@
 #pragma once
+#include <triage/api.h>
 #include <triage/location.h>
 #include <triage/location_tree.h>
 
@@ -32,12 +33,12 @@ struct TrackedModule {
 ///
 /// Modules are identified by object identity while they live. A torch::nn::Module that no std::shared_ptr owns (one on
 /// the stack) is not remembered, but its submodules are.
-std::vector<TrackedModule> tracked(const torch::nn::Module& module, const TrackOptions& options = {});
-std::vector<TrackedModule> tracked(const torch::jit::Module& module, const TrackOptions& options = {});
+TRIAGE_API std::vector<TrackedModule> tracked(const torch::nn::Module& module, const TrackOptions& options = {});
+TRIAGE_API std::vector<TrackedModule> tracked(const torch::jit::Module& module, const TrackOptions& options = {});
 
 /// The location of a module. For one that was not tracked, or that holds no parameters: `Unknown` (id 0), with one
 /// warning in the process.
-Location location_of(const torch::nn::Module& module);
-Location location_of(const torch::jit::Module& module);
+TRIAGE_API Location location_of(const torch::nn::Module& module);
+TRIAGE_API Location location_of(const torch::jit::Module& module);
 
 }  // namespace triage

@@ -1,7 +1,9 @@
 #pragma once
 /// Everything that a host needs: load policies, run them, read the flags.
+#include <triage/api.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
+#include <triage/compile_times.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
 #include <triage/control_flow.h>
@@ -13,6 +15,7 @@
 #include <triage/graph.h>
 #include <triage/instrument.h>
 #include <triage/kernels.h>
+#include <triage/layout.h>
 #include <triage/location.h>
 #include <triage/location_tree.h>
 #include <triage/log.h>

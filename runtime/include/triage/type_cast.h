@@ -1,4 +1,5 @@
 #pragma once
+#include <triage/api.h>
 #include <triage/result.h>
 #include <triage/typing.h>
 
@@ -6,9 +7,9 @@ namespace triage {
 
 /// `x` in another dtype (`x` itself if it has that dtype already), or a failure: an undefined tensor, or a complex one
 /// that would lose its imaginary parts. Values are cast as `Tensor::to` casts them.
-Result<at::Tensor, ValidationFailure> type_cast(c10::ScalarType dtype, const at::Tensor& x);
+TRIAGE_API Result<at::Tensor, ValidationFailure> type_cast(c10::ScalarType dtype, const at::Tensor& x);
 
 /// Why `x` cannot be cast; nullopt if it can.
-std::optional<ValidationFailure> cast_failure(c10::ScalarType dtype, const at::Tensor& x);
+TRIAGE_API std::optional<ValidationFailure> cast_failure(c10::ScalarType dtype, const at::Tensor& x);
 
 }  // namespace triage

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
+#include <triage/api.h>
 #include <triage/error.h>
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 namespace triage {
 
 /// One declared dimension.
-struct Dim {
+struct TRIAGE_API Dim {
   enum class Kind : uint8_t {
     size,       ///< exactly `size`
     name,       ///< any size, the same for every use of `name` in one call
@@ -52,7 +53,7 @@ enum class DTypeKind : uint8_t {
 };
 
 /// A declared tensor.
-struct TensorSpec {
+struct TRIAGE_API TensorSpec {
   c10::ScalarType dtype = c10::ScalarType::Float;  ///< of data, if `kind` is exact; otherwise ignored
   DTypeKind kind = DTypeKind::exact;
   /// A flags tensor (`error_t`): any carrier, (N, num_words) for the words of the configuration. Then `dtype` is
@@ -79,7 +80,7 @@ enum class ValidationKind : uint8_t {
   invalid_return,     ///< the results as a whole: not the declared number, no Result
 };
 /// `DimensionMismatchError`, ...
-const char* to_string(ValidationKind kind) noexcept;
+TRIAGE_API const char* to_string(ValidationKind kind) noexcept;
 
 struct ValidationFailure {
   using Detail = std::variant<std::monostate, int64_t, std::string>;  ///< sizes are integers
@@ -93,7 +94,7 @@ struct ValidationFailure {
 };
 
 /// The base of the exceptions for tensors that do not fit their declaration.
-class ValidationError : public InputError {
+class TRIAGE_API ValidationError : public InputError {
  public:
   explicit ValidationError(ValidationFailure failure) : InputError(failure.message), failure_(std::move(failure)) {}
   const ValidationFailure& failure() const noexcept { return failure_; }
@@ -101,29 +102,29 @@ class ValidationError : public InputError {
  private:
   ValidationFailure failure_;
 };
-class DimensionMismatchError : public ValidationError {
+class TRIAGE_API DimensionMismatchError : public ValidationError {
   using ValidationError::ValidationError;
 };
-class DTypeMismatchError : public ValidationError {
+class TRIAGE_API DTypeMismatchError : public ValidationError {
   using ValidationError::ValidationError;
 };
-class DeviceMismatchError : public ValidationError {
+class TRIAGE_API DeviceMismatchError : public ValidationError {
   using ValidationError::ValidationError;
 };
-class InvalidParameterError : public ValidationError {
+class TRIAGE_API InvalidParameterError : public ValidationError {
   using ValidationError::ValidationError;
 };
-class TypeMismatchError : public ValidationError {
+class TRIAGE_API TypeMismatchError : public ValidationError {
   using ValidationError::ValidationError;
 };
-class InvalidReturnTypeError : public ValidationError {
+class TRIAGE_API InvalidReturnTypeError : public ValidationError {
   using ValidationError::ValidationError;
 };
 /// Throws the class of `failure.kind`.
-[[noreturn]] void throw_validation(ValidationFailure failure);
+[[noreturn]] TRIAGE_API void throw_validation(ValidationFailure failure);
 
 /// The tensor of a call to match: argument 'x', input 'z', result 2.
-struct Subject {
+struct TRIAGE_API Subject {
   enum class Role : uint8_t { argument, input, result };
   Role role = Role::argument;
   std::string name;  ///< of a result: its number, from 1
@@ -141,7 +142,7 @@ struct SizeFact {
 
 /// Matches the tensors of one call; the first tensor with a dimension name binds it. Not thread-safe; create one for
 /// each call.
-class TensorMatcher {
+class TRIAGE_API TensorMatcher {
  public:
   /// The size in attribute `name`, or a description of the value found instead ("nil").
   using Attribute = std::function<std::variant<int64_t, std::string>(const std::string& name)>;

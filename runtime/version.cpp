@@ -1,7 +1,0 @@
-#include <triage/version.h>
-
-namespace triage {
-
-const char* version() noexcept { return TRIAGE_VERSION; }
-
-}  // namespace triage
