@@ -3,7 +3,13 @@
 // by the bits. This file is compiled into the program for the tests, and its text goes in front of every generated source.
 #include <cstdint>
 
-namespace triage::fused {
+// Where these functions are compiled for several instruction sets, each has them under a name of its own: linkers keep one
+// function of a name.
+#ifndef TRIAGE_SUPPORT
+#define TRIAGE_SUPPORT support
+#endif
+
+namespace triage::fused::inline TRIAGE_SUPPORT {
 
 template <class To, class From>
 inline To bits_as(From from) {
@@ -180,4 +186,4 @@ inline bool is_replaced(T x, bool nan, bool positive, bool negative) {
   return (nan & is_nan(x)) | (is_inf(x) & (x > T(0) ? positive : negative));
 }
 
-}  // namespace triage::fused
+}  // namespace triage::fused::inline TRIAGE_SUPPORT
