@@ -222,13 +222,4 @@ TEST_CASE("half precision is read and rounded as c10 does, every pattern") {
   CHECK(std::isnan(as_bfloat16(nan)));
 }
 
-TEST_CASE("the largest and smallest whole numbers") {
-  CHECK(lowest_of<int64_t>(true) == std::numeric_limits<int64_t>::min());
-  CHECK(lowest_of<int64_t>(false) == std::numeric_limits<int64_t>::max());
-  CHECK(lowest_of<int8_t>(true) == -128);
-  CHECK(lowest_of<int8_t>(false) == 127);
-  CHECK(lowest_of<uint8_t>(true) == 0);
-  CHECK(lowest_of<uint8_t>(false) == 255);
-}
-
 }  // namespace triage::fused

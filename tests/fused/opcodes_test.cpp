@@ -415,7 +415,10 @@ TEST_CASE("numbers in generated text are those of the loops") {
   CHECK(literal_code(Type::u8, 255) == "uint8_t{255}");
   CHECK(literal_code(Type::boolean, 1) == "true");
   CHECK(start_of(Join::smallest, Type::i64) == INT64_MAX);
+  CHECK(start_of(Join::largest, Type::i64) == INT64_MIN);
   CHECK(start_of(Join::largest, Type::u8) == 0);
+  CHECK(start_of(Join::largest, Type::i8) == -128);
+  CHECK(start_of(Join::smallest, Type::u8) == 255);
   CHECK(real_of_bits(Type::f32, start_of(Join::largest, Type::f32)) == -INFINITY);
   CHECK(real_of_bits(Type::f64, start_of(Join::product, Type::f64)) == 1);
   CHECK(start_of(Join::product, Type::i64) == 1);

@@ -24,6 +24,8 @@ struct Run {
 class LoopText {
  public:
   LoopText(const Loops& loops, Lanes lanes) : loops_(loops), lanes_(lanes), plan_(loops) {}
+  virtual ~LoopText() = default;
+
   const LoopValue& at(Ref ref) const { return plan_.at(ref); }
   bool is_element(Ref ref) const { return plan_.is_element(ref); }
   void line(int depth, const std::string& text) {
@@ -32,7 +34,7 @@ class LoopText {
   void add(const std::string& text) { source_ += text; }
   /// How it is read. What stands in an array has one element for each lane (bools as wide as floats: loops with both are
   /// vectorised).
-  std::string name(Ref ref) const {
+  virtual std::string name(Ref ref) const {
     if (plan_.is_inlined(ref)) return "(" + expression(ref) + ")";
     if (!arrays_.count(ref)) return bare_name(ref);
     return at(ref).type == Type::boolean ? "(" + of_lane(ref) + " != 0)" : of_lane(ref);

@@ -52,7 +52,8 @@ void RowLanes::row_values(int pass) {
     std::vector<Ref> list;
     for (size_t i = 0; i < loops_.values.size(); ++i)
       if (const Ref ref = static_cast<Ref>(i); at(ref).place == Place::row && at(ref).kind != Kind::reduce &&
-                                               !plan_.is_inlined(ref) && plan_.pass_of(ref) == pass)
+                                               !at(ref).is(Opcode::record_empty) && !plan_.is_inlined(ref) &&
+                                               plan_.pass_of(ref) == pass)
         list.push_back(ref);
     return list;
   }();

@@ -16,6 +16,10 @@ class RowLanes : public LoopText {
  private:
   void load_tiles();
   void row_values(int pass);
+  /// An empty record is written where it is used: as an array it would be copied.
+  std::string name(Ref ref) const override {
+    return at(ref).is(Opcode::record_empty) ? expression(ref) : LoopText::name(ref);
+  }
   bool is_of_records(Ref ref) const;
   void row_value(Ref ref);
   std::string row_input(const LoopValue& value) const;

@@ -23,6 +23,8 @@ bool includes(Dtypes dtypes, at::ScalarType dtype) {
       return real && dtype != at::kDouble;
     case Dtypes::bfloat16:
       return dtype == at::kBFloat16;
+    case Dtypes::integer:
+      return at::isIntegralType(dtype, false);
     case Dtypes::whole:
       return at::isIntegralType(dtype, true);
     case Dtypes::int_or_long:

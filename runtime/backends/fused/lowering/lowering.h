@@ -145,6 +145,7 @@ enum class Dtypes : uint8_t {
   single_or_double,  // float32, float64
   single_or_half,    // float16, bfloat16, float32
   bfloat16,
+  integer,
   whole,  // integers and bool
   int_or_long,
   boolean,

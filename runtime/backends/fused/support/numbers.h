@@ -17,10 +17,6 @@ inline To bits_as(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-/// The type of what was written as an expression: decltype of an element of an array is a reference.
-template <class T>
-T value_of(T value);
-
 inline bool is_nan(float x) { return (bits_as<uint32_t>(x) & 0x7FFFFFFFu) > 0x7F800000u; }
 inline bool is_nan(double x) { return (bits_as<uint64_t>(x) & 0x7FFFFFFFFFFFFFFFu) > 0x7FF0000000000000u; }
 inline bool is_inf(float x) { return (bits_as<uint32_t>(x) & 0x7FFFFFFFu) == 0x7F800000u; }
@@ -53,13 +49,6 @@ inline bool tells_inf(int64_t largest) { return largest == 0x7FF0000000000000; }
 struct NonFinite {
   bool nan, inf;
 };
-
-/// What a search for the largest (smallest) whole number begins with.
-template <class T>
-inline T lowest_of(bool largest) {
-  const T highest = static_cast<T>(T(-1) > T(0) ? T(-1) : static_cast<T>(~uint64_t{0} >> (65 - 8 * sizeof(T))));
-  return largest ? static_cast<T>(T(-1) > T(0) ? 0 : -highest - 1) : highest;
-}
 
 /// --- half precision: computed in float, rounded after each operation as ATen does ---
 struct half {
@@ -152,10 +141,6 @@ template <class T>
 inline T at_most(T x, T high) {
   return (x > high) | (high != high) ? high : x;
 }  // NaN stays
-template <class T>
-inline T sign_of(T x) {
-  return static_cast<T>((T(0) < x) - (x < T(0)));
-}
 inline float sign_of(float x) { return (x < 0.0f) | (x > 0.0f) ? __builtin_copysignf(1.0f, x) : 0.0f; }
 inline double sign_of(double x) { return (x < 0.0) | (x > 0.0) ? __builtin_copysign(1.0, x) : 0.0; }
 template <class T>
@@ -166,10 +151,6 @@ inline float magnitude_of(float x) { return __builtin_fabsf(x); }
 inline double magnitude_of(double x) { return __builtin_fabs(x); }
 inline float root(float x) { return __builtin_sqrtf(x); }
 inline double root(double x) { return __builtin_sqrt(x); }
-template <class T>
-inline T nan_to_num(T x, T nan, T positive, T negative) {
-  return is_nan(x) ? nan : (is_inf(x) ? (x > T(0) ? positive : negative) : x);
-}
 inline float floor_of(float x) { return __builtin_floorf(x); }
 inline double floor_of(double x) { return __builtin_floor(x); }
 inline float ceiling_of(float x) { return __builtin_ceilf(x); }
@@ -179,11 +160,5 @@ inline double whole_part_of(double x) { return __builtin_trunc(x); }
 /// Half to even.
 inline float nearest_whole(float x) { return __builtin_rintf(x); }
 inline double nearest_whole(double x) { return __builtin_rint(x); }
-
-/// err.replace: where x is one of what is asked for.
-template <class T>
-inline bool is_replaced(T x, bool nan, bool positive, bool negative) {
-  return (nan & is_nan(x)) | (is_inf(x) & (x > T(0) ? positive : negative));
-}
 
 }  // namespace triage::fused::inline TRIAGE_SUPPORT

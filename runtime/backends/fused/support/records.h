@@ -54,9 +54,6 @@ struct Record {
       });
     return found;
   }
-  bool has_code(int64_t code) const { return match(int64_t{1} << code, 1); }
-  bool has_domain(int64_t domain) const { return match(int64_t{0xF} << 4 * domain, 1); }
-  bool has_critical() const { return match(0xFFFF, 3); }
   int32_t count_errors() const {
     int32_t count = 0;
     for (int64_t i = 0; i < width; i += 4) count += __builtin_popcountll(live_lanes(four_slots(slots + i, width - i)));
@@ -72,9 +69,6 @@ struct Record {
   int32_t first_location() const { return slots[0] >> LOCATION_SHIFT; }
   int64_t slot(int64_t index) const { return slots[index]; }
 
-  Record pushed(int64_t count, int64_t code, int64_t location, int64_t severity, const Recording& how) const {
-    return pushed_if(true, count, code, location, severity, how);
-  }
   /// Copied first, changed then: rows without errors are one copy.
   Record pushed_if(bool where, int64_t count, int64_t code, int64_t location, int64_t severity,
                    const Recording& how) const {
