@@ -30,7 +30,7 @@ class Lowering {
   Loops finish(const std::vector<const graph::Value*>& outputs);
   const std::vector<const graph::Value*>& arguments() const { return arguments_; }
 
-  /// --- for the functions that lower one operator (lower_*.cpp): they return false where they cannot ---
+  /// --- for the functions that lower one operator: they return false where they cannot ---
   const graph::Node& node() const { return *node_; }
   const graph::Value* tensor(size_t argument) const;   // null where the argument is no tensor of the graph
   const c10::IValue* constant(size_t argument) const;  // null where it is no constant
