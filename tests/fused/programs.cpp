@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/fused.h>
 #include <runtime/backends/fused/fusion_groups.h>
+#include <runtime/backends/fused/kernels/kernel.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
@@ -35,6 +36,26 @@ std::unique_ptr<Executable> compiled(const Program& program, const Tensors& exam
   auto executable = compile_fused(graph::trace(program, examples), examples);
   executable->finish_compiling();
   return executable;
+}
+
+namespace {
+
+struct NoKernels {
+  NoKernels() { note_kernels(sources); }
+  ~NoKernels() { stop_noting(sources); }
+  std::set<std::string> sources;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> without_kernels(const Program& program, const Tensors& examples) {
+  const NoKernels none;
+  return compile_fused(graph::trace(program, examples), examples);
+}
+
+Tensors run_without_kernels(const Executable& executable, const Tensors& inputs) {
+  const NoKernels none;
+  return run(executable, inputs);
 }
 
 Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call) {

@@ -67,6 +67,7 @@ RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops
     scratch_rows = emitted.scratch_rows;
     scratch_sizes = std::move(emitted.scratch_sizes);
     kernel = kernel_of(emitted.source, graph);
+    if (!in_place) tape = Tape::make(loops, lanes);
     asked.store(true, std::memory_order_release);
   });
   return kernel->function();
@@ -111,7 +112,7 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   Version* version = &versions_[static_cast<size_t>(lanes)];
   RowsFunction function = version->function(graph_, loops_, lanes, {});
   Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes);
-  if (!function) {
+  if (!function && !version->tape) {
     interpret();
     return true;
   }
@@ -131,11 +132,12 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   int64_t row_bytes = 32, longest = 0;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes = static_cast<size_t>(version->scratch_rows * 8 * longest);
+  const auto scratch_bytes = function ? static_cast<size_t>(version->scratch_rows * 8 * longest)
+                                      : static_cast<size_t>(version->tape->scratch_bytes(memory.extents));
   const auto rows = [&](int64_t begin, int64_t end) {
     const Call part{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
                     scratch_bytes ? scratch(scratch_bytes) : nullptr};
-    function(&part, begin, end);
+    function ? function(&part, begin, end) : version->tape->run(part, begin, end);
   };
   const int64_t grain = std::max<int64_t>(1, task_bytes / row_bytes);
   if (memory.batch <= grain)

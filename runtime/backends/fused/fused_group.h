@@ -10,6 +10,7 @@
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/output_pool.h"
+#include "runtime/backends/fused/tape/tape.h"
 
 namespace triage::fused {
 
@@ -38,6 +39,7 @@ class FusedGroup final : public Executable {
     int64_t scratch_rows = 0;
     std::vector<ScratchSize> scratch_sizes;
     std::atomic<bool> asked{false};
+    std::unique_ptr<const Tape> tape;  // null where a value has no primitive
 
     RowsFunction function(const std::string& graph, const Loops& loops, Lanes lanes, std::optional<InPlace> in_place);
     void finish_compiling() const;

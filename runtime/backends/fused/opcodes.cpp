@@ -66,9 +66,13 @@ std::string real_code(T number, const char* suffix) {
 
 const std::vector<OpcodeRow>& opcode_rows() {
   static const std::vector<OpcodeRow> rows = {
-#define OPCODE(name, signature, numbers, cost, exactness, code) {#name, signature, numbers, cost, exactness, code},
+#define LEAF(name, signature, numbers, code) {#name, signature, numbers, cheap, inexact, code},
+#define OPCODE(name, signature, cost, exactness, ...) {#name, signature, 0, cost, exactness, #__VA_ARGS__},
+#define RECORD(name, signature, numbers, ...) {#name, signature, numbers, cheap, inexact, #__VA_ARGS__},
 #include "runtime/backends/fused/opcodes.inc"
+#undef LEAF
 #undef OPCODE
+#undef RECORD
   };
   return rows;
 }

@@ -14,9 +14,13 @@ namespace triage::fused {
 enum class Type : uint8_t { boolean, u8, i8, i16, i32, u32, i64, f32, f64, record, non_finite };
 
 enum class Opcode : uint8_t {
+#define LEAF(name, ...) name,
 #define OPCODE(name, ...) name,
+#define RECORD(name, ...) name,
 #include "runtime/backends/fused/opcodes.inc"
+#undef LEAF
 #undef OPCODE
+#undef RECORD
 };
 
 struct OpcodeRow {

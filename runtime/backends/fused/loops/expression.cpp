@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+
 namespace triage::fused {
 namespace {
 
@@ -42,20 +45,25 @@ struct Writer {
     const LoopValue& value = at(ref);
     if (value.kind == Kind::reduce) return operand(value.operands[0], /*in_infix=*/false);
     if (value.opcode == Opcode::literal) return literal_code(value.type, value.numbers[0]);
+    if (value.opcode == Opcode::count) return fmt::format("d{}", value.numbers[0]);
     const std::string_view code = row_of(value.opcode).code;
     const bool in_infix = is_infix(code);
     std::string made;
-    for (size_t i = 0; i < code.size(); ++i) {
-      if (code[i] != '{') {
-        made += code[i];
-      } else if (code[i + 1] == 'T') {
+    for (size_t i = 0; i < code.size();) {
+      size_t end = i;
+      while (end < code.size() && (std::isalnum(static_cast<unsigned char>(code[end])) || code[end] == '_')) ++end;
+      const std::string_view word = code.substr(i, end - i);
+      if (word.empty())
+        made += code[i++];
+      else if (word == "T")
         made += name_of(value.type);
-      } else if (code[i + 1] == 'n') {
-        made += std::to_string(value.numbers.at(static_cast<size_t>(code[i + 2] - '0')));
-      } else {
-        made += operand(value.operands.at(static_cast<size_t>(code[i + 1] - '0')), in_infix || i == 0);
-      }
-      if (code[i] == '{') i = code.find('}', i);
+      else if (word.size() == 1 && word[0] >= 'a' && word[0] < static_cast<char>('a' + value.operands.size()))
+        made += operand(value.operands[static_cast<size_t>(word[0] - 'a')], in_infix || i == 0);
+      else if (word.size() == 2 && word[0] == 'n' && word[1] >= '0' && word[1] <= '9')
+        made += std::to_string(value.numbers.at(static_cast<size_t>(word[1] - '0')));
+      else
+        made += word;
+      i = std::max(i, end);
     }
     return made;
   }

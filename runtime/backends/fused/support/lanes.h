@@ -2,9 +2,9 @@
 // How generated loops join values over the positions of a row: position i of a block goes into lane i % lane_count, and the
 // lanes are joined by halves. So the order of additions is written down here, the same for every processor, and the lanes are
 // as many chains that need not wait for each other as a processor can keep busy.
-#include <cstdint>
+#include "runtime/backends/fused/support/numbers.h"
 
-namespace triage::fused {
+namespace triage::fused::inline TRIAGE_SUPPORT {
 
 inline constexpr int64_t lane_count = 64;
 
@@ -82,4 +82,4 @@ inline T joined(T* lanes, int64_t used) {
   return used <= 16 ? joined<Join, 16>(lanes) : joined<Join>(lanes);
 }
 
-}  // namespace triage::fused
+}  // namespace triage::fused::inline TRIAGE_SUPPORT

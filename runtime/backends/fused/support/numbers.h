@@ -3,7 +3,13 @@
 // by the bits. This file is compiled into the program for the tests, and its text goes in front of every generated source.
 #include <cstdint>
 
-namespace triage::fused {
+// Where these functions are compiled for several instruction sets, each has them under a name of its own: linkers keep one
+// function of a name.
+#ifndef TRIAGE_SUPPORT
+#define TRIAGE_SUPPORT support
+#endif
+
+namespace triage::fused::inline TRIAGE_SUPPORT {
 
 template <class To, class From>
 inline To bits_as(From from) {
@@ -155,4 +161,4 @@ inline double whole_part_of(double x) { return __builtin_trunc(x); }
 inline float nearest_whole(float x) { return __builtin_rintf(x); }
 inline double nearest_whole(double x) { return __builtin_rint(x); }
 
-}  // namespace triage::fused
+}  // namespace triage::fused::inline TRIAGE_SUPPORT

@@ -3,7 +3,9 @@
 // memory. The operations of runtime/flags, one row at a time.
 #include <runtime/flags/slots.h>
 
-namespace triage::fused {
+#include "runtime/backends/fused/support/numbers.h"
+
+namespace triage::fused::inline TRIAGE_SUPPORT {
 
 using namespace triage::flags;  // NOLINT: the code of this namespace is written by the emitter
 
@@ -91,4 +93,4 @@ struct Record {
   }
 };
 
-}  // namespace triage::fused
+}  // namespace triage::fused::inline TRIAGE_SUPPORT

@@ -1,0 +1,48 @@
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+
+#include "runtime/backends/fused/opcodes.h"
+
+/// The steps that loops take without a compiler: one opcode, on as many values side by side as there are. They are compiled
+/// with the library, once for each instruction set, from the C++ of opcodes.inc that kernels are made of, so both give the
+/// same bits.
+namespace triage::fused {
+
+/// Computes `n` values of `out`. An operand that is `single` is one value for all of them. `numbers`: LoopValue::numbers.
+using MapStep = void (*)(void* out, const void* const* in, int64_t n, const int64_t* numbers);
+
+/// The values of a reduction. Lanes and totals are as kernels have them (support/lanes.h): the order of additions is the same.
+struct JoinSteps {
+  void (*start)(void* lanes, int64_t count, int64_t bits);  // all lanes
+  /// Value i goes into lane i % lane_count.
+  void (*into_lanes)(void* lanes, const void* values, int64_t n);
+  /// Values at i * tile_lanes + lane go into lane `lane`, position after position.
+  void (*into_tile)(void* lanes, const void* values, int64_t positions);
+  /// What lane_count lanes come to, `used` of which were given values, joins the total.
+  void (*total)(void* total, void* lanes, int64_t used);
+  /// Each of `lanes` joins the total beside it.
+  void (*totals)(void* totals, const void* lanes, int64_t count);
+  /// The total of tile_lanes totals.
+  void (*joined_totals)(void* total, void* totals);
+  /// Totals as values of the type.
+  void (*finish)(void* out, const void* totals, int64_t count);
+};
+
+/// Of one instruction set.
+struct Primitives {
+  const char* name;
+  /// Null where no primitive has these types: such loops are not for this tier. `operand`: the type of the operands that are
+  /// no conditions. `single`: a bit for each operand.
+  MapStep (*map)(Opcode opcode, Type operand, Type result, unsigned single);
+  const JoinSteps* (*join)(Join join, Type type);
+  /// From what memory holds to what is computed, and back; null where both are the same.
+  MapStep (*load)(at::ScalarType dtype);
+  MapStep (*store)(at::ScalarType dtype);
+};
+
+/// The best that this processor runs.
+const Primitives& primitives();
+
+}  // namespace triage::fused

@@ -1,0 +1,2 @@
+#define TRIAGE_INSTRUCTIONS baseline
+#include "runtime/backends/fused/tape/primitives.inc"
