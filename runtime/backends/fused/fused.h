@@ -3,9 +3,9 @@
 
 namespace triage {
 
-/// The `fused` backend: what can be computed row by row becomes loops in C++, compiled by the system's compiler in the
-/// background; until that is done, and where there is no compiler, the interpreter serves. What is not fused stays a call of
-/// ATen. On the CPU; elsewhere the whole graph is the interpreter's. With inputs that require grad it is the joint graph of
+/// The `fused` backend: what can be computed row by row becomes loops. They run as tapes (tape/tape.h) at once, and as kernels,
+/// C++ that the system's compiler compiles in the background, as soon as these are there: the bits are the same. What is not
+/// fused stays a call of ATen. On the CPU; elsewhere the whole graph is the interpreter's. With inputs that require grad it is the joint graph of
 /// forward and backward computation whose halves are fused (aot_eager.h), masked rows masked. Where one loop is the whole graph,
 /// an output may come in the memory of an input that the host donated (donation.h).
 std::unique_ptr<Executable> compile_fused(const graph::Graph& graph, const std::vector<at::Tensor>& examples);
