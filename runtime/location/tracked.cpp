@@ -64,7 +64,7 @@ std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& mod
 }
 
 void warn_of_untracked_module() {
-  TORCH_WARN_ONCE("a module without a path was given as a location, its errors are recorded as `Unknown`; ",
+  TORCH_WARN_ONCE("a module without a path was given as a location, so its errors are recorded as `Unknown`; ",
                   "call tracked(model) on the module that holds it (modules without parameters have no path).");
 }
 

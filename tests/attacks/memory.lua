@@ -64,7 +64,7 @@ torch.nanmedian(torch.tensor({5}):expand({7}), 0)
 -- a k-th value of what is expanded: call x:contiguous()
 torch.kthvalue(torch.tensor({5.0}):expand({7}), 1, 0)
 
--- a sorter of positions beyond: is nothing that policies give
+-- a sorter of positions beyond: is given; policies cannot pass it
 torch.searchsorted(torch.tensor({1, 2, 3}), torch.tensor({2}), {sorter = torch.tensor({1 << 40, 0, 1})})
 
 -- a sum onto memory that nobody wrote: argument 'beta' is 0

@@ -26,7 +26,7 @@ std::vector<at::Tensor> call_function(const HostFunction& function, const std::v
     throw;
   } catch (
       ...) {  // no Lua error: nothing of Lua's runs in there but calls of policies, which keep theirs to themselves
-    throw PolicyError("the function `" + function.name + "` of the host threw something that is no std::exception");
+    throw PolicyError("the function `" + function.name + "` of the host threw something that is not a std::exception");
   }
 }
 
@@ -63,7 +63,7 @@ int call_host(lua_State* L) {
                        "Call it before or after the policy.");
   if (auto* synthetic = capture::SyntheticInputs::current()) {
     synthetic->stop();
-    throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");
+    throw Error("`" + function.name + "` is a function of the host, and triage does not call it with synthetic inputs");
   }
   const std::vector<at::Tensor> results = call_host_function(function, arguments);
   reserve(L, results.size(), "too many results");
