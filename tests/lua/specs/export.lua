@@ -13,8 +13,8 @@ test("E01, E04: assume_constant_result burns what a function returns into the pr
   same_text(tostring(program), [[
 ExportedProgram:
     graph AssumeConstantResult(x: "f32[6, 2]", y: "i64[]"):
-        # the function of line ]] .. line - 2 .. [[ was called during capture, and its result is a constant of the graph: ]] ..
-    "4  (assume_constant_result, specs/export.lua:" .. line .. [[)
+        # the function of line ]] .. line - 2 .. [[ was called during capture, and its result ]] ..
+    "is a constant of the graph: 4  (assume_constant_result, specs/export.lua:" .. line .. [[)
         slice: "f32[4, 2]" = aten::slice.Tensor(x, start=0, end=4);  x = None
         return (slice,)
 
