@@ -49,7 +49,7 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
 }
 
 std::string without_numbers_that_vary(const std::string& text) {
-  return std::regex_replace(std::regex_replace(text, std::regex("[0-9.]+ us a call"), "T us a call"),
+  return std::regex_replace(std::regex_replace(text, std::regex("[0-9.]+ us per call"), "T us per call"),
                             std::regex("took [0-9.]+ ms"), "took T ms");
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("generators give the same tensor again, and say what is wrong with the
   check_message(generate("randn:3xq"), 2, "triage run", {"randn:3xq", "integer"});
   check_message(generate("randn:3,sed=1"), 2, "triage run", {"did you mean \"seed\""});
   check_message(generate("randn:3,dtype=flaot32"), 2, "triage run", {"did you mean \"float32\""});
-  check_message(generate("randn:3x4,nan=4"), 2, "triage run", {"4 bad samples, but has 3"});
+  check_message(generate("randn:3x4,nan=4"), 2, "triage run", {"4 bad samples, but the batch has 3"});
   check_message(generate("arange:3,dtype=i64,nan=1"), 2, "triage run", {"only floating-point"});
 }
 

@@ -252,7 +252,7 @@ TEST_CASE("errors of the parser say where") {
   fails("graph g(%z: \"f31[2]\"):\n return", "line 1, column 13: type \"f31[2]\": LibTorch has no dtype `f31`");
   fails("graph g(%z: \"f32[2\"):\n return", "expected a dtype and sizes");
   fails("graph g(%z: \"f32[a]\"):\n return", "got `a`");
-  fails("graph g(%z: \"f32[2]nowhere\"):\n return", "`nowhere` is no device");
+  fails("graph g(%z: \"f32[2]nowhere\"):\n return", "`nowhere` is not a device");
   fails("graph g(%z: \"f32):\n return", "line 1, column 13: the string is not closed");
   fails("graph g(%z: \"\\q\"):\n return", "unknown escape");
   fails("graph g(%z):\n  %0 = aten::neg(%z)\n",

@@ -12,7 +12,7 @@ test("D16: an argument that no graph takes breaks the call as a whole", function
   for _, case in ipairs({
     {scaled, {z, {factor = 2}}, "argument 2 ('options') is a table", z * 2},
     {function(x, fn) return fn(x) end, {z, torch.relu}, "argument 2 ('fn') is a function", z:relu()},
-    {function(x) return (x + x):to_dense() end, {z:to_sparse()}, "tensor 'x' is of layout Sparse", z + z},
+    {function(x) return (x + x):to_dense() end, {z:to_sparse()}, "tensor 'x' has layout Sparse", z + z},
   }) do
     local report = triage.explain(case[1], table.unpack(case[2]))
     eq({report.graph_count, report.graph_break_count, report.break_ids[1]}, {0, 1, "TB0021"})
