@@ -71,8 +71,8 @@ void capture_all(Compiled& compiled, const std::vector<Example>& examples, bool 
       } catch (const std::exception& error) {
         const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
         throw Error(
-            fmt::format("--gradients: with {}, the gradients of the policy cannot be computed: {}; build it without "
-                        "--gradients, or give inputs for which they can",
+            fmt::format("--gradients: with {}, triage cannot compute the gradients of the policy: {}; build without "
+                        "--gradients, or pass inputs that allow gradients",
                         example.from, of_torch ? of_torch->what_without_backtrace() : error.what()));
       }
     for (const int64_t rows : {1, 0}) {
@@ -175,8 +175,8 @@ void check_files(const ExportCommand& options) {
   if (options.torchscript.empty()) return;
   check_destination("--torchscript", options.torchscript, options.policy);
   if (!options.output.empty() && same_file(options.output, options.torchscript))
-    throw UsageError(
-        fmt::format("-o {} and --torchscript {} are one file; name two", options.output, options.torchscript));
+    throw UsageError(fmt::format("-o {} and --torchscript {} name the same file; name two files", options.output,
+                                 options.torchscript));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ std::string read_source(const std::string& path) {
     throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
   if (kind != std::filesystem::file_type::regular)
     throw FileError(fmt::format("cannot read \"{}\": expected a file with a policy, but this is {}", path,
-                                kind == std::filesystem::file_type::directory ? "a folder" : "no regular file"));
+                                kind == std::filesystem::file_type::directory ? "a folder" : "not a regular file"));
   return files::read_text(path);
 }
 
@@ -65,7 +65,7 @@ c10::Scalar parse_number(const std::string& name, const std::string& text) {
   if (auto [at, error] = std::from_chars(text.data(), end, whole); error == std::errc() && at == end) return whole;
   double real = 0;
   if (auto [at, error] = std::from_chars(text.data(), end, real); error == std::errc() && at == end) return real;
-  throw UsageError(fmt::format("--param {}={}: a number, true or false is expected", name, text));
+  throw UsageError(fmt::format("--param {}={}: expected a number, true or false", name, text));
 }
 
 }  // namespace
@@ -128,8 +128,8 @@ void check_backend(const std::string& name) {
   } catch (const InputError&) {  // told below in the words of the command line
   }
   std::vector<std::string> backends = list_backends();
-  throw UsageError(
-      fmt::format("there is no backend \"{}\"; there is {}{}", name, quoted(backends), did_you_mean(name, backends)));
+  throw UsageError(fmt::format("there is no backend \"{}\"; the backends are {}{}", name, quoted(backends),
+                               did_you_mean(name, backends)));
 }
 
 void load_kernel_files(const CallOptions& options) {
@@ -139,14 +139,15 @@ void load_kernel_files(const CallOptions& options) {
     if (kind == std::filesystem::file_type::regular) continue;
     const char* const what = kind == std::filesystem::file_type::directory   ? "it is a folder"
                              : kind == std::filesystem::file_type::not_found ? "there is no such file"
-                                                                             : "it is no regular file";
+                                                                             : "it is not a regular file";
     throw UsageError(fmt::format("--kernels {}: {}", file, what));
   }
   for (const std::string& file : options.kernels) {
     try {
       load_kernels(file);
     } catch (const FileError& error) {
-      messages::warn(fmt::format("{}; the cache, the compiler or the interpreter serves", error.what()));
+      messages::warn(
+          fmt::format("{}; triage uses the kernel cache, the compiler or the interpreter instead", error.what()));
     }
   }
 }
@@ -171,7 +172,7 @@ void check_destination(const char* option, const std::string& file, const std::s
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    throw UsageError(fmt::format("{} {}: the form is NAME={}", option, text,
+    throw UsageError(fmt::format("{} {}: expected NAME={}", option, text,
                                  std::string_view(option) == "--param" ? "NUMBER" : "FILE"));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};

@@ -46,7 +46,7 @@ Signature load_signature(const std::string& path, const CheckCommand& options) {
   Runtime runtime(quiet_runtime(options.json));
   for (const std::string& name : options.host_functions)
     runtime.define(name, [name](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
-      throw Error(fmt::format("`{}` is a function of the host, which `triage check` does not have", name));
+      throw Error(fmt::format("`{}` is a function of the host, which `triage check` cannot call", name));
     });
   return runtime.load(path).signature();
 }

@@ -79,8 +79,8 @@ Options parse_options(const std::vector<std::string>& parts, const std::string& 
     if (equals == std::string::npos ||
         std::find(option_names.begin(), option_names.end(), name) == option_names.end()) {
       throw UsageError(
-          fmt::format("\"{}\" in \"{}\" is no option of a generator (seed=, dtype=, low=, high=, nan=, inf=){}",
-                      parts[i], whole, did_you_mean(name, option_names)));
+          fmt::format("\"{}\" in \"{}\" is not a generator option (seed=, dtype=, low=, high=, nan=, inf=){}", parts[i],
+                      whole, did_you_mean(name, option_names)));
     }
     std::string value = parts[i].substr(equals + 1);
     if (name == "dtype") {
@@ -107,7 +107,7 @@ void spoil(at::Tensor& tensor, const Options& options, at::Generator& random, co
   if (options.nan < 0 || options.inf < 0 || options.nan > samples || options.inf > samples - options.nan ||
       tensor.numel() == 0) {
     throw UsageError(
-        fmt::format("\"{}\" asks for {} bad samples, but has {}", whole, options.nan + options.inf, samples));
+        fmt::format("\"{}\" requests {} bad samples, but the batch has {}", whole, options.nan + options.inf, samples));
   }
   at::Tensor rows = tensor.view({samples, -1});
   at::Tensor order = at::randperm(samples, random, at::TensorOptions(at::kLong));
@@ -242,9 +242,8 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
   if (const auto example = example_of_types(signature, options)) return {*example};
   const std::string first = signature.inputs.empty() ? "z" : signature.inputs.front();
   throw UsageError(
-      fmt::format("{} has no tests to take inputs from, and no declared types to make them of, or only types of more "
-                  "than {:.0f} MiB; "
-                  "give --input {}=FILE, or try --input {}=randn:32x512",
+      fmt::format("{}: triage found no inputs: the policy has no tests, and no declared input types of at most {:.0f} "
+                  "MiB; give --input {}=FILE, or try --input {}=randn:32x512",
                   options.policy, most_bytes / (1 << 20), first, first));
 }
 

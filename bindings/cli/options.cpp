@@ -56,25 +56,27 @@ void add_example_options(CLI::App& command, CallOptions& options) {
 
 void add_call_options(CLI::App& command, CallOptions& options) {
   add_example_options(command, options);
-  command.add_option("--backend", options.backend, "what runs the captured graph")->capture_default_str();
-  command.add_option("--device", options.device, "where the inputs are put")->capture_default_str();
-  command.add_flag("--fullgraph", options.fullgraph, "a graph break is an error");
+  command.add_option("--backend", options.backend, "the backend that runs the captured graph")->capture_default_str();
+  command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
+  command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
 }
 
 /// Implies the fused backend.
 void add_kernels_option(CLI::App& command, CallOptions& options) {
-  add_repeated(command, "--kernels", options.kernels,
-               "a file of triage build, whose code is run: give only files you trust; implies --backend fused",
-               "FILE.so");
+  add_repeated(
+      command, "--kernels", options.kernels,
+      "kernels from triage build; triage runs their code, so give only files that you trust; implies --backend fused",
+      "FILE.so");
 }
 
 void add_run(CLI::App& app, Action& action) {
   auto [command, options] =
-      add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what was flagged and repaired");
+      add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
   add_call_options(*command, options->call);
   add_repeated(*command, "--output,-o", options->outputs,
-               "write an output: .pt, .npy or .safetensors; FILE:KEY puts several into one file", "NAME=FILE");
-  command->add_option("--repeat", options->repeat, "how many warm calls the time is the median of")
+               "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
+               "NAME=FILE");
+  command->add_option("--repeat", options->repeat, "the number of warm calls; the reported time is their median")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
   add_json(*command, options->json);
@@ -84,7 +86,7 @@ void add_run(CLI::App& app, Action& action) {
     action = [options, chosen] {
       if (!options->call.kernels.empty()) {
         if (chosen && options->call.backend != "fused")
-          throw UsageError(fmt::format("--kernels are for --backend fused, not {}", options->call.backend));
+          throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options->call.backend));
         options->call.backend = "fused";
       }
       return run(*options);
@@ -98,21 +100,20 @@ void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments)
   auto [command, options] = add_command<ExecCommand>(
       app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
   command->add_option("SCRIPT", options->script, "Lua file")->required();
-  command->add_option("ARGS", options->arguments, "arguments of the script, whatever they look like");  // for --help
+  command->add_option("ARGS", options->arguments, "arguments of the script, passed on unchanged");  // for --help
   options->arguments = std::move(arguments);
 }
 
 void add_check(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<CheckCommand>(app, action, "check",
-                                                      "Check policies: syntax, likely mistakes, what the file returns. "
-                                                      "The file itself runs once, sandboxed, as it does "
-                                                      "when it is loaded, and a policy that declares the types of its "
-                                                      "outputs is tried on inputs made of its types; its "
-                                                      "tests and the functions of the host do not run");
+  auto [command, options] = add_command<CheckCommand>(
+      app, action, "check",
+      "Check policies: syntax, likely mistakes, and what the file returns. triage runs the file once in the sandbox, "
+      "as when it loads a policy. If a policy declares the types of its outputs, triage also runs it on synthetic "
+      "inputs of the declared types. It does not run the policy's tests or functions of the host");
   command->add_option("FILES", options->files, "Lua files that return policies")->required();
   command
       ->add_option("--define", options->host_functions,
-                   "a function that the host defines, so that policies may call it")
+                   "the name of a function that the host defines; policies may call it")
       ->type_name("NAME")
       ->expected(1)
       ->allow_extra_args(false);
@@ -121,56 +122,55 @@ void add_check(CLI::App& app, Action& action) {
 
 void add_test(CLI::App& app, Action& action) {
   auto [command, options] = add_command<TestCommand>(
-      app, action, "test",
-      "Run the tests that policies bring along, as scripts and captured, and tell which rules they reach");
-  command->add_option("PATHS", options->paths, "Lua files that return policies, or folders of them")->required();
+      app, action, "test", "Run the tests of policies, as scripts and captured, and report which rules they reach");
+  command->add_option("PATHS", options->paths, "Lua files that return policies, or folders with such files")
+      ->required();
   command
       ->add_option("--batches", options->batches,
-                   "run each test on batches of these sizes as well (its rows repeated or left out)")
+                   "also run each test at these batch sizes (rows are repeated or dropped)")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000));
-  command->add_flag("--full-coverage", options->full_coverage, "a rule that takes no sample in any test is a failure");
-  command->add_option("--backend", options->backend, "what runs the captured graph")->capture_default_str();
+  command->add_flag("--full-coverage", options->full_coverage, "fail if a rule takes no sample in any test");
+  command->add_option("--backend", options->backend, "the backend that runs the captured graph")->capture_default_str();
   command->add_option("--junit", options->junit, "write a JUnit XML report")->type_name("FILE");
   add_json(*command, options->json);
 }
 
 void add_explain(CLI::App& app, Action& action) {
   auto [command, options] =
-      add_command<ExplainCommand>(app, action, "explain", "Show the graph that a policy became, and what broke it");
+      add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
   add_call_options(*command, options->call);
   command->add_flag("--decomposed", options->decomposed,
-                    "show each graph in plain ATen operations too (where, shifts, masks)");
-  command->add_flag(
-      "--loops", options->loops,
-      "show what the fused backend makes of each graph: its parts, with what each reads, writes and computes");
-  command->add_flag("--guards", options->guards, "show what must hold for each graph to be used again");
+                    "also show each graph in plain ATen operations (where, shifts, masks)");
+  command->add_flag("--loops", options->loops,
+                    "show the fusion groups of each graph: what each reads, writes and computes");
+  command->add_flag("--guards", options->guards,
+                    "show the guards of each graph: the conditions under which a call reuses it");
   command->add_flag("--provenance", options->provenance,
-                    "run it operation by operation and show which produced each NaN and Inf, and which passed it on; "
-                    "POLICY may also be a TorchScript model (.pt)");
+                    "run POLICY one operation at a time, and show which operation produced each NaN and Inf, and which "
+                    "propagated it; POLICY may also be a TorchScript model (.pt)");
   command
-      ->add_option(
-          "--benign", options->benign,
-          "with --provenance: leave out the Inf that operators, inputs or locations of this name make, on purpose "
-          "(a pattern such as aten::masked_fill or encoder.*; may be given several times)")
+      ->add_option("--benign", options->benign,
+                   "with --provenance: ignore intended Inf values from operators, inputs or locations with this name "
+                   "(a pattern such as aten::masked_fill or encoder.*; may be repeated)")
       ->type_name("PATTERN");
   add_json(*command, options->json);
 }
 
 void add_export(CLI::App& app, Action& action) {
   auto [command, options] =
-      add_command<ExportCommand>(app, action, "export", "Make a program of a policy that runs without its script");
+      add_command<ExportCommand>(app, action, "export", "Export a policy as a program that runs without its script");
   command->add_option("POLICY", options->policy, "Lua file that returns a policy")->required();
   add_repeated(*command, "--input,-i", options->inputs, "a tensor for an input: NAME=FILE, or NAME=GENERATOR",
                "NAME=FILE");
-  add_repeated(*command, "--param,-p", options->params, "a number for a param, which is then its default",
+  add_repeated(*command, "--param,-p", options->params, "a number for a param; the program uses it as the default",
                "NAME=NUMBER");
   command->add_option("--output,-o", options->output, "write the program to this file, for triage.load_exported");
   command->add_option("--torchscript", options->torchscript,
                       "write a TorchScript module, which PyTorch loads without triage");
-  command->add_option("--device", options->device, "where the inputs are put")->capture_default_str();
-  command->add_flag("--decomposed", options->decomposed, "in plain ATen operations (where, shifts, masks)");
-  command->add_flag("--fixed-sizes", options->fixed_sizes, "for batches of this size only");
+  command->add_option("--device", options->device, "the device of the inputs")->capture_default_str();
+  command->add_flag("--decomposed", options->decomposed, "use plain ATen operations only (where, shifts, masks)");
+  command->add_flag("--fixed-sizes", options->fixed_sizes, "accept only batches of this size");
   add_json(*command, options->json);
 }
 
@@ -178,27 +178,28 @@ void add_build(CLI::App& app, Action& action) {
   auto [command, options] = add_command<BuildCommand>(
       app, action, "build", "Compile the fused kernels of a policy, for hosts without a compiler");
   add_example_options(*command, options->call);
-  command->add_option("--output,-o", options->output, "the file to write, for triage run --kernels and RuntimeOptions")
+  command
+      ->add_option("--output,-o", options->output, "the file to write; triage run --kernels and RuntimeOptions load it")
       ->type_name("FILE.so")
       ->required();
   command->add_option("--cpu", options->cpu, "the processor, as the compiler's -march takes it: x86-64-v3, znver3, ...")
       ->capture_default_str();
-  command->add_flag("--gradients", options->gradients, "for inputs that require grad, too, and their gradients");
-  command->add_flag("--fullgraph", options->call.fullgraph, "a graph break is an error");
+  command->add_flag("--gradients", options->gradients, "also compile the backward pass, for inputs that require grad");
+  command->add_flag("--fullgraph", options->call.fullgraph, "make a graph break an error");
   add_json(*command, options->json);
 }
 
 void add_bench(CLI::App& app, Action& action) {
-  auto [command, options] =
-      add_command<BenchCommand>(app, action, "bench", "Time a policy as a script and captured, and say what bounds it");
+  auto [command, options] = add_command<BenchCommand>(
+      app, action, "bench", "Time a policy as a script and captured, and name its bottleneck");
   add_example_options(*command, options->call);
-  command->add_option("--batches", options->batches, "batch sizes (rows of the inputs repeated or left out)")
+  command->add_option("--batches", options->batches, "batch sizes (rows of the inputs are repeated or dropped)")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{100'000'000}));
-  command->add_option("--threads", options->threads, "how many threads LibTorch may use")
+  command->add_option("--threads", options->threads, "the number of threads that LibTorch may use")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
-  command->add_option("--seconds", options->seconds, "how long to measure each batch size, about")
+  command->add_option("--seconds", options->seconds, "the approximate time to measure each batch size")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
   add_kernels_option(*command, options->call);
@@ -207,31 +208,34 @@ void add_bench(CLI::App& app, Action& action) {
 
 void add_watch(CLI::App& app, Action& action) {
   auto [command, options] = add_command<WatchCommand>(
-      app, action, "watch", "Load the policies of a folder, and show each change being taken up or refused");
+      app, action, "watch", "Load the policies of a folder, reload each file that changes, and report each result");
   command->add_option("DIR", options->folder, "folder with Lua files")->required();
-  command->add_option("--debounce", options->debounce_ms, "milliseconds of quiet after which a change is taken up")
+  command
+      ->add_option("--debounce", options->debounce_ms,
+                   "milliseconds without a further change before triage reloads a file")
       ->capture_default_str()
       ->check(CLI::Range(0, 60'000));
   command
       ->add_option("--poll", options->poll_ms,
-                   "look every so many milliseconds, as network file systems need; 0: the kernel tells")
+                   "the polling interval in milliseconds, for network file systems; 0 uses inotify")
       ->capture_default_str()
       ->check(CLI::Range(0, 3'600'000));
-  command->add_flag("--json", options->json, "print one JSON object a line");
+  command->add_flag("--json", options->json, "print one JSON object per line");
 }
 
 void add_repl(CLI::App& app, Action& action) {
   CLI::App* const command =
-      add_command<ReplCommand>(app, action, "repl", "Type Lua, line by line, with all that `triage exec` has").first;
+      add_command<ReplCommand>(app, action, "repl", "Run Lua line by line, with everything that `triage exec` has")
+          .first;
   command->footer(
-      "Expressions print their values; `_` is the last one. An unfinished chunk goes on in the next line.\n"
-      "The history is kept in $XDG_STATE_HOME/triage/history, else ~/.local/state/triage/history.\n"
-      "Without a terminal it reads standard input line by line, and ends with status 1 if anything failed.");
+      "Expressions print their values; `_` is the last one. An unfinished chunk continues on the next line.\n"
+      "The history is in $XDG_STATE_HOME/triage/history, by default ~/.local/state/triage/history.\n"
+      "Without a terminal, triage reads standard input line by line, and exits with status 1 if a line failed.");
 }
 
 void add_version(CLI::App& app, Action& action) {
   auto [command, options] =
-      add_command<VersionCommand>(app, action, "version", "Show the versions of triage and of what it runs on");
+      add_command<VersionCommand>(app, action, "version", "Show the versions of triage and its dependencies");
   add_json(*command, options->json);
 }
 

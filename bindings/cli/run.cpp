@@ -134,7 +134,7 @@ void print_report(const Report& report, const Call& call) {
   }
   say("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
-  say("  {:<8} {:.1f} us a call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
+  say("  {:<8} {:.1f} us per call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
       report.repeat, report.first_us / 1000);
   print_breaks(report.graph_breaks);
 }
@@ -219,8 +219,8 @@ void check_output_sizes(const std::vector<Result>& outputs) {
   for (const Result& output : outputs)
     if (const double bytes = operators::logical_bytes(output.tensor); bytes > static_cast<double>(most))
       throw Error(
-          fmt::format("the output \"{}\" is a tensor of {:.0f} MiB, expanded or not: more than the {} MiB that this "
-                      "program reports or writes; return a smaller one",
+          fmt::format("the output \"{}\" is a tensor of {:.0f} MiB (an expanded tensor counts in full); the limit of "
+                      "this program is {} MiB; return a smaller tensor",
                       output.name, bytes / (1 << 20), most >> 20));
 }
 

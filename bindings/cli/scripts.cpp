@@ -218,8 +218,9 @@ class StopOnInterrupt {
 };
 
 void greet() {
-  say("triage {}. Lua with `torch`, `err`, `flags` and all that `triage exec` has.\n{}\n", version(),
-      paint(Paint::faint, "Tab completes, Ctrl-C stops what runs, Ctrl-D ends. Local variables last until the end."));
+  say("triage {}. Lua with `torch`, `err`, `flags` and everything else that `triage exec` has.\n{}\n", version(),
+      paint(Paint::faint,
+            "Tab completes, Ctrl-C stops the running code, Ctrl-D exits. Local variables last for the whole session."));
 }
 
 /// Answers with what the chunk gave; errors go to standard error where a program reads the answers.
@@ -267,7 +268,7 @@ int run(const ReplCommand&) {
   }
   if (terminal) say("\n");
   if (!chunk.empty() && !terminal) {
-    say(stderr, "triage repl: the input ended inside of a chunk that begins with \"{}\"\n",
+    say(stderr, "triage repl: the input ended inside a chunk that begins with \"{}\"\n",
         chunk.substr(0, chunk.find('\n')));
     return 1;
   }

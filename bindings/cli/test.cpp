@@ -161,7 +161,7 @@ void print_tested(const TestedFile& file, bool full_coverage) {
   }
   if (file.tested.tests.empty())
     say("  {}\n", paint(full_coverage ? Paint::error : Paint::warning,
-                        "it brings no tests (the field `tests` of its policy {...} table)"));
+                        "the policy has no tests (the field `tests` of its policy {...} table)"));
   print_rules(file);
   // Where a policy fails before its first rule, its rules are not what is missing.
   const bool got_there = full_coverage || file.ok() || file.rules_taken() > 0;
@@ -170,10 +170,11 @@ void print_tested(const TestedFile& file, bool full_coverage) {
       say("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
           paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"), taken.rule.name);
   if (!file.tested.coverage_error.empty())
-    say("  {} {}\n", paint(Paint::warning, "rules counted too little, the policy failed while they were watched:"),
+    say("  {} {}\n",
+        paint(Paint::warning, "rule coverage is incomplete, because the policy failed during the measurement:"),
         indented(file.tested.coverage_error));
   for (const std::string& reason : file.tested.graph_breaks)
-    say("  {} {}\n", paint(Paint::warning, "several graphs, and its script runs between them on every call:"),
+    say("  {} {}\n", paint(Paint::warning, "captured as several graphs; the script runs between them on every call:"),
         indented(reason));
 }
 

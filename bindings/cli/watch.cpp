@@ -191,7 +191,7 @@ int run(const WatchCommand& options) {
   watch_options.on_event = [&](const WatchEvent& event) { events.push(event); };
   Watch watch = runtime.watch(options.folder, watch_options);
   if (!options.json) {
-    say("{}\n", paint(Paint::faint, fmt::format("watching {}; Ctrl-C ends it", options.folder)));
+    say("{}\n", paint(Paint::faint, fmt::format("watching {}; press Ctrl-C to stop", options.folder)));
     std::fflush(stdout);
   }
   pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};

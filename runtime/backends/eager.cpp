@@ -159,11 +159,10 @@ class EagerExecutable final : public Executable {
 
   [[noreturn]] void refuse_memory(const Step& step, int64_t most) const {
     const auto& origin = plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
-    throw LimitError(
-        fmt::format("{}the results that graph `{}` holds with `{}` are more than the budget of tensor memory "
-                    "({} MiB); compute less at a time, or have the host raise triage::Limits",
-                    place(origin), plan_.name, origin.text, most >> 20),
-        origin.source);
+    throw LimitError(fmt::format("{}the live results of graph `{}` at `{}` exceed the budget of tensor memory ({} "
+                                 "MiB); compute less at a time, or have the host raise triage::Limits",
+                                 place(origin), plan_.name, origin.text, most >> 20),
+                     origin.source);
   }
 
   /// What is not trusted calls no operator out of its contract, whatever came in.
@@ -241,8 +240,8 @@ class EagerExecutable final : public Executable {
     }
     if (count != step.num_results)
       throw InputError(
-          fmt::format("it gave {} tensors where the graph was captured with {}; how many there are depends on "
-                      "the sizes of the inputs, which must be those of the capture",
+          fmt::format("it returned {} tensors, but the graph was captured with {}; the number depends on the sizes of "
+                      "the inputs, which must be those of the capture",
                       count, step.num_results));
   }
 

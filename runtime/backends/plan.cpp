@@ -70,7 +70,7 @@ class Planner {
       if (kind == graph::Kind::tensor) return {Slot::From::constant, kind, constant->second};
       if (graph_.is_variable(value))
         throw GraphError("graph `" + graph_.name() + "`: variable `%" + value->name +
-                         "` stands where a number is wanted, and may change; make it an input");
+                         "` is used as a number, and its value may change; make it an input");
       return constant_slot(graph::read_number(plan_.constants[constant->second].toTensor(), kind));
     }
     Register at = registers_.at(value);

@@ -42,7 +42,8 @@ Backend find_backend(const std::string& name) {
     if (auto found = all.backends.find(name); found != all.backends.end()) return found->second;
   }
   if (auto faulty = faulty_backend(name)) return *faulty;
-  throw InputError(fmt::format("there is no backend `{}`; there are: {}", name, fmt::join(list_backends(), ", ")));
+  throw InputError(
+      fmt::format("there is no backend `{}`; the backends are: {}", name, fmt::join(list_backends(), ", ")));
 }
 
 std::vector<std::string> list_backends() {

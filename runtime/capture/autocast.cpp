@@ -104,7 +104,7 @@ namespace {
 c10::IValue cast_argument(const c10::IValue& given, const c10::IValue& again, std::string& refusal) {
   if (given.isTensor() && again.isTensor()) return again;
   if (given.isTensorList() && again.isTensorList()) return again;
-  if (given.isNone() != again.isNone()) refusal = "autocast gives it an argument of its own";
+  if (given.isNone() != again.isNone()) refusal = "autocast adds an argument to it";
   return given;
 }
 
@@ -126,15 +126,15 @@ CastCall call_under_autocast(const c10::OperatorHandle& op, torch::jit::Stack& s
   const AutocastWatch watch(op.operator_name());
   op.callBoxed(&stack);
   if (!watch.seen) {
-    call.refusal = "calls of operators are hidden from observers";
+    call.refusal = "LibTorch does not show calls of operators to observers";
   } else if (watch.casts_inside) {
-    call.refusal = "it is made of operators that autocast casts for";
+    call.refusal = "it calls operators whose arguments autocast casts";
   } else if (watch.called_again) {
-    if (watch.again.size() != count) call.refusal = "autocast gives it other arguments";
+    if (watch.again.size() != count) call.refusal = "autocast changes its arguments";
     for (size_t i = 0; i < count && call.refusal.empty(); ++i)
       call.arguments[i] = cast_argument(call.arguments[i], watch.again[i], call.refusal);
   } else if (has_autocast(op, call.arguments)) {
-    call.refusal = "autocast calls another operator in its place";
+    call.refusal = "autocast calls another operator instead";
   }
   return call;
 }
@@ -147,7 +147,7 @@ void Recorder::record_under_autocast(const c10::OperatorHandle& op, const std::v
                                      torch::jit::Stack& stack) {
   const CastCall call = call_under_autocast(op, stack);
   if (!call.refusal.empty())
-    return capture::graph_break(Break::mode, "`" + base_name(op) + "` in a scope of autocast: " + call.refusal,
+    return capture::graph_break(Break::mode, "`" + base_name(op) + "` in an autocast scope: " + call.refusal,
                                 "Call it outside of the scope, or cast its arguments: x:to(torch.bfloat16).");
   std::vector<c10::IValue> taken;
   for (size_t i = 0; i < arguments.size(); ++i) taken.push_back(cast_to(arguments[i], call.arguments[i]));

@@ -89,10 +89,9 @@ void UntakenBranch::leave() {
     context.outside_branches->aborted_ = true;
   else
     throw PolicyError(
-        "an `if` on a condition of shape () does in a branch that this batch does not take what no graph can hold, and "
-        "the call cannot restart as a script, for it had effects before. Write the branch as IF(cond, function() "
-        "... "
-        "end), or call the function without compiling it.");
+        "an `if` on a condition of shape () has a branch that this batch does not take and that no graph can hold, and "
+        "the call cannot restart as a script after its side effects. Write the branch as IF(cond, function() ... end), "
+        "or call the function without compiling it.");
   throw CaptureAbort("a branch is left that this batch does not take");
 }
 
@@ -217,10 +216,9 @@ bool BranchGuard::is_from_outside(const at::Tensor& tensor) const {
 
 void BranchGuard::refuse_change(const at::Tensor& tensor, const std::string& change) {
   if (context.branch && context.branch->is_from_outside(tensor))
-    throw PolicyError(
-        change +
-        " changes a tensor from outside of a branch of an `if` whose condition is a mask, and that branch "
-        "runs for every sample. Do it before or behind the `if`.");
+    throw PolicyError(change +
+                      " changes a tensor from outside of a branch of an `if` whose condition is a mask: that branch "
+                      "runs for every sample. Do it before or after the `if`.");
 }
 
 bool BranchGuard::chooses_per_sample() noexcept {
@@ -239,11 +237,10 @@ void BranchGuard::refuse_writes(const c10::OperatorHandle& op, const torch::jit:
     if (!is_written(arguments[i])) continue;
     for_each_tensor(stack[first + i], [&](const at::Tensor& written) {
       if (!is_from_outside(written)) return;
-      throw PolicyError(
-          "`" + op.schema().name() +
-          "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask, and "
-          "that branch runs for every sample. Assign the new value to a variable instead, as in "
-          "`z = z + 1`, or write to a copy: x:clone().");
+      throw PolicyError("`" + op.schema().name() +
+                        "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask: "
+                        "that branch runs for every sample. Assign the new value to a variable instead, as in `z = z + "
+                        "1`, or write to a copy: x:clone().");
     });
   }
 }

@@ -85,12 +85,12 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
     for (const Mark& mark : marks_of(inputs[i]))
       for (const auto& size : captured.sizes)
         if (mark.dynamic && size.input == i && size.dim == mark.dim)
-          throw Error("dimension " + std::to_string(mark.dim) + " of tensor '" +
-                      (i < names.size() ? names[i] : "#" + std::to_string(i)) +
-                      "' is marked dynamic, and the script goes its way by its size, " + std::to_string(size.size) +
-                      " in this call (it counts to it, compares it with one number, or takes it as a key or text); a "
-                      "graph would hold for that size only. "
-                      "Leave the size to operations, or do not mark it.");
+          throw Error(
+              "dimension " + std::to_string(mark.dim) + " of tensor '" +
+              (i < names.size() ? names[i] : "#" + std::to_string(i)) +
+              "' is marked dynamic, but the script depends on its size, " + std::to_string(size.size) +
+              " in this call: it loops over it, compares it with a constant, or uses it as a table key or as text. A "
+              "graph would be valid for this size only. Use the size in tensor operations only, or do not mark it.");
 }
 
 std::string message_of(const std::exception& error) {
@@ -135,10 +135,9 @@ class ScriptLock {
         outer_(context.script_lock) {
     for (const ScriptLock* held = outer_; held; held = held->outer_)
       if (&held->compiled_ == &compiled)
-        throw PolicyError(
-            "policy '" + compiled.script_->name() +
-            "' was called while it runs, on the same thread (by a function of the host that it calls?); a policy "
-            "cannot call itself");
+        throw PolicyError("policy '" + compiled.script_->name() +
+                          "' was called while it was running on the same thread (by a function of the host that it "
+                          "calls?); a policy cannot call itself");
     if (!deadline)
       compiled.mutex_.lock();
     else if (!compiled.mutex_.try_lock_until(*deadline))
@@ -271,7 +270,7 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
     case Stance::fail_on_recompile: {
       const std::string reason = last_reason(all);
       throw Error("'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
-                  (reason.empty() ? "; call it once before the stance is set" : ": " + reason));
+                  (reason.empty() ? "; call it once before you set the stance" : ": " + reason));
     }
     case Stance::eager_then_compile:
       if (first_call) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
@@ -299,8 +298,8 @@ void Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, s
   const std::vector<std::string> names = input_names();
   const std::string name = input < names.size() ? names[input] : "#" + std::to_string(input);
   const Script::Definition definition = script_->definition();
-  const GraphBreak odd{Break::other_argument, "tensor '" + name + "' is of layout " + layout_name(all[input]),
-                       "Give it as a strided tensor: x:to_dense().", definition.where, definition.quoted};
+  const GraphBreak odd{Break::other_argument, "tensor '" + name + "' has layout " + layout_name(all[input]),
+                       "Pass a strided tensor: x:to_dense().", definition.where, definition.quoted};
   if (options_.fullgraph || OnGraphBreak::raises()) throw odd.error();
   note_break(odd);
   run_script(all, num_params, deadline, outputs, /*follow=*/false);
@@ -453,7 +452,7 @@ void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> o
   for (const GraphBreak* met : replayer.breaks()) note_break(*met);
   if (!failure.empty() && options_.warn)
     options_.warn(named(script_->name(), script_->definition().where) +
-                  ": the backend cannot compile a graph between two breaks, ATen runs its operators: " + failure);
+                  ": the backend cannot compile a graph between two breaks, so ATen runs its operators: " + failure);
   std::lock_guard<std::mutex> lock(notes_mutex_);
   if (segments_ != options_.traces->graphs) segments_ = options_.traces->graphs;
 }
@@ -481,7 +480,7 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
                   "`: " + message_of(error));
     if (options_.warn)
       options_.warn(named(script_->name(), script_->definition().where) +
-                    " runs with the eager backend, since its own cannot compile graph `" + graph.name() +
+                    " runs with the eager backend, because its own backend cannot compile graph `" + graph.name() +
                     "`: " + message_of(error));
   }
   return nullptr;

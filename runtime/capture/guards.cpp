@@ -139,8 +139,8 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     if (now == same_as[i]) continue;
     const bool was_same = same_as[i] != i;
     out << "tensor '" << name_of(i, names) << "' was "
-        << (was_same ? "tensor '" + name_of(same_as[i], names) + "'" : "one of its own") << ", is "
-        << (now != i ? "tensor '" + name_of(now, names) + "'" : "one of its own");
+        << (was_same ? "tensor '" + name_of(same_as[i], names) + "'" : "a separate tensor") << ", is now "
+        << (now != i ? "tensor '" + name_of(now, names) + "'" : "a separate tensor");
     return out.str();
   }
   for (const Size& size : sizes) {
@@ -154,29 +154,31 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     const int64_t a = tensors[same.input].size(same.dim), b = tensors[same.other].size(same.other_dim);
     if (a == b) continue;
     out << "tensor '" << name_of(same.input, names) << "' size " << a << " at index " << same.dim
-        << " was that of tensor '" << name_of(same.other, names) << "' at index " << same.other_dim << ", now " << b;
+        << " was the size of tensor '" << name_of(same.other, names) << "' at index " << same.other_dim
+        << ", which is now " << b;
     return out.str();
   }
   const auto input_name = [&](size_t input) { return name_of(input, names); };
   for (const SizeCondition& condition : conditions)
     if (!condition.holds(tensors))
-      return "`" + condition.text(input_name) + "` was " + (condition.truth() ? "true, is false" : "false, is true");
+      return "`" + condition.text(input_name) + "` was " +
+             (condition.truth() ? "true, is now false" : "false, is now true");
   for (const Range& range : ranges) {
     const int64_t size = tensors[range.input].size(range.dim);
     if (size >= range.min && size <= range.max) continue;
     out << "tensor '" << name_of(range.input, names) << "' size " << size << " at index " << range.dim
-        << " is outside of the range that it was marked with, " << range.min << " to " << range.max;
+        << " is outside of its marked range, " << range.min << " to " << range.max;
     return out.str();
   }
   for (const Variable& variable : variables)
     if (!variable.holds(script_variables))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
-  if (config != &get_config()) return "the flags configuration is another one";
+  if (config != &get_config()) return "the flags configuration changed";
   if (location_resets != triage::location_resets()) return "ErrorLocation.reset() was called";
   if (dynamic_output_shapes != get_compiler_config().capture_dynamic_output_shape_ops)
     return "triage.config.capture_dynamic_output_shape_ops changed";
   if (grad_mode != c10::GradMode::is_enabled())
-    return grad_mode ? "grad mode was on, is off" : "grad mode was off, is on";
+    return grad_mode ? "grad mode was on, is now off" : "grad mode was off, is now on";
   return "thread state changed (autocast, inference mode or default dtype)";
 }
 
@@ -196,13 +198,13 @@ std::string Guards::text(const std::vector<std::string>& names) const {
         << same.other_dim << ")\n";
   for (const SizeCondition& condition : conditions)
     out << (condition.truth() ? "" : "not ") << condition.text([&](size_t input) { return name_of(input, names); })
-        << " (the script went its way by it)\n";
+        << " (a condition of the script)\n";
   for (const Range& range : ranges)
     out << name_of(range.input, names) << ": " << range.min << " <= size(" << range.dim << ") <= " << range.max
         << " (mark_dynamic)\n";
   if (!variables.empty())
     out << variables.size() << (variables.size() == 1 ? " tensor" : " tensors")
-        << " from before the capture: dtype, device, shape, requires_grad (not the values)\n";
+        << " that existed before the capture: dtype, device, shape, requires_grad (not the values)\n";
   out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << name_of(default_dtype) << "\n";
   return out.str();
 }

@@ -38,11 +38,11 @@ void Recorder::hold_all_sizes() {
   all_sizes_ = true;
   if (shaped_by_values_)
     capture::graph_break(
-        Break::dynamic_shape, "a size is read that may depend on values",
-        "Leave the size to tensor operations (x:sum(0), err.count_errors), or read it behind the compiled code.");
+        Break::dynamic_shape, "the script reads a size that may depend on values",
+        "Use a tensor operation (x:sum(0), err.count_errors), or read the size after the compiled code.");
   if (shaped_by_params_)
-    capture::graph_break(Break::size_of_param, "a size is read that may depend on a param",
-                         "Make it a number of the script in place of a param, or leave the size to tensor operations.");
+    capture::graph_break(Break::size_of_param, "the script reads a size that may depend on a param",
+                         "Replace the param by a number in the script, or use the size in tensor operations only.");
 }
 
 void Recorder::rely_on(const std::vector<SizeFact>& facts) {

@@ -84,7 +84,7 @@ bool divide_integers(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     stack.emplace_back(result);
   } else {
     if (result.sizes() != self.toTensor().sizes())
-      throw Error("`" + base_name(op) + "`: the result does not have the shape of what it would be written to");
+      throw Error("`" + base_name(op) + "`: the result does not have the shape of the tensor that it is written to");
     stack.emplace_back(apply("aten::copy_", "", {self, result, false}));
   }
   return true;

@@ -134,16 +134,15 @@ void specialize(const at::Tensor& number) {
   if (is_condition)
     graph_break(
         Break::reads_value,
-        fmt::format("the condition {} is not decided by what is known{}", words,
-                    known.empty() ? "" : " (" + known + ")"),
-        "Say what holds beforehand, with triage.check(n <= 5), triage.check_is_size(n) or "
-        "triage.constrain_as_value(n, {min = 0, max = 5}); or choose by IF or torch.where, which keep both ways.");
+        fmt::format("the condition {} depends on data{}", words, known.empty() ? "" : " (" + known + ")"),
+        "Constrain the number first, with triage.check(n <= 5), triage.check_is_size(n) or "
+        "triage.constrain_as_value(n, {min = 0, max = 5}); or use IF or torch.where, which keep both branches.");
   else
-    graph_break(
-        Break::reads_value,
-        fmt::format("the script goes its way by {}, a number read from a tensor{}", words,
-                    known.empty() ? "" : " (" + known + ")"),
-        "Pass it on to operations only, check it with triage.check, or let triage.assume_constant_result hold it.");
+    graph_break(Break::reads_value,
+                fmt::format("the script depends on {}, a number read from a tensor{}", words,
+                            known.empty() ? "" : " (" + known + ")"),
+                "Pass it to operations only, constrain it with triage.check, or make it a constant with "
+                "triage.assume_constant_result.");
 }
 
 }  // namespace triage::capture

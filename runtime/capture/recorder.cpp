@@ -86,8 +86,8 @@ bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
 
 [[noreturn]] void throw_flags_arithmetic(const c10::OperatorHandle& op, const Source& where) {
   throw Error("`" + base_name(op) +
-                  "` does arithmetic on a flags tensor; flags are packed records, not numbers. "
-                  "Use err.* to ask (err.has_code, err.count_errors, ...) and push / err.merge to change them.",
+                  "` does arithmetic on a flags tensor; flags are packed records, not numbers. Use err.* to query them "
+                  "(err.has_code, err.count_errors, ...), and push or err.merge to change them.",
               where);
 }
 
@@ -220,9 +220,10 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
 void Recorder::note_error(const std::string& message) {
   if (caught_error_) return;
   const UserCode* script = ScriptScope::current();
-  caught_error_ = GraphBreak{Break::caught_error, "an error was caught, which other inputs may not raise: " + message,
-                             "Ask beforehand, with tensorcheck, a mask or a flag.", line_now(),
-                             script && script->stack ? script->stack() : std::string()};
+  caught_error_ =
+      GraphBreak{Break::caught_error, "the script caught an error that other inputs may not raise: " + message,
+                 "Check the input first, with tensorcheck, a mask or a flag.", line_now(),
+                 script && script->stack ? script->stack() : std::string()};
 }
 
 void Recorder::check_caught_errors() {
@@ -382,7 +383,7 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
     capture::graph_break(Break::unsupported,
                          "a graph holds at most " + std::to_string(most_in_graph) +
                              " operations and as many constants, and lists of as many tensors",
-                         "Work on whole tensors in place of loops over their elements.");
+                         "Use operations on whole tensors instead of loops over their elements.");
     return false;
   }
   if (auto refused = refusal(op, arguments, dynamic_shapes_)) {
@@ -391,7 +392,7 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
   }
   if (branch_depth_ > 0 && graph::is_random(op)) {
     capture::graph_break(Break::random_in_branch,
-                         "`" + base_name(op) + "` draws random numbers inside a branch of IF, whose branches all run",
+                         "`" + base_name(op) + "` draws random numbers inside a branch of IF, and all branches run",
                          "Draw before the IF, and use the tensor inside.");
     return false;
   }
@@ -428,8 +429,8 @@ bool Recorder::may_require_grad(const at::Tensor& tensor) const {
 
 void Recorder::read_requires_grad(const at::Tensor& tensor) {
   if (grad_of_branch_.count(find(tensor)))
-    capture::graph_break(Break::autograd, "`requires_grad` is read, and a condition of the batch decides it",
-                         "Read it of an input, or let both branches require grad.");
+    capture::graph_break(Break::autograd, "the script reads `requires_grad`, which depends on a condition of the batch",
+                         "Read it from an input, or let both branches require grad.");
 }
 
 bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
@@ -478,7 +479,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       if (!dim) all_sizes_ = true;  // how many tensors came out may depend on sizes
       if (shaped_by_values_)
         capture::graph_break(Break::dynamic_shape,
-                             "how many tensors `" + base_name(op) + "` gives may depend on values",
+                             "the number of tensors that `" + base_name(op) + "` returns may depend on values",
                              "Take the parts with x:narrow or by index.");
       else if (dim)
         read_size(arguments[0].toTensor(), *dim);

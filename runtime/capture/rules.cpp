@@ -43,7 +43,7 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
                    "triage.config.capture_dynamic_output_shape_ops."};
   for (const c10::IValue& argument : arguments)
     if (argument.isGenerator())
-      return Refusal{Break::unsupported, "`" + base_name(op) + "` draws from a generator of its own",
+      return Refusal{Break::unsupported, "`" + base_name(op) + "` draws from its own generator",
                      "Draw from the default generator, which torch.manual_seed sets."};
   switch (traits_of(op).refused) {
     case OperatorTraits::Refused::writes_to_out:
@@ -52,10 +52,10 @@ std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<
     case OperatorTraits::Refused::reads_value:
       return Refusal{
           Break::reads_value, "`" + base_name(op) + "` reads a value of a tensor",
-          "Keep it a tensor: compare and select with torch.where or IF, or read it behind the compiled code."};
+          "Keep it a tensor: compare and select with torch.where or IF, or read it after the compiled code."};
     case OperatorTraits::Refused::mixes_lists:
-      return Refusal{Break::unsupported, "`" + base_name(op) + "` gives lists among several results",
-                     "Call the single operators it is made of."};
+      return Refusal{Break::unsupported, "`" + base_name(op) + "` returns a list as one of several results",
+                     "Call the operators that it consists of."};
     default:
       return std::nullopt;
   }

@@ -33,23 +33,23 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   at::Tensor target = stack[first].toTensor();
   auto found = traced_.find(target.unsafeGetTensorImpl());
   if (found == traced_.end() || found->second.is_input || found->second.branch < 0)
-    return stop("writes to a tensor that was there before the call", "Write to a copy: x:clone().");
+    return stop("writes to a tensor that existed before the call", "Write to a copy: x:clone().");
   if (found->second.branch < branch_depth_)
     return stop("writes inside a branch of IF to a tensor made outside of it, and every branch runs",
                 "Return the new value from the branch.");
   const graph::Node* producer = found->second.value->producer;
   if (producer && graph::sharing(producer->op) == graph::Sharing::maybe)
     return stop("writes to the result of `" + base_name(producer->op) +
-                    "`, which shares its memory with the argument or does not, depending on strides",
+                    "`, which may share memory with its argument, depending on strides",
                 "Write to a copy: x:clone().");
   if (shares_memory(target))
-    return stop("writes to a tensor that shares its memory with another one",
+    return stop("writes to a tensor that shares its memory with another tensor",
                 "Use the form without the underscore, or clone first.");
   if (graph::is_random(op))
     return stop("fills a tensor with random numbers in place",
                 "Use torch.rand_like, torch.randn_like or torch.bernoulli.");
   if (casts() && has_autocast(op, arguments_of(op, stack)))
-    return stop("writes in place, and autocast casts what it takes", "Use the form without the underscore.");
+    return stop("writes in place, and autocast casts its arguments", "Use the form without the underscore.");
   std::optional<c10::impl::ExcludeDispatchKeyGuard> uncast;  // autocast may know the twin, which stands for `op` here
   if (casts()) uncast.emplace(c10::autocast_dispatch_keyset);
   const auto apply = [&](const char* name, const char* overload, torch::jit::Stack given) {
@@ -76,7 +76,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   } else {
     twin->callBoxed(&results);
     if (results.back().toTensor().sizes() != target.sizes())
-      return stop("would change the shape of what it writes to", "Use the form without the underscore.");
+      return stop("would change the shape of the tensor that it writes to", "Use the form without the underscore.");
     append(*twin, operands, results);
   }
   const at::Tensor fresh = results.back().toTensor();
@@ -100,7 +100,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (casts()) {
     const CastCall call = call_under_autocast(op, stack);
     if (!call.refusal.empty()) {
-      graph_break({Break::mode, "`" + base_name(op) + "` in a scope of autocast: " + call.refusal,
+      graph_break({Break::mode, "`" + base_name(op) + "` in an autocast scope: " + call.refusal,
                    "Use the form without the underscore, outside of the scope.", line(), ""});
       return;
     }

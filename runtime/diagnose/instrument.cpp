@@ -77,13 +77,12 @@ Look look_for(const TrackedModule& module, const std::vector<Benign>& benign) {
 
 void check_options(const InstrumentOptions& options) {
   if (options.every < 1)
-    throw InputError(fmt::format(
-        "instrument: `every` is how many calls there are to one that looks, 1 or more; got {}.", options.every));
+    throw InputError(
+        fmt::format("instrument: `every` must be 1 or more (every n-th call is checked); got {}.", options.every));
   for (const Benign& expected : options.benign)
     if (expected.code && *expected.code != err::nan && *expected.code != err::inf)
       throw InputError(
-          fmt::format("instrument: `benign` takes the codes NAN and INF, which are all that is looked for; got {}.",
-                      code_name(*expected.code)));
+          fmt::format("instrument: `benign` takes only the codes NAN and INF; got {}.", code_name(*expected.code)));
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ class GraphWalk {
 int64_t samples_of(at::ArrayRef<at::Tensor> inputs) {
   for (const at::Tensor& input : inputs)
     if (input.defined() && input.dim() > 0) return input.size(0);
-  throw InputError("provenance: expected a tensor with the samples in front among the inputs, got none.");
+  throw InputError("provenance: expected an input tensor with the batch as its first dimension, got none.");
 }
 
 }  // namespace

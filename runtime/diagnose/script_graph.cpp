@@ -24,7 +24,7 @@ void observe(Stack& stack) {
   const at::ArrayRef<c10::IValue> arguments(stack.data() + (stack.size() - count), count);
   auto holder = arguments[0].toCapsule();
   auto* observer = dynamic_cast<Observer*>(holder.get());
-  TORCH_CHECK(observer, "triage::observe is not to be called from scripts");
+  TORCH_CHECK(observer, "scripts cannot call triage::observe");
   observer->observe(arguments[1].toInt(), arguments.slice(2));
   torch::jit::drop(stack, count);
 }
@@ -132,7 +132,7 @@ GraphFunction& graph_function(const torch::jit::Module& module, const std::strin
   const auto found = module.find_method(method);
   if (!found) throw InputError("the TorchScript model has no method `" + method + "`; name one that it has.");
   GraphFunction* function = torch::jit::tryToGraphFunction(found->function());
-  if (!function) throw InputError("the method `" + method + "` of the TorchScript model has no graph to look into.");
+  if (!function) throw InputError("the method `" + method + "` of the TorchScript model has no graph.");
   function->ensure_defined();
   return *function;
 }
@@ -198,7 +198,7 @@ int64_t count_samples(at::ArrayRef<c10::IValue> inputs, const char* operation) {
     });
   if (samples < 0)
     throw InputError(std::string(operation) +
-                     ": expected a tensor with the samples in front among the inputs, got none.");
+                     ": expected an input tensor with the batch as its first dimension, got none.");
   return samples;
 }
 

@@ -155,18 +155,17 @@ void check_sizes(const Recorder::Result& captured, const ExportOptions& options)
   const auto name = [&](size_t input) { return inputs[input].value->name; };
   for (const auto& size : captured.sizes)
     if (const std::string symbol = symbol_of(options, size.input, size.dim); !symbol.empty())
-      throw InputError(fmt::format(
-          "export: dimension {} of input '{}' was to be dynamic ('{}'), and the script fixed it at {}: it decides by "
-          "this size, "
-          "counts to it or takes it as a key. Pass sizes on to operations only, or leave this dimension fixed",
-          size.dim, name(size.input), symbol, size.size));
+      throw InputError(
+          fmt::format("export: dimension {} of input '{}' is declared dynamic ('{}'), but the script fixes it at {}: "
+                      "it compares this size, loops over it or uses it as a key. Use sizes in tensor operations only, "
+                      "or leave this dimension fixed",
+                      size.dim, name(size.input), symbol, size.size));
   for (const auto& same : captured.same_sizes) {
     const std::string a = symbol_of(options, same.input, same.dim), b = symbol_of(options, same.other, same.other_dim);
     if (a != b)
       throw InputError(
-          fmt::format("export: dimension {} of input '{}' and dimension {} of input '{}' must be of one size; give "
-                      "both the same name in "
-                      "dynamic_shapes, or none",
+          fmt::format("export: dimension {} of input '{}' and dimension {} of input '{}' must have the same size; give "
+                      "both the same name in dynamic_shapes, or no name",
                       same.dim, name(same.input), same.other_dim, name(same.other)));
   }
 }
@@ -224,13 +223,14 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
     if (recorder.broken()) throw recorder.broken()->error();  // the script turned the break into another error
     throw;
   }
-  if (compat::autocast_state()) throw InputError("export: the function leaves autocast on; have its scope end with it");
+  if (compat::autocast_state())
+    throw InputError("export: the function returns with autocast on; end the autocast scope in the function");
   recorder.check_caught_errors();
   if (recorder.broken()) throw recorder.broken()->error();
   if (recorder.has_protected_calls())
     throw InputError(
-        "export: the function calls tensor operations inside pcall; what happens when they fail is up to the "
-        "script, which a program does without. Call them outside of pcall");
+        "export: the function calls tensor operations inside pcall; a program has no script that could handle their "
+        "errors. Call them outside of pcall");
   return recorder.finish(results, given.output_names);
 }
 
@@ -257,14 +257,14 @@ graph::Values differentiable(const graph::Graph& graph) {
 
 ExportedProgram capture_program(const Given& given, ExportOptions options, const Function& fn) {
   if (compat::autocast_state())
-    throw InputError("export: autocast is on, which a program cannot carry along; export outside of it");
+    throw InputError(
+        "export: autocast is on, and a program cannot save this mode; export outside of the autocast scope");
   for (size_t i = 0; i < given.inputs.size(); ++i) {
     if (!given.inputs[i].defined()) throw InputError(fmt::format("export: input {} is an undefined tensor", i));
     if (given.inputs[i].layout() != at::kStrided)
-      throw InputError(
-          fmt::format("export: input {} is {}, and programs take dense tensors; export with x:to_dense(), and call the "
-                      "program so",
-                      i, c10::str(given.inputs[i].layout())));
+      throw InputError(fmt::format(
+          "export: input {} is {}; a program takes dense tensors. Pass x:to_dense() to the export and to the program",
+          i, c10::str(given.inputs[i].layout())));
   }
   exporting::Recorded recorded = exporting::record_for_all_samenesses(
       given.inputs, options, [&](const Sameness& same) { return record(given, same, options, fn); });

@@ -50,7 +50,7 @@ std::string base64(std::string_view bytes) {
 
 /// Throws GraphError where `text` is none.
 std::string from_base64(std::string_view text) {
-  if (text.size() % 4 != 0) throw GraphError("the values of a constant are cut short");
+  if (text.size() % 4 != 0) throw GraphError("the values of a constant are truncated");
   std::string bytes;
   bytes.reserve(text.size() / 4 * 3);
   for (size_t i = 0; i < text.size(); i += 4) {
@@ -58,7 +58,7 @@ std::string from_base64(std::string_view text) {
     uint32_t group = 0;
     for (size_t k = 0; k < 4; ++k) {
       const int8_t value = k < 4 - padding ? values()[static_cast<unsigned char>(text[i + k])] : int8_t{0};
-      if (value < 0) throw GraphError("the values of a constant hold a letter that is not base64");
+      if (value < 0) throw GraphError("the values of a constant hold a character that is not base64");
       group = group << 6 | static_cast<uint32_t>(value);
     }
     for (size_t k = 0; k < 3 - padding; ++k) bytes += static_cast<char>(group >> (16 - 8 * k) & 255);
@@ -158,7 +158,7 @@ at::Tensor tensor_of(const Parsed& json) {
   const graph::Layout layout = graph::layout_of(json.at("type").get_ref<const std::string&>());
   std::string bytes = from_base64(json.at("data").get_ref<const std::string&>());
   if (files::checked_bytes(layout.sizes, c10::elementSize(layout.dtype)) != bytes.size())
-    throw GraphError(fmt::format("constant `{}` holds {} bytes, and its type says otherwise",
+    throw GraphError(fmt::format("constant `{}` holds {} bytes, which does not match its type",
                                  json.at("name").get<std::string>(), bytes.size()));
   if (layout.dtype == at::kBool) files::normalize_bools(bytes.data(), bytes.size());
   at::Tensor tensor = at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype));
@@ -181,7 +181,7 @@ c10::IValue number_of(const Parsed& json) {
   double value = 0;
   const std::string text = json.at("float").get<std::string>();
   if (!graph::read_element(text, false, at::kDouble, &value))
-    throw GraphError(fmt::format("\"{}\" is no number", text));
+    throw GraphError(fmt::format("\"{}\" is not a number", text));
   return value;
 }
 
@@ -192,14 +192,14 @@ std::string_view without_magic(std::string_view text) {
                                  kKind.substr(0, kKind.find(','))));
   text.remove_prefix(kKind.size());
   if (text.substr(0, kFormat.size()) != kFormat)
-    throw GraphError(fmt::format("it is of format {}, and this version of triage reads format {}; export it anew",
+    throw GraphError(fmt::format("it has format {}, but this version of triage reads format {}; export it again",
                                  text.substr(0, std::min<size_t>(text.find('\n'), 20)),
                                  kFormat.substr(0, kFormat.size() - 1)));
   return text.substr(kFormat.size());
 }
 
 constexpr const char* kChanged =
-    "it is not as it was saved, its checksum does not fit; take an intact copy, or export it anew";
+    "its checksum does not match, so it changed after it was saved; use an intact copy, or export it again";
 
 ExportOptions options_of(const Parsed& json) {
   ExportOptions options;
@@ -235,7 +235,7 @@ void check_held(const Graph& lifted, const std::unordered_map<std::string, Copie
     const at::Tensor& tensor = known->second.tensor;
     if (input.kind != graph::InputKind::tensor || !meta || meta->dtype != tensor.scalar_type() ||
         tensor.sizes() != at::IntArrayRef(meta->sizes))
-      throw GraphError(fmt::format("its values for `{}` are of another type than its graph says", known->first));
+      throw GraphError(fmt::format("its values for `{}` do not have the type that its graph declares", known->first));
   }
   if (found != held.size()) throw GraphError("it holds values for a constant that its graph lacks");
 }
@@ -244,7 +244,7 @@ void check_held(const Graph& lifted, const std::unordered_map<std::string, Copie
 std::shared_ptr<ExportedProgram::State> read(std::string_view content, bool as_saved, bool trusted) {
   const size_t rule = content.find(kRule);
   if (rule == std::string::npos) throw GraphError("it ends before its graph begins");
-  const Parsed json = files::parse_json(content.substr(0, rule), "what stands before its graph");
+  const Parsed json = files::parse_json(content.substr(0, rule), "the part before its graph");
   ExportOptions options = options_of(json);
   std::vector<c10::IValue> params;
   for (const Parsed& value : json.at("params")) params.push_back(number_of(value));

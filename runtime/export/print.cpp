@@ -168,7 +168,7 @@ class Printer {
       if (same[i] != i)
         one += fmt::format("{}{} is {}", one.empty() ? "" : ", ", name(*program_.graph.inputs()[i].value),
                            name(*program_.graph.inputs()[same[i]].value));
-    return fmt::format("    holds where {}\n", one.empty() ? "no two inputs are one tensor" : one);
+    return fmt::format("    holds where {}\n", one.empty() ? "all inputs are different tensors" : one);
   }
 
   static std::string param_text(const c10::IValue& value) {

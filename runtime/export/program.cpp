@@ -47,7 +47,7 @@ class InputCheck {
                                fmt::format("{}", fmt::join(program_.input_dims.at(&input), ", ")) + "]";
     if (!tensor.defined()) throw InputError(start(input) + fmt::format("expected {}, got an undefined tensor", wanted));
     if (tensor.layout() != at::kStrided)
-      throw InputError(start(input) + fmt::format("expected {}, a dense tensor, got a {} one; pass x:to_dense()",
+      throw InputError(start(input) + fmt::format("expected {}, a dense tensor, got a {} tensor; pass x:to_dense()",
                                                   wanted, c10::str(tensor.layout())));
     const bool fits = tensor.scalar_type() == input.meta->dtype &&
                       tensor.device().type() == input.meta->device.type() &&
@@ -71,17 +71,18 @@ class InputCheck {
     if (!graph::is_identifier(symbol)) {
       if (size == input.meta->sizes[dim]) return;
       throw InputError(start(input) +
-                       fmt::format("expected {}, got {}; a size that may vary is exported with dynamic_shapes", wanted,
+                       fmt::format("expected {}, got {}; to allow other sizes, export with dynamic_shapes", wanted,
                                    sizes_text(tensor.sizes())));
     }
     const auto [known, fresh] = sizes_.emplace(symbol, size);
     if (!fresh && known->second != size)
-      throw InputError(start(input) + fmt::format("its dimension {} is {} = {} in the input before it, and {} here",
-                                                  dim, symbol, known->second, size));
+      throw InputError(start(input) +
+                       fmt::format("expected size {1} = {2} in dimension {0}, as in an input before it, got {3}", dim,
+                                   symbol, known->second, size));
     const auto bounds = program_.options.bounds.find(symbol);
     if (bounds != program_.options.bounds.end() && (size < bounds->second.min || size > bounds->second.max))
-      throw InputError(start(input) + fmt::format("{} = {} does not lie in [{}, {}]", symbol, size, bounds->second.min,
-                                                  bounds->second.max));
+      throw InputError(start(input) +
+                       fmt::format("{} = {} is not in [{}, {}]", symbol, size, bounds->second.min, bounds->second.max));
   }
 
   const ExportedProgram::State& program_;
@@ -101,12 +102,12 @@ void check_sameness(const ExportedProgram::State& program, at::ArrayRef<at::Tens
       const bool one = inputs[i].is_same(inputs[j]);
       if (one && same[i] != same[j])
         fail(j, i,
-             "are one tensor, and what was exported does something else with one than with two, which it was exported "
-             "for; pass a copy (x:clone()), or export it with one tensor in both places");
+             "are the same tensor, but the program was exported for two different tensors, and its results depend on "
+             "that; pass a copy (x:clone()), or export with the same tensor for both");
       if (!one && same[i] == same[j])
         fail(j, i,
-             "are two tensors, and what was exported does something else with two than with one, which it was exported "
-             "for; pass one tensor in both places, or export it with two");
+             "are different tensors, but the program was exported for one tensor as both inputs, and its results "
+             "depend on that; pass the same tensor for both, or export with two");
     }
 }
 
@@ -121,19 +122,19 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
   for (const Input& input : graph.inputs()) {
     const bool param = input.kind == InputKind::param;
     if (param && !input.value->meta->sizes.empty())
-      throw InputError(fmt::format("export: param '{}' is to be a number, and its type has sizes", input.value->name));
+      throw InputError(fmt::format("export: param '{}' must be a number, but its type has sizes", input.value->name));
     if (!param && count > 0)
-      throw InputError(fmt::format("export: input '{}' stands behind a param; params come last", input.value->name));
+      throw InputError(fmt::format("export: input '{}' follows a param; params must come last", input.value->name));
     count += param;
   }
   if (count != params.size())
     throw InputError(
-        fmt::format("export: graph `{}` has {} params, and {} defaults are given", graph.name(), count, params.size()));
+        fmt::format("export: graph `{}` has {} params, got {} defaults", graph.name(), count, params.size()));
   for (size_t i = 0; i < count; ++i) {
     const graph::Value* value = graph.inputs()[graph.inputs().size() - count + i].value;
     const at::ScalarType given = param_tensor(params[i]).scalar_type();
     if (given != value->meta->dtype)
-      throw InputError(fmt::format("export: the default of param '{}' is {}, and its type is {}", value->name,
+      throw InputError(fmt::format("export: the default of param '{}' is {}, but its type is {}", value->name,
                                    graph::dtype_name(given), graph::dtype_name(value->meta->dtype)));
   }
   exporting::check_options(graph, options);
@@ -240,7 +241,7 @@ ExportedProgram ExportedProgram::load(const std::string& path, bool trusted) {
   try {
     exporting::check_kind(file.head(64));
     if (file.size() > exporting::kLargestFile)
-      return fail(fmt::format("it has {} bytes; more than {} are not read", file.size(), exporting::kLargestFile));
+      return fail(fmt::format("it has {} bytes; the limit is {}", file.size(), exporting::kLargestFile));
     std::string text(file.size(), '\0');
     file.read(0, text.data(), text.size());
     return ExportedProgram(exporting::from_text(text, trusted));
@@ -266,7 +267,7 @@ void ExportedProgram::save_torchscript(const std::string& path) const {
         "exported program '{}' cannot be written as TorchScript: {}", state_->graph.name(),
         text.find("INTERNAL ASSERT") == std::string::npos
             ? text.substr(0, text.find('\n'))
-            : "one of its calls has an argument of another kind than the operator's schema names; export it anew"));
+            : "one of its calls has an argument that does not match the operator's schema; export it again"));
   }
   files::OutputFile file(path);
   file.write(archive.data(), archive.size());

@@ -300,7 +300,9 @@ void check_same_inputs(const Graph& graph, const std::vector<size_t>& same) {
   for (size_t i = 0; fits && i < same.size(); ++i) fits = same[i] <= i && same[same[i]] == same[i];
   if (!fits)
     throw InputError(
-        fmt::format("export: which inputs are one tensor is told by the first of each, for all {} of them", tensors));
+        fmt::format("export: same_inputs must have {} entries, one per tensor input: the index of the first input that "
+                    "is the same tensor",
+                    tensors));
 }
 
 }  // namespace
@@ -317,24 +319,26 @@ void check_options(const Graph& graph, const ExportOptions& options) {
           fmt::format("export: \"{}\" cannot name a size; write a letter, then letters and digits", dynamic.symbol));
     if (dynamic.symbol.size() > 1 && dynamic.symbol[0] == 'u' &&
         dynamic.symbol.find_first_not_of("0123456789", 1) == std::string::npos)
-      throw InputError(fmt::format("export: \"{}\" cannot name a size: numbers that are read from tensors are named so",
-                                   dynamic.symbol));
+      throw InputError(fmt::format(
+          "export: \"{}\" cannot name a size: such names are reserved for numbers that are read from tensors",
+          dynamic.symbol));
     if (dynamic.input >= graph.inputs().size())
-      throw InputError(fmt::format("export: a dynamic size is named for input {}, and there are {} inputs",
+      throw InputError(fmt::format("export: a dynamic size is named for input {}, but there are {} inputs",
                                    dynamic.input, graph.inputs().size()));
     const Value* input = graph.inputs()[dynamic.input].value;
     const auto rank = static_cast<int64_t>(input->meta->sizes.size());
     if (dynamic.dim < 0 || dynamic.dim >= rank)
-      throw InputError(fmt::format("export: input '{}' has {} dimensions, and dimension {} was to be dynamic",
+      throw InputError(fmt::format("export: input '{}' has {} dimensions, but dimension {} is declared dynamic",
                                    input->name, rank, dynamic.dim));
     const int64_t size = input->meta->sizes[static_cast<size_t>(dynamic.dim)];
     const auto [known, fresh] = sizes.emplace(dynamic.symbol, size);
     if (!fresh && known->second != size)
-      throw InputError(fmt::format("export: dimension {} of input '{}' is of size {}, and '{}' is {} elsewhere",
-                                   dynamic.dim, input->name, size, dynamic.symbol, known->second));
+      throw InputError(
+          fmt::format("export: dimension {} of input '{}' has size {}, but '{}' is {} in another dimension",
+                      dynamic.dim, input->name, size, dynamic.symbol, known->second));
     const SizeBounds bounds = bounds_of(options, dynamic.symbol);
     if (bounds.min < 0 || bounds.min > bounds.max || size < bounds.min || size > bounds.max)
-      throw InputError(fmt::format("export: '{}' was to lie in [{}, {}], and is {} in the example", dynamic.symbol,
+      throw InputError(fmt::format("export: '{}' must be in [{}, {}], but is {} in the example", dynamic.symbol,
                                    bounds.min, bounds.max, size));
   }
   for (const auto& [symbol, bounds] : options.bounds)

@@ -109,7 +109,7 @@ class Emitter {
     if (symbol.empty()) return require(equal(size, input.meta->sizes[static_cast<size_t>(dim)]), message);
     const auto [known, fresh] = sizes_.emplace(symbol, size);
     if (!fresh)
-      return require(equal(size, known->second), message + fmt::format(", {} as in the input before it", symbol));
+      return require(equal(size, known->second), message + fmt::format(", with {} as in an input before it", symbol));
     if (!bounded) return;
     const auto [min, max] = bounds->second;
     const std::string words = message + fmt::format(", {} in [{}, {}]", symbol, min, max);
@@ -201,7 +201,7 @@ class Emitter {
     const c10::FunctionSchema* chosen = call.maybeSchema();
     if (!chosen) fail(node, "TorchScript has no overload for these arguments");
     if (chosen->operator_name() != node.op.operator_name())
-      fail(node, fmt::format("TorchScript takes it for {}.{}", chosen->name(), chosen->overload_name()));
+      fail(node, fmt::format("TorchScript resolves it to {}.{}", chosen->name(), chosen->overload_name()));
   }
 
   void add_item(const Node& node, const Value& of) {
@@ -383,11 +383,11 @@ std::string to_torchscript(const graph::Graph& graph, const ExportOptions& optio
     const std::string meant = only_in(loaded, wanted), lost = only_in(wanted, loaded);
     throw GraphError(fmt::format(
         "cannot convert graph `{}` to TorchScript: its text {}. Save it as a program (program:save), which triage "
-        "runs, or "
-        "say it in other operations",
+        "runs, or use other operations",
         graph.name(),
-        meant.empty() ? fmt::format("leaves out {}, of which nothing is used", lost)
-                      : fmt::format("names no overloads, and means {} where the graph has {}", meant, lost)));
+        meant.empty()
+            ? fmt::format("leaves out {}, whose results are unused", lost)
+            : fmt::format("names no overloads, and TorchScript resolves it to {}, but the graph has {}", meant, lost)));
   }
   return archive.str();
 }

@@ -45,7 +45,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   struct stat status {};
   if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd_);
-    throw FileError(fmt::format("cannot read \"{}\": it is {}; a file is expected", path,
+    throw FileError(fmt::format("cannot read \"{}\": expected a file, but it is {}", path,
                                 S_ISDIR(status.st_mode) ? "a folder" : "not a regular file"));
   }
   size_ = static_cast<uint64_t>(status.st_size);
@@ -75,8 +75,7 @@ std::string InputFile::head(size_t count) const {
 std::string read_text(const std::string& path, uint64_t largest) {
   const InputFile file(path);
   if (file.size() > largest)
-    throw FileError(
-        fmt::format("cannot read \"{}\": it has {} bytes; more than {} are not read", path, file.size(), largest));
+    throw FileError(fmt::format("cannot read \"{}\": it has {} bytes; the limit is {}", path, file.size(), largest));
   std::string bytes(file.size(), '\0');
   try {
     file.read(0, bytes.data(), bytes.size());
@@ -115,13 +114,13 @@ OutputFile::OutputFile(const std::string& path, bool own) : path_(path) {
   }
   fs::file_status status = fs::status(target, ignored);
   if (!own && fs::exists(status) && !fs::is_regular_file(status)) {
-    throw FileError(fmt::format("cannot write \"{}\": there is {} of that name", path,
+    throw FileError(fmt::format("cannot write \"{}\": {} has that name", path,
                                 fs::is_directory(status) ? "a folder" : "something other than a file"));
   }
   std::string temporary = temporary_name(target);
   fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, own ? 0600 : 0666);
   if (fd_ < 0) {
-    throw FileError(fmt::format("cannot write \"{}\": no new file can be made in \"{}\": {}", path, folder.string(),
+    throw FileError(fmt::format("cannot write \"{}\": cannot create a file in \"{}\": {}", path, folder.string(),
                                 std::strerror(errno)));
   }
   temporary_ = temporary;
@@ -145,7 +144,7 @@ OutputFile::~OutputFile() {
 void OutputFile::fail(const std::string& doing) const {
   int error = errno;
   const char* hint = error == ENOSPC || error == EDQUOT ? "; free some space, or write elsewhere" : "";
-  throw FileError(fmt::format("cannot write \"{}\": {} fails: {}{}; the file was left as it was", path_, doing,
+  throw FileError(fmt::format("cannot write \"{}\": {} failed: {}{}; the file is unchanged", path_, doing,
                               std::strerror(error), hint));
 }
 
@@ -185,7 +184,7 @@ std::string describe_content(const InputFile& file) {
   if (head.size() > 9 && head[8] == '{') return "a .safetensors file";
   size_t text = 0;
   for (unsigned char c : head) text += (c >= 32 && c < 127) || c == '\n' || c == '\t' || c == '\r';
-  return text == head.size() ? "a text file" : "data of no format known here";
+  return text == head.size() ? "a text file" : "data of an unknown format";
 }
 
 }  // namespace triage::files

@@ -38,8 +38,8 @@ Format require_format(const std::string& path, const char* verb) {
   if (auto format = format_of(path)) return *format;
   std::string ending = std::filesystem::path(path).extension().string();
   throw FileError(
-      fmt::format("cannot {} \"{}\": {}; .pt, .pth, .npy and .safetensors are known{}", verb, path,
-                  ending.empty() ? "its name has no ending" : fmt::format("the ending {} is not known", ending),
+      fmt::format("cannot {} \"{}\": {}; the known extensions are .pt, .pth, .npy and .safetensors{}", verb, path,
+                  ending.empty() ? "its name has no extension" : fmt::format("the extension {} is not known", ending),
                   ending == ".npz" ? ". Save each array with numpy.save" : ""));
 }
 
@@ -71,8 +71,8 @@ auto with_path(const char* verb, const std::string& path, F fn) {
   } catch (const Malformed& error) {
     throw FileError(fmt::format("cannot {} \"{}\": {}", verb, path, one_line(error.what())));
   } catch (const std::exception& error) {
-    throw FileError(fmt::format("cannot {} \"{}\": it is damaged, or not what its name says ({})", verb, path,
-                                one_line(reason(error))));
+    throw FileError(fmt::format("cannot {} \"{}\": it is damaged, or its format does not match its extension ({})",
+                                verb, path, one_line(reason(error))));
   }
 }
 
@@ -170,10 +170,9 @@ at::Tensor only_tensor(const std::string& path, const c10::IValue& value) {
   Items items = items_of(value);
   if (items.size() == 1 && items[0].second.isTensor()) return items[0].second.toTensor();
   if (items.empty())
-    throw FileError(fmt::format("cannot read \"{}\": one tensor is expected, but it holds {}", path, describe(value)));
-  throw FileError(
-      fmt::format("cannot read \"{0}\": one tensor is expected, but it holds a {1}: {2}. Pick one as {0}:{3}", path,
-                  describe(value), list_keys(items), items[0].first));
+    throw FileError(fmt::format("cannot read \"{}\": expected one tensor, but it holds {}", path, describe(value)));
+  throw FileError(fmt::format("cannot read \"{0}\": expected one tensor, but it holds a {1}: {2}. Pick one as {0}:{3}",
+                              path, describe(value), list_keys(items), items[0].first));
 }
 
 void write(files::OutputFile& file, Format format, const c10::IValue& value) {

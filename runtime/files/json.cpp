@@ -40,7 +40,7 @@ class Checker final : public nlohmann::json_sax<Json> {
  private:
   bool count() {
     if (++values_ > bounds_.values)
-      throw Malformed(fmt::format("{} has more than {} values; no more are read", what_, bounds_.values));
+      throw Malformed(fmt::format("{} has more than {} values, which is the limit", what_, bounds_.values));
     return true;
   }
   bool open() {

@@ -133,17 +133,19 @@ at::ScalarType dtype_of(const std::string& descr) {
   const char* hint = "convert it first (x.astype(numpy.float32))";
   switch (kind.empty() ? '?' : kind[0]) {
     case 'O':
-      hint = "arrays of Python objects are never read: they run code; save numbers";
+      hint = "triage does not read arrays of Python objects, because loading them runs code; save numbers";
       break;
     case 'V':
-      hint = "NumPy writes bfloat16 so; save it as .pt or .safetensors, or x.astype(numpy.float32)";
+      hint =
+          "NumPy saves bfloat16 with this dtype; save it as .pt or .safetensors, or convert it with "
+          "x.astype(numpy.float32)";
       break;
     case 'U':
     case 'S':
-      hint = "text is no tensor; save numbers";
+      hint = "text is not a tensor; save numbers";
       break;
     case 'u':
-      hint = "this LibTorch has no such unsigned type; x.astype(numpy.int64) fits all but the largest";
+      hint = "this LibTorch has no such unsigned type; x.astype(numpy.int64) holds all but the largest values";
       break;
     default:
       break;
@@ -163,13 +165,13 @@ Header read_header(const InputFile& file, uint64_t& data_offset) {
   }
   if (start.size() < 10) throw Malformed("the file ends in its header");
   int major = static_cast<uint8_t>(start[6]);
-  if (major < 1 || major > 3) throw Malformed(fmt::format("its format version is {}; 1, 2 and 3 are read", major));
+  if (major < 1 || major > 3) throw Malformed(fmt::format("its format version is {}; expected 1, 2 or 3", major));
   size_t prefix = major == 1 ? 10 : 12;
   if (start.size() < prefix) throw Malformed("the file ends in its header");
   size_t length = 0;
   for (size_t i = prefix; i-- > 8;) length = length << 8 | static_cast<uint8_t>(start[i]);
   if (length > longest_header)
-    throw Malformed(fmt::format("its header has {} bytes; more than {} are not read", length, longest_header));
+    throw Malformed(fmt::format("its header has {} bytes; the limit is {}", length, longest_header));
   if (prefix + length > file.size()) throw Malformed("the file ends in its header");
   std::string text(length, '\0');
   file.read(prefix, text.data(), length);

@@ -150,7 +150,7 @@ class Parser {
 
   PickleRef top() const {
     if (stack_.size() <= floor())
-      throw Malformed(fmt::format("the pickle takes from an empty stack at byte {}", at_ - 1));
+      throw Malformed(fmt::format("the pickle pops from an empty stack at byte {}", at_ - 1));
     return stack_.back();
   }
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
@@ -160,14 +160,14 @@ class Parser {
   }
   std::vector<PickleRef> pop(size_t count) {
     if (stack_.size() - floor() < count)
-      throw Malformed(fmt::format("the pickle takes from an empty stack at byte {}", at_ - 1));
+      throw Malformed(fmt::format("the pickle pops from an empty stack at byte {}", at_ - 1));
     std::vector<PickleRef> items(stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return items;
   }
   std::vector<PickleRef> pop_mark() {
     if (marks_.empty())
-      throw Malformed(fmt::format("the pickle takes from a mark that was never set at byte {}", at_ - 1));
+      throw Malformed(fmt::format("the pickle pops to a mark that was never set, at byte {}", at_ - 1));
     std::vector<PickleRef> items = pop(stack_.size() - marks_.back());
     marks_.pop_back();
     return items;
@@ -207,8 +207,7 @@ class Parser {
     push(std::move(object));
   }
   void push_global(std::string_view module, std::string_view name) {
-    if (module.size() + name.size() > longest_name)
-      throw Malformed("the pickle names a class by a text that is too long");
+    if (module.size() + name.size() > longest_name) throw Malformed("the pickle has a class name that is too long");
     push_text(Kind::global, fmt::format("{}.{}", module, name));
   }
   void push_items(Kind kind, std::vector<PickleRef> items) {
@@ -241,7 +240,7 @@ class Parser {
   }
   const std::string& text_of(PickleRef ref) const {
     const PickleObject& object = pickle_.at(ref);
-    if (object.kind != Kind::string) throw Malformed("the pickle names a class by something other than text");
+    if (object.kind != Kind::string) throw Malformed("the pickle has a class name that is not text");
     return object.text;
   }
 

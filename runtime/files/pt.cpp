@@ -176,7 +176,7 @@ class Reader {
   /// The pickle says which elements the tensor covers, the archive how many bytes there are: the two need not agree.
   static void check_bounds(const Storage& from, int64_t offset, const std::vector<int64_t>& sizes,
                            const std::vector<int64_t>& strides) {
-    if (sizes.size() != strides.size()) throw Malformed("a tensor in it has strides that do not go with its shape");
+    if (sizes.size() != strides.size()) throw Malformed("a tensor in it has strides that do not match its shape");
     uint64_t bytes = checked_bytes(sizes, 1);
     if (offset < 0) throw Malformed("a tensor in it starts before its storage");
     unsigned __int128 last = static_cast<uint64_t>(offset);
@@ -186,10 +186,10 @@ class Reader {
     }
     bool inside = bytes == 0 ? static_cast<uint64_t>(offset) <= from.elements : last < from.elements;
     if (!inside) {
-      throw Malformed(fmt::format(
-          "a {} tensor of shape ({}) reaches beyond its record, which holds {} elements; the file is damaged or "
-          "was made to mislead",
-          dtype_name(from.dtype), fmt::join(sizes, ", "), from.elements));
+      throw Malformed(
+          fmt::format("a {} tensor of shape ({}) extends beyond its record, which holds {} elements; the file is "
+                      "damaged or malicious",
+                      dtype_name(from.dtype), fmt::join(sizes, ", "), from.elements));
     }
   }
 
@@ -205,7 +205,7 @@ class Reader {
     std::optional<at::ScalarType> dtype = find_dtype(&DtypeNames::storage, class_name);
     if (!dtype) {
       throw Malformed(fmt::format(
-          "it holds a tensor of {}, a dtype that is not read here; convert it before saving (x.to(torch.float32))",
+          "it holds a tensor of {}, a dtype that triage does not read; convert it before saving (x.to(torch.float32))",
           class_name));
     }
     const std::string& key = pickle_.at(id[2]).text;
@@ -234,7 +234,7 @@ class Reader {
   const std::vector<PickleRef>& items(PickleRef ref, const char* of) const {
     const PickleObject& object = pickle_.at(ref);
     if (object.kind != Kind::tuple && object.kind != Kind::list)
-      throw Malformed(fmt::format("its pickle is damaged: the {} are no tuple", of));
+      throw Malformed(fmt::format("its pickle is damaged: the {} are not a tuple", of));
     return object.items;
   }
   int64_t integer(PickleRef ref) const {
@@ -254,7 +254,7 @@ class Reader {
       from = only(items(object.items[1], "sizes"));
     const std::vector<PickleRef>& sizes = items(from, "sizes");
     if (sizes.size() > most_dimensions)
-      throw Malformed(fmt::format("a tensor in it has {} dimensions; {} are possible", sizes.size(), most_dimensions));
+      throw Malformed(fmt::format("a tensor in it has {} dimensions; the limit is {}", sizes.size(), most_dimensions));
     std::vector<int64_t> result;
     for (PickleRef item : sizes) result.push_back(integer(item));
     return result;
@@ -267,7 +267,7 @@ class Reader {
       throw Malformed("it holds a quantized tensor; save x.dequantize() instead");
     if (function == "torch._utils._rebuild_tensor_v3") {
       throw Malformed(
-          "it holds a tensor of a dtype that is not read here (uint16, float8, ...); convert it before saving "
+          "it holds a tensor of a dtype that triage does not read (uint16, float8, ...); convert it before saving "
           "(x.to(torch.float32)), or save it as .safetensors");
     }
     if (function.compare(0, 5, "numpy") == 0)
@@ -276,7 +276,8 @@ class Reader {
   }
 
   static constexpr const char* what_is_read =
-      "; tensors, numbers, strings, and lists, tuples and dicts of them are read. Of a module, save its state_dict()";
+      "; triage reads tensors, numbers, strings, and lists, tuples and dicts of them. Save the state_dict() of a "
+      "module";
 
   const ZipArchive& archive_;
   const Pickle& pickle_;
@@ -319,8 +320,7 @@ c10::IValue read_pt(const InputFile& file) {
     throw Malformed("it is a TorchScript module, not tensors; load it with nn.load in a script");
   check_byte_order(archive);
   if (structure->size > largest_structure)
-    throw Malformed(
-        fmt::format("its data.pkl has {} bytes; more than {} are not read", structure->size, largest_structure));
+    throw Malformed(fmt::format("its data.pkl has {} bytes; the limit is {}", structure->size, largest_structure));
   const std::string bytes = archive.read(*structure);
   const Pickle pickle = parse_pickle(bytes);
   return Reader(archive, pickle).read();
@@ -361,7 +361,7 @@ c10::IValue plain(const c10::IValue& value, int depth = 0) {
     return pairs;
   }
   throw Malformed(fmt::format(
-      "a value of type {} cannot be written; tensors, numbers, strings, and lists, tuples and dicts of them can",
+      "cannot write a value of type {}; expected tensors, numbers, strings, or lists, tuples and dicts of them",
       value.tagKind()));
 }
 

@@ -35,7 +35,7 @@ uint64_t unsigned_integer(const Json& value, const std::string& name, const char
 
 const Json& field(const Json& entry, const std::string& name, const char* key, Json::value_t type) {
   if (!entry.is_object() || !entry.contains(key) || entry[key].type() != type) {
-    throw Malformed(fmt::format("\"{}\" has no good \"{}\" in the header", name, key));
+    throw Malformed(fmt::format("\"{}\" has no valid \"{}\" in the header", name, key));
   }
   return entry[key];
 }
@@ -48,15 +48,14 @@ Entry parse_entry(const std::string& name, const Json& json) {
                                 name, dtype_name));
   Entry entry{name, *dtype, {}, 0, 0};
   const Json& shape = field(json, name, "shape", Json::value_t::array);
-  if (shape.size() > 64) throw Malformed(fmt::format("\"{}\" has {} dimensions; 64 are possible", name, shape.size()));
+  if (shape.size() > 64) throw Malformed(fmt::format("\"{}\" has {} dimensions; the limit is 64", name, shape.size()));
   for (const Json& size : shape) {
     uint64_t value = unsigned_integer(size, name, "shape");
     if (value > INT64_MAX) throw Malformed(fmt::format("\"{}\" is too large for any memory", name));
     entry.shape.push_back(static_cast<int64_t>(value));
   }
   const Json& offsets = field(json, name, "data_offsets", Json::value_t::array);
-  if (offsets.size() != 2)
-    throw Malformed(fmt::format("\"{}\" has {} data_offsets; 2 are expected", name, offsets.size()));
+  if (offsets.size() != 2) throw Malformed(fmt::format("\"{}\" has {} data_offsets; expected 2", name, offsets.size()));
   entry.begin = unsigned_integer(offsets[0], name, "data_offsets");
   entry.end = unsigned_integer(offsets[1], name, "data_offsets");
   uint64_t bytes = checked_bytes(entry.shape, c10::elementSize(*dtype));
@@ -74,8 +73,7 @@ void check_cover(std::vector<Entry> entries, uint64_t data_size) {
   for (const Entry& entry : entries) {
     if (entry.begin != at) {
       throw Malformed(fmt::format(
-          "\"{}\" starts at byte {} of the data, where {} is expected: tensors must follow each other without "
-          "overlap or gap",
+          "\"{}\" starts at byte {} of the data; expected {}: tensors must follow each other without overlap or gap",
           entry.name, entry.begin, at));
     }
     at = entry.end;

@@ -75,7 +75,7 @@ ZipArchive::ZipArchive(const InputFile& file) : file_(file) {
   const auto [offset, bytes] = directory(file);
   if (bytes > file.size() || offset > file.size() - bytes) fail("its directory lies outside of the file");
   if (bytes > largest_directory)
-    throw Malformed(fmt::format("its directory has {} bytes; more than {} are not read", bytes, largest_directory));
+    throw Malformed(fmt::format("its directory has {} bytes; the limit is {}", bytes, largest_directory));
   std::string text(bytes, '\0');
   file.read(offset, text.data(), bytes);
   const std::string_view entries(text);

@@ -403,9 +403,9 @@ Tensor replace(const Tensor& z, const at::Scalar& value, std::initializer_list<R
 
 ReplaceTarget::ReplaceTarget(Code code) : target_(code == err::nan ? "nan" : "inf") {
   if (code != err::nan && code != err::inf)
-    throw InputError(c10::str("err.replace: code ", to_int(code),
-                              " says of no element what it is; targets are err::nan, err::inf, 'nan', 'inf', 'posinf', "
-                              "'neginf', or numbers."));
+    throw InputError(c10::str(
+        "err.replace: code ", to_int(code),
+        " does not describe a value; targets are err::nan, err::inf, 'nan', 'inf', 'posinf', 'neginf', or numbers."));
 }
 
 void ReplaceTarget::add_to(ReplaceTargets& targets) const {

@@ -37,7 +37,7 @@ std::string selectable(const at::Tensor& condition, const at::Tensor& a, const a
     return a.device() == b.device() ? what : what + " (on " + a.device().str() + " and " + b.device().str() + ")";
   }
   if (condition.dim() == 1 && (a.dim() == 0 || a.size(0) != condition.size(0)))
-    return language.describe(a) + " has no row for each sample of the condition, which is " +
+    return language.describe(a) + " does not have one row per sample of the condition, which is " +
            language.describe(condition) + "; return tensors with the batch in front, or use a condition of shape ()";
   return "";
 }

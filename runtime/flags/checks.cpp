@@ -65,7 +65,7 @@ void policy(const char* op, int64_t packed, int64_t num_slots) {
 void carrier(const char* op, ScalarType dtype) {
   if (dtype != ScalarType::Long && dtype != ScalarType::Int && dtype != ScalarType::Float &&
       dtype != ScalarType::Double) {
-    refuse(op, "a flags tensor is carried by int64, int32, float32 or float64; got ", dtype, ".");
+    refuse(op, "a flags tensor has dtype int64, int32, float32 or float64; got ", dtype, ".");
   }
 }
 
@@ -231,7 +231,7 @@ void indices(const Tensor& ids, int64_t num_embeddings) {
   if (num_embeddings < 0) refuse("flag_oob_indices", "`num_embeddings` must be 0 or more; got ", num_embeddings, ".");
   if (ids.defined() && !c10::isIntegralType(ids.scalar_type(), /*includeBool=*/false)) {
     refuse("flag_oob_indices", "`ids` must be of an integer dtype; got ", ids.scalar_type(),
-           ". Convert them first, and search for what is no whole number before that (flag_nan).");
+           ". Check them for NaN and Inf first (flag_nan), then convert them.");
   }
 }
 
@@ -278,7 +278,7 @@ void fill(const char* op, const char* name, const Scalar& number, const Tensor& 
   const auto dtype = at::result_type(z, number);
   if (holds(dtype, number)) return;
   refuse(op, "`", name, "` is ", number, ", which ", dtype,
-         " has no room for; give a number within its range, or convert z first, as with to(at::kFloat).");
+         " cannot hold; pass a number in its range, or convert z first, for example with to(at::kFloat).");
 }
 
 void fallback(const Tensor& z, const Tensor& fallback) {
@@ -351,11 +351,11 @@ bool could_be_flags(const Tensor& tensor) {
 
 [[noreturn]] void refuse_unknown(const char* op, const Tensor& flags, const Tensor* beside) {
   const ErrorConfig& config = get_config();
-  throw InputError(c10::str(op, ": `f` is no flags tensor: ", flags.scalar_type(), " of shape ", flags.sizes(),
+  throw InputError(c10::str(op, ": `f` is not a flags tensor: ", flags.scalar_type(), " of shape ", flags.sizes(),
                             beside && is_known(*beside) ? "; are the two swapped?" : ".",
                             " Flags of the configuration are ", config.flag_dtype, " of shape (N, ", config.num_words(),
-                            "). Those of another one are known where the script made it (ErrorConfig{...}) or recorded "
-                            "with it, or declares an input of that type (Tensor(error_t))."));
+                            "). triage knows flags of another configuration if the script made that configuration "
+                            "(ErrorConfig{...}), recorded with it, or declares an input of type Tensor(error_t)."));
 }
 
 }  // namespace

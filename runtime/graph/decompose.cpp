@@ -179,7 +179,7 @@ class Decomposer {
     for (const auto& constant : body.constants()) inner[constant.value] = out_.add_constant(constant.tensor);
     for (const auto& call : body.nodes()) inline_node(site, *call, inner);
     if (site.number && !site.number_used)
-      fail(node, fmt::format("the number {} does not reach its decomposition as it is", describe(*site.number)));
+      fail(node, fmt::format("its decomposition receives a changed number {}", describe(*site.number)));
     for (size_t i = 0; i < node.results.size(); ++i) {
       Value* result = inner.at(body.outputs()[i]);
       if (result->producer) copy_facts(*node.results[i], out_.edit(result));
@@ -224,8 +224,7 @@ Graph decompose(const Graph& graph, Numbers numbers) {
   constexpr int kMaxDepth = 8;  // composites that call operators of ours
   for (int depth = 0; any_goes(result, numbers); ++depth) {
     if (depth == kMaxDepth)
-      throw GraphError(
-          fmt::format("cannot decompose graph `{}`: its decompositions lead back to themselves", graph.name()));
+      throw GraphError(fmt::format("cannot decompose graph `{}`: its decompositions form a cycle", graph.name()));
     result = Decomposer(result, numbers).run();
   }
   clean(result);

@@ -130,7 +130,7 @@ c10::IValue boxed(const Operand& operand, const ArgumentType& type, const Lookup
 
 c10::IValue read_number(const at::Tensor& tensor, Kind kind) {
   if (tensor.numel() != 1)
-    throw InputError(fmt::format("a number is wanted where a tensor of shape [{}] came; pass one element",
+    throw InputError(fmt::format("expected a number, got a tensor of shape [{}]; pass a tensor with one element",
                                  fmt::join(tensor.sizes(), ", ")));
   // Params are such tensors: read them without the way through the dispatcher.
   const bool plain = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg();

@@ -23,8 +23,7 @@ class Lexer {
 
   std::vector<Token> run() {
     if (text_.size() > kLargestText)
-      throw GraphError(
-          fmt::format("the graph text has {} bytes; more than {} are not read", text_.size(), kLargestText));
+      throw GraphError(fmt::format("the graph text has {} bytes; the limit is {}", text_.size(), kLargestText));
     while (skip_blanks()) {
       if (tokens_.size() >= kMostTokens)
         fail_at(line_, 1, fmt::format("the graph text has more than {} words and signs", kMostTokens));
@@ -74,7 +73,7 @@ class Lexer {
     if (is_digit(c) || (c == '-' && (is_digit(peek(1)) || peek(1) == 'i'))) return number();
     bool left_out = text_.substr(at_, 3) == "...";
     if (!left_out && std::string_view("()[],:=").find(c) == std::string_view::npos)
-      fail_at(token_.line, token_.column, fmt::format("`{}` has no meaning here", c));
+      fail_at(token_.line, token_.column, fmt::format("unexpected `{}`", c));
     token_.type = Token::Type::sign;
     token_.text = text_.substr(at_, left_out ? 3 : 1);
     at_ += token_.text.size();

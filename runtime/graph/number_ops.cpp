@@ -206,7 +206,7 @@ const MathFunction& required(c10::string_view name, bool binary) {
 at::Tensor result(const MathFunction& function, double number) {
   if (!function.whole) return at::scalar_tensor(number, at::TensorOptions(at::kDouble));
   if (!(number >= -kBeyondIntegers && number < kBeyondIntegers))
-    throw InputError(fmt::format("triage::math: {} gives {}, which no int64 holds", function.name, number));
+    throw InputError(fmt::format("triage::math: {} gives {}, which does not fit an int64", function.name, number));
   return at::scalar_tensor(static_cast<int64_t>(number), at::TensorOptions(at::kLong));
 }
 
@@ -267,7 +267,7 @@ const MathFunction* math_of(const Node& node) {
 
 Value* append_math(Graph& graph, const Node& node, const std::vector<Operand>& operands) {
   const MathFunction* function = math_of(node);
-  if (!function) throw GraphError("triage::math: a function that is not known", node.source);
+  if (!function) throw GraphError("triage::math: unknown function", node.source);
   std::vector<Operand> numbers{as_double(graph, node, operands[0])};
   if (function->binary) numbers.push_back(as_double(graph, node, operands[2]));
   Value* made = append_as(graph, node, function->operation, function->overload, std::move(numbers), at::kDouble);

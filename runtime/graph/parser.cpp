@@ -93,7 +93,7 @@ class Parser {
   uint32_t number_of(const Token& token) {
     uint32_t id = 0;
     if (!read_all(token.text, id) || id > 100'000'000)
-      fail(token, fmt::format("`%{}` is no value: names start with a letter", token.text));
+      fail(token, fmt::format("`%{}` is not a value: names start with a letter", token.text));
     return id;
   }
 
@@ -333,7 +333,7 @@ class Parser {
     try {
       return c10::Device(token.text);
     } catch (const std::exception&) {
-      fail(token, fmt::format("\"{}\" is no device; write one such as \"cpu\" or \"cuda:0\"", token.text));
+      fail(token, fmt::format("\"{}\" is not a device; write one such as \"cpu\" or \"cuda:0\"", token.text));
     }
   }
 
@@ -414,10 +414,9 @@ class Parser {
       if (__builtin_mul_overflow(count, size, &count))
         fail(token, fmt::format("the sizes of `%{}` are too large", token.text));
     if (count > kPrintedElements)
-      fail(token,
-           fmt::format("constant `%{}` has {} elements, and only up to {} are written out in a graph's text; this text "
-                       "is for reading, save the policy or export the graph to keep it",
-                       token.text, count, kPrintedElements));
+      fail(token, fmt::format("constant `%{}` has {} elements, but the text of a graph holds at most {} of them; save "
+                              "the policy or export the graph to keep all values",
+                              token.text, count, kPrintedElements));
     if (peek().is("..."))
       fail(peek(), fmt::format("the values of constant `%{}` were left out of this text", token.text));
     at::Tensor values = at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype));
@@ -461,13 +460,13 @@ class Parser {
     if (sizes.empty()) {
       const Token& token = peek();
       if (!parse_element(dtype, out))
-        fail(token, fmt::format("`{}` is no element of dtype {}", token.text, dtype_name(dtype)));
+        fail(token, fmt::format("`{}` is not a value of dtype {}", token.text, dtype_name(dtype)));
       out += c10::elementSize(dtype);
       return;
     }
     expect("[", "for the elements of a dimension");
     for (int64_t i = 0; i < sizes[0]; ++i) {
-      if (i) expect(",", fmt::format("({} elements are wanted here, {} came)", sizes[0], i));
+      if (i) expect(",", fmt::format("(expected {} elements, got {})", sizes[0], i));
       parse_nested(dtype, sizes.slice(1), out);
     }
     expect("]", fmt::format("after {} elements", sizes[0]));

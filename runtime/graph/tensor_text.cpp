@@ -164,15 +164,15 @@ void check_size(const Layout& layout, std::string_view text) {
   }
   if (layout.sizes.size() > most_dimensions)
     throw GraphError(
-        fmt::format("type \"{}\": {} dimensions; {} are possible", text, layout.sizes.size(), most_dimensions));
+        fmt::format("type \"{}\": {} dimensions; the limit is {}", text, layout.sizes.size(), most_dimensions));
 }
 
 c10::Device device_of(std::string_view text, std::string_view whole) {
   try {
     return c10::Device(std::string(text));
   } catch (const std::exception&) {
-    throw GraphError(
-        fmt::format("type \"{}\": `{}` is no device; write one such as cuda:0, or nothing for the CPU", whole, text));
+    throw GraphError(fmt::format("type \"{}\": `{}` is not a device; write one such as cuda:0, or nothing for the CPU",
+                                 whole, text));
   }
 }
 

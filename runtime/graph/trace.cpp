@@ -161,12 +161,12 @@ class Tracer {
     for (auto& node : graph_.nodes()) {
       const bool fills = operators::semantics_of(node->op).has(operators::Semantics::form_of_first);
       for_each_use(*node, [&](Value*& value) {
-        if (unknown.count(value) && !fills) throw GraphError("memory is used that no recorded operator filled");
+        if (unknown.count(value) && !fills) throw GraphError("the graph reads memory that no recorded operator wrote");
       });
       if (is_uninitialized(node->op)) unknown.insert(node->results.begin(), node->results.end());
     }
     for (const Value* output : graph_.outputs())
-      if (unknown.count(output)) throw GraphError("memory is used that no recorded operator filled");
+      if (unknown.count(output)) throw GraphError("the graph reads memory that no recorded operator wrote");
   }
 
   static TensorMeta meta_of(const at::Tensor& tensor) {
@@ -203,7 +203,7 @@ class Tracer {
         return same->second;
       }
     if (storages_.count(storage) || inner_.count(storage) || tensor.numel() != 1 || tensor.requires_grad())
-      throw GraphError(fmt::format("a tensor of shape [{}] was used that no recorded operator gave",
+      throw GraphError(fmt::format("an operator used a tensor of shape [{}] that no recorded operator returned",
                                    fmt::join(tensor.sizes(), ", ")));
     Value* value = graph_.add_constant(tensor.detach());
     bind(tensor, value);
@@ -255,7 +255,7 @@ class Tracer {
     if (arguments.size() != schema.arguments().size())
       throw GraphError(fmt::format("LibTorch did not show the arguments of `{}`", op_name(op)));
     if (primitives_ && sets_strides(op))
-      throw GraphError(fmt::format("`{}` depends on how its argument lies in memory", op_name(op)));
+      throw GraphError(fmt::format("`{}` depends on the memory layout of its argument", op_name(op)));
     if (primitives_ && gives_dynamic_shape(op, arguments))
       throw GraphError(fmt::format("`{}` gives a result whose shape depends on values", op_name(op)));
     std::vector<Operand> operands;

@@ -77,7 +77,7 @@ class CallVerifier {
   }
 
   [[noreturn]] void refuse(const c10::Argument& argument, const ArgumentType& type, const std::string& came) const {
-    fail(fmt::format("argument `{}` wants {}, got {}", argument.name(), type.text(), came));
+    fail(fmt::format("argument `{}` expects {}, got {}", argument.name(), type.text(), came));
   }
 
   void check_results() const {
@@ -236,8 +236,8 @@ void check(const Graph& graph, const Node& node) {
   const auto& name = node.op.operator_name();
   const operators::Contract* contract = operators::find_contract(name.name, name.overload_name);
   if (!contract)
-    throw GraphError(fmt::format("{}: `{}{}{}` is not among the operators of graphs that come as text or from a file; "
-                                 "load it as trusted where whoever made it may run any code",
+    throw GraphError(fmt::format("{}: `{}{}{}` is not allowed in a graph from text or from a file; load the graph as "
+                                 "trusted only if its author may run any code",
                                  describe(node), name.name, name.overload_name.empty() ? "" : ".", name.overload_name),
                      node.source);
   std::vector<c10::IValue> arguments;

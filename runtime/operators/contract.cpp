@@ -192,7 +192,7 @@ std::optional<std::string> refusal(const Contract& contract, const c10::Function
   if (auto wrong = violation(contract, schema, arguments)) return wrong;
   if (terms.bytes > 0)
     if (const int64_t bytes = allocation_bound(contract, schema, arguments); bytes > terms.bytes)
-      return fmt::format("it may take {} MiB of memory; a call of what is not trusted may take {} MiB", bytes >> 20,
+      return fmt::format("it may take {} MiB of memory; the limit of an untrusted call is {} MiB", bytes >> 20,
                          terms.bytes >> 20);
   if (!deadline) return std::nullopt;
   const std::chrono::nanoseconds takes(time_bound(contract, schema, arguments));

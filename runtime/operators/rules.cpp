@@ -367,7 +367,7 @@ class RuleCheck {
     }
     if (rule.kind == Kind::tensor && value.isTensor()) return check_tensor(i, rule, value.toTensor());
     if (!rule.list) return check_one(i, rule, value);
-    if (!value.isList()) return start(i) + " is no list";
+    if (!value.isList()) return start(i) + " is not a list";
     return check_list(i, rule, value);
   }
 
@@ -382,7 +382,7 @@ class RuleCheck {
     for (const c10::IValue& item : value.toListRef()) {
       if (item.isNone() || (item.isTensor() && !item.toTensor().defined())) {
         if (rule.optional) continue;
-        return start(i) + " has an element that is missing";
+        return start(i) + " has a missing element";
       }
       if (Wrong wrong = rule.kind == Kind::tensor && item.isTensor() ? check_tensor(i, rule, item.toTensor())
                                                                      : check_one(i, rule, item))
@@ -441,7 +441,7 @@ class RuleCheck {
     switch (rule.kind) {
       case Kind::integer:
       case Kind::dimension:
-        if (!value.isInt() && !value.isBool() && !value.isTensor()) return start(i) + " is no integer";
+        if (!value.isInt() && !value.isBool() && !value.isTensor()) return start(i) + " is not an integer";
         return check_integer(i, rule, integer_of(value));
       case Kind::tensor:  // a number stands for it
       case Kind::number:
@@ -455,20 +455,20 @@ class RuleCheck {
                            fmt::join(rule.words, "\", \""));
       case Kind::dtype:
         if (value.isInt() && holds(rule.dtypes, static_cast<at::ScalarType>(value.toInt()))) return std::nullopt;
-        return fmt::format("{} is no dtype of policies; expected {}", start(i), dtype_names(rule.dtypes));
+        return fmt::format("{} is not a dtype that policies may use; expected {}", start(i), dtype_names(rule.dtypes));
       case Kind::layout:
         if (value.isInt() && value.toLayout() == at::kStrided) return std::nullopt;
-        return start(i) + " is another layout than torch.strided";
+        return start(i) + " is not torch.strided";
       case Kind::memory_format:
         if (value.isInt() && value.toInt() >= 0 && value.toInt() <= static_cast<int64_t>(at::MemoryFormat::Preserve))
           return std::nullopt;
-        return start(i) + " is another memory format than torch.contiguous_format and torch.preserve_format";
+        return start(i) + " is neither torch.contiguous_format nor torch.preserve_format";
       case Kind::device:
         return check_device(i, value);
       case Kind::absent:
-        return start(i) + " is nothing that policies give";
+        return start(i) + " is given; policies cannot pass it";
       case Kind::free:
-        if (!value.isBool() && !value.isTensor() && !value.isInt()) return start(i) + " is no boolean";
+        if (!value.isBool() && !value.isTensor() && !value.isInt()) return start(i) + " is not a boolean";
         if (rule.only_false && number_of(value) != 0) return start(i) + " is true; expected false";
         return std::nullopt;
     }
@@ -477,7 +477,7 @@ class RuleCheck {
 
   Wrong check_device(size_t i, const c10::IValue& value) const {
     if (value.isDevice() && fits_device(value.toDevice())) return std::nullopt;
-    return start(i) + " is no device that holds data";
+    return start(i) + " is not a device that holds data";
   }
 
   static bool fits_device(c10::Device device) {
@@ -488,7 +488,8 @@ class RuleCheck {
   Wrong check_number(size_t i, const Rule& rule, const c10::IValue& value) const {
     if (value.isComplexDouble() || (value.isTensor() && value.toTensor().is_complex()))
       return start(i) + " is a complex number; expected a real one";
-    if (!value.isInt() && !value.isDouble() && !value.isBool() && !value.isTensor()) return start(i) + " is no number";
+    if (!value.isInt() && !value.isDouble() && !value.isBool() && !value.isTensor())
+      return start(i) + " is not a number";
     if (rule.kind == Kind::tensor || !rule.finite) return std::nullopt;
     const double number = number_of(value);
     if (std::isfinite(number) && number >= rule.low_number && number <= rule.high_number) return std::nullopt;
@@ -553,7 +554,7 @@ class RuleCheck {
     size_t times = 0;
     for_each_tensor(call_.arguments, [&](const at::Tensor& other) { times += other.is_same(tensor); });
     if (!shared && times < 2) return std::nullopt;
-    return start(i) + " shares its memory with another argument; give a copy (x:clone())";
+    return start(i) + " shares its memory with another argument; pass a copy (x:clone())";
   }
 
   const std::vector<Rule>& rules_;

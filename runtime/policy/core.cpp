@@ -174,7 +174,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& sou
 void PolicyCore::check_outputs(Script& script) const {
   if (const auto untried = check_declared_outputs(script, runtime_->options().limits))
     log(LogLevel::info,
-        fmt::format("policy '{}': its declared outputs are first checked by calls: {}", script.name(), *untried));
+        fmt::format("policy '{}': triage checks its declared outputs only in calls: {}", script.name(), *untried));
 }
 
 /// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
@@ -275,8 +275,8 @@ void PolicyCore::tell_params(const PolicyVersion& version) const {
   }
   for (const std::string& name : names)
     log(LogLevel::warn,
-        fmt::format("policy '{}': param '{}' has its default in version {}: what was set for it does not fit", name_,
-                    name, version.number),
+        fmt::format("policy '{}': param '{}' has its default in version {}: the value that was set for it does not fit",
+                    name_, name, version.number),
         {}, version.number);
 }
 
@@ -286,7 +286,7 @@ void PolicyCore::tell_live(const PolicyVersion& version) const {
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
   if (!version.trial.tried())
-    trial += "; it was not captured ahead, for synthetic inputs do not suit it: " + version.trial.reason();
+    trial += "; it was not captured in advance, because it failed on synthetic inputs: " + version.trial.reason();
   log(LogLevel::info,
       fmt::format("policy '{}': version {} is live (source {}){}", name_, version.number, version.hash, trial), {},
       version.number);

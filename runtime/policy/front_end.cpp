@@ -87,7 +87,7 @@ std::vector<at::Tensor> call_host_function(const HostFunction& function, const s
                        "Call it before or after the policy.");
   if (auto* synthetic = capture::SyntheticInputs::current()) {
     synthetic->stop();
-    throw Error("`" + function.name + "` is a function of the host, which is not called with inputs that nobody sent");
+    throw Error("`" + function.name + "` is a function of the host, and triage does not call it with synthetic inputs");
   }
   return call_noting_what_it_keeps(function, arguments);
 }
@@ -107,7 +107,7 @@ FrontEnd find_front_end(const std::string& path) {
                       ? fmt::format("cannot load '{}': this program has no script engine; link triage::triage "
                                     "(triage::runtime alone has no Lua)",
                                     path)
-                      : fmt::format("cannot load '{}': no script engine for the ending '{}'; there are ones for {}",
+                      : fmt::format("cannot load '{}': no script engine for the extension '{}'; there are engines for {}",
                                     path, ending, known),
                   {path, 0});
 }

@@ -32,7 +32,7 @@ at::Tensor unknown_flags(const at::Tensor& like) {
 /// Throws the error being handled, with `why` it could not be answered, as a PolicyError.
 [[noreturn]] void give_up(const PolicyVersion& version, const std::string& why) {
   const std::string tail =
-      fmt::format("; on_error = pass_through cannot answer for policy '{}', because {}", version.name, why);
+      fmt::format("; on_error = pass_through cannot return outputs for policy '{}', because {}", version.name, why);
   try {
     throw;
   } catch (const Error& error) {
@@ -47,7 +47,7 @@ at::Tensor unknown_flags(const at::Tensor& like) {
 /// at them. Throws PolicyError, with what the policy had thrown in it, where an output is neither.
 std::vector<at::Tensor> pass_through(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs) {
   const std::vector<std::string> names = version.known_signature().outputs;
-  if (names.empty()) give_up(version, "it is not known yet what its outputs are; name them in the script's `outputs`");
+  if (names.empty()) give_up(version, "its outputs are not known yet; name them in the script's `outputs`");
   const std::vector<std::string>& input_names = version.signature.inputs;
   const std::vector<bool> is_flags = version.compiled.flags_outputs();
   const auto batch =
@@ -68,7 +68,7 @@ std::vector<at::Tensor> pass_through(const PolicyVersion& version, at::ArrayRef<
 
 [[noreturn]] void throw_input_count(const PolicyVersion& version, size_t got) {
   const auto& names = version.signature.inputs;
-  throw InputError(fmt::format("policy '{}' takes {} input{} ({}), and was given {}", version.name, names.size(),
+  throw InputError(fmt::format("policy '{}' takes {} input{} ({}), got {}", version.name, names.size(),
                                names.size() == 1 ? "" : "s", fmt::join(names, ", "), got));
 }
 

@@ -221,10 +221,11 @@ std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<
   }
   if (live.before && overran(options.deadline, begin, version.trial.time_before()))
     go_back(live,
-            LimitError(fmt::format("policy '{}' (version {}) answered after the deadline of the call, which version {} "
-                                   "would have met",
-                                   version.name, version.number, live.before->number),
-                       version.defined_at));
+            LimitError(
+                fmt::format(
+                    "policy '{}' (version {}) returned after the deadline of the call, which version {} would have met",
+                    version.name, version.number, live.before->number),
+                version.defined_at));
   else if (const auto waited = version.trial.take_wait(); waited && live.before)
     go_back(live, LimitError(*waited, version.defined_at));
   else
@@ -274,7 +275,8 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   open.merge(version.trial.open());
   const std::string change = difference(*expected, form, open, names);
   if (!change.empty())
-    throw_at(version, fmt::format(" changes {}; hosts call it as version {} is", change, before.number));
+    throw_at(version,
+             fmt::format(" changes {}; hosts call the policy by the contract of version {}", change, before.number));
 }
 
 /// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.

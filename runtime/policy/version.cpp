@@ -35,7 +35,7 @@ std::optional<c10::Scalar> fitting(const Param& param, const c10::Scalar& value)
 
 c10::Scalar converted(const Param& param, const c10::Scalar& value) {
   if (const auto fits = fitting(param, value)) return *fits;
-  throw InputError(fmt::format("param '{}' is {}, which the given value is not", param.name, kind_of(param.value)));
+  throw InputError(fmt::format("param '{}' is {}, and the given value is not", param.name, kind_of(param.value)));
 }
 
 at::Tensor wrapped_number(const c10::Scalar& value) {
@@ -174,11 +174,10 @@ void throw_at(const PolicyVersion& version, const std::string& what) {
 }
 
 void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change) {
-  throw LoadError(
-      fmt::format("{}the new source changes {}; hosts call it as version {} is. Keep the contract, or load it as "
-                  "another policy",
-                  place_of(where), change, live.number),
-      where.file.empty() ? Source{live.path, 0} : where);
+  throw LoadError(fmt::format("{}the new source changes {}; hosts call the policy by the contract of version {}. Keep "
+                              "the contract, or load the source as another policy",
+                              place_of(where), change, live.number),
+                  where.file.empty() ? Source{live.path, 0} : where);
 }
 
 void check_contract(const PolicyVersion& live, const PolicyVersion& next, const std::set<std::string>& lasting) {

@@ -280,7 +280,7 @@ void WatchCore::attach() {
   const bool was_lost = !attached_;
   attached_ = present;
   if (!present) {
-    tell({WatchEvent::Kind::lost, shown_.string(), 0, "the directory is gone; it is looked for again", {}});
+    tell({WatchEvent::Kind::lost, shown_.string(), 0, "the directory is gone; triage keeps looking for it", {}});
   } else if (was_lost) {
     tell({WatchEvent::Kind::found, shown_.string(), 0, "the directory is there again", {}});
   }
@@ -410,7 +410,8 @@ void WatchCore::tell(WatchEvent event) {
   } catch (const std::exception& error) {
     log(LogLevel::error, fmt::format("watching '{}': on_event threw: {}", shown_.string(), error.what()));
   } catch (...) {
-    log(LogLevel::error, fmt::format("watching '{}': on_event threw what is no std::exception", shown_.string()));
+    log(LogLevel::error,
+        fmt::format("watching '{}': on_event threw something that is not a std::exception", shown_.string()));
   }
 }
 

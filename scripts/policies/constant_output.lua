@@ -36,7 +36,7 @@ return policy {
       check = function(z, f) return z:size(0) == 2 and z:size(1) == 0 and err.all_ok(f) end,
     },
     {
-      name = "what varies within the tolerance is constant",
+      name = "a sample that varies within the tolerance is constant",
       params = {tolerance = 0.5},
       args = function() return torch.tensor({{1.0, 1.5}, {1.0, 1.75}, {0.0, 0.0}}) end,
       check = function(_, f)

@@ -39,7 +39,7 @@ return policy {
       end,
     },
     {
-      name = "however long or short",
+      name = "gradients of any length",
       args = function() return torch.tensor({{1e20, 2e20, -2e20}, {3e38, -3e38, 3e38}, {1e-30, 0.0, 0.0}}) end,
       check = function(g, f)
         local third = 1 / math.sqrt(3)
@@ -49,12 +49,12 @@ return policy {
       end,
     },
     {
-      name = "of any shape",
+      name = "gradients of any shape",
       args = function() return torch.full({2, 2, 3}, 10.0) end,
       check = function(g) return (g:pow(2):sum({1, 2}) - 1):abs():lt(1e-5):all() end,
     },
     {
-      name = "longer ones are fine where they may be longer",
+      name = "a larger limit keeps longer gradients",
       params = {max_norm = 5.0},
       args = function() return torch.tensor({{3.0, 4.0}, {6.0, 8.0}}) end,
       check = function(g, f)

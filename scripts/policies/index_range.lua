@@ -33,7 +33,7 @@ return policy {
       end,
     },
     {
-      name = "ids of a small dtype are compared with sizes that it does not hold",
+      name = "ids of a small dtype are compared with sizes that the dtype cannot hold",
       args = function() return torch.tensor({{1, 3}, {-1, 7}}, {dtype = torch.int16}) end,
       check = function(ids, f)
         return ids:equal(torch.tensor({{1, 3}, {0, 7}})) and err.is_err(f):equal(torch.tensor({false, true}))

@@ -29,7 +29,7 @@ return policy {
   end,
   tests = {
     {
-      name = "what is no distribution becomes one",
+      name = "a sample that is not a distribution becomes one",
       args = function()
         return torch.tensor({{0.25, 0.75}, {1.0, 3.0}, {NaN, 0.5}, {Inf, 0.5}, {-0.5, 1.5}, {0.0, 0.0}})
       end,

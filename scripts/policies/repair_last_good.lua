@@ -19,7 +19,7 @@ return policy {
   end,
   tests = {
     {
-      name = "a bad reading is the one before",
+      name = "a bad reading becomes the previous reading",
       args = function()
         return torch.tensor({{1.0, 2.0}, {NaN, 5.0}, {Inf, 6.0}}), torch.tensor({{7.0, 7.0}, {3.0, 4.0}, {NaN, 8.0}})
       end,

@@ -27,7 +27,7 @@ return policy {
   end,
   tests = {
     {
-      name = "gaps take the step before, gaps at the start the one after",
+      name = "gaps take the previous step, gaps at the start the next one",
       args = function()
         return torch.tensor({
           {{1.0, 2.0}, {NaN, 9.0}, {5.0, Inf}, {7.0, 8.0}},

@@ -26,7 +26,7 @@ return policy {
       end,
     },
     {
-      name = "one number a sample",
+      name = "one number per sample",
       args = function() return torch.tensor({NaN, 3.0}) end,
       check = function(z) return z:equal(torch.tensor({0.0, 3.0})) end,
     },

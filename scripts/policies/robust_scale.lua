@@ -69,7 +69,7 @@ return policy {
       end,
     },
     {
-      name = "what lies far out is kept within the limit",
+      name = "outliers are clamped to the limit",
       params = {limit = 0.5},
       args = function() return torch.tensor({{0.0, 2.0}, {4.0, 4.0}}) end,
       check = function(z, f)

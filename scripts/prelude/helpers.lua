@@ -37,7 +37,7 @@ function globals.fix(z, flags, location, options)
   arguments.tensor("fix", "z", z)
   if core.is_data(arguments.tensor("fix", "f", flags), options.config) then
     local hint = core.is_data(z, options.config) and "" or "; are the two swapped?"
-    core.fail(("fix(z, f): the second argument is no flags tensor (%s)%s"):format(core.describe(flags), hint))
+    core.fail(("fix(z, f): the second argument is not a flags tensor (%s)%s"):format(core.describe(flags), hint))
   end
   local fallback = options.fallback
   if type(fallback) == "function" then

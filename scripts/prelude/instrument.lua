@@ -46,7 +46,7 @@ local function benign_entries(list)
     entries[position] = benign_entry(entry)
     local code = entries[position].code
     if code ~= nil and code ~= err.NAN and code ~= err.INF then
-      core.fail(("triage.instrument: `benign` takes err.NAN and err.INF, which are all that is looked for, got %s")
+      core.fail(("triage.instrument: `benign` takes only err.NAN and err.INF, got %s")
         :format(core.code_name(code)))
     end
   end
@@ -155,7 +155,8 @@ local function first_sample(...)
       end
     end
   end
-  core.fail("calling an instrumented model: expected a tensor with the samples in front among the arguments, got none")
+  core.fail("calling an instrumented model: expected an argument tensor with the batch as its first dimension, "
+    .. "got none")
 end
 
 local function sorted_keys(set)
@@ -175,7 +176,7 @@ end
 local function call_module(state, ...)
   local sample = first_sample(...)
   if state.every > 1 then
-    core.break_outside_write("a model that looks at every n-th call counts its calls",
+    core.break_outside_write("a model that checks every n-th call counts its calls",
                              "Use every = 1 in compiled code.")
   end
   state.checked = state.calls % state.every == 0

@@ -15,9 +15,9 @@ local arm <const>, masks <const>, names <const>, line <const> = field.arm, field
 local taken <const>, scope <const>, restore <const> = field.taken, field.scope, field.restore
 local none <const>, all <const> = -1, 0   -- no branch runs; where no branch is taken
 
-local rule <const> = "Every branch must leave the same structure, shapes and dtypes in it, and one that does not "
-  .. "assign it leaves what was there before; a number that differs per sample is a tensor, as "
-  .. "torch.where(mask, 1, 2) makes it."
+local rule <const> = "Every branch must give it the same structure, shapes and dtypes; a branch that does not "
+  .. "assign it keeps the old value. For a number that differs per sample use a tensor, such as "
+  .. "torch.where(mask, 1, 2)."
 
 local natural = {}
 core.natural = natural
@@ -150,7 +150,7 @@ end
 local function refuse(operator, value)
   local hint = "To choose values per sample use torch.where(mask, a, b), or `if`"
   if operator == "and" then
-    hint = "`mask and a or b` chooses nothing for each sample: write torch.where(mask, a, b), or `if`"
+    hint = "`mask and a or b` does not select per sample: write torch.where(mask, a, b), or `if`"
   end
   core.fail(("`%s` of a mask and %s: expected another mask or a boolean. %s")
     :format(operator, core.describe(value), hint))

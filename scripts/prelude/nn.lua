@@ -340,7 +340,7 @@ local function check_state(name, own, given, strict)
     else
       arguments.tensor(name .. ":load_state_dict", path, value)
       if not core.same_shape(tensor, value) then
-        core.fail(("%s:load_state_dict: '%s' is %s, and what was given is %s")
+        core.fail(("%s:load_state_dict: '%s' is %s, got %s")
           :format(name, path, core.describe(tensor), core.describe(value)))
       end
     end

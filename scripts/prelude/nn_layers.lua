@@ -264,7 +264,7 @@ function nn.Embedding(num_embeddings, embedding_dim, options)
     padding = whole(operation, "padding_idx", padding, -num_embeddings)
     padding = padding < 0 and padding + num_embeddings or padding
     if padding >= num_embeddings then
-      core.fail(("%s: padding_idx = %d is no row of %d"):format(operation, padding, num_embeddings))
+      core.fail(("%s: padding_idx = %d is not one of the %d rows"):format(operation, padding, num_embeddings))
     end
     module.padding_idx = padding
   end

@@ -64,7 +64,7 @@ torch.nanmedian(torch.tensor({5}):expand({7}), 0)
 -- a k-th value of what is expanded: call x:contiguous()
 torch.kthvalue(torch.tensor({5.0}):expand({7}), 1, 0)
 
--- a sorter of positions beyond: is nothing that policies give
+-- a sorter of positions beyond: is given; policies cannot pass it
 torch.searchsorted(torch.tensor({1, 2, 3}), torch.tensor({2}), {sorter = torch.tensor({1 << 40, 0, 1})})
 
 -- a sum onto memory that nobody wrote: argument 'beta' is 0
@@ -82,10 +82,10 @@ torch.zeros(1):expand({4}):add_(torch.ones(4))
 -- memory of another: is not among the operators of policies
 z:as_strided({1000}, {1}, 0)
 
--- a device without data: no device that holds data
+-- a device without data: is not a device that holds data
 torch.zeros({2}, {device = "meta"})
 
--- a layout without strides: another layout than torch.strided
+-- a layout without strides: is not torch.strided
 torch.zeros({2}, {layout = torch.sparse_coo})
 
 -- an empty index into a 0-dim tensor: 'self' has 0 dimensions

@@ -58,8 +58,8 @@ TEST_CASE("D16: the text of a graph break says what, why, what to do, its id, an
                                                 "  repair.lua:7: in function 'limit'\n    if z:max():item() > 3 then"};
   CHECK(graph_break.text() ==
         "repair.lua:7: graph break: `item` reads a value of a tensor\n"
-        "  Explanation: A graph is captured once and then runs on other data; a value that the script takes out of a "
-        "tensor would be frozen into it.\n"
+        "  Explanation: A graph is captured once and then runs on other data. A value that the script reads from a "
+        "tensor would become a constant of the graph.\n"
         "  Hint: Keep it a tensor.\n"
         "  Developer debug context: reads_value (TB0001)\n"
         "\n"

@@ -88,7 +88,7 @@ TEST_CASE("D19: a guard on sizes says what it compares, and what changed") {
   CHECK(compiled.entries()[0]->guards.text({"z", "w"}).find("(z:size(0) * 3) + w:size(1) > 10 (the script") !=
         std::string::npos);
   REQUIRE(told.size() == 1);
-  CHECK(told[0].find("`(z:size(0) * 3) + w:size(1) > 10` was true, is false") != std::string::npos);
+  CHECK(told[0].find("`(z:size(0) * 3) + w:size(1) > 10` was true, is now false") != std::string::npos);
 }
 
 }  // namespace triage::test

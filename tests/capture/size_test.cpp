@@ -165,7 +165,8 @@ TEST_CASE("T20: two inputs of one size are guarded as such, whatever the size") 
   CHECK_THROWS(run(compiled, {at::ones({3, 6}), at::ones({2, 4})}));  // the script runs, and says what is wrong
   CHECK(fn->calls == 2);
   REQUIRE(told.size() == 1);
-  CHECK(told[0].find("tensor 'w' size 4 at index 1 was that of tensor 'z' at index 0, now 3") != std::string::npos);
+  CHECK(told[0].find("tensor 'w' size 4 at index 1 was the size of tensor 'z' at index 0, which is now 3") !=
+        std::string::npos);
 }
 
 TEST_CASE("T20: sizes that were found equal count as one from then on") {

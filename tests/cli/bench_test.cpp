@@ -82,9 +82,9 @@ TEST_CASE("bench for people: a table, and a closing sentence with the figures it
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
   for (const char* part : {"repair\n", "input     z float32 6x3\n", "from      test \"larger\"\n", "fused / copy",
-                           "first call ", "fused code ready ", "What bounds it on fused: 1 "})
+                           "first call ", "fused code was ready ", "Bottleneck of the fused code: 1 "})
     CHECK_MESSAGE(has(ran.out, part), ran.out);
-  CHECK(has(ran.out.substr(ran.out.find("What bounds")), " us"));
+  CHECK(has(ran.out.substr(ran.out.find("Bottleneck")), " us"));
 }
 
 TEST_CASE("bench takes declared types for inputs, and the read as the limit of what only looks") {

@@ -150,7 +150,7 @@ TEST_CASE("build and --kernels, used wrongly") {
   refused(scene.build({"--input", "y=randn:2x2"}), 2, "has no input \"y\"");
   refused(scene(call, {"--kernels", "nowhere.so"}), 2, "there is no such file");
   refused(scene(call, {"--kernels", "."}), 2, "--kernels .: it is a folder");
-  refused(scene(call, {"--kernels", "repair.lua", "--backend", "eager"}), 2, "--kernels are for --backend fused");
+  refused(scene(call, {"--kernels", "repair.lua", "--backend", "eager"}), 2, "--kernels needs --backend fused");
   write_bytes(scene.folder / "bare.lua", "return function(z) return z * 2 + 1 end");
   refused(scene({"build", "bare.lua", "-o", "a.so"}), 2, "--input z=randn:32x512");
   write_bytes(scene.folder / "aten.lua", "return function(z) return z:sort() end");

@@ -122,7 +122,7 @@ TEST_CASE("a pickle that declares more than its record holds is refused") {
   refused(tensor_pickle(0, {2}, {-1}), {"negative stride"});
   refused(tensor_pickle(-1, {2}, {1}), {"before its storage"});
   refused(tensor_pickle(0, {-2}, {1}), {"negative size"});
-  refused(tensor_pickle(0, {2, 2}, {1}), {"strides that do not go with its shape"});
+  refused(tensor_pickle(0, {2, 2}, {1}), {"strides that do not match its shape"});
   refused(tensor_pickle(0, {8}, {1}, "DoubleStorage"), {"beyond its record", "4 elements"});
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("headers of .safetensors files that do not fit") {
   refused(safetensors("{" + entry("a", "F32", "[2.0]", "[0,8]") + "}", 8), {"shape"});
   refused(safetensors("{" + entry("a", "F32", "[4611686018427387904,4]", "[0,0]") + "}", 0), {"too large"});
   refused(safetensors("{" + entry("a", "F4", "[2]", "[0,8]") + "}", 8), {"dtype F4"});
-  refused(safetensors("{\"a\":1}", 0), {"\"a\" has no good"});
+  refused(safetensors("{\"a\":1}", 0), {"\"a\" has no valid"});
   refused(safetensors("{\"a\":", 0), {"not JSON"});
   refused(safetensors("[1]", 0), {"expected a .safetensors"});
   refused(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10), {"header of"});

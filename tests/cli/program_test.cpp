@@ -49,7 +49,7 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
 }
 
 std::string without_numbers_that_vary(const std::string& text) {
-  return std::regex_replace(std::regex_replace(text, std::regex("[0-9.]+ us a call"), "T us a call"),
+  return std::regex_replace(std::regex_replace(text, std::regex("[0-9.]+ us per call"), "T us per call"),
                             std::regex("took [0-9.]+ ms"), "took T ms");
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("run prints what was flagged and repaired") {
            location  FALLBACK_VALUE     INF     NAN
            logits                 5       2       3
   graphs   1 (K ops), 0 graph breaks, backend eager
-  time     T us a call (median of 3 warm calls; the first took T ms)
+  time     T us per call (median of 3 warm calls; the first took T ms)
 )");
   at::Tensor clean = triage::load_tensor(triage.folder / "clean.pt");
   CHECK(clean.isfinite().all().item<bool>());
@@ -170,7 +170,7 @@ TEST_CASE("generators give the same tensor again, and say what is wrong with the
   check_message(generate("randn:3xq"), 2, "triage run", {"randn:3xq", "integer"});
   check_message(generate("randn:3,sed=1"), 2, "triage run", {"did you mean \"seed\""});
   check_message(generate("randn:3,dtype=flaot32"), 2, "triage run", {"did you mean \"float32\""});
-  check_message(generate("randn:3x4,nan=4"), 2, "triage run", {"4 bad samples, but has 3"});
+  check_message(generate("randn:3x4,nan=4"), 2, "triage run", {"4 bad samples, but the batch has 3"});
   check_message(generate("arange:3,dtype=i64,nan=1"), 2, "triage run", {"only floating-point"});
 }
 
@@ -265,7 +265,7 @@ TEST_CASE("check, build and bench make no inputs of declared sizes that are too 
   const Ran run = triage({"run", "wide.lua", "--input", "z=randn:2x2"});
   CHECK(run.status != 0);
   CAPTURE(run.err);
-  CHECK(run.err.find("is a tensor of 11444 MiB, expanded or not") != std::string::npos);
+  CHECK(run.err.find("is a tensor of 11444 MiB (an expanded tensor counts in full)") != std::string::npos);
 }
 
 TEST_CASE("help, for the program and each command") {
@@ -326,8 +326,8 @@ TEST_CASE("check tells of the files there are before it tells of those that are 
   const Ran ran = triage({"check", "open.lua", "missing.lua", "field.lua", "gone.lua", "repair.lua"});
   CAPTURE(ran.out);
   CHECK(ran.status == 2);
-  CHECK(ran.out.find("open.lua:6:1: error: 'end' expected (to close 'function' at line 1; 'if' at line 2 seems to lack "
-                     "one") == 0);
+  CHECK(ran.out.find("open.lua:6:1: error: 'end' expected (to close 'function' at line 1; 'if' at line 2 seems to have "
+                     "no `end`") == 0);
   CHECK(ran.out.find("field.lua:1: error: policy: there is no field 'inpts'; did you mean 'inputs'? (fields: ") !=
         std::string::npos);
   CHECK(ran.out.find("repair.lua: ok\n") != std::string::npos);
@@ -377,7 +377,7 @@ TEST_CASE("D14: explain --loops names each part of a fused graph, what it reads 
   CAPTURE(ran.out);
   CHECK(ran.status == 0);
   for (const char* part :
-       {"\nwhat fused makes of graph 1\nloops over rows: aten::mul.Scalar, aten::exp, aten::sum.dim_IntList, "
+       {"\nfusion groups of graph 1\nloops over rows: aten::mul.Scalar, aten::exp, aten::sum.dim_IntList, "
         "aten::div.Tensor\n  reads  %z: f32[4, 8]  a row is [8]\n  writes %",
         "\n  body, for each row\n    v0 = load %z  # float, each of [8]\n", " by +  # float, a row\n", "\n    store v",
         "\ninterpreter: aten::sort\n  reads  %"})

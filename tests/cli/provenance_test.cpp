@@ -59,7 +59,7 @@ TEST_CASE("explain --provenance: a policy") {
         "policy, 6 samples, 3 operations\n"
         "  NAN  input z                  1 row: 4\n"
         "  NAN  aten::log  policy.lua:4  2 rows: 1, 3\n"
-        "passed on by 2 other operations\n"
+        "propagated by 2 other operations\n"
         "y is bad in 3 rows: 1, 3, 4\n");
   const Ran shifted =
       triage_program(folder, {"explain", "--provenance", "policy.lua", "--input", "z=z.npy", "--param", "shift=1"});
@@ -119,7 +119,7 @@ TEST_CASE("explain --provenance: a NaN made out of an Inf, and an Inf that is me
         "mask, 3 samples, 2 operations\n"
         "  INF  aten::masked_fill  mask.lua:2  2 rows: 0, 2\n"
         "  NAN  aten::softmax      mask.lua:3  1 row: 2  from INF of aten::masked_fill mask.lua:2\n"
-        "passed on by 0 other operations\n"
+        "propagated by 0 other operations\n"
         "out0 is bad in 1 row: 2\n");
   const Ran benign = with({"--benign", "*masked_fill"});
   CHECK(benign.out.find("INF  ") == std::string::npos);
@@ -127,7 +127,7 @@ TEST_CASE("explain --provenance: a NaN made out of an Inf, and an Inf that is me
   triage::save_tensor(folder / "one.npy", m.slice(0, 0, 1));
   const Ran meant = triage_program(folder, {"explain", "--provenance", "mask.lua", "--benign", "aten::masked_fill",
                                             "--input", "scores=ones:1x4", "--input", "m=one.npy"});
-  CHECK(meant.out == "mask, 1 samples, 2 operations\n  no NaN, and no Inf but what is benign\n");
+  CHECK(meant.out == "mask, 1 samples, 2 operations\n  no NaN, and no Inf except benign ones\n");
   const nlohmann::json json = with({"--json"}).json();
   CHECK(json["producers"][1]["from_inf"] == nlohmann::json({"aten::masked_fill mask.lua:2"}));
   CHECK(triage_program(folder, {"explain", "mask.lua", "--benign", "x", "--input", "scores=ones:3x4"}).status == 2);

@@ -136,7 +136,7 @@ TEST_CASE("repl goes on in the next line while a chunk is unfinished") {
   CHECK(ran.out == "1\n2\n{1, name = \"x\"}\na\nb\n3\n");
   Ran cut = answers("for i = 1, 2 do\n");
   CHECK(cut.status == 1);
-  CHECK(has(cut.err, "the input ended inside of a chunk that begins with \"for i = 1, 2 do\""));
+  CHECK(has(cut.err, "the input ended inside a chunk that begins with \"for i = 1, 2 do\""));
 }
 
 TEST_CASE("repl remembers locals from line to line, and a local hides the library without harming it") {

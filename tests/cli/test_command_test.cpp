@@ -161,7 +161,7 @@ TEST_CASE("a policy without tests is told, and is a failure under full coverage 
   write_bytes(triage.folder / "plain.lua", "return function(z) return z end");
   Ran ran = triage({"test", "plain.lua"});
   CHECK(ran.status == 0);
-  CHECK(has(ran.out, "it brings no tests"));
+  CHECK(has(ran.out, "the policy has no tests"));
   CHECK(triage({"test", "plain.lua", "--full-coverage"}).status == 1);
   CHECK(has(ran.out, "0 passed, 0 failed"));
 }

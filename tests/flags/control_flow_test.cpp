@@ -162,7 +162,7 @@ TEST_CASE("T15: IF in C++ refuses what does not fit, by the name of the branch")
   refused([&] { (void)IF(m, keep).ELIF(m, [&] { return z.sum(1); }).ELSE(keep); },
           {"the branches ELIF 1 and ELSE differ in result 1", "[3]"});
   refused([&] { (void)IF(m, [&] { return z.sum() * 1; }).ELSE([&] { return z.sum() * 2; }); },
-          {"differ in result 1", "has no row for each sample"});
+          {"differ in result 1", "does not have one row per sample"});
   refused([&] { (void)IF(m, [] { return at::Tensor(); }).ELSE(keep); },
           {"the branch IF returned an undefined tensor as result 1"});
   refused([&] { (void)IF(m, [&] { return std::vector{z}; }).ELSE([&] {

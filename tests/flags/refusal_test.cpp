@@ -61,8 +61,8 @@ TEST_CASE("T05: codes, locations, severities and policies out of range are refus
   refused("match", {f, 0x10000, 1}, {"set of codes"});
   refused("match", {f, -1, 1}, {"set of codes"});
   refused("flag_inf", {at::zeros({4, 2}), IValue(), 5000, 16, 24, at::kLong}, {"location id"});
-  refused("flag_inf", {at::zeros({4, 2}), IValue(), 5, 16, 24, at::kHalf}, {"carried by"});
-  refused("new", {f, 16, at::kBool}, {"carried by", "Bool"});
+  refused("flag_inf", {at::zeros({4, 2}), IValue(), 5, 16, 24, at::kHalf}, {"a flags tensor has dtype"});
+  refused("new", {f, 16, at::kBool}, {"a flags tensor has dtype", "Bool"});
   refused("flag_oob_indices", {at::zeros({4}, at::kLong), -1, IValue(), 5, 16, 24, at::kLong},
           {"num_embeddings", "-1"});
   for (const auto dtype : {at::kBool, at::kHalf, at::kFloat, at::kDouble, at::kComplexFloat})

@@ -101,7 +101,7 @@ TEST_CASE("params are read as numbers where the operator wants one") {
   CHECK(same_bits(run(graph, {z, at::scalar_tensor(0.5f), at::ones({1, 1}, at::kLong)})[0],
                   at::clamp(z, c10::nullopt, 0.5)));
   CHECK_ERROR(PolicyError, run(graph, {z, at::ones({2}), at::scalar_tensor(1, at::kLong)}),
-              "`%0 = aten::clamp` in graph `g` failed: a number is wanted where a tensor of shape [2] came");
+              "`%0 = aten::clamp` in graph `g` failed: expected a number, got a tensor of shape [2]");
 }
 
 TEST_CASE("a constant of the graph may be read as a number") {
@@ -170,7 +170,7 @@ TEST_CASE("lists of results are flattened, and their number is checked") {
   CHECK(same_bits(outputs[1], z.slice(0, 4, 6)));
   CHECK_ERROR(PolicyError, run(graph, {at::randn({8, 2})}),
               "split.lua:4: `%0, %1, %2 = aten::split.Tensor` in graph `g` failed: it gave 4 tensors");
-  CHECK_ERROR(PolicyError, run(graph, {at::randn({4, 2})}), "it gave 2 tensors where the graph was captured with 3");
+  CHECK_ERROR(PolicyError, run(graph, {at::randn({4, 2})}), "it returned 2 tensors, but the graph was captured with 3");
 }
 
 TEST_CASE("errors of operators say which call and script line, and leave the executable usable") {

@@ -217,7 +217,8 @@ TEST_CASE("large constants are named, and such a text is refused") {
   graph.set_outputs({graph.add_constant(at::zeros({1001}), "table")});
   std::string text = print(graph);
   CHECK(contains(text, "%table: \"f32[1001]\" = constant ..."));
-  CHECK_ERROR(GraphError, parse(text), "line 2, column 3: constant `%table` has 1001 elements, and only up to 1000");
+  CHECK_ERROR(GraphError, parse(text),
+              "line 2, column 3: constant `%table` has 1001 elements, but the text of a graph holds at most 1000");
   CHECK_ERROR(GraphError, parse("graph g():\n  %c: \"f32[2]\" = constant ...\n  return %c"),
               "line 2, column 27: the values of constant `%c` were left out");
   Graph fits("g");
@@ -251,12 +252,12 @@ TEST_CASE("errors of the parser say where") {
   fails("graph g(%z: \"f31[2]\"):\n return", "line 1, column 13: type \"f31[2]\": LibTorch has no dtype `f31`");
   fails("graph g(%z: \"f32[2\"):\n return", "expected a dtype and sizes");
   fails("graph g(%z: \"f32[a]\"):\n return", "got `a`");
-  fails("graph g(%z: \"f32[2]nowhere\"):\n return", "`nowhere` is no device");
+  fails("graph g(%z: \"f32[2]nowhere\"):\n return", "`nowhere` is not a device");
   fails("graph g(%z: \"f32):\n return", "line 1, column 13: the string is not closed");
   fails("graph g(%z: \"\\q\"):\n return", "unknown escape");
   fails("graph g(%z):\n  %0 = aten::neg(%z)\n",
         "line 3, column 1: expected an operator such as aten::add.Tensor, or `return`");
-  fails("graph g(%z):\n  ?", "line 2, column 3: `?` has no meaning here");
+  fails("graph g(%z):\n  ?", "line 2, column 3: unexpected `?`");
   fails(around("neg(%z)"), "line 2, column 8: expected an operator such as aten::add.Tensor, or `return`, got `neg`");
   fails(around("aten::frobnicate(%z)"), "line 2, column 8: there is no operator `aten::frobnicate` in this LibTorch");
   fails(around("aten::neg(%y)"), "line 2, column 18: `%y` is not defined before it is used");
@@ -277,13 +278,13 @@ TEST_CASE("errors of the parser say where") {
   fails(around("aten::relu_(%z)"), "line 2, column 8: %0 = aten::relu_: it writes to an argument");
   fails(around("aten::max.dim(%z, 0)"), "1 results, but the schema returns 2");
   fails("graph g(%z):\n  %y = aten::neg(%z)\n  return %y", "line 2, column 3: results are numbered: write %0, not %y");
-  fails("graph g(%z):\n  %1x = aten::neg(%z)\n  return", "line 2, column 3: `%1x` is no value");
+  fails("graph g(%z):\n  %1x = aten::neg(%z)\n  return", "line 2, column 3: `%1x` is not a value");
   fails("graph g(%z):\n  %0 = aten::neg(%z)\n  %0 = aten::neg(%z)\n  return",
         "line 3, column 3: `%0` is defined twice");
   fails("graph g(%z):\n  return %z, a=%z", "either all outputs have names or none");
   fails("graph g(%z):\n  return %z %z", "line 2, column 13: expected the end of the text after the outputs, got `%z`");
   fails("graph g():\n  %c: \"f32[2]\" = constant [1.0]\n  return",
-        "line 2, column 31: expected `,` (2 elements are wanted here, 1 came)");
+        "line 2, column 31: expected `,` (expected 2 elements, got 1)");
   fails("graph g():\n  %c: \"f32[1]\" = constant [1.0, 2.0]\n  return", "expected `]` after 1 elements");
   fails("graph g():\n  %c: \"i8[1]\" = constant [300]\n  return",
         "line 2, column 27: `300` is no element of dtype int8");

@@ -111,7 +111,8 @@ TEST_CASE("programs that say what does not fit are refused") {
   scene.refused(file(json("[]", R"([{"input": 7, "dim": 0, "symbol": "s"}])"), twice), "there are 1 inputs");
   scene.refused(file(json("[]", R"([{"input": 0, "dim": -1, "symbol": "s"}])"), twice), "a size where one is expected");
   scene.refused(file(json("[]", R"([{"input": 0, "dim": 64, "symbol": "s"}])"), twice), "2 dimensions");
-  scene.refused(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])", R"({"s": [5, 3]})"), twice), "to lie in");
+  scene.refused(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])", R"({"s": [5, 3]})"), twice),
+                "must be in");
   scene.refused(file(json("[]", "[]", R"({"t": [0, 3]})"), twice), "names no size");
   const std::string name(65, 's');
   scene.refused(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": ")" + name + "\"}]"), twice), "at most 64 bytes");
@@ -127,8 +128,10 @@ TEST_CASE("programs that say what does not fit are refused") {
   CHECK(scene.load(file(json("[" + z + "]"), twice)).run({})[0].equal(at::zeros({2, 3})));
   scene.refused(file(json("[" + z + "," + z + "]"), twice), "constant `z` twice");
   scene.refused(file(json("[" + constant("y", "f32[2, 3]", std::string(32, 'A')) + "]"), twice), "its graph lacks");
-  scene.refused(file(json("[" + constant("z", "f32[6]", std::string(32, 'A')) + "]"), twice), "of another type");
-  scene.refused(file(json("[" + constant("z", "f32[2, 4]", std::string(32, 'A')) + "]"), twice), "says otherwise");
+  scene.refused(file(json("[" + constant("z", "f32[6]", std::string(32, 'A')) + "]"), twice),
+                "do not have the type that its graph declares");
+  scene.refused(file(json("[" + constant("z", "f32[2, 4]", std::string(32, 'A')) + "]"), twice),
+                "does not match its type");
   scene.refused(file(json("[" + constant("z", "f32[9223372036854775807, 3]", "") + "]"), twice), "too large");
   scene.refused(file(json("[" + constant("z", "f32[2, 3]", std::string(31, 'A') + "!") + "]"), twice), "not base64");
   scene.refused(file(json(), twice + "graph again(%z):\n  return %z\n"), "end of the text");
@@ -141,8 +144,8 @@ TEST_CASE("params that captured programs do not have are refused, and so is Torc
                 "graph g(" + inputs + "):\n  %1: \"f32[2, 3]\" = aten::add.Tensor(%z, %p)\n  return %1\n");
   };
   CHECK(scene.load(with_param("%z: \"f32[2, 3]\", %p: \"i64[]\" param")).run({at::ones({2, 3})}).size() == 1);
-  scene.refused(with_param("%p: \"i64[]\" param, %z: \"f32[2, 3]\""), "params come last");
-  scene.refused(with_param("%z: \"f32[2, 3]\", %p: \"i64[2]\" param"), "is to be a number");
+  scene.refused(with_param("%p: \"i64[]\" param, %z: \"f32[2, 3]\""), "params must come last");
+  scene.refused(with_param("%z: \"f32[2, 3]\", %p: \"i64[2]\" param"), "must be a number");
   scene.refused(with_param("%z: \"f32[2, 3]\", %p: \"f64[]\" param"), "default of param 'p' is int64");
   const ExportedProgram odd = scene.load(
       file(json(),
@@ -160,7 +163,7 @@ TEST_CASE("a large file that is no program is not read") {
   CHECK_THROWS_AS(ExportedProgram::load(path), FileError);
   std::ofstream(path) << "triage exported program, format 2\n";
   std::filesystem::resize_file(path, uint64_t{10} << 30);
-  CHECK_THROWS_WITH_AS(ExportedProgram::load(path), doctest::Contains("are not read"), FileError);
+  CHECK_THROWS_WITH_AS(ExportedProgram::load(path), doctest::Contains("the limit is"), FileError);
 }
 
 TEST_CASE("changed programs are whole or refused") {

@@ -23,7 +23,7 @@ std::string outcome(triage::Runtime& runtime, const std::string& source, const a
     auto policy = runtime.load_source(source, "forms.lua");
     for (int call = 0; call < 3; ++call) policy.run({f});
   } catch (const std::exception& error) {
-    return std::string(error.what()).find("no flags tensor") == std::string::npos ? error.what() : "refused";
+    return std::string(error.what()).find("not a flags tensor") == std::string::npos ? error.what() : "refused";
   }
   return "taken";
 }

@@ -41,7 +41,7 @@ TEST_CASE("the name of a policy is a line of text") {
   const std::string rest = ", inputs = {'z'}, run = function(z) return z end";
   for (const char* name : {"'a\\nb'", "'\\27[2J'", "'a\\0b'", "'\\r'", "''", "'\\127'"}) {
     check_refused("return policy { name = " + std::string(name) + rest + " }",
-                  "policy: field 'name': expected a line of text");
+                  "policy: field 'name': expected one line of 1 to 255 bytes");
   }
   CHECK(load("return policy { name = 'repare z \xE2\x82\xAC'" + rest + " }").name() == "repare z \xE2\x82\xAC");
 }
@@ -55,7 +55,7 @@ TEST_CASE("a policy does not wait for kernels") {
   const Policy policy = load(
       "local f = triage.compile(function(z) return z * 2 end)\n"
       "return function(z) f:finish_compiling() return z end");
-  check_says<triage::Error>([&] { policy.run({batch()}); }, "policies may not wait");
+  check_says<triage::Error>([&] { policy.run({batch()}); }, "a policy may not wait");
 }
 
 TEST_CASE("a function is a policy, its parameters are the inputs") {
@@ -119,7 +119,7 @@ TEST_CASE("what is no policy is refused with what was expected") {
   check_refused("return policy {run = function(z) return z end, input = {'z'}}",
                 "there is no field 'input'; did you mean 'inputs'? (fields: name, inputs, ");
   check_refused("return policy {run = function(z) return z end, inputs = {'z', 'z'}}", "names 'z' twice");
-  check_refused("return policy {run = function(z) return z end, inputs = {'1z'}}", "is no name");
+  check_refused("return policy {run = function(z) return z end, inputs = {'1z'}}", "is not a name");
   check_refused("return policy {run = function(z, p) return z end, params = {k = 'x'}}",
                 "param 'k': expected a number");
   check_refused("return policy {inputs = {'k'}, run = function(k, p) return k end, params = {k = 1}}",

@@ -83,7 +83,7 @@ TEST_CASE("a `print` of the host that throws what is no error fails the script w
   triage::RuntimeOptions options;
   options.print = [](const std::string&) { throw 1; };
   CHECK_THROWS_WITH(triage::Runtime(options).load_source("print('y')\nreturn function(z) return z end"),
-                    doctest::Contains("`print` of the host threw what is no std::exception"));
+                    doctest::Contains("`print` of the host threw something that is not a std::exception"));
 }
 
 TEST_CASE("an error that is no text has the place where it was raised") {

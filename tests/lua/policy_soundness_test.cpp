@@ -124,7 +124,7 @@ TEST_CASE("D20: policies choose backends, and bring none") {
   const std::string own =
       "local f = triage.compile(function(z) return z end, {backend = function(graph) return graph end})\n"
       "return function(z) return f(z) end";
-  CHECK(says(message_of([&] { load(own).run({at::zeros({2})}); }), "a policy names its backend"));
+  CHECK(says(message_of([&] { load(own).run({at::zeros({2})}); }), "a policy gives its backend by name"));
 }
 
 TEST_CASE("D04: a policy whose backend cannot compile runs with eager, or fails under fullgraph") {

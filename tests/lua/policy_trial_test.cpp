@@ -50,7 +50,7 @@ TEST_CASE("a policy that takes only positive definite matrices is captured ahead
   CHECK(host.policy.replace(with_body("return torch.linalg_cholesky(z)")) == Reload::swapped);
   CHECK(host.policy.version().number == 2);
   CHECK(host.policy.graphs().size() == 1);
-  CHECK_FALSE(host.logged("not captured ahead"));
+  CHECK_FALSE(host.logged("not captured in advance"));
   const at::Tensor z = Hosted::matrices(4);
   CHECK(host.policy.run({z})[0].equal(at::linalg_cholesky(z)));
 }
@@ -59,7 +59,7 @@ TEST_CASE("a policy that takes no synthetic values is captured at its first call
   Hosted host({.trial_calls = 6});
   const std::string needs_more = "return torch.linalg_cholesky(z - 2 * torch.eye(3))";
   CHECK(host.policy.replace(with_body(needs_more)) == Reload::swapped);
-  CHECK(host.logged("not captured ahead"));
+  CHECK(host.logged("not captured in advance"));
   CHECK(host.policy.graphs().empty());
   for (const int64_t n : {0, 1, 2, 31, 32, 33}) {
     const at::Tensor z = Hosted::matrices(n);
@@ -147,7 +147,7 @@ TEST_CASE("a script's own mistake is refused at once, on whatever values it show
     CHECK(host.policy.replace(with_body(body)) == Reload::refused);
     CHECK(host.policy.version().number == 1);
   }
-  CHECK_FALSE(host.logged("not captured ahead"));
+  CHECK_FALSE(host.logged("not captured in advance"));
 }
 
 TEST_CASE("indices: synthetic ones in range are found, and a table without rows is no mistake of the script") {

@@ -156,7 +156,7 @@ TEST_CASE("T20: a signature that cannot be used is refused at load") {
     return said<triage::LoadError>(
         [&] { load("return policy {signature = " + signature + ", run = function(z) return z end}"); });
   };
-  CHECK(holds(refused("{q = Tensor(float32_t)}"), "'q' is no input of the policy"));
+  CHECK(holds(refused("{q = Tensor(float32_t)}"), "'q' is neither an input of the policy"));
   CHECK(holds(refused("{Tensor(float32_t)}"), "an entry has no name"));
   CHECK(holds(refused("{z = float32_t}"), "'z': expected a type such as Tensor("));
   CHECK(holds(refused("{z = Tensor(float32_t, {Dim.hidden})}"), "Dim.hidden is an attribute of `self`"));
@@ -304,7 +304,7 @@ TEST_CASE("a load makes no inputs of declared sizes that are too large, or that 
     CHECK(policy.replace(declared(type) + " -- once more") == triage::Reload::swapped);
     return log.str();
   };
-  const std::string first = "its declared outputs are first checked by calls: ";
+  const std::string first = "triage checks its declared outputs only in calls: ";
   CHECK(holds(logged("Tensor(float32_t, {'N', 1000000000})"), first + "inputs of the declared sizes take 15259 MiB"));
   CHECK(holds(logged("Tensor(float32_t, {'N', 9000000000000000000, 9000000000000000000})"), first));
   CHECK(holds(logged("Tensor(float32_t, {'N', 1000000})", 8 << 20), "more than the 8 MiB"));

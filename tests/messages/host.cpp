@@ -1,5 +1,5 @@
-// A host that gives its policies a function: what it is told of the graph break (TB0005) that calling it is, and of a policy
-// that is captured again. `run` runs this.
+// A host that gives its policies a function: the messages about the graph break (TB0005) at the call of the function, and about a
+// policy that is captured again. `run` runs this.
 #include <ATen/ops/ones.h>
 #include <fmt/core.h>
 #include <triage/runtime.h>
@@ -26,7 +26,7 @@ int main() {
   const triage::Policy policy = several.load("host_function.lua");
   policy.run({z});
   policy.run({z});  // says nothing more
-  fmt::print("\n## As an error, where one graph is asked for\n");
+  fmt::print("\n## As an error, with fullgraph\n");
   triage::Runtime one = host(true);
   try {
     one.load("host_function.lua").run({z});

@@ -17,7 +17,7 @@ local function broken(title, fn, ...)
   show(title, function() f(table.unpack(arguments, 1, arguments.n)) end)
 end
 
-print("# Graph breaks: the warning of the call that meets one first")
+print("# Graph breaks: the warning of the first call that meets one")
 
 local function largest(x)
   return x:max():item()
@@ -61,7 +61,7 @@ broken("A variable from outside", function(x)
 end, z)
 
 local count = 0
-show("A variable that is another one on every call: told once", function()
+show("A variable that is new in every call: one warning", function()
   local f = triage.compile(function(x)
     count = count + 1
     return x * count
@@ -78,7 +78,7 @@ broken("A file is read", function(x)
   return x
 end, z)
 
-broken("Asked for", function(x)
+broken("triage.graph_break", function(x)
   x = x * 2
   triage.graph_break("the table of limits is large")
   return x + 1
@@ -126,7 +126,7 @@ broken("Gradient mode is left off", function(x)
 end, z)
 torch.set_grad_enabled(true)
 
-broken("A result that is no tensor", function(x)
+broken("A result that is not a tensor", function(x)
   return x * 2, "two"
 end, z)
 
@@ -186,7 +186,7 @@ end
 
 show("fullgraph", function() triage.compile(reads, {fullgraph = true})(z) end)
 show("error_on_graph_break", function() triage.error_on_graph_break(true, triage.compile(reads))(z) end)
-show("fullgraph, with an argument that is no tensor", function()
+show("fullgraph, with an argument that is not a tensor", function()
   triage.compile(scaled, {fullgraph = true})(z, {factor = 2})
 end)
 show("fullgraph, with a sparse tensor", function()
@@ -268,7 +268,7 @@ for _, fails in ipairs({false, true}) do
   end)
 end
 with_config({accumulated_recompile_limit = 2}, function()
-  show("The limit of a function in all: said once", function()
+  show("The limit for all variants of a function: one warning", function()
     local f = triage.compile(function(x, n) return x * n end, {name = "repair"})
     for n = 1, 100 do
       f(z, n)
@@ -283,7 +283,7 @@ with_config({accumulated_recompile_limit = 2}, function()
   end)
 end)
 with_config({accumulated_recompile_limit = 2}, function()
-  show("The limit as an error, later: the reason is that of this call", function()
+  show("The limit as an error, later: with the reason of this call", function()
     local f = triage.compile(times, {name = "repair"})
     for n = 1, 5 do
       f(z, n)
@@ -293,7 +293,7 @@ with_config({accumulated_recompile_limit = 2}, function()
   end)
   triage.config.fail_on_recompile_limit_hit = false
 end)
-show("A setting that is none", function() triage.config.recompile_limits = 3 end)
+show("An unknown setting", function() triage.config.recompile_limits = 3 end)
 show("A setting with a wrong value", function() triage.config.recompile_limit = 0 end)
 
 print("\n# Stances")
@@ -317,7 +317,7 @@ show("fail_on_recompile, for another plain argument", function()
   f(z, 2)
 end)
 triage.set_stance("default")
-show("A stance that is none", function() triage.set_stance("fast") end)
+show("An unknown stance", function() triage.set_stance("fast") end)
 show("A stance that is set in captured code", function()
   triage.compile(function(x) triage.set_stance("force_eager") return x end)(z)
 end)
@@ -333,12 +333,12 @@ show("Between two breaks", function()
   f(z)
 end)
 triage.set_logs({graph_breaks = true})
-show("An error where fail_on_backend_error asks for it", function()
+show("An error, with fail_on_backend_error", function()
   triage.compile(doubled, {name = "repair", backend = refuses, fail_on_backend_error = true})(z)
 end)
-show("A backend that is none", function() triage.compile(doubled, {backend = "fusd"}) end)
+show("An unknown backend", function() triage.compile(doubled, {backend = "fusd"}) end)
 
-print("\n# What explain tells of guards")
+print("\n# The guards that explain shows")
 
 show("Variables from outside and plain arguments", function()
   local limit, weight, table_of, apply = 3, torch.ones({2}), {scale = 2}, doubled
@@ -350,9 +350,9 @@ end)
 show("Where the script runs on every call", function()
   print((tostring(triage.explain(reads, z)):match("\nOut Guards:\n(.-)\nCompile Times:\n")))
 end)
-show("Of a call that is not captured", function() print(triage.explain(scaled, z, {factor = 2}).break_reasons[1]) end)
+show("A call that is not captured", function() print(triage.explain(scaled, z, {factor = 2}).break_reasons[1]) end)
 
-print("\n# Exports that are refused")
+print("\n# Exports that fail")
 
 show("A number is read", function() triage.export(reads, {z}) end)
 show("A dynamic size is read", function()
@@ -368,8 +368,8 @@ end)
 show("Out of its own bounds", function()
   triage.export(doubled, {z}, {dynamic_shapes = {x = {[0] = {name = "n", min = 4, max = 8}}}})
 end)
-show("An input that is no tensor", function() triage.export(doubled, {z, 3}) end)
-show("A result that is no tensor", function() triage.export(function(x) return x, 1 end, {z}) end)
+show("An input that is not a tensor", function() triage.export(doubled, {z, 3}) end)
+show("A result that is not a tensor", function() triage.export(function(x) return x, 1 end, {z}) end)
 show("Operators inside pcall", function()
   triage.export(function(x) local _, y = pcall(function() return x * 2 end) return y end, {z})
 end)
@@ -384,8 +384,8 @@ show("Another dtype", function() fixed(z:to(torch.int64)) end)
 show("Another number of inputs", function() fixed(z, z) end)
 show("A size out of its bounds", function() batched(torch.ones({9, 2}), torch.ones({9, 2})) end)
 show("Two sizes that must be equal", function() batched(torch.ones({3, 2}), torch.ones({4, 2})) end)
-show("A mark that the call does not fit", function() triage.mark_dynamic(z, 0, {min = 5}) end)
-show("A mark that the script does not keep", function()
+show("A mark that the size does not fit", function() triage.mark_dynamic(z, 0, {min = 5}) end)
+show("A mark that the script contradicts", function()
   local x = torch.ones({3, 2})
   triage.mark_dynamic(x, 0)
   triage.compile(by_rows, {name = "repair"})(x)
@@ -422,7 +422,7 @@ with_config({capture_scalar_outputs = true}, function()
       return x * n
     end, {torch.ones({2})})
   end)
-  show("A range that cannot be", function()
+  show("An impossible range", function()
     triage.compile(function(x)
       local n = x:sum():int():item()
       triage.constrain_as_value(n, {min = 0, max = 5})
@@ -434,7 +434,7 @@ end)
 
 print("\n# How functions are named")
 
-show("What stands for a function is named by it", function()
+show("A wrapped function keeps its name", function()
   triage.set_logs({recompiles = true})
   for _, stands_for in ipairs({triage.allow_in_graph, triage.assume_constant_result, as_result, tensorcheck,
     function(fn) return triage.error_on_graph_break(true, fn) end,
@@ -445,16 +445,16 @@ show("What stands for a function is named by it", function()
     f(z[0])
   end
 end)
-show("A function that is kept out of graphs twice", function()
+show("A wrapped function that is disabled", function()
   triage.compile(triage.disable(triage.error_on_graph_break(true, doubled)), {name = "repair"})(z)
 end)
-show("A module of one's own", function()
+show("A module of the script", function()
   local net = nn.Module("Net", {forward = function(_, x) return x * 2 end})
   local f = triage.compile(net)
   f(z)
   f(z[0])
 end)
-show("A module of the library: where it was compiled", function()
+show("A module of the library: named by the line that compiles it", function()
   local f = triage.compile(nn.Linear(2, 2))
   f(z)
   f(z[0])
@@ -465,7 +465,7 @@ print("\n# Text that is loaded")
 
 local text = "local function largest(x)\n  return x:max():item()\nend\nreturn function(x) return x * largest(x) end"
 show("With a name", function() triage.compile(load(text, "=loaded")())(z) end)
-show("Without one", function() triage.compile(load(text)())(z) end)
+show("Without a name", function() triage.compile(load(text)())(z) end)
 
 print("\n# Natural Lua: a branch that runs for every sample")
 
@@ -481,7 +481,7 @@ in_branch("A mark", "triage.mark_dynamic(outer, 0)")
 in_branch("A substitute", "triage.substitute_in_graph(math.abs, math.floor)")
 in_branch("A location", "ErrorLocation.register('not.there.before')")
 
-print("\n# Arguments that are none")
+print("\n# Wrong arguments")
 
 show("set_stance", function() triage.set_stance() end)
 show("graph_break", function() triage.graph_break({}) end)

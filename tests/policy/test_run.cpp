@@ -87,7 +87,7 @@ TEST_CASE("calls that do not fit the signature say what was expected") {
   const Policy policy = runtime.load_source("inputs z f\nadd 1", "two.fake");
   const at::Tensor z = at::zeros({2, 2});
   CHECK_THROWS_AS(policy.run({z}), InputError);
-  CHECK(says(fake::message_of([&] { policy.run({z}); }), "policy 'two' takes 2 inputs (z, f), and was given 1"));
+  CHECK(says(fake::message_of([&] { policy.run({z}); }), "policy 'two' takes 2 inputs (z, f), got 1"));
   CHECK(says(fake::message_of([&] { policy.run({z, at::Tensor()}); }), "input 'f' is an undefined tensor"));
   CHECK(says(fake::message_of([&] { policy.run({z, z}, {.donate = {2}}); }), "cannot donate input 2"));
   CHECK(says(fake::message_of([&] { policy.run<3>({z, z}); }), "has 2 outputs (out0, out1); run<3>"));
@@ -104,7 +104,7 @@ TEST_CASE("sources that cannot be loaded say why and where") {
   CHECK(says(fake::message_of([&] { runtime.load(folder / "none.fake"); }), "there is no such file"));
   CHECK(says(fake::message_of([&] { runtime.load(folder.path()); }), "it is a directory"));
   CHECK(says(fake::message_of([&] { runtime.load_source("add 1", "p.python"); }),
-             "no script engine for the ending '.python'"));
+             "no script engine for the extension '.python'"));
   CHECK(says(fake::message_of([] { Runtime({.backend = "warp"}); }), "warp"));
   fake::write(folder / "bad.fake", "add 1\nbroken on purpose");
   try {

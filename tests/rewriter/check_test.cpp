@@ -55,7 +55,7 @@ TEST_CASE("branches of natural Lua") {
   CHECK(natural("if n > 3 then return z:cholesky() end\nreturn z") == "");  // n may well be a number
   CHECK(says(natural("if HAS(f) and n then z = z + 1 end\nreturn z"), "3:4",
              "`if` HAS(...) decides for the whole batch"));
-  CHECK(says(natural("if not (err.is_ok(f)) then return z end\nreturn z"), "3:28", "return it behind the `if`"));
+  CHECK(says(natural("if not (err.is_ok(f)) then return z end\nreturn z"), "3:28", "return it after the `if`"));
   CHECK(says(natural("if z:sum(-1) > 3 then z = z:cholesky() end\nreturn z"), "3:29", "raises on bad values"));
   CHECK(natural("if err.is_ok(f) then local g = function() return 1 end z = z + g() end\nreturn z") == "");
 }

@@ -240,11 +240,11 @@ TEST_CASE("broken programs are refused with Lua's own messages") {
 TEST_CASE("a block that took the end of an outer one is named, by where they stand") {
   const auto said = [](const std::string& source) { return message_of_rewriter(source, "=chunk"); };
   CHECK(said("function f()\n  if x then\n  return 1\nend") ==
-        "chunk:4: 'end' expected (to close 'function' at line 1; 'if' at line 2 seems to lack one: it took that of "
-        "line 4, "
-        "which stands further left) near <eof>");
+        "chunk:4: 'end' expected (to close 'function' at line 1; 'if' at line 2 seems to have no `end`: it took the "
+        "one of "
+        "line 4, which is indented less) near <eof>");
   CHECK(said("return function(z)\r\n\tfor i = 1, 3 do\r\n\t\tif z then\r\n\t\tg()\r\n\tend\r\n\treturn z\r\nend\r\n")
-            .find("'if' at line 3 seems to lack one: it took that of line 5") != std::string::npos);
+            .find("'if' at line 3 seems to have no `end`: it took the one of line 5") != std::string::npos);
   CHECK(said("call(function()\n  while x do\n    y()\n)").find("lack") ==
         std::string::npos);  // Lua names the right one
   for (const char* even : {"do\ndo\nend", "do\n\tdo\n  end\n", "do\n do x() end\n", "do\rdo\r  x()\rend\r"})

@@ -74,8 +74,8 @@ std::string stretch(const BenchReport& report, size_t from, size_t to) {
 /// With the figures of its last batch.
 std::string reason(const BenchReport& report, const BatchTimes& last) {
   if (last.bound == Bound::overhead)
-    return fmt::format("overhead (of {} us at {}, {} us are the call itself)", micros(last.fused), rows_text(last.rows),
-                       micros(report.call));
+    return fmt::format("overhead ({} us at {}; the call itself takes {} us of it)", micros(last.fused),
+                       rows_text(last.rows), micros(report.call));
   return fmt::format("{} ({} us at {} is {:.1f} times the {} of the data, {} us)", to_string(last.bound),
                      micros(last.fused), rows_text(last.rows), last.fused / report.limit(last), report.limit_name(),
                      micros(report.limit(last)));
@@ -114,7 +114,7 @@ std::string closing_words(const BenchReport& report) {
     parts.push_back(fmt::format("{}: {}", stretch(report, from, to), reason(report, report.batches[to])));
     from = to + 1;
   }
-  return fmt::format("What bounds it on fused: {}.", fmt::join(parts, "; "));
+  return fmt::format("Bottleneck of the fused code: {}.", fmt::join(parts, "; "));
 }
 
 void print_bench(const BenchReport& report) {
@@ -129,7 +129,7 @@ void print_bench(const BenchReport& report) {
     say("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
         micros(batch.script), micros(batch.eager), micros(batch.fused), batch.fused / report.limit(batch),
         to_string(batch.bound));
-  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); fused code ready {:.0f} ms after it began\n{}\n",
+  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); fused code was ready {:.0f} ms after the start\n{}\n",
       report.first_ms, report.script_ms, report.ready_ms, closing_words(report));
   for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
 }
@@ -243,7 +243,7 @@ class Subject {
     const bool has_rows = !own.empty() && own[0].dim() > 0 && own[0].size(0) > 0;
     if (!has_rows) {
       if (!options_.batches.empty())
-        throw UsageError("--batches: the first input has no rows, so there are no other batch sizes");
+        throw UsageError("--batches: the first input has no rows, so triage cannot make other batch sizes");
       return {own};
     }
     const int64_t own_rows = own[0].size(0), row_bytes = std::max<int64_t>(1, bytes_of(own) / own_rows);

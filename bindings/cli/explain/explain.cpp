@@ -174,7 +174,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const ExplainComma
         graph::print(decomposed));
   }
   if (options.loops)
-    say("\n{}\n{}\n", paint(Paint::heading, fmt::format("what fused makes of graph {}", index)),
+    say("\n{}\n{}\n", paint(Paint::heading, fmt::format("fusion groups of graph {}", index)),
         fused_parts_text(*captured.graph));
   if (options.guards && !captured.guards.empty()) {
     say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
@@ -200,7 +200,7 @@ std::vector<std::pair<std::string, std::string>> typed_inputs(const Signature& s
 
 std::string cache_text(const CacheStatistics& cache) {
   std::string text = fmt::format("{:.1f} kB", static_cast<double>(cache.bytes) / 1024);
-  if (cache.retired > 0) text += fmt::format(", with {} that the script's own writes retired", cache.retired);
+  if (cache.retired > 0) text += fmt::format("; graphs that the script's own writes retired: {}", cache.retired);
   return text;
 }
 
@@ -208,9 +208,9 @@ std::string cache_text(const CacheStatistics& cache) {
 
 int run(const ExplainCommand& options) {
   if (options.provenance) return explain_provenance(options.call, options.benign, options.json);
-  if (!options.benign.empty()) throw UsageError("--benign belongs to --provenance");
+  if (!options.benign.empty()) throw UsageError("--benign needs --provenance");
   if (is_model_file(options.call.policy))
-    throw UsageError(fmt::format("{} is a TorchScript model, of which only --provenance tells; a policy is a .lua file",
+    throw UsageError(fmt::format("{} is a TorchScript model, which needs --provenance; a policy is a .lua file",
                                  options.call.policy));
   Call call = prepare_call(options.call, options.json);
   call.policy.run(call.inputs, call.options);

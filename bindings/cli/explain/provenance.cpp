@@ -52,7 +52,7 @@ std::string where_text(const Producer& producer) {
 void print_provenance(const std::string& name, const Provenance& found, bool left_out) {
   say("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
   if (found.producers.empty()) {
-    const char* clean = left_out ? "no NaN, and no Inf but what is benign" : "no NaN and no Inf";
+    const char* clean = left_out ? "no NaN, and no Inf except benign ones" : "no NaN and no Inf";
     say("  {}\n", paint(Paint::good, clean));
     return;
   }
@@ -68,10 +68,10 @@ void print_provenance(const std::string& name, const Provenance& found, bool lef
     say("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer), what_width, where_text(producer),
         where_width, rows, from);
   }
-  say("{}\n", paint(Paint::faint, fmt::format("passed on by {} other operation{}", found.passed_on,
+  say("{}\n", paint(Paint::faint, fmt::format("propagated by {} other operation{}", found.passed_on,
                                               found.passed_on == 1 ? "" : "s")));
   for (const Provenance::Output& output : found.outputs) say("{} is bad in {}\n", output.name, rows_text(output.rows));
-  if (found.outputs.empty()) say("none of it is in the outputs\n");
+  if (found.outputs.empty()) say("no output has a bad sample\n");
 }
 
 bool is_expected(const Producer& producer, const std::vector<std::string>& benign) {
@@ -138,7 +138,7 @@ Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
   const std::vector<CapturedGraph> graphs = call.policy.graphs();
   if (graphs.empty())
     throw PolicyError(
-        fmt::format("{} is not one graph, so its operations cannot be run one by one; what broke it:\n  {}",
+        fmt::format("{} is not one graph, so triage cannot run its operations one by one; the graph break:\n  {}",
                     options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
   std::vector<at::Tensor> inputs = call.inputs;
   for (const Param& param : call.policy.signature().params)

@@ -72,13 +72,15 @@ class LuaExecutable final : public Executable {
   void take_results(lua_State* L, at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
     const auto count = static_cast<size_t>(lua_gettop(L));
     if (count != num_outputs_)
-      throw InputError(fmt::format("what backend `{}` made of graph `{}` gave {} results; the graph has {} outputs",
-                                   backend_, graph_, count, num_outputs_));
+      throw InputError(fmt::format(
+          "the function that backend `{}` returned for graph `{}` gave {} results; the graph has {} outputs", backend_,
+          graph_, count, num_outputs_));
     for (int i = 1; i <= static_cast<int>(count); ++i) {
       const at::Tensor* tensor = test_tensor(L, i);
       if (!tensor)
-        throw InputError(fmt::format("what backend `{}` made of graph `{}` gave a {} as result {}; expected a tensor",
-                                     backend_, graph_, luaL_typename(L, i), i));
+        throw InputError(fmt::format(
+            "the function that backend `{}` returned for graph `{}` gave a {} as result {}; expected a tensor",
+            backend_, graph_, luaL_typename(L, i), i));
       outputs.push_back(separate(*tensor, inputs));
     }
   }
@@ -114,8 +116,8 @@ std::unique_ptr<Executable> compile(const std::string& name, const Reference& fu
     lua_call(L, 2, 1);
     if (!is_callable(L, -1))
       throw InputError(
-          fmt::format("backend `{}` returned a {} for graph `{}`; expected what can be called with the "
-                      "graph's inputs, such as a function or the graph itself",
+          fmt::format("backend `{}` returned a {} for graph `{}`; expected a callable that takes the graph's inputs, "
+                      "such as a function or the graph itself",
                       name, luaL_typename(L, -1), graph.name()));
     callable = std::make_unique<Reference>(L);
   });
@@ -136,15 +138,12 @@ bool push_own(lua_State* L, const char* name) {
 int register_backend_(lua_State* L) {
   const std::string name = text_argument(L, {1, "triage.register_backend", "name"});
   if (name.empty() || name.find(':') != std::string::npos)
-    throw InputError(
-        fmt::format("triage.register_backend: the name '{}' cannot be used; a name is not empty and has no "
-                    "colon",
-                    name));
+    throw InputError(fmt::format(
+        "triage.register_backend: the name '{}' is not valid; a name must not be empty or contain a colon", name));
   if (!is_callable(L, 2))
-    throw InputError(
-        fmt::format("triage.register_backend: backend '{}' is a {}; expected a function of a graph and its "
-                    "example inputs",
-                    name, luaL_typename(L, 2)));
+    throw InputError(fmt::format(
+        "triage.register_backend: backend '{}' is a {}; expected a function that takes a graph and example inputs",
+        name, luaL_typename(L, 2)));
   const auto others = list_backends();
   if (std::find(others.begin(), others.end(), name) != others.end())
     throw InputError(
@@ -172,7 +171,8 @@ Backend backend_at(lua_State* L, int index, std::shared_ptr<const Caller> caller
     if (!push_own(L, name.c_str())) return find_backend(name);
   } else {
     if (context(L).sandboxed)
-      throw InputError("triage.compile: a policy names its backend; functions as backends are for triage exec");
+      throw InputError(
+          "triage.compile: a policy gives its backend by name; only scripts of triage exec may give a function");
     lua_pushvalue(L, index);
   }
   auto function = std::make_shared<Reference>(L);

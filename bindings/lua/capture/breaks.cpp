@@ -59,7 +59,7 @@ int run_disabled(lua_State* L) {
   const Source place = definition_of(L, 2).where;
   const std::string which = place.file.empty() ? function_name(L, 2) : "the function at " + function_name(L, 2);
   capture::graph_break(Break::disabled, "`triage.disable` keeps " + which + " out of graphs" + reason,
-                       "Call it before or after the compiled code to have one graph.");
+                       "Call it before or after the compiled code to get one graph.");
   const capture::NotCaptured scope(lua_toboolean(L, 1));  // no scope of Lua's: the capture may be gone before that ends
   call_for_all(L, lua_gettop(L) - kFunction);
   return lua_gettop(L) - kFunction + 1;
@@ -75,7 +75,7 @@ int run_allowed(lua_State* L) {
 /// triage.graph_break([message])
 int graph_break(lua_State* L) {
   const char* const message = text_argument(L, {1, "triage.graph_break", "message"}, "`triage.graph_break` was called");
-  capture::graph_break(Break::requested, message, "Take the call of triage.graph_break away to have one graph.");
+  capture::graph_break(Break::requested, message, "Remove the call of triage.graph_break to get one graph.");
   return 0;
 }
 
@@ -98,9 +98,8 @@ int mark_size(lua_State* L) {
   mark.max = integer_argument(L, {5, who, "max"}, mark.max);
   if (mark.dynamic && (tensor.size(mark.dim) < mark.min || tensor.size(mark.dim) > mark.max))
     throw InputError("triage.mark_dynamic: dimension " + std::to_string(mark.dim) + ": the size is " +
-                     std::to_string(tensor.size(mark.dim)) + ", which is not in the range from " +
-                     std::to_string(mark.min) +
-                     (mark.max == capture::Mark{}.max ? " on" : " to " + std::to_string(mark.max)));
+                     std::to_string(tensor.size(mark.dim)) + ", expected " + std::to_string(mark.min) +
+                     (mark.max == capture::Mark{}.max ? " or more" : " to " + std::to_string(mark.max)));
   refuse_in_selection(L, "`" + std::string(who) + "`");
   capture::graph_break(Break::registry, "a tensor is marked dynamic or static", "Mark it before the compiled code.");
   capture::set_mark(tensor, mark);
@@ -111,7 +110,7 @@ int mark_size(lua_State* L) {
 int change_registry(lua_State* L) {
   const std::string what = luaL_checkstring(L, 1);
   refuse_in_selection(L, what);
-  capture::graph_break(Break::registry, what + " changes what is found from now on", luaL_checkstring(L, 2));
+  capture::graph_break(Break::registry, what + " changes a registry that captured code reads", luaL_checkstring(L, 2));
   bump_epoch(L);
   return 0;
 }

@@ -98,7 +98,7 @@ void CaughtErrors::note() const {
   forget_chains(L_, chains_);
   auto* const recorder = capture::Recorder::current();
   if (recorder && recorder->serial() == recorder_ && recorder->batch_branches() > branches_)
-    recorder->note_error("it came behind a condition of the batch");
+    recorder->note_error("it was raised after a condition of the batch");
 }
 
 void add_open_chains(lua_State* L) {

@@ -156,13 +156,13 @@ std::string difference(const ClosureEnvironment& before, const ClosureEnvironmen
     const std::string was = i < before.arguments.size() ? before.arguments[i] : "nothing";
     const std::string is = i < now.arguments.size() ? now.arguments[i] : "nothing";
     const bool parted = is == tensor_text && was.rfind(same_tensor_text, 0) == 0;
-    if (was != is) return fmt::format("argument {} was {}, is {}", i + 1, was, parted ? "another one" : is);
+    if (was != is) return fmt::format("argument {} was {}, is now {}", i + 1, was, parted ? "a different tensor" : is);
   }
   for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
     if (part_of(before, i) != part_of(now, i)) return now.parts[i].first + " changed";
   const bool same_arguments = before.key.substr(0, before.state_begin) == now.key.substr(0, now.state_begin);
-  return same_arguments ? "what the function may read changed"
-                        : "a tensor among the arguments is now a variable of the function as well, or was one";
+  return same_arguments ? "a variable that the function may read changed"
+                        : "a tensor argument became, or was, also a variable of the function";
 }
 
 void report_recompile(lua_State* L, const CompiledFunction& function, const ClosureEnvironment& now) {
@@ -174,7 +174,7 @@ void report_recompile(lua_State* L, const CompiledFunction& function, const Clos
       capture::recompile_heading(function.name, place_of(L, function.function, function.made_at).where, stance);
   const std::vector<const CachePartition*> partitions = partitions_in_order(function);
   const size_t first = partitions.size() - std::min(partitions.size(), most_reasons);
-  if (first > 0) text += fmt::format("\n  - {} older graphs do not fit either", first);
+  if (first > 0) text += fmt::format("\n  - the guards of {} older graphs failed, too", first);
   for (size_t i = first; i < partitions.size(); ++i)
     text += fmt::format("\n  - {}/0: {}", partitions[i]->number - 1, difference(partitions[i]->environment, now));
   function.options.inform(text);

@@ -92,12 +92,12 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
   const capture::UserCode code = user_code(L);
   const capture::GraphBreak odd{capture::Break::other_argument,
                                 fmt::format("argument {} ('{}') is a {}", index - 1, name, luaL_typename(L, index)),
-                                "Pass what the function needs of it one by one, or let it be a variable from outside.",
+                                "Pass its values as separate arguments, or let the function read it as an upvalue.",
                                 code.where(), code.stack()};
   if (raises) throw odd.error();
   function.odd_argument = odd;
   if (function.options.warn && function.options.warn_of_breaks && capture::get_logs().graph_breaks)
-    function.options.warn("'" + function.name + "' runs as a script on such calls: " + odd.text());
+    function.options.warn("'" + function.name + "' runs as a script for such arguments: " + odd.text());
 }
 
 struct Running {
@@ -137,7 +137,7 @@ void count_graphs(lua_State* L, int64_t more) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &graph_count);
   if (count > most)
     throw LimitError("a policy used up its budget of compiled functions and graphs (" + std::to_string(most) +
-                     "); compile functions once, outside of loops and of what runs on every call");
+                     "); compile functions once, outside of loops and of code that runs on every call");
 }
 
 /// What a call has captured is charged to a policy: memory of C++ that Lua does not see.
@@ -171,8 +171,8 @@ int compiled_tostring(lua_State* L) {
 /// f:cache()
 int compiled_cache(lua_State* L) {
   const CompiledFunction& function = check_compiled(L, 1);
-  break_graph(L, capture::Break::registry, "the cache of a compiled function is asked",
-              "Ask for it outside of the compiled code.");
+  break_graph(L, capture::Break::registry, "the script reads the cache of a compiled function",
+              "Read it outside of the compiled code.");
   push_statistics(L, statistics_of(function));
   return 1;
 }
@@ -182,9 +182,9 @@ int compiled_finish_compiling(lua_State* L) {
   const CompiledFunction& function = check_compiled(L, 1);
   if (is_policy(L))
     throw Error(
-        "finish_compiling() waits for kernels, and policies may not wait; a host does so before the first call, with "
-        "Policy::prepare");
-  break_graph(L, capture::Break::registry, "the kernels of a compiled function are waited for",
+        "finish_compiling() waits for kernels, and a policy may not wait; the host can call Policy::prepare before the "
+        "first call");
+  break_graph(L, capture::Break::registry, "the script waits for the kernels of a compiled function",
               "Wait for them outside of the compiled code.");
   finish_compiling(function);
   return 0;

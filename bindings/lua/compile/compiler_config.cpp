@@ -44,7 +44,7 @@ const Setting& check_setting(lua_State* L) {
 int config_index(lua_State* L) {
   const Setting& setting = check_setting(L);
   break_graph(L, capture::Break::mode, std::string("`triage.config.") + setting.name + "` is read while capturing",
-              "Read it before the compiled function is called, and pass what it is.");
+              "Read it before the compiled function is called, and pass its value.");
   const CompilerConfig config = get_compiler_config();
   if (setting.flag)
     lua_pushboolean(L, config.*setting.flag);
@@ -58,7 +58,7 @@ int config_newindex(lua_State* L) {
   const std::string name = std::string("triage.config.") + setting.name;
   if (is_policy(L))
     throw InputError("a policy may not change `" + name +
-                     "`, which holds for the process; the host sets it (set_compiler_config)");
+                     "`, which is a setting of the process; the host sets it with set_compiler_config");
   CompilerConfig config = get_compiler_config();
   if (setting.flag) {
     if (!lua_isboolean(L, 3)) throw InputError(name + ": expected true or false, got " + describe(L, 3));
@@ -82,7 +82,8 @@ int lua_set_stance(lua_State* L) {
     return stance_from(text_argument(L, {1, "triage.set_stance", "name"}));
   });
   if (capture::Recorder::current() || capture::TraceReplayer::current())
-    throw InputError("triage.set_stance: captured code cannot change what is captured; set it around the call");
+    throw InputError(
+        "triage.set_stance: captured code cannot change the stance; set it before the call of the compiled function");
   refuse_in_selection(L, "`triage.set_stance`");
   set_stance(stance);
   return 0;
@@ -91,7 +92,7 @@ int lua_set_stance(lua_State* L) {
 /// triage.reset(): compiled functions capture again.
 int reset(lua_State* L) {
   if (capture::Recorder::current() || capture::TraceReplayer::current())
-    throw InputError("triage.reset: captured code cannot drop what is captured; call it around");
+    throw InputError("triage.reset: captured code cannot drop captured graphs; call it outside of the compiled code");
   refuse_in_selection(L, "`triage.reset`");
   forget_all_graphs();
   bump_epoch(L);
@@ -100,7 +101,7 @@ int reset(lua_State* L) {
 
 int lua_get_stance(lua_State* L) {
   break_graph(L, capture::Break::mode, "`triage.get_stance` is read while capturing",
-              "Read it before the compiled function is called, and pass what it is.");
+              "Read it before the compiled function is called, and pass its value.");
   lua_pushstring(L, stance_name(get_stance()));
   return 1;
 }

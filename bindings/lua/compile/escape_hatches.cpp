@@ -46,7 +46,7 @@ void bake_in(lua_State* L, int index, Recorder& recorder) {
       return;
     default:
       throw InputError("assume_constant_result: the function returned " + describe(L, index) +
-                       "; it returns tensors, numbers, strings, booleans or nil");
+                       "; expected tensors, numbers, strings, booleans or nil");
   }
 }
 
@@ -72,8 +72,9 @@ int constant_call(lua_State* L) {
   }
   const Source where = current_line(L);
   recorder->note(std::string(lua_tostring(L, lua_upvalueindex(2))) +
-                 " was called at capture, and its result is held: " + (values.empty() ? "nothing" : values) +
-                 "  (assume_constant_result, " + where.file + ":" + std::to_string(where.line) + ")");
+                 " was called during capture, and its result is a constant of the graph: " +
+                 (values.empty() ? "nothing" : values) + "  (assume_constant_result, " + where.file + ":" +
+                 std::to_string(where.line) + ")");
   return lua_gettop(L);
 }
 

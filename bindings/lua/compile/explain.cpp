@@ -44,12 +44,12 @@ struct Explanation {
 std::string held_of_value(lua_State* L) {
   const int top = lua_gettop(L);
   if (const at::Tensor* tensor = test_tensor(L, top))
-    return " is a " + describe(L, top) + (tensor->requires_grad() ? ", requires grad" : "") + ", whichever it is";
+    return " is any " + describe(L, top) + (tensor->requires_grad() ? ", requires grad" : "");
   switch (lua_type(L, top)) {
     case LUA_TTABLE:
-      return " is the same table, and all in it is as it was";
+      return " is the same table, and its contents are unchanged";
     case LUA_TFUNCTION:
-      return " is the same function, and all that it can read is as it was";
+      return " is the same function, and everything that it can read is unchanged";
     case LUA_TUSERDATA:
       return " is the same value";
     default:
@@ -60,7 +60,7 @@ std::string held_of_value(lua_State* L) {
 /// The environment is on top of the stack, the function at `function`.
 std::string global_guards(lua_State* L, int function) {
   const auto names = globals_of(L, function);
-  if (!names || names->count("_ENV")) return "globals: those that it may read are as they were\n";
+  if (!names || names->count("_ENV")) return "globals: those that the function may read are unchanged\n";
   std::string text;
   for (const std::string& name : *names) {
     lua_pushlstring(L, name.data(), name.size());
@@ -88,7 +88,7 @@ std::string environment_guards(lua_State* L, const CompiledFunction& function,
       text += std::string("upvalue '") + name + "'" + held_of_value(L) + "\n";
     lua_pop(L, 1);
   }
-  if (!lua_isfunction(L, -1)) text += "the module is the same, and all in it is as it was\n";
+  if (!lua_isfunction(L, -1)) text += "the module is the same, and its contents are unchanged\n";
   lua_pop(L, 1);
   return text;
 }
@@ -142,7 +142,8 @@ std::string text_of(const Explanation& all) {
     text += fmt::format("  Graph {}:\n{}", i + 1, indented(lines_of(all.guards[i])));
   if (all.guards.size() < all.graphs.size())
     text +=
-        "  none between breaks: the script runs on every call, and its operators are compared with those recorded\n";
+        "  none between graph breaks: the script runs on every call, and triage compares its operators with the "
+        "recorded ones\n";
   text += fmt::format("Compile Times:\n  capture {:.6f} s\n  backend {:.6f} s\n", all.times.capture, all.times.backend);
   text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,
                       all.cache.segments, all.cache.retired, all.cache.bytes);

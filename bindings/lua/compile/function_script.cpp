@@ -26,7 +26,7 @@ void call_function(lua_State* L, int arguments) {
   if (!capture::Recorder::current() || !has_natural_chunks(L)) return call_for_all(L, arguments);
   capture::OutsideBranches::allow_restart(stack_depth(L));
   const int status = call_and_hand_on(L, arguments, keep_traceback);
-  if (capture::OutsideBranches::aborted()) throw capture::CaptureAbort("the capture was given up");
+  if (capture::OutsideBranches::aborted()) throw capture::CaptureAbort("the capture was aborted");
   if (status != LUA_OK) lua_error(L);
 }
 
@@ -66,12 +66,14 @@ void FunctionScript::break_behind(capture::Break kind, const std::string& what, 
 /// No graph holds a mode that outlives the call.
 void FunctionScript::refuse_another_mode(bool grad_mode, uint64_t autocast) const {
   if (c10::GradMode::is_enabled() != grad_mode)
-    break_behind(capture::Break::mode,
-                 grad_mode ? "the function leaves gradient mode off" : "the function leaves gradient mode on",
-                 "Have it end with the call: `local _ <close> = torch.no_grad()`, or torch.no_grad(fn).");
+    break_behind(
+        capture::Break::mode,
+        grad_mode ? "the function returns with gradient mode off" : "the function returns with gradient mode on",
+        "Restore the mode in the function, with `local _ <close> = torch.no_grad()` or torch.no_grad(fn).");
   if (compat::autocast_state() != autocast)
-    break_behind(capture::Break::mode, "the function leaves autocast switched",
-                 "Have it end with the call: `local _ <close> = torch.autocast(...)`, or torch.autocast(device, fn).");
+    break_behind(capture::Break::mode, "the function returns with a different autocast mode",
+                 "Restore the mode in the function, with `local _ <close> = torch.autocast(...)` or "
+                 "torch.autocast(device, fn).");
 }
 
 /// The script gets the caller's own values: it can tell whether two are the same one, and whether it saw one before.
@@ -138,7 +140,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
   if (other) {
     if (auto* replayer = capture::TraceReplayer::current()) replayer->note_escape();
     break_behind(capture::Break::other_result,
-                 "the function returns a value that is no tensor: result " + std::to_string(other - base) + " is " +
+                 "the function returns a value that is not a tensor: result " + std::to_string(other - base) + " is " +
                      (lua_isnil(L, other) ? "nil" : std::string("a ") + luaL_typename(L, other)),
                  "Return tensors only, or do not compile this function.");
     lua_createtable(L, lua_gettop(L) - base, 1);

@@ -40,7 +40,7 @@ void check_condition(lua_State* L, int index, const std::string& message) {
     return;
   }
   if (condition->scalar_type() != at::kBool || condition->numel() != 1)
-    throw std::invalid_argument("triage.check takes a truth value, such as n <= 5 or (x > 0):all(), got " +
+    throw std::invalid_argument("triage.check: expected a boolean, such as n <= 5 or (x > 0):all(), got " +
                                 describe(L, index));
   const Recorder* recorder = Recorder::current();
   const bool captured = recorder && recorder->knows(*condition);
@@ -54,7 +54,7 @@ void check_condition(lua_State* L, int index, const std::string& message) {
 
 /// triage.check(condition, message)
 int check(lua_State* L) {
-  if (lua_isnone(L, 1)) wrong_argument(L, {1, "triage.check", "condition"}, "a truth value such as n <= 5");
+  if (lua_isnone(L, 1)) wrong_argument(L, {1, "triage.check", "condition"}, "a boolean such as n <= 5");
   check_condition(L, 1, text_argument(L, {2, "triage.check", "message"}, ""));
   return 0;
 }
@@ -131,7 +131,7 @@ int constrain(lua_State* L) {
   check_is_number(L, what, as_size);
   Bounds bounds = read_bounds(L, what, as_size);
   if (as_size && !bounds.min) bounds.min = 0;
-  if (as_size && *bounds.min < 0) throw std::invalid_argument(std::string(what) + ": min is at least 0");
+  if (as_size && *bounds.min < 0) throw std::invalid_argument(std::string(what) + ": min must be at least 0");
   if (bounds.min) check_bound(L, "ge", ">=", *bounds.min, bounds.whole);
   if (bounds.max) check_bound(L, "le", "<=", *bounds.max, bounds.whole);
   return 0;

@@ -94,7 +94,7 @@ constexpr const char* check_is_false = "check returned false";
 std::string verdict(lua_State* L, int index) {
   if (lua_isboolean(L, index)) return lua_toboolean(L, index) ? "" : check_is_false;
   const at::Tensor* tensor = test_tensor(L, index);
-  if (!tensor) return "check returned " + described(L, index) + "; it returns true or false, or raises an error";
+  if (!tensor) return "check returned " + described(L, index) + "; it must return true or false, or raise an error";
   if (tensor->numel() != 1)
     return "check returned a tensor of " + std::to_string(tensor->numel()) + " elements; end it with :all()";
   return tensor->item().toBool() ? "" : check_is_false;
@@ -104,10 +104,10 @@ std::string verdict(lua_State* L, int index) {
 void check_argument_sizes(at::ArrayRef<at::Tensor> arguments, const Limits& limits) {
   const double bytes = operators::logical_bytes(arguments);
   if (!limits.tensor_bytes || bytes <= static_cast<double>(limits.tensor_bytes)) return;
-  throw PolicyError(fmt::format(
-      "`args` returned tensors of {:.0f} MiB, expanded or not, which is more than the budget of tensor memory "
-      "({} MiB); return smaller ones",
-      bytes / (1 << 20), limits.tensor_bytes >> 20));
+  throw PolicyError(
+      fmt::format("`args` returned tensors of {:.0f} MiB (an expanded tensor counts in full); the budget of tensor "
+                  "memory is {} MiB; return smaller tensors",
+                  bytes / (1 << 20), limits.tensor_bytes >> 20));
 }
 
 /// The outputs that `check` was not content with, a line each: flags in words, of data the first rows.
@@ -202,7 +202,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   });
   capture::end_segment();
   if (state_->context().expired)
-    throw LimitError("policy '" + policy_.name + "' ran out of its budget, and went on with pcall");
+    throw LimitError("policy '" + policy_.name + "' ran out of its budget, and caught the error with pcall");
   flags_outputs_.clear();
   for (const auto& result : results) flags_outputs_.push_back(tracker.is_flags(result));
   if (Recorder::current())
@@ -313,9 +313,9 @@ std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
     }
     report.emplace_back(test_name(i), std::move(failure));
     if (!end || std::chrono::steady_clock::now() < *end) continue;
-    report.emplace_back("tests", "they used up the time of a load (" +
+    report.emplace_back("tests", "all tests together used up the time of a load (" +
                                      std::to_string(state_->context().limits.seconds) +
-                                     " s) together; make them smaller, or raise triage::Limits");
+                                     " s); make them smaller, or raise triage::Limits");
     break;
   }
   tests_end_.reset();

@@ -51,9 +51,8 @@ void check_name(lua_State* L, const std::string& where) {
     const char* const name = lua_tolstring(L, -1, &length);
     if (length > longest_name || !is_one_line({name, length}))
       throw LoadError(where +
-                      ": field 'name': expected a line of text of at most 255 bytes, got one that is longer or empty, "
-                      "or has a line "
-                      "break or another control character in it");
+                      ": field 'name': expected one line of 1 to 255 bytes of text, got text that is empty, longer, or "
+                      "has a line break or another control character");
   }
   lua_pop(L, 1);
 }
@@ -96,7 +95,7 @@ std::vector<std::string> read_names(lua_State* L, int table, const char* field) 
     std::string name = is_string ? lua_tostring(L, -1) : "";
     if (!is_name(name))
       throw LoadError(std::string("policy: field '") + field + "': entry " + std::to_string(i) +
-                      " is no name (letters, digits and _)");
+                      " is not a name (letters, digits and _)");
     if (std::find(names.begin(), names.end(), name) != names.end())
       throw LoadError(std::string("policy: field '") + field + "' names '" + name + "' twice");
     names.push_back(std::move(name));
@@ -145,7 +144,7 @@ const TensorSpec& check_type(lua_State* L, const std::string& name) {
   for (const Dim& dim : spec->dims)
     if (dim.kind == Dim::Kind::attribute)
       throw LoadError("policy: field 'signature': '" + name + "': " + dim.text() +
-                      " is an attribute of `self`, and a policy has none; write the size, or a name for any size");
+                      " is an attribute of `self`, and a policy has no `self`; write the size, or a name for any size");
   return *spec;
 }
 
@@ -174,7 +173,7 @@ void read_signature(lua_State* L, int table, Signature& signature) {
       throw LoadError(
           "policy: field 'signature': " +
           (name.empty() ? "an entry has no name"
-                        : "'" + name + "' is no input of the policy, nor one of its `outputs`") +
+                        : "'" + name + "' is neither an input of the policy nor one of its `outputs`") +
           "; types belong to inputs and outputs by name, as in signature = { z = Tensor(float32_t, {\"N\", 512}) }");
     const TensorSpec& spec = check_type(L, name);
     set_type(signature.input_types, signature.inputs, name, spec);
@@ -272,11 +271,9 @@ void check_dialect(lua_State* L) {
   push_wrapped(L, -1);
   if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1) && !is_natural_function(L, -1))
     throw LoadError(
-        "policy: field 'lua': the chunk that holds the function `run` was loaded as plain Lua, for how it reads is "
-        "settled "
-        "before it runs. Write lua = \"tensor\" literally in a call `policy {...}` of that chunk, or --!tensor on its "
-        "first "
-        "line");
+        "policy: field 'lua': the chunk with the function `run` was loaded as plain Lua, because triage selects the "
+        "dialect before it runs a chunk. Write lua = \"tensor\" as a literal in a call `policy {...}` of that chunk, "
+        "or --!tensor on its first line");
   lua_pop(L, 2);
 }
 
@@ -364,7 +361,8 @@ PolicyDefinition read_policy(lua_State* L, const std::string& path) {
   if (lua_isfunction(L, -1)) return read_function(L, name);
   if (is_policy(L, -1)) return read_table(L, name);
   if (lua_istable(L, -1))
-    throw LoadError(path + ": the script returned a plain table; a policy is a function, or what policy {...} returns");
+    throw LoadError(path +
+                    ": the script returned a plain table; a policy is a function, or the result of policy {...}");
   throw LoadError(path + ": the script returned " +
                   (lua_isnil(L, -1) ? "nothing" : std::string("a ") + luaL_typename(L, -1)) +
                   "; a policy file ends with `return function(z) ... end` or `return policy {...}`");

@@ -58,7 +58,7 @@ std::string unknown_global(lua_State* L, const std::string& name, const std::vec
            "' (the sandbox: no os, io, debug, require); trusted scripts run with triage exec";
   const bool trusted = lua_getglobal(L, name.c_str()) != LUA_TNIL;
   lua_pop(L, 1);
-  if (trusted) return "policies have no '" + name + "'; it is for the host, and for scripts that run with triage exec";
+  if (trusted) return "policies have no '" + name + "'; only the host and scripts of triage exec have it";
   if (is_field_of_torch(L, name)) return "there is no '" + name + "' in a policy; did you mean 'torch." + name + "'?";
   return "there is no '" + name + "' in a policy" + did_you_mean(close_words(name, names));
 }

@@ -24,7 +24,7 @@ class Reader {
     } else if (lua_istable(L_, index)) {
       for (lua_pushnil(L_); lua_next(L_, index); lua_pop(L_, 1)) read_input(input_index());
     } else {
-      throw InputError("triage.export: dynamic_shapes is \"batch\" or a table from inputs to dimensions, got " +
+      throw InputError("triage.export: dynamic_shapes: expected \"batch\" or a table from inputs to dimensions, got " +
                        describe(L_, index));
     }
     const auto place = [](const DynamicDim& d) { return std::pair(d.input, d.dim); };
@@ -50,27 +50,28 @@ class Reader {
       std::string known;
       for (const std::string& name : names_) known += (known.empty() ? "" : ", ") + name;
       throw InputError("triage.export: dynamic_shapes names '" + std::string(lua_tostring(L_, -2)) +
-                       "', and the inputs are " + (known.empty() ? "none" : known));
+                       "'; the inputs are " + (known.empty() ? "none" : known));
     }
     const lua_Integer position = lua_isinteger(L_, -2) ? lua_tointeger(L_, -2) : 0;
     if (position < 1 || position > static_cast<lua_Integer>(inputs_.size()))
       throw InputError("triage.export: dynamic_shapes has an entry for " + describe(L_, -2) +
-                       "; an entry is for an input, by name or by position from 1");
+                       "; expected the name of an input, or its position from 1");
     return static_cast<size_t>(position - 1);
   }
 
   void read_input(size_t input) {
     if (!lua_istable(L_, -1))
       throw InputError("triage.export: dynamic_shapes." + names_[input] +
-                       " is a table from dimensions to names, such as {[0] = \"batch\"}, got " + describe(L_, -1));
+                       ": expected a table from dimensions to names, such as {[0] = \"batch\"}, got " +
+                       describe(L_, -1));
     const int dims = lua_gettop(L_);
     for (lua_pushnil(L_); lua_next(L_, dims); lua_pop(L_, 1)) read_dim(input);
   }
 
   void read_dim(size_t input) {
     if (!lua_isinteger(L_, -2))
-      throw InputError("triage.export: dynamic_shapes." + names_[input] + ": a dimension is an integer from 0, got " +
-                       describe(L_, -2));
+      throw InputError("triage.export: dynamic_shapes." + names_[input] +
+                       ": expected a dimension, an integer from 0, got " + describe(L_, -2));
     int64_t dim = lua_tointeger(L_, -2);
     if (dim < 0) dim += inputs_[input].dim();
     for (const DynamicDim& known : options_.dynamic_dims)
@@ -84,8 +85,7 @@ class Reader {
       symbol = read_bounds(input, dim);
     else if (!lua_isboolean(L_, -1) || !lua_toboolean(L_, -1))
       throw InputError("triage.export: dynamic_shapes." + names_[input] +
-                       ": a size is given by true, a name, or {name = ..., min = ..., max = ...}, got " +
-                       describe(L_, -1));
+                       ": expected true, a name, or {name = ..., min = ..., max = ...}, got " + describe(L_, -1));
     options_.dynamic_dims.push_back({input, dim, symbol});
   }
 
@@ -96,7 +96,7 @@ class Reader {
     const auto fail = [&](const std::string& key) {
       throw InputError("triage.export: dynamic_shapes." + names_[input] + ": '" + key +
                        "' is unknown or has the wrong type (" + describe(L_, -1) +
-                       "); a size is told by name (a string), min and max (integers)");
+                       "); options are name (a string), min and max (integers)");
     };
     for (lua_pushnil(L_); lua_next(L_, -2); lua_pop(L_, 1)) {
       const std::string key = lua_type(L_, -2) == LUA_TSTRING ? lua_tostring(L_, -2) : describe(L_, -2);

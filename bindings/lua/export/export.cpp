@@ -76,7 +76,7 @@ int program_tostring(lua_State* L) {
 int program_call(lua_State* L) {
   const ExportedProgram program = check_program(L, 1);
   capture::graph_break(capture::Break::unsupported, "an exported program is called",
-                       "Call the function that it was made of.");
+                       "Call the function that it was exported from.");
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
   const GraphTerms terms(L);
@@ -106,7 +106,7 @@ int program_verify(lua_State* L) {
 void check_files_allowed(lua_State* L, const char* what) {
   if (context(L).sandboxed)
     throw InputError(std::string(what) +
-                     ": a policy reaches no files; `triage exec` scripts, `triage export` and the host do");
+                     ": a policy cannot use files; `triage exec` scripts, `triage export` and the host can");
 }
 
 int program_save(lua_State* L) {
@@ -158,9 +158,9 @@ std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::
     const at::Tensor* tensor = test_tensor(L, i);
     if (!tensor)
       throw InputError("triage.export: the function returned " +
-                       (test_symbolic(L, i) ? "a number that only a run can tell" : describe(L, i)) + " as result " +
-                       std::to_string(i - base) + "; a program gives tensors" +
-                       (test_symbolic(L, i) ? ": torch.scalar_tensor makes one of it" : ""));
+                       (test_symbolic(L, i) ? "a number that depends on the values of tensors" : describe(L, i)) +
+                       " as result " + std::to_string(i - base) + "; a program returns tensors" +
+                       (test_symbolic(L, i) ? ": torch.scalar_tensor converts it" : ""));
     results.push_back(*tensor);
   }
   lua_settop(L, base);

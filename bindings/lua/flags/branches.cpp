@@ -48,7 +48,7 @@ int condition_rank(lua_State* L) {
   const std::string who = luaL_checkstring(L, 2);
   const at::Tensor* condition = test_tensor(L, 1);
   if (!condition) {
-    const char* hint = lua_isboolean(L, 1) ? "; a plain boolean wants a plain `if`" : "";
+    const char* hint = lua_isboolean(L, 1) ? "; use a plain `if` for a plain boolean" : "";
     throw InputError(who + ": " + check::condition_expected + describe(L, 1) + hint);
   }
   check::hold(who, check::condition(*condition, in_lua), in_lua);
@@ -164,8 +164,7 @@ bool is_for_host(lua_State* L, int index) {
 void break_for_error(lua_State* L, int index) {
   capture::graph_break(capture::Break::untaken_branch,
                        "a branch that this batch does not take raises an error: " + error_text(L, index),
-                       "In a graph every branch runs, so it must be able to run on every batch; or leave the condition "
-                       "to the script, as a plain `if`.");
+                       "Make the branch work for every batch; or write a plain `if`, which the script decides.");
 }
 
 /// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns; nothing where it was left
@@ -230,9 +229,9 @@ int before_branch(lua_State* L) {
   if (Recorder::current()->is_strict() || capture::OnGraphBreak::raises()) return 0;  // there every break is an error
   if (is_untaken(own, conditions_before(L, 2)))
     capture::graph_break(capture::Break::untaken_branch,
-                         "an `if` on a condition of shape () comes behind random numbers, or a side effect that was "
-                         "allowed, which cannot be taken back",
-                         "Draw behind the `if`; or write it as IF(cond, function() ... end).");
+                         "an `if` on a condition of shape () follows random numbers or an allowed side effect, which "
+                         "capture cannot undo",
+                         "Draw after the `if`; or write it as IF(cond, function() ... end).");
   return 0;
 }
 
@@ -264,16 +263,15 @@ int leave_branch(lua_State* L) {
   if (!(get_config() == branch->config)) {
     set_config(branch->config);
     throw PolicyError(
-        "the configuration was changed for good in a branch of an `if` whose condition is a mask, and that branch runs "
-        "for every sample. Have the change end with the branch: `local _ <close> = set_config(c)`; or change it before "
-        "or behind the `if`.");
+        "the configuration was changed beyond the end of a branch of an `if` whose condition is a mask: that branch "
+        "runs for every sample. Limit the change to the branch, with `local _ <close> = set_config(c)`; or change it "
+        "before or after the `if`.");
   }
   if (!mode_changed && !autocast_changed) return 0;
-  throw PolicyError(
-      std::string(mode_changed ? "the gradient mode was changed" : "autocast was switched") +
-      " for good in a branch of an `if` whose condition is a mask, and that branch runs for every sample. "
-      "Have the change end with the branch: `local _ <close> = torch." +
-      (mode_changed ? "no_grad()`, or torch.no_grad(fn)." : "autocast(...)`."));
+  throw PolicyError(std::string(mode_changed ? "the gradient mode was changed" : "autocast was changed") +
+                    " beyond the end of a branch of an `if` whose condition is a mask: that branch runs for every "
+                    "sample. Limit the change to the branch, with `local _ <close> = torch." +
+                    (mode_changed ? "no_grad()` or torch.no_grad(fn)." : "autocast(...)`."));
 }
 
 /// core.may_break() -> whether something is captured that a graph break would not fail
@@ -297,9 +295,8 @@ int break_for_difference(lua_State* L) {
   lua_settop(L, 1);
   if (is_for_host(L, 1)) return lua_error(L);
   capture::graph_break(
-      capture::Break::untaken_branch, "branches differ of which this batch takes one: " + error_text(L, 1),
-      "Let every branch give the same, for a graph selects between them; or leave the condition to the "
-      "script, as a plain `if`.");
+      capture::Break::untaken_branch, "the branches of a condition differ: " + error_text(L, 1),
+      "Give all branches the same structure, shapes and dtypes; or write a plain `if`, which the script decides.");
   return 0;
 }
 

@@ -216,7 +216,7 @@ int config_newindex(lua_State* L) {
   const std::string field = luaL_checkstring(L, 2);
   if ((box.global || box.read_only) && context(L).sandboxed)
     throw InputError("a policy may not change the global configuration (`" + field +
-                     "`); give operations one of their own: {config = ErrorConfig{" + field + " = ...}}");
+                     "`); pass a configuration to the operations: {config = ErrorConfig{" + field + " = ...}}");
   ErrorConfig changed = value_of(box);
   set_field(L, changed, field, 3);
   note_table_write(L, 1);
@@ -350,7 +350,7 @@ int restore_config(lua_State* L) {
 int lua_set_config(lua_State* L) {
   on_behalf_of("set_config", [L] { check_config(L, 1); });
   break_graph(L, capture::Break::mode, "`set_config` changes the configuration of the process",
-              "Give operations one of their own: {config = ErrorConfig{...}}.");
+              "Pass a configuration to the operations: {config = ErrorConfig{...}}.");
   lua_settop(L, 1);
   lua_get_config(L);
   const int before = lua_gettop(L);

@@ -44,7 +44,7 @@ const at::Tensor& flags_argument(lua_State* L, const char* operation) {
         std::string(operation) + ": expected a flags tensor as `f`, got " + describe(L, 1) +
         (is_data ? ", which is data: flags of this configuration are " + std::string(c10::toString(flag_dtype(L)))
                  : ""));
-  break_graph(operation, "Return the flags, and inspect them behind the compiled code.");
+  break_graph(operation, "Return the flags, and inspect them after the compiled code.");
   return *flags;
 }
 

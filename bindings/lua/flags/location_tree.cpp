@@ -116,8 +116,8 @@ LocationTree& charge_ids(lua_State* L, TreeBox& box) {
   constexpr uint64_t per_location = 20, steps_per_instruction = 64, most_steps = 2'000'000'000;
   const uint64_t steps = box.path_bytes * box.pattern_bytes;
   if (context(L).sandboxed && steps > most_steps)
-    throw LimitError("a policy may have paths and patterns in one tree of which the bytes, multiplied, are at most " +
-                     std::to_string(most_steps) + "; these give " + std::to_string(steps));
+    throw LimitError("in one tree of a policy, the bytes of all paths times the bytes of all patterns may be at most " +
+                     std::to_string(most_steps) + ", got " + std::to_string(steps));
   charge(L, 0, 0, per_location * static_cast<uint64_t>(box.tree->size()) + steps / steps_per_instruction);
   return *box.tree;
 }

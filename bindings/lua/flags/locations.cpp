@@ -119,8 +119,8 @@ int resolve_location(lua_State* L) {
 
 /// What is registered is not the same for ever.
 void read_registry() {
-  capture::graph_break(capture::Break::registry, "`ErrorLocation` is asked what is registered",
-                       "Ask outside of the compiled code.");
+  capture::graph_break(capture::Break::registry, "`ErrorLocation` reads the registry of locations",
+                       "Read it outside of the compiled code.");
 }
 
 int location_register(lua_State* L) {

@@ -272,7 +272,7 @@ int newindex(lua_State* L) {
   const std::string key = luaL_checkstring(L, 2);
   if (key != "lr")
     throw std::invalid_argument("optim." + holder.name + ": only `lr` can be set, not '" + key +
-                                "'; other options are given when the optimizer is made");
+                                "'; pass other options when you create the optimizer");
   lua_settop(L, 3);
   const double lr = check_number(L, "lr");
   for (auto& group : holder.optimizer->param_groups()) group.options().set_lr(lr);

@@ -188,10 +188,9 @@ class Checker {
   }
 
   void warn_of_return(const Statement& s) {
-    warnings_.push_back(
-        {s.line, s.column,
-         "`return` in a branch of an `if` on a mask is an error when it runs: every branch runs, each for "
-         "its own samples; assign to a variable in the branch and return it behind the `if`"});
+    warnings_.push_back({s.line, s.column,
+                         "`return` in a branch of an `if` on a mask is an error when it runs: every branch runs, each "
+                         "for its own samples; assign to a variable in the branch and return it after the `if`"});
   }
 
   /// The one variable that the statement assigns is where a later statement goes on with `:ELSE(...)`.
@@ -310,8 +309,7 @@ class Checker {
       for (const Expression* const part : condition.items) batch_condition(*part);
     if (name != "IS" && name != "HAS") return;
     warn(condition, (natural_ ? "`if` " + name + "(...)" : "IF(" + name + "(...))") +
-                        " decides for the whole batch: one bad sample changes all samples. For each sample on its "
-                        "own use " +
+                        " decides for the whole batch: one bad sample changes all samples. To decide per sample use " +
                         condition_per_sample(name, condition));
   }
 

@@ -46,7 +46,7 @@ std::unique_ptr<Chunk> Parser::parse_chunk() {
 void Parser::bound(size_t count, size_t most, const char* what) {
   if (!options_.policy || count <= most) return;
   fail_meaning("a policy may have at most " + std::to_string(most) + " " + what +
-               ": make it shorter, or split it; a trusted script (triage exec) has no such bound");
+               ": make it shorter, or split it; a trusted script (triage exec) has no such limit");
 }
 
 // --- tokens
@@ -109,8 +109,8 @@ std::string Parser::misplaced_end() const {
     const bool first_on_line = lines[static_cast<size_t>(block.end_line)] + outer.size() == block.end;
     if (first_on_line && outer.size() < inner.size() && inner.substr(0, outer.size()) == outer)
       return "; " + show_token(block.opening) + " at line " + std::to_string(block.line) +
-             " seems to lack one: it took that of line " + std::to_string(block.end_line) +
-             ", which stands further left";
+             " seems to have no `end`: it took the one of line " + std::to_string(block.end_line) +
+             ", which is indented less";
   }
   return "";
 }

@@ -291,12 +291,12 @@ class Follower {
   void warn(const Expression& e, const Search& search, const std::string& into) {
     if (search.parameter >= 0) summary_.weighs.insert(static_cast<size_t>(search.parameter));
     if (search.by.empty()) return;  // a parameter that nobody searched, as yet
-    warnings_.push_back({e.line, e.column,
-                         "'" + search.variable + "' was searched for bad rows by " + search.by + " in line " +
-                             std::to_string(search.line) + " and goes into " + into +
-                             " unrepaired: one bad row makes the gradient of the weight NaN (0 * NaN is NaN), whatever "
-                             "masks the output "
-                             "later; repair it first (fix, err.take_ok_p, err.replace, nan_to_num)"});
+    warnings_.push_back(
+        {e.line, e.column,
+         "'" + search.variable + "' was searched for bad rows by " + search.by + " in line " +
+             std::to_string(search.line) + " and goes into " + into +
+             " unrepaired: one bad row makes the gradient of the weight NaN (0 * NaN is NaN), even if the output is "
+             "masked later; repair it first (fix, err.take_ok_p, err.replace, nan_to_num)"});
   }
 
   bool is_call_of_layer(const Expression& e) const {

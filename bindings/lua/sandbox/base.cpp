@@ -79,12 +79,13 @@ int base_setmetatable_of_script(lua_State* L) {
     const std::string mode = has_mode ? lua_tostring(L, -1) : "";
     if (mode.find('k') != std::string::npos && mode.find('v') == std::string::npos)
       throw LibraryError(
-          "a policy may not make keys weak (__mode = \"k\"): collecting them has no bound in time; use \"kv\" or "
+          "a policy may not make keys weak (__mode = \"k\"): the time to collect them is unbounded; use \"kv\" or "
           "\"v\"");
     lua_pushliteral(L, "__call");
     if (const int type = lua_rawget(L, 2);
         type != LUA_TNIL && type != LUA_TFUNCTION)  // Lua would look for what that calls
-      throw LibraryError(std::string("`__call` of a policy's metatable is a function; got a ") + lua_typename(L, type));
+      throw LibraryError(std::string("`__call` of a policy's metatable must be a function; got a ") +
+                         lua_typename(L, type));
     lua_pop(L, 2);
   }
   return call_wrapped(L);

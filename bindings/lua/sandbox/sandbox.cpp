@@ -104,7 +104,7 @@ std::function<void(const std::string&)> throws_errors(std::function<void(const s
     } catch (const std::exception&) {
       throw;
     } catch (...) {
-      throw PolicyError("`print` of the host threw what is no std::exception");
+      throw PolicyError("`print` of the host threw something that is not a std::exception");
     }
   };
 }

@@ -44,8 +44,8 @@ int print(lua_State* L) {
     line.append(text, size);
     lua_pop(L, 1);
   }
-  break_graph(L, capture::Break::output, "`print` writes to the outside",
-              "Print before or after the compiled code, or look at what it returns.");
+  break_graph(L, capture::Break::output, "`print` writes output",
+              "Print before or after the compiled code, for example the tensors that it returns.");
   if (context(L).sandboxed) line = messages::printable(line);
   if (!may_show(context(L), line.size() + 1))
     throw LimitError("the script used up its budget of printed text (" + std::to_string(most_shown) +
@@ -61,8 +61,8 @@ int print(lua_State* L) {
 }
 
 int io_write(lua_State* L) {
-  break_graph(L, capture::Break::output, "`io.write` writes to the outside",
-              "Write before or after the compiled code, or look at what it returns.");
+  break_graph(L, capture::Break::output, "`io.write` writes output",
+              "Write before or after the compiled code, for example the tensors that it returns.");
   return run_original(L);
 }
 
@@ -72,7 +72,7 @@ void break_for_outside(lua_State* L) {
   lua_getstack(L, 0, &frame);
   lua_getinfo(L, "n", &frame);
   const std::string name = frame.name ? "`" + std::string(frame.name) + "`" : "a function";
-  break_graph(L, capture::Break::output, name + " of the library of Lua reads or changes what is outside of the graph",
+  break_graph(L, capture::Break::output, name + " of the Lua library reads or changes state outside of the graph",
               "Call it before or after the compiled code.");
 }
 
@@ -102,7 +102,7 @@ int change_outside(lua_State* L) {
 
 int open_file(lua_State* L) {
   const char* const mode = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "r";
-  if (std::strpbrk(mode, "wa+")) refuse_in_selection(L, "`io.open` of a file to write to");
+  if (std::strpbrk(mode, "wa+")) refuse_in_selection(L, "`io.open` of a file for writing");
   return reach_outside(L);
 }
 
@@ -123,9 +123,8 @@ int make_stateful(lua_State* L) {
 int yield(lua_State* L) {
   if (capture::BranchGuard::selection().thread == L)
     throw PolicyError(
-        "coroutine.yield in a branch of an `if` whose condition is a mask: the branch runs for every sample, and has "
-        "to "
-        "come to its end. Yield behind the `if`.");
+        "coroutine.yield is not allowed in a branch of an `if` whose condition is a mask: that branch runs for every "
+        "sample, and must run to its end. Yield after the `if`.");
   break_for_outside(L);
   return hand_on(L);
 }
@@ -213,8 +212,8 @@ int draw_number(lua_State* L) {
 }
 
 int math_random(lua_State* L) {
-  break_graph(L, capture::Break::output, "`math.random` draws a number that the graph would repeat for ever",
-              "Draw in tensors: torch.rand and its like.");
+  break_graph(L, capture::Break::output, "`math.random` draws a number, which would be a constant of the graph",
+              "Draw a tensor, with torch.rand, torch.randn or torch.randint.");
   if (!context(L).sandboxed) return run_original(L);
   for (int i = lua_gettop(L); i > 0; i--) specialize(L, i);
   return draw_number(L);

@@ -30,11 +30,10 @@ void note_write_to_argument(lua_State* L, int index) {
 void explain_error_in_branch(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TSTRING || !branch_per_sample()) return;
   lua_pushvalue(L, index);
-  lua_pushliteral(
-      L,
-      " (raised in a branch of an `if` whose condition is a mask, and that branch runs for every sample, "
-      "however few take it. Hint: record it for those samples, with push(f, code, location, {where = mask}); "
-      "or choose for the batch, with mask:any() as the condition)");
+  lua_pushliteral(L,
+                  " (raised in a branch of an `if` whose condition is a mask: that branch runs for every sample. Hint: "
+                  "record the error for the samples of the mask, with push(f, code, location, {where = mask}); or "
+                  "decide for the whole batch, with mask:any() as the condition)");
   lua_concat(L, 2);
   lua_replace(L, index);
 }
@@ -71,7 +70,7 @@ int debug_write(lua_State* L) {
   bump_epoch(L);
   note_hidden_write(L);
   if (current_capture())
-    break_graph(L, capture::Break::outside_write, "`debug` changes what functions and values are",
+    break_graph(L, capture::Break::outside_write, "`debug` changes functions or values",
                 "Do it before the compiled code runs.");
   return run_original(L);
 }
@@ -258,7 +257,7 @@ int string_format(lua_State* L) {
     const bool number = std::string_view("aAcdeEfFgGioxXu").find(format[at]) != std::string_view::npos;
     if (number && is_tensor(L, argument)) replace_by_item(L, argument);
     if (format[at] == 'p' && is_tensor(L, argument))
-      break_graph(L, capture::Break::reads_value, "`%p` reads where a tensor lies",
+      break_graph(L, capture::Break::reads_value, "`%p` reads the address of a tensor",
                   "Print outside of the compiled code.");
   }
   return run_original(L);

@@ -123,7 +123,7 @@ bool owns_upvalue(lua_State* L, const Layer& layer, int levels_out, int depth) {
 }
 
 constexpr const char* kAllSamples =
-    " in a branch of an `if` whose condition is a mask, and that branch runs for every sample";
+    " is not allowed in a branch of an `if` whose condition is a mask: that branch runs for every sample";
 
 }  // namespace
 
@@ -136,7 +136,7 @@ void note_variable_write(lua_State* L, const char* name, int levels_out, int sel
   };
   if ((levels_out == 0 || selecting < selection_depth()) && outlives(kSelection))
     refuse_write(L, what + kAllSamples,
-                 "Assign to a local variable in the branch itself: that is selected per sample.");
+                 "Assign to a local variable in the branch itself: triage selects its value per sample.");
   if (!outlives(kCapture)) return;
   if (effects_allowed()) return levels_out > 0 ? note_allowed_upvalue(L, name) : note_allowed_global(L, name);
   if (levels_out > 0 && current_branch() > 0 && owns_upvalue(L, kCapture, levels_out, 0)) {
@@ -178,12 +178,11 @@ void mark_stateful(lua_State* L, int index) {
 void note_state_use(lua_State* L, int index) {
   go_on_unwinding(L);
   if (is_older(L, kSelection, index))
-    refuse_write(L, std::string("an iterator or coroutine from outside of the branch goes on") + kAllSamples,
-                 "Let it go on before the `if`, and use in the branch what it gave.");
+    refuse_write(L, std::string("a step of an iterator or coroutine from outside of the branch") + kAllSamples,
+                 "Step it before the `if`, and use the result in the branch.");
   if (is_older(L, kCapture, index))
-    break_graph(L, capture::Break::outside_write,
-                "an iterator or coroutine that existed before the call goes on where it was",
-                "Make it in the function, or let it go on outside, and pass what it gave.");
+    break_graph(L, capture::Break::outside_write, "a step of an iterator or coroutine that existed before the call",
+                "Create it in the function; or step it outside, and pass the result.");
 }
 
 void note_table_write(lua_State* L, int index) {
@@ -192,7 +191,7 @@ void note_table_write(lua_State* L, int index) {
   note_library_write(L, index);
   if (is_older(L, kSelection, index))
     refuse_write(L, std::string("a write to a table from outside of the branch") + kAllSamples,
-                 "Assign to a local variable in the branch, and write it to the table behind the `if`.");
+                 "Assign to a local variable in the branch, and write it to the table after the `if`.");
   if (!is_older(L, kCapture, index)) return;
   if (effects_allowed()) return note_allowed_table(L, index);
   const bool in_branch = current_branch() > 0;

@@ -130,13 +130,14 @@ int open_branches(lua_State* L, int index, int levels) {
 int natural_leave(lua_State* L) {
   if (open_branches(L, 1, static_cast<int>(lua_tointeger(L, 2))) == 0) return 0;
   const std::string keyword = lua_tostring(L, 3);
-  std::string hint = "Assign to a variable in the branch and return it behind the `if`.";
+  std::string hint = "Assign to a variable in the branch and return it after the `if`.";
   if (keyword != "return")
-    hint = "Let every sample go through the whole loop, and choose with `if` or torch.where what changes for which.";
-  return raise_here(L, lua_tointeger(L, 4),
-                    "`" + keyword +
-                        "` in a branch of an `if` whose condition is a mask: each sample takes its own branch, " +
-                        "and all of them run, so none can leave for all samples. " + hint);
+    hint = "Run the whole loop for every sample, and select the samples that change with `if` or torch.where.";
+  return raise_here(
+      L, lua_tointeger(L, 4),
+      "`" + keyword +
+          "` in a branch of an `if` whose condition is a mask: every branch runs, each for its own samples, " +
+          "so no branch can leave for all samples. " + hint);
 }
 
 /// Arguments: bound or condition of a loop, its keyword, position. Returns the value as Lua takes it.
@@ -146,13 +147,11 @@ int natural_loop(lua_State* L) {
   const bool counts = keyword == "for";
   if (counts ? is_tensor(L, 1) : is_mask(L, 1)) {
     const std::string what = counts ? "a tensor as a bound of `for`" : "a mask as the condition of `" + keyword + "`";
-    const std::string hint = counts
-                                 ? "Take a number (x:size(d), or x:item(), which reads the value), or compute for all "
-                                   "samples at once."
-                                 : "Loop a fixed number of times, and choose inside with `if`; or read one truth value "
-                                   "for the batch: mask:any():item().";
-    return raise_here(L, lua_tointeger(L, 3),
-                      what + ": samples would go through the loop different numbers of times. " + hint);
+    const std::string hint =
+        counts ? "Use a number (x:size(d), or x:item(), which reads the value), or compute all samples at once."
+               : "Loop a fixed number of times, with an `if` inside; or read one boolean for the batch: "
+                 "mask:any():item().";
+    return raise_here(L, lua_tointeger(L, 3), what + ": each sample could need another number of iterations. " + hint);
   }
   lua_settop(L, 1);
   return 1;

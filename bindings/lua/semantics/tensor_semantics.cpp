@@ -62,7 +62,7 @@ int compare_symbols(lua_State* L) {
 
 int read_truth(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
-  capture::graph_break(capture::Break::reads_value, "a tensor as a condition reads its value",
+  capture::graph_break(capture::Break::reads_value, "a condition reads the value of a tensor",
                        "Use IF(cond, ...):ELSE(...) or torch.where, which keep the choice in the graph.");
   lua_pushboolean(L, tensor.item().toBool());
   return 1;

@@ -51,11 +51,9 @@ void refuse_write(lua_State* L, const std::string& what, const std::string& hint
 
 void refuse_in_selection(lua_State* L, const std::string& what) {
   if (selection_depth() == 0) return;
-  refuse_write(L,
-               what +
-                   " in a branch of an `if` whose condition is a mask, and that branch runs for every sample, however "
-                   "few take it",
-               "Do it before or behind the `if`.");
+  refuse_write(
+      L, what + " is not allowed in a branch of an `if` whose condition is a mask: that branch runs for every sample",
+      "Do it before or after the `if`.");
 }
 
 void break_graph(lua_State* L, capture::Break kind, const std::string& what, const std::string& hint) {

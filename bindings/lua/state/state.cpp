@@ -183,7 +183,7 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
   const Limits& limits = own.limits;
   auto exceeded = [&](const char* what, const std::string& allowed) {
     throw LimitError(std::string("the script used up its budget of ") + what + " (" + allowed +
-                     "); do less in it, or have the host raise triage::Limits");
+                     "); reduce the work, or have the host raise triage::Limits");
   };
   auto over = [](uint64_t used, uint64_t more, uint64_t limit) {
     return limit && (more > limit || used > limit - more);
@@ -219,10 +219,9 @@ void check_time(lua_State* L, const std::string& what, double nanoseconds) {
   if (nanoseconds <= free_nanoseconds || !own.deadline) return;
   if (nanoseconds <= std::chrono::duration<double, std::nano>(*own.deadline - std::chrono::steady_clock::now()).count())
     return;
-  throw LimitError(
-      what + fmt::format(" may take {:.3g} s, which is more than the script's budget of time leaves; give it less "
-                         "to do, or have the host raise triage::Limits",
-                         nanoseconds / 1e9));
+  throw LimitError(what + fmt::format(" may take {:.3g} s, and the script's budget has less time left; reduce the "
+                                      "work, or have the host raise triage::Limits",
+                                      nanoseconds / 1e9));
 }
 
 void drop_held_memory(Context& context, bool all) noexcept {

@@ -176,7 +176,7 @@ void touch_autograd(const std::string& what) {
 }
 
 void break_for_autograd(const std::string& what) {
-  capture::graph_break(capture::Break::autograd, what + " changes what autograd keeps",
+  capture::graph_break(capture::Break::autograd, what + " changes autograd state",
                        "Do it outside of the compiled code.");
 }
 
@@ -187,8 +187,8 @@ void check_backward(lua_State* L, const std::string& what, bool create_graph) {
   if (!by_contract(L)) return;
   if (create_graph)
     throw std::invalid_argument(what +
-                                ": `create_graph` is not for policies, as gradients of gradients may take any time and "
-                                "memory; a trusted script may ask for it");
+                                ": `create_graph` is not for policies, because gradients of gradients may take any "
+                                "time and memory; a trusted script may set it");
   if (!own.deadline || own.limits.seconds <= 0) return;
   // Going back takes about twice as long as what it goes back through, which took no longer than all until now.
   const double left = std::chrono::duration<double>(*own.deadline - std::chrono::steady_clock::now()).count();

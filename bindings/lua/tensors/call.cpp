@@ -62,8 +62,8 @@ void check_logical_sizes(lua_State* L, const torch::jit::Stack& stack, const std
     const at::Tensor& tensor = value.toTensor();
     if (static_cast<uint64_t>(tensor.numel()) > budget / tensor.element_size())
       throw LimitError(name + ": a tensor of " + std::to_string(tensor.numel()) +
-                       " elements is more than the budget of tensor memory (" + std::to_string(budget >> 20) +
-                       " MiB) would hold, expanded or not");
+                       " elements exceeds the budget of tensor memory (" + std::to_string(budget >> 20) +
+                       " MiB); an expanded tensor counts in full");
   }
 }
 

@@ -439,7 +439,7 @@ void push_ivalue(lua_State* L, const c10::IValue& value) {
     }
     return;
   }
-  throw std::invalid_argument("the operator gives a " + value.tagKind() + ", which Lua has no value for");
+  throw std::invalid_argument("the operator returns a " + value.tagKind() + ", which Lua cannot represent");
 }
 
 std::vector<int64_t> check_integers(lua_State* L, int index, const std::string& what) {

@@ -69,7 +69,7 @@ int numel(lua_State* L) {
 
 int stride(lua_State* L) {
   const at::Tensor& tensor = self(L);
-  break_graph("`stride` reads how a tensor lies in memory", "Use operators, which take tensors of any strides.");
+  break_graph("`stride` reads the memory layout of a tensor", "Use operators, which take tensors of any strides.");
   if (lua_isnoneornil(L, 2)) return push_integers(L, tensor.strides());
   lua_pushinteger(L, tensor.stride(check_dim(L, {2, "x:stride", "dim"}, tensor)));
   return 1;
@@ -77,8 +77,8 @@ int stride(lua_State* L) {
 
 int is_contiguous(lua_State* L) {
   const at::Tensor& tensor = self(L);
-  break_graph("`is_contiguous` reads how a tensor lies in memory",
-              "Call x:contiguous(), which costs nothing where it already is.");
+  break_graph("`is_contiguous` reads the memory layout of a tensor",
+              "Call x:contiguous(), which does nothing if the tensor is contiguous.");
   const Constant* format = test_constant(L, 2);
   const bool given = !lua_isnoneornil(L, 2);
   if (given && (!format || format->kind != ConstantKind::memory_format))
@@ -123,8 +123,8 @@ int item(lua_State* L) {
     return 1;
   }
   break_graph("`item` reads a value of a tensor",
-              "Keep it a tensor: most operations take a 0-dim tensor where they take a number. With "
-              "triage.config.capture_scalar_outputs = true the number stays in the graph.");
+              "Keep it a tensor: most operations accept a 0-dim tensor in place of a number. Or set "
+              "triage.config.capture_scalar_outputs = true, which keeps the number in the graph.");
   push_scalar(L, tensor.item());
   return 1;
 }
@@ -161,7 +161,7 @@ void charge_table(lua_State* L, const at::Tensor& tensor) {
 
 int totable(lua_State* L) {
   at::Tensor tensor = self(L);
-  break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it behind the compiled code.");
+  break_graph("`totable` reads the values of a tensor", "Return the tensor, and read it after the compiled code.");
   charge_table(L, tensor);
   at::Tensor values = tensor.detach().resolve_neg().cpu();
   if (values.scalar_type() == at::kBool) {

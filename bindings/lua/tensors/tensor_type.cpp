@@ -59,14 +59,14 @@ const Field fields[] = {
     {"is_leaf",
      [](lua_State* L, const at::Tensor& x) {
        if (x.requires_grad() && is_recorded_input(x))
-         capture::graph_break(capture::Break::autograd, "`is_leaf` reads what autograd keeps",
+         capture::graph_break(capture::Break::autograd, "`is_leaf` reads autograd state",
                               "Read it outside of the compiled code.");
        if (auto* recorder = capture::Recorder::current()) recorder->read_requires_grad(x);
        lua_pushboolean(L, check_tensor(L, 1).is_leaf());
      }},
     {"grad",
      [](lua_State* L, const at::Tensor& x) {
-       capture::graph_break(capture::Break::autograd, "`grad` reads what autograd keeps",
+       capture::graph_break(capture::Break::autograd, "`grad` reads autograd state",
                             "Read it outside, and pass it as an argument.");
        const at::Tensor& now = check_tensor(L, 1);  // which a break changes
        const at::Tensor gradient = now.is_leaf() || now.retains_grad() ? now.grad() : at::Tensor();
@@ -152,7 +152,7 @@ int tensor_len(lua_State* L) {
 int tensor_tostring(lua_State* L) {
   check_tensor(L, 1);
   capture::graph_break(capture::Break::reads_value, "`tostring` reads the values of a tensor",
-                       "Return the tensor, and print it behind the compiled code.");
+                       "Return the tensor, and print it after the compiled code.");
   charge(L, 0);  // and the clock is looked at: each element is an operation
   std::string text = to_text(check_tensor(L, 1));
   lua_pushlstring(L, text.data(), text.size());

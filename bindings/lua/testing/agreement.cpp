@@ -61,7 +61,7 @@ std::string difference(const Outcome& plain, const Outcome& captured, const std:
   if (plain.outputs.size() != captured.outputs.size())
     return fmt::format("as a plain script it returns {} tensors, captured {}", plain.outputs.size(),
                        captured.outputs.size());
-  if (plain.flags != captured.flags) return "captured, other outputs are known as flags than as a plain script";
+  if (plain.flags != captured.flags) return "the plain script and the captured run mark different outputs as flags";
   for (size_t i = 0; i < plain.outputs.size(); ++i) {
     const std::string name = i < names.size() ? names[i] : fmt::format("out{}", i);
     const std::string found =

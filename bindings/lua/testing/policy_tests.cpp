@@ -167,10 +167,10 @@ class Tester {
     constexpr size_t part = 8;
     const size_t most = options_.script.limits.tensor_bytes / part;
     if (most == 0 || bytes <= static_cast<double>(most)) return;
-    throw PolicyError(fmt::format(
-        "{} of {:.0f} MiB, expanded or not, and a test, which compares copies, may have {:.0f} MiB: an eighth of "
-        "the budget of tensor memory; test with smaller tensors",
-        what, bytes / (1 << 20), static_cast<double>(most) / (1 << 20)));
+    throw PolicyError(
+        fmt::format("{} of {:.0f} MiB (an expanded tensor counts in full); a test may have {:.0f} MiB, an eighth of "
+                    "the budget of tensor memory, because it compares copies; test with smaller tensors",
+                    what, bytes / (1 << 20), static_cast<double>(most) / (1 << 20)));
   }
 
   std::string disagreement_on(const std::vector<at::Tensor>& kept, int64_t rows) {

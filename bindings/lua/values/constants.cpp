@@ -210,7 +210,7 @@ c10::Device parse_device(const std::string& text) {
   try {
     return c10::Device(text);
   } catch (const c10::Error&) {
-    throw std::invalid_argument("\"" + text + "\" is no device; write \"cpu\", \"cuda\", \"cuda:0\" or \"meta\"");
+    throw std::invalid_argument("\"" + text + "\" is not a device; write \"cpu\", \"cuda\", \"cuda:0\" or \"meta\"");
   }
 }
 

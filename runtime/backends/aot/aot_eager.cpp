@@ -151,7 +151,7 @@ class JointExecutable final : public Executable {
     Function function = FunctionMaker(graph).run(made);
     variables_ = std::move(function.variables);
     not_joint_ = std::move(function.not_joint);
-    if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside, as it is";
+    if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside of the graph, unchanged";
     if (made.empty() && !not_joint_) not_joint_ = "it computes nothing";
     program_ =
         std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number), backend, half);
@@ -194,7 +194,7 @@ class JointExecutable final : public Executable {
     }
     if (compat::autocast_state()) reason = "autocast is on";
     if (!reason && !std::all_of(primals.begin(), primals.end(), aot::is_ordinary))
-      reason = "it is for ordinary dense tensors on the CPU, without forward-mode gradients";
+      reason = "an input is not a dense tensor on the CPU, or has forward-mode gradients";
     if (!reason) return program_->layout_of(primals);
     program_->hand_over(*reason);
     return nullptr;

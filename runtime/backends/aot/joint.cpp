@@ -27,7 +27,7 @@ Tensors run(const Graph& function, const Tensors& primals) {
   for (const auto& node : function.nodes()) {
     graph::set_trace_source(node->source);
     Tensors results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
-    if (results.size() != node->results.size()) throw GraphError("an operator gave another number of tensors");
+    if (results.size() != node->results.size()) throw GraphError("an operator returned a different number of tensors");
     for (size_t i = 0; i < results.size(); ++i) values[node->results[i]] = results[i];
   }
   graph::set_trace_source({});

@@ -97,7 +97,7 @@ class JointBackward final : public torch::autograd::Node {
       TORCH_CHECK(refusal.empty(), refusal);
     }
     if (c10::GradMode::is_enabled()) {
-      program_->hand_over("its gradient is differentiated again; that gradient is ATen's own");
+      program_->hand_over("its gradient is differentiated again, which ATen does");
       return differentiate(tangents, true);
     }
     const auto odd = [](const at::Tensor& tangent) { return tangent.defined() && !is_ordinary(tangent); };

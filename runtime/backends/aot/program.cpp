@@ -176,8 +176,8 @@ const Layout* Program::layout_of(const Tensors& primals) {
   if (layouts_.size() >= most_layouts) {
     full_.store(true, std::memory_order_relaxed);
     hand_over(
-        fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers); calls with "
-                    "further ones are not recorded",
+        fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers), so triage compiles no "
+                    "further kinds",
                     most_layouts));
     return nullptr;
   }
@@ -328,8 +328,8 @@ void Program::fail(const std::string& reason) const {
 
 void Program::hand_over(const std::string& reason) const {
   if (said_.exchange(true)) return;
-  logger_.write(LogLevel::warn,
-                fmt::format("graph `{}`: `eager` serves in place of `{}`, since {}", graph_.name(), backend_, reason));
+  logger_.write(LogLevel::warn, fmt::format("graph `{}`: the `eager` backend runs instead of `{}`, because {}",
+                                            graph_.name(), backend_, reason));
 }
 
 }  // namespace triage::aot

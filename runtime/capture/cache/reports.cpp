@@ -29,17 +29,18 @@ void Compiled::warn_of(const GraphBreak& graph_break) const {
     return;
   told.push_back({graph_break.kind, graph_break.what, "", graph_break.where, ""});
   const char* const outcome = graph_break.kind == Break::other_argument
-                                  ? "' runs as a script on such calls: "
-                                  : "' is several graphs, and its script runs on every call: ";
+                                  ? "' runs as a script for such arguments: "
+                                  : "' was captured as several graphs, and its script runs on every call: ";
   options_.warn("'" + script_->name() + outcome + graph_break.text());
 }
 
 std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
   const at::ArrayRef<at::Tensor> variables = script_->variables();
   if (entry.fell_back && entry.guards.hold(all, variables))
-    return "the backend cannot compile it, which is an error in this call";
+    return "the backend cannot compile this graph, which is an error in this call";
   if (entry.failed && entry.guards.hold(all, variables))
-    return "all branches run in it, and one that the script does not take fails on such inputs, or gives other shapes";
+    return "the graph runs all branches, and a branch that the script does not take fails on such inputs, or returns "
+           "other shapes";
   return entry.guards.failure(all, input_names(), variables);
 }
 
@@ -48,7 +49,7 @@ void Compiled::report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) con
   std::string text = recompile_heading(script_->name(), script_->definition().where, stance);
   constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
   const size_t first = entries_.size() - std::min(entries_.size(), most);
-  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
+  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs failed, too";
   for (size_t i = first; i < entries_.size(); ++i)
     text += "\n  - 0/" + std::to_string(i) + ": " + why_not(*entries_[i], all);
   options_.inform(text);
@@ -65,12 +66,12 @@ void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor>
   const bool warns = !fails && options_.warn && options_.warned->limits.insert(limit).second;
   if (!fails && !warns) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   const std::string reason = last_reason(all);
-  const std::string text =
-      named(script_->name(), script_->definition().where) + " reached " + limit +
-      (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
-      (reason.empty() ? "" : " Last reason: " + reason + ".") +
-      " Hint: sizes that the script counts to, plain arguments and variables from outside are held fast; pass numbers "
-      "as params or as tensors, keep sizes in tensor operations. TRIAGE_LOGS=recompiles shows every reason.";
+  const std::string text = named(script_->name(), script_->definition().where) + " reached " + limit +
+                           (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
+                           (reason.empty() ? "" : " Last reason: " + reason + ".") +
+                           " Hint: a graph is specialized to plain arguments, to variables from outside and to sizes "
+                           "that the script loops over; pass numbers as params or as tensors, and use sizes in tensor "
+                           "operations only. TRIAGE_LOGS=recompiles shows every reason.";
   if (fails) throw Error(text);
   options_.warn(text);
   run_script(all, num_params, deadline, outputs, /*follow=*/false);

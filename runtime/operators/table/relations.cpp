@@ -299,7 +299,7 @@ Wrong padding(const Call& call) {
         "argument 'pad' has {} elements; the last one to three dimensions of a tensor with elements and one or two "
         "more dimensions can be padded so, got shape [{}]",
         pad.size(), fmt::join(self->sizes(), ", "));
-  if (!at::isFloatingType(self->scalar_type())) return "argument 'self' is no tensor of floats";
+  if (!at::isFloatingType(self->scalar_type())) return "argument 'self' is not a tensor of floats";
   for (size_t i = 0; i < pad.size(); ++i) {
     const int64_t size = self->size(self->dim() - 1 - static_cast<int64_t>(i / 2));
     const int64_t most = mode.toStringRef() == "reflect" ? size - 1 : mode.toStringRef() == "circular" ? size : 1 << 30;

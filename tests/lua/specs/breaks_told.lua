@@ -12,7 +12,7 @@ test("D16: an argument that no graph takes breaks the call as a whole", function
   for _, case in ipairs({
     {scaled, {z, {factor = 2}}, "argument 2 ('options') is a table", z * 2},
     {function(x, fn) return fn(x) end, {z, torch.relu}, "argument 2 ('fn') is a function", z:relu()},
-    {function(x) return (x + x):to_dense() end, {z:to_sparse()}, "tensor 'x' is of layout Sparse", z + z},
+    {function(x) return (x + x):to_dense() end, {z:to_sparse()}, "tensor 'x' has layout Sparse", z + z},
   }) do
     local report = triage.explain(case[1], table.unpack(case[2]))
     eq({report.graph_count, report.graph_break_count, report.break_ids[1]}, {0, 1, "TB0021"})
@@ -35,7 +35,7 @@ test("D16: what a function as a whole breaks for is told to be where it begins",
   local report = triage.explain(function(x)
     return x, nil, "two"
   end, z)
-  local place = (":%d: graph break: the function returns a value that is no tensor: result 2 is nil"):format(
+  local place = (":%d: graph break: the function returns a value that is not a tensor: result 2 is nil"):format(
     info.currentline + 1)
   assert(report.break_reasons[1]:find(place, 1, true), report.break_reasons[1])
 end)
@@ -56,14 +56,14 @@ test("D16: explain tells what a graph holds for: tensors, plain arguments, varia
   end, z, 5, true)
   for _, line in ipairs({
     "x: dtype float32, rank 2\n", "n: is 5\n", "all: is true\n", "upvalue 'limit' is int 3\n",
-    "upvalue 'weight' is a Tensor float32[2], whichever it is\n",
-    "upvalue 'list' is the same table, and all in it is as it was\n",
-    "upvalue 'apply' is the same function, and all that it can read is as it was\n",
+    "upvalue 'weight' is any Tensor float32[2]\n",
+    "upvalue 'list' is the same table, and its contents are unchanged\n",
+    "upvalue 'apply' is the same function, and everything that it can read is unchanged\n",
   }) do
     assert(report.guards[1]:find(line, 1, true), line .. "is not in\n" .. report.guards[1])
   end
   local several = tostring(triage.explain(broken, z))
-  assert(several:find("Out Guards:\n  none between breaks", 1, true), several)
+  assert(several:find("Out Guards:\n  none between graph breaks", 1, true), several)
 end)
 
 test("what stands for a function is named by it, and its parameters are those of the function", function()

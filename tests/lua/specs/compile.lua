@@ -113,7 +113,7 @@ test("D09: explain of a function that breaks: counts, the break with its place, 
   eq({report.graph_count, report.graph_break_count, report.op_count}, {2, 1, 7})
   local text = tostring(report)
   for _, part in ipairs({"Graph Count: 2\nGraph Break Count: 1\nOp Count: 7\nBreak Reasons:\n  Break Reason 1:\n    ",
-    ("compile.lua:%d: graph break: a tensor as a condition reads its value\n      Explanation: "):format(line + 2),
+    ("compile.lua:%d: graph break: a condition reads the value of a tensor\n      Explanation: "):format(line + 2),
     "(TB0001)\n\n    from user code:\n",
     "  Ops 1:\n    aten::abs\n    aten::add.Scalar\n    aten::div.Tensor\n    aten::sum\n    aten::lt.Scalar\n" ..
     "  Ops 2:\n    aten::mul.Scalar\n    aten::mul.Tensor\nOut Guards:\n"}) do
@@ -142,7 +142,7 @@ test("D09: a compiled function says what its cache keeps", function()
   eq(broken:cache().graphs, 0)
   eq(broken:cache().segments, 2)
   local asks = triage.compile(function(x) return x * f:cache().graphs end, {fullgraph = true})
-  fails(function() asks(z) end, "the cache of a compiled function is asked")
+  fails(function() asks(z) end, "the script reads the cache of a compiled function")
   eq(triage.explain(function(x) return x + 1 end, z).cache.graphs, 1)
 end)
 
@@ -166,7 +166,7 @@ test("a script waits for the kernels of a compiled function", function()
     eq(waits(x), x * 2)
     eq(#triage.explain(function(a) f:finish_compiling() return a * 2 end, x).break_ids, 1)
     local strict = triage.compile(function(a) f:finish_compiling() return a * 2 end, {fullgraph = true})
-    fails(function() strict(x) end, "the kernels of a compiled function are waited for")
+    fails(function() strict(x) end, "the script waits for the kernels of a compiled function")
   end
 end)
 

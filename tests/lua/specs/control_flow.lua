@@ -55,7 +55,7 @@ test("T15: branches that differ are an error that names branch and leaf", functi
   fails(pair(function() return z, z end, function() return z end), "IF returns 2 values and ELSE returns 1")
   fails(pair(function() return 1 end, function() return 2 end), "result 1: int 1 against int 2")
   fails(pair(function() return 1 end, function() return 1.0 end), "result 1")
-  fails(pair(function() return z:sum() end, function() return z:mean() end), "no row for each sample")
+  fails(pair(function() return z:sum() end, function() return z:mean() end), "does not have one row per sample")
   fails(function() IF(m, constant(1)):ELIF(m, function() return 1 end):ELSE(constant(1)) end,
     "the branches ELIF 1 and ELSE differ")
 end)

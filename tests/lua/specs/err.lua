@@ -306,24 +306,24 @@ test("T07 T08 T09 T11 T14 T15: data in the place of flags is refused, in every m
     function(x) return err.and_then(x, x, function(y) return y, err.new(y) end) end,
   }
   for _, question in ipairs(questions) do
-    fails(function() question(z) end, "is no flags tensor: Float of shape [2, 7001]")
-    fails(function() question(z:to(torch.int64)) end, "is no flags tensor: Long of shape [2, 7001]")
+    fails(function() question(z) end, "is not a flags tensor: Float of shape [2, 7001]")
+    fails(function() question(z:to(torch.int64)) end, "is not a flags tensor: Long of shape [2, 7001]")
     local compiled = triage.compile(question, {fullgraph = true})
-    fails(function() compiled(z) end, "is no flags tensor")
+    fails(function() compiled(z) end, "is not a flags tensor")
     local warm = triage.compile(question, {fullgraph = true})
     warm(err.new_t(2))
     warm(err.new_t(3))
-    fails(function() warm(z:to(torch.int64)) end, "is no flags tensor")
-    fails(function() warm(z) end, "is no flags tensor")
+    fails(function() warm(z:to(torch.int64)) end, "is not a flags tensor")
+    fails(function() warm(z) end, "is not a flags tensor")
     warm(err.new_t(2))
   end
   fails(function() err.take_ok_p(z, f) end, "are the two swapped?")
   fails(function() err.take_ok(z, f) end, "are the two swapped?")
   fails(function() err.partition(z, f) end, "are the two swapped?")
-  fails(function() err.get_err(z) end, "err.get_err: `f` is no flags tensor")
-  fails(function() err.partition_many(z, f) end, "is no flags tensor")
-  fails(function() has_err(z) end, "has_err: `f` is no flags tensor")
-  fails(function() flags.repr(z:to(torch.int64)) end, "is no flags tensor")
+  fails(function() err.get_err(z) end, "err.get_err: `f` is not a flags tensor")
+  fails(function() err.partition_many(z, f) end, "is not a flags tensor")
+  fails(function() has_err(z) end, "has_err: `f` is not a flags tensor")
+  fails(function() flags.repr(z:to(torch.int64)) end, "is not a flags tensor")
 end)
 
 test("T07 T27: flags of another configuration are flags, made with it or only read", function()

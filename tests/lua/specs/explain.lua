@@ -24,9 +24,9 @@ Graph Break Count: 2
 Op Count: 7
 Break Reasons:
   Break Reason 1:
-    explain.lua:4: graph break: `print` writes to the outside
-      Explanation: A graph has no side effects, and finds out nothing by itself: printing, files, clocks and random numbers of Lua belong to the script, which has to run for them.
-      Hint: Print before or after the compiled code, or look at what it returns.
+    explain.lua:4: graph break: `print` writes output
+      Explanation: A graph has no side effects and reads only its inputs. Output, files, clocks and random numbers of Lua need the script.
+      Hint: Print before or after the compiled code, for example the tensors that it returns.
       Developer debug context: output (TB0003)
 
     from user code:
@@ -35,8 +35,8 @@ Break Reasons:
       explain.lua:4
         print("woo")
   Break Reason 2:
-    explain.lua:5: graph break: a tensor as a condition reads its value
-      Explanation: A graph is captured once and then runs on other data; a value that the script takes out of a tensor would be frozen into it.
+    explain.lua:5: graph break: a condition reads the value of a tensor
+      Explanation: A graph is captured once and then runs on other data. A value that the script reads from a tensor would become a constant of the graph.
       Hint: Use IF(cond, ...):ELSE(...) or torch.where, which keep the choice in the graph.
       Developer debug context: reads_value (TB0001)
 
@@ -90,7 +90,7 @@ test("D09: explain of the toy example as a table", function()
     {"aten::mul.Tensor"}})
   eq(report.out_guards, {{}, {}, {}})
   eq(report.break_ids, {"TB0003", "TB0001"})
-  assert(report.break_reasons[1]:find("explain.lua:4: graph break: `print` writes to the outside", 1, true))
+  assert(report.break_reasons[1]:find("explain.lua:4: graph break: `print` writes output", 1, true))
   assert(report.user_stacks[1]:find("explain.lua:4\n    print(\"woo\")", 1, true), report.user_stacks[1])
   assert(report.user_stacks[2]:find("explain.lua:5\n    if b:sum() < 0 then", 1, true), report.user_stacks[2])
   eq(#report.graphs, 3)

@@ -13,8 +13,8 @@ test("E01, E04: assume_constant_result burns what a function returns into the pr
   same_text(tostring(program), [[
 ExportedProgram:
     graph AssumeConstantResult(x: "f32[6, 2]", y: "i64[]"):
-        # the function of line ]] .. line - 2 .. [[ was called at capture, and its result is held: 4  ]] ..
-    "(assume_constant_result, specs/export.lua:" .. line .. [[)
+        # the function of line ]] .. line - 2 .. [[ was called during capture, and its result ]] ..
+    "is a constant of the graph: 4  (assume_constant_result, specs/export.lua:" .. line .. [[)
         slice: "f32[4, 2]" = aten::slice.Tensor(x, start=0, end=4);  x = None
         return (slice,)
 
@@ -92,7 +92,7 @@ test("a program takes what it was exported for, and says what does not fit", fun
   local double = function(x, y) return x * 2 + y end
   local program = triage.export(double, {torch.ones({3, 2}), torch.ones({3, 2})}, {name = "double"})
   fails(function() program(torch.ones({4, 2}), torch.ones({4, 2})) end,
-    "exported program 'double', input 'x': expected f32[3, 2], got [4, 2]; a size that may vary is exported with " ..
+    "exported program 'double', input 'x': expected f32[3, 2], got [4, 2]; to allow other sizes, export with " ..
     "dynamic_shapes")
   fails(function() program(torch.ones({3, 2}):double(), torch.ones({3, 2})) end,
     "expected f32[3, 2], got f64[3, 2] on cpu")
@@ -101,23 +101,23 @@ test("a program takes what it was exported for, and says what does not fit", fun
     {name = "double", dynamic_shapes = "batch"})
   eq(batch(torch.ones({5, 2}), torch.ones({5, 2})), torch.full({5, 2}, 3.0))
   fails(function() batch(torch.ones({5, 2}), torch.ones({1, 2})) end,
-    "input 'y': its dimension 0 is s0 = 5 in the input before it, and 1 here")
+    "input 'y': expected size s0 = 5 in dimension 0, as in an input before it, got 1")
   local bounded = triage.export(double, {torch.ones({3, 2}), torch.ones({3, 2})},
     {dynamic_shapes = {x = {[0] = {name = "n", min = 1, max = 4}}, y = {[0] = "n"}}})
   assert(tostring(bounded):find("Range constraints: {n: VR[1, 4]}", 1, true), tostring(bounded))
-  fails(function() bounded(torch.ones({5, 2}), torch.ones({5, 2})) end, "n = 5 does not lie in [1, 4]")
+  fails(function() bounded(torch.ones({5, 2}), torch.ones({5, 2})) end, "n = 5 is not in [1, 4]")
 end)
 
 test("what cannot be exported is an error that says why", function()
   local x = torch.ones({3, 2})
   fails(function() triage.export(function(z) print(z) return z end, {x}) end, "graph break")
   fails(function() triage.export(function(z) return z, 3 end, {x}) end,
-    "returned int 3 as result 2; a program gives tensors")
+    "returned int 3 as result 2; a program returns tensors")
   fails(function() triage.export(function(z) return z end, {3}) end, "input 1: expected a tensor, got int 3")
   fails(function() triage.export(function(z) return z end, {x}, {dynamic_shapes = {y = {}}}) end,
     "dynamic_shapes names 'y', and the inputs are z")
   fails(function() triage.export(function(z) return z end, {x}, {dynamic_shapes = {z = {[2] = true}}}) end,
-    "input 'z' has 2 dimensions, and dimension 2 was to be dynamic")
+    "input 'z' has 2 dimensions, but dimension 2 is declared dynamic")
   fails(function() triage.export(function(z) return z end, {x}, {dynamic_shape = {}}) end,
     "option 'dynamic_shape' is unknown")
   fails(function()
@@ -225,7 +225,7 @@ test("D19: a size that the script decides by cannot vary", function()
     function(z) return z:numel() % 2 == 0 and z or -z end,
   }) do
     fails(function() triage.export(use, {torch.ones({4, 2})}, {dynamic_shapes = "batch"}) end,
-      "dimension 0 of input 'z' was to be dynamic ('s0'), and the script fixed it at 4")
+      "dimension 0 of input 'z' is declared dynamic ('s0'), but the script fixes it at 4")
     local fixed = triage.export(use, {torch.ones({4, 2})})
     eq(fixed(torch.ones({4, 2})), use(torch.ones({4, 2})))
   end

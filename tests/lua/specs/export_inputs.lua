@@ -31,17 +31,17 @@ test("E04: a program whose function tells its inputs apart is held to what they 
     for _, program in ipairs({one, reloaded(one), one:run_decompositions()}) do
       eq(program(a, a), fn(a, a))
       fails(function() program(a, ones()) end,
-        "program 'one': inputs 'x' and 'y' are two tensors, and what was exported does something else with two")
+        "program 'one': inputs 'x' and 'y' are different tensors, but the program was exported for one tensor")
     end
   end
   for _, fn in ipairs({rawly, by_key, raising}) do
     local two = triage.export(fn, {ones(), ones()}, {name = "two"})
-    assert(tostring(two):find("holds where no two inputs are one tensor", 1, true), tostring(two))
+    assert(tostring(two):find("holds where all inputs are different tensors", 1, true), tostring(two))
     for _, program in ipairs({two, reloaded(two), two:run_decompositions()}) do
       eq(program(ones(), ones() * 3), fn(ones(), ones() * 3))
       local a = ones()
       fails(function() program(a, a) end,
-        "exported program 'two': inputs 'x' and 'y' are one tensor, and what was exported does something else with one")
+        "exported program 'two': inputs 'x' and 'y' are the same tensor, but the program was exported for two")
       eq(program(a, a:clone()), fn(a, a:clone()))
     end
   end
@@ -61,7 +61,7 @@ test("E04: where it does not matter, inputs may be one tensor or two, however th
   -- Not even where only some ways to be one matter.
   local function pair(x, y, z) return rawequal(y, z) and x or x + y end
   local program = triage.export(pair, {ones(), ones(), ones()})
-  fails(function() program(b, a, a) end, "inputs 'y' and 'z' are one tensor")
+  fails(function() program(b, a, a) end, "inputs 'y' and 'z' are the same tensor")
 end)
 
 test("E04: looking whether inputs may be one tensor draws no random numbers, and shows no errors", function()
@@ -99,11 +99,11 @@ test("D19, E04: what is said of sizes decides comparisons of them", function()
     eq(program(torch.ones({n, 2}), torch.ones({n, 2})), torch.full({n, 2}, 2.0))
   end
   for _, n in ipairs({0, 1, 65}) do
-    fails(function() program(torch.ones({n, 2}), torch.ones({n, 2})) end, "does not lie in [2, 64]")
+    fails(function() program(torch.ones({n, 2}), torch.ones({n, 2})) end, "is not in [2, 64]")
   end
   fails(function() export({name = "n", min = 1, max = 64}, "n") end,
-    "was to be dynamic ('n'), and the script fixed it at 3")
-  fails(function() export({min = 2, max = 64}, "m") end, "was to be dynamic")
+    "is declared dynamic ('n'), but the script fixes it at 3")
+  fails(function() export({min = 2, max = 64}, "m") end, "is declared dynamic")
 end)
 
 test("E04: dynamic_shapes says what it does not take", function()
@@ -115,7 +115,7 @@ test("E04: dynamic_shapes says what it does not take", function()
   assert(bounded:find('z: "f32[s0, width]"', 1, true), bounded)
   assert(bounded:find("{s0: VR[1, 8], width: VR[0, 4], s1: VR[0, int_oo]}", 1, true), bounded)
   for message, shapes in pairs({
-    ["'lo' is unknown or has the wrong type (int 1); a size is told by name (a string), min and max (integers)"] =
+    ["'lo' is unknown or has the wrong type (int 1); options are name (a string), min and max (integers)"] =
       {z = {[0] = {name = "n", lo = 1}}},
     ["'name' is unknown or has the wrong type (int 3)"] = {z = {[0] = {name = 3}}},
     ["'max' is unknown or has the wrong type (float 8.5)"] = {z = {[0] = {max = 8.5}}},
@@ -123,7 +123,7 @@ test("E04: dynamic_shapes says what it does not take", function()
     ["dynamic_shapes gives 'n' two different ranges"] =
       {z = {[0] = {name = "n", max = 8}}, w = {[0] = {name = "n", max = 9}}},
     ['"u0" cannot name a size'] = {z = {[0] = "u0"}},
-    ["'n' was to lie in [5, 8], and is 4 in the example"] = {z = {[0] = {name = "n", min = 5, max = 8}}},
+    ["'n' must be in [5, 8], but is 4 in the example"] = {z = {[0] = {name = "n", min = 5, max = 8}}},
   }) do
     fails(function() export(shapes) end, message)
   end
@@ -163,11 +163,12 @@ test("E04: writes to inputs and to what the function holds are errors that say w
   local copied = triage.export(function(z) local y = z:clone() y:add_(held) return y end, {torch.ones({2})})
   eq(copied(ones()), ones())
   fails(function() triage.export(function(z) return z + z end, {torch.ones({2, 2}):to_sparse()}) end,
-    "export: input 0 is Sparse, and programs take dense tensors")
-  fails(function() copied(ones():to_sparse()) end, "input 'z': expected f32[2], a dense tensor, got a Sparse one")
+    "export: input 0 is Sparse; a program takes dense tensors")
+  fails(function() copied(ones():to_sparse()) end, "input 'z': expected f32[2], a dense tensor, got a Sparse tensor")
   fails(function() triage.export(ones) end, "triage.export: expected a list of tensors, got nil")
   fails(function() triage.export(function(z) return z:size(0) end, {ones()}, {dynamic_shapes = "batch"}) end,
-    "returned a number that only a run can tell as result 1; a program gives tensors: torch.scalar_tensor makes one")
+    "returned a number that depends on the values of tensors as result 1; a program returns tensors: " ..
+    "torch.scalar_tensor converts it")
   local function size(z) return torch.scalar_tensor(z:size(0)) end
   local sized = triage.export(size, {ones()}, {dynamic_shapes = "batch"})
   for _, n in ipairs({0, 1, 33}) do eq(sized(torch.ones({n})), torch.scalar_tensor(n)) end
@@ -185,9 +186,9 @@ test("E04: a damaged file is told by its checksum, whatever it still says", func
     out:close()
     fails(function() triage.load_exported(path) end, why)
   end
-  refused(text:gsub("%(%%z, 2%)", "(%%z, 3)"), "it is not as it was saved, its checksum does not fit")
-  refused(text:gsub("%(%%z, 2%)", "(%%q, 2)"), "its checksum does not fit")
-  refused(text:gsub("format 2", "format 1"), "it is of format 1, and this version of triage reads format 2")
+  refused(text:gsub("%(%%z, 2%)", "(%%z, 3)"), "its checksum does not match, so it changed after it was saved")
+  refused(text:gsub("%(%%z, 2%)", "(%%q, 2)"), "its checksum does not match")
+  refused(text:gsub("format 2", "format 1"), "it has format 1, but this version of triage reads format 2")
   for at = 1, #text - 1 do refused(text:sub(1, at), "cannot load") end
   math.randomseed(7)
   for _ = 1, 300 do

@@ -98,7 +98,7 @@ test("arithmetic on flags is refused wherever the words went", function()
   end
 end)
 
-test("what arithmetic made is no flags tensor, whichever branch of a choice it came by", function()
+test("what arithmetic made is not a flags tensor, whichever branch of a choice it came by", function()
   local makes = {
     function(w) return w + 1 end,
     function(w) return torch.where(w:gt(1), w, w * 2) end,

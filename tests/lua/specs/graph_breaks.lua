@@ -331,11 +331,11 @@ end)
 test("D16: print, a branch on data and a function of the library say why they break", function()
   for _, case in ipairs({
     {function(x) if x:sum():item() > 0 then return x end return -x end, "TB0001", "`item` reads a value"},
-    {function(x) if (x > 0):all() then return x end return -x end, "TB0001", "a tensor as a condition"},
+    {function(x) if (x > 0):all() then return x end return -x end, "TB0001", "a condition reads the value of a tensor"},
     {function(x) io.write("") return x end, "TB0003", "`io.write`"},
-    {function(x) os.time() return x end, "TB0003", "`time` of the library of Lua"},
+    {function(x) os.time() return x end, "TB0003", "`time` of the Lua library"},
     {function(x) return err.take_ok(flag_nan(x), x) end, "TB0002", "size depends on values"},
-    {function(x) return x, 1 end, "TB0012", "returns a value that is no tensor"},
+    {function(x) return x, 1 end, "TB0012", "returns a value that is not a tensor"},
   }) do
     local report = triage.explain(case[1], z)
     eq(report.break_ids[1], case[2])

@@ -80,9 +80,9 @@ test("data in the place of flags is an error that says so", function()
   local data = torch.tensor({{1.0, 2.0}, {3.0, 4.0}})
   local recorded = flag_nan(data, "here")
   fails(function() fix(recorded, data, "here") end,
-    "fix(z, f): the second argument is no flags tensor (Tensor float32[2, 2]); are the two swapped?")
+    "fix(z, f): the second argument is not a flags tensor (Tensor float32[2, 2]); are the two swapped?")
   fails(function() fix(data, data, "here") end,
-    "fix(z, f): the second argument is no flags tensor (Tensor float32[2, 2])")
+    "fix(z, f): the second argument is not a flags tensor (Tensor float32[2, 2])")
   fails(function() flags.repr(data) end, "flags.repr: expected a flags tensor as `f`, got")
 end)
 

@@ -390,7 +390,7 @@ end)
 
 test("natural Lua: side effects in branches are errors, eager and captured", function()
   refused("  if m then t.x = z end", "natural.lua:4: a write to a table from outside of the branch")
-  refused("  if m then t[1] = z end", "write it to the table behind the `if`")
+  refused("  if m then t[1] = z end", "write it to the table after the `if`")
   refused("  if m then table.insert(t, z) end", "a write to a table")
   refused("  if m then rawset(t, 1, z) end", "a write to a table")
   refused("  if m then function t.f() end end", "a write to a table")
@@ -546,7 +546,7 @@ return function(m, fn) local k if m then k = fn() end return k end]])
   local co = coroutine.create(function() return f(m, coroutine.yield) end)
   local ok, message = coroutine.resume(co)
   eq(ok, false)
-  assert(tostring(message):find("Yield behind the `if`", 1, true), message)
+  assert(tostring(message):find("Yield after the `if`", 1, true), message)
   local t = {}
   t.x = 1   -- no branch is open
   eq(t, {x = 1})

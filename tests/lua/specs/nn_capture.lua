@@ -130,7 +130,8 @@ test("in captured code that asks for one graph, what changes a module is refused
   refused(function(z) model:eval() return z end, "graph break: a write to a table that existed before the call")
   refused(function(z) return nn.Linear(4, 4)(z) end, "graph break: a new layer draws its weights")
   refused(function(z) model:to(torch.float64) return z end, "graph break: `to` of a module")
-  refused(function(z) model[0].weight:add_(1) return z end, "graph break: `add_` writes to a tensor that was there")
+  refused(function(z) model[0].weight:add_(1) return z end,
+    "graph break: `add_` writes to a tensor that existed before the call")
   refused(function(z) model:zero_grad() return z end, "graph break: `zero_grad`")
   local optimizer = optim.SGD(model:parameters(), {lr = 0.1})
   refused(function(z) optimizer:step() return z end, "graph break: `step` of an optimizer")

@@ -52,7 +52,7 @@ test("Embedding", function()
   table_of_rows(ids):sum():backward()
   eq(table_of_rows.weight.grad[9], torch.zeros({3}))
   eq(table_of_rows.weight.grad[1], torch.full({3}, 2.0))
-  fails(function() nn.Embedding(10, 3, {padding_idx = 10}) end, "padding_idx = 10 is no row of 10")
+  fails(function() nn.Embedding(10, 3, {padding_idx = 10}) end, "padding_idx = 10 is not one of the 10 rows")
 end)
 
 --- Attention written out, head by head, for one sample (L, E).

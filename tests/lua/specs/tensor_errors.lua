@@ -13,7 +13,7 @@ test("a value of a wrong type", function()
   fails(function() return x:to(3) end, "expected a dtype such as torch.float32")
   fails(function() return torch.zeros({ 2 }, { dtype = "float32" }) end,
     "argument 'dtype': expected dtype such as torch.float32")
-  fails(function() return torch.zeros({ 2 }, { device = "gpu" }) end, '"gpu" is no device')
+  fails(function() return torch.zeros({ 2 }, { device = "gpu" }) end, '"gpu" is not a device')
 end)
 
 test("every overload is listed", function()
