@@ -68,7 +68,8 @@ void warn_of_untracked_module() {
   static std::atomic<bool> warned{false};
   if (warned.exchange(true)) return;
   messages::warn(
-      "a module without a path was given as a location, so its errors are recorded as `Unknown`; call tracked(model) on "
+      "a module without a path was given as a location, so its errors are recorded as `Unknown`; call tracked(model) "
+      "on "
       "the module that holds it (modules without parameters have no path).");
 }
 

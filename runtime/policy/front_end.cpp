@@ -103,13 +103,13 @@ FrontEnd find_front_end(const std::string& path) {
   const auto found = registry().front_ends.find(ending);
   if (found != registry().front_ends.end()) return found->second;
   const std::string known = known_endings(registry());
-  throw LoadError(known.empty()
-                      ? fmt::format("cannot load '{}': this program has no script engine; link triage::triage "
-                                    "(triage::runtime alone has no Lua)",
-                                    path)
-                      : fmt::format("cannot load '{}': no script engine for the extension '{}'; there are engines for {}",
-                                    path, ending, known),
-                  {path, 0});
+  throw LoadError(
+      known.empty() ? fmt::format("cannot load '{}': this program has no script engine; link triage::triage "
+                                  "(triage::runtime alone has no Lua)",
+                                  path)
+                    : fmt::format("cannot load '{}': no script engine for the extension '{}'; there are engines for {}",
+                                  path, ending, known),
+      {path, 0});
 }
 
 namespace policy {

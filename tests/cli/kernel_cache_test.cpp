@@ -356,14 +356,14 @@ TEST_CASE("each kernel that the compiler fails for is told, once for one reason,
   CHECK(count(exec.err, "no fused kernel for a part of \"second\\x0a[error]\"") == 1);
 }
 
-TEST_CASE("no compiler, or one that fails or is killed: the interpreter serves, and it is said once") {
+TEST_CASE("no compiler, or one that fails or is killed: tapes run, and it is said once") {
   for (const char* compiler : {"/nowhere/c++", "false"}) {
     const Scene scene;
     const Variable chosen("TRIAGE_CXX", compiler);
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
     CHECK(ran.out.find("backend fused") != std::string::npos);
-    CHECK(ran.err.find("no fused kernels, the interpreter serves in their place") != std::string::npos);
+    CHECK(ran.err.find("no fused kernels, tapes run in their place") != std::string::npos);
     CHECK(scene.kernel().empty());
   }
   const Scene killed;
@@ -381,7 +381,7 @@ TEST_CASE("no compiler, or one that fails or is killed: the interpreter serves, 
   for (int call = 0; call < 5; ++call) CHECK(scene.run().status == 0);  // it ends before it has read its input
 }
 
-TEST_CASE("a compiler that hangs is ended, with what it has started, and the interpreter serves") {
+TEST_CASE("a compiler that hangs is ended, with what it has started, and tapes run") {
   const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
   for (const char* when : {"--version) echo slow", "--help) exit"}) {
     CAPTURE(when);
@@ -394,7 +394,7 @@ TEST_CASE("a compiler that hangs is ended, with what it has started, and the int
     CHECK(ran.status == 0);
     CAPTURE(ran.err);
     CHECK(ran.err.find(" place: `" + (scene.folder / "hangs") + "` took longer than 1 s") != std::string::npos);
-    CHECK(ran.err.find("the interpreter serves in ") != std::string::npos);
+    CHECK(ran.err.find("a tape runs in ") != std::string::npos);
     CHECK(scene.kernel().empty());
     std::istringstream pids(read_bytes(scene.folder / "pids"));
     pid_t compiler = 0, started = 0;

@@ -308,7 +308,8 @@ TEST_CASE("every opcode has a step for each of its types, which makes the bits o
     const auto kernel = results_of(made.loops, lanes, 19), tape = results_of(made.loops, lanes, 19, /*by_tape=*/true);
     for (size_t i = 0; i < kernel.size(); ++i) {
       const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
-      CHECK_MESSAGE(kernel[i] == tape[i], row_of(value.opcode).name << " to " << name_of(value.type) << ", output " << i);
+      CHECK_MESSAGE(kernel[i] == tape[i],
+                    row_of(value.opcode).name << " to " << name_of(value.type) << ", output " << i);
     }
   }
 }

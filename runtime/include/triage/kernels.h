@@ -38,7 +38,7 @@ TRIAGE_API KernelManifest load_kernels(const std::filesystem::path& file);
 TRIAGE_API KernelManifest read_kernel_manifest(const std::filesystem::path& file);
 
 /// While one lives, fused graphs compile nothing: it collects the kernels that they request, in every thread of the
-/// process, and the interpreter serves these graphs permanently. Capture the graphs first, then build.
+/// process, and their loops run as tapes permanently. Capture the graphs first, then build.
 class TRIAGE_API KernelBuilder {
  public:
   KernelBuilder();

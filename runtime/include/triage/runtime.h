@@ -81,7 +81,7 @@ struct RuntimeOptions {
   size_t failures_to_revert = 3;
   /// Files that `triage build` made (triage/kernels.h), for all `fused` graphs of the process. Their code runs when the
   /// Runtime is created: name no file that others may write. If a file cannot be used, the log says why, and the cache,
-  /// the compiler or the interpreter serves.
+  /// the compiler or tapes serve.
   std::vector<std::filesystem::path> kernels = {};
   /// Seed of the random numbers of policies (`torch.randn`, `math.random`, ...). Each policy has its own generators,
   /// one per device, with this seed, and never draws from LibTorch's default generators, which belong to the host. (The

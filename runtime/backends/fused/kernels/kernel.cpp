@@ -201,8 +201,8 @@ class Compiler {
       const std::string name = job.graph.empty() ? "a graph" : '"' + job.graph + '"';
       const std::string key = hash_of(text);
       say_once(key + error.what(),
-               fmt::format("no fused kernel for a part of {} (kernel {}), the interpreter serves in its place: {}",
-                           name, key.substr(0, 8), error.what()));
+               fmt::format("no fused kernel for a part of {} (kernel {}), a tape runs in its place: {}", name,
+                           key.substr(0, 8), error.what()));
       return nullptr;
     }
   }
@@ -212,7 +212,7 @@ class Compiler {
       std::lock_guard lock(whole_);
       return &SystemCompiler::instance(ending_);
     } catch (const std::exception& error) {
-      say_once(error.what(), fmt::format("no fused kernels, the interpreter serves in their place: {}", error.what()));
+      say_once(error.what(), fmt::format("no fused kernels, tapes run in their place: {}", error.what()));
       return nullptr;
     }
   }

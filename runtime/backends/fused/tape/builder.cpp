@@ -64,9 +64,7 @@ class TapeBuilder {
   bool is_record(Ref ref) const { return at(ref).type == Type::record; }
   const TensorForm& form_of(Ref input) const { return loops_.inputs[static_cast<size_t>(at(input).slot)].form; }
   const Primitives& primitive() const { return primitives(); }
-  bool is_column(Ref ref) const {
-    return at(ref).kind == Kind::input && form_of(ref).kind == TensorForm::Kind::column;
-  }
+  bool is_column(Ref ref) const { return at(ref).kind == Kind::input && form_of(ref).kind == TensorForm::Kind::column; }
 
   // --- levels
 
@@ -97,8 +95,7 @@ class TapeBuilder {
       last = std::max(last, levels_[i]);
     }
     for (const LoopOutput& output : loops_.outputs)
-      if (at(output.value).kind == Kind::reduce)
-        last = std::max(last, levels_[static_cast<size_t>(output.value)] + 1);
+      if (at(output.value).kind == Kind::reduce) last = std::max(last, levels_[static_cast<size_t>(output.value)] + 1);
     tape_.levels_.resize(static_cast<size_t>(last) + 1);
     last_levels_.assign(loops_.values.size(), 0);
     for (size_t i = 0; i < loops_.values.size(); ++i)
@@ -321,10 +318,10 @@ class TapeBuilder {
     if (const auto known = spreads_.find(key); known != spreads_.end()) return known->second;
     const int32_t own = row(tape_.slots_[static_cast<size_t>(from)].size, extent);
     const Extent& whole = loops_.extents[static_cast<size_t>(extent)];
-    const From kind = of_row                                    ? From::lanes
-                      : at(operand).extent == whole.segments    ? From::segments
-                      : at(operand).extent == whole.positions   ? From::positions
-                                                                : throw NoTape{};
+    const From kind = of_row                                  ? From::lanes
+                      : at(operand).extent == whole.segments  ? From::segments
+                      : at(operand).extent == whole.positions ? From::positions
+                                                              : throw NoTape{};
     const int at_level = std::max(level_from(operand, user), 0);
     tape_.levels_[static_cast<size_t>(at_level)].spreads.push_back({kind, from, own, extent});
     return spreads_[key] = own;

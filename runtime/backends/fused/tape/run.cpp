@@ -212,7 +212,9 @@ class TapeRun {
   char* lanes(size_t reduction) const { return states_ + static_cast<int64_t>(reduction) * kState; }
   char* total(size_t reduction) const { return lanes(reduction) + lane_count * 8; }
   /// What a sum begins with has the same bits as a double.
-  static void start_total(const Tape::Reduction& one, char* total) { std::memcpy(total, &one.start, sizeof(one.start)); }
+  static void start_total(const Tape::Reduction& one, char* total) {
+    std::memcpy(total, &one.start, sizeof(one.start));
+  }
 
   // --- segments
 
