@@ -147,7 +147,7 @@ void load_kernel_files(const CallOptions& options) {
       load_kernels(file);
     } catch (const FileError& error) {
       messages::warn(
-          fmt::format("{}; triage uses the kernel cache, the compiler or the interpreter instead", error.what()));
+          fmt::format("{}; triage uses the kernel cache, the compiler or tapes instead", error.what()));
     }
   }
 }
