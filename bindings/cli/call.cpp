@@ -146,8 +146,7 @@ void load_kernel_files(const CallOptions& options) {
     try {
       load_kernels(file);
     } catch (const FileError& error) {
-      messages::warn(
-          fmt::format("{}; triage uses the kernel cache, the compiler or tapes instead", error.what()));
+      messages::warn(fmt::format("{}; triage uses the kernel cache, the compiler or tapes instead", error.what()));
     }
   }
 }

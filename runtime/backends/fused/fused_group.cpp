@@ -20,6 +20,9 @@ using Kind = TensorForm::Kind;
 
 constexpr int64_t task_bytes = 256 << 10;  // a thread should at least get this much: 32,768 elements, as at::sum has it
 
+/// A tape holds values for all positions of a row; of longer rows ATen's own memory is no more.
+constexpr int64_t most_tape_bytes = 32 << 20;
+
 /// Where the rows of a tensor begin, when each row's own elements lie without gaps.
 bool has_dense_rows(const at::Tensor& tensor) {
   int64_t expected = 1;
@@ -112,7 +115,8 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   Version* version = &versions_[static_cast<size_t>(lanes)];
   RowsFunction function = version->function(graph_, loops_, lanes, {});
   Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes);
-  if (!function && !version->tape) {
+  const int64_t tape_bytes = !function && version->tape ? version->tape->scratch_bytes(memory.extents) : 0;
+  if (!function && (!version->tape || tape_bytes > most_tape_bytes)) {
     interpret();
     return true;
   }
@@ -132,8 +136,8 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   int64_t row_bytes = 32, longest = 0;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes = function ? static_cast<size_t>(version->scratch_rows * 8 * longest)
-                                      : static_cast<size_t>(version->tape->scratch_bytes(memory.extents));
+  const auto scratch_bytes =
+      function ? static_cast<size_t>(version->scratch_rows * 8 * longest) : static_cast<size_t>(tape_bytes);
   const auto rows = [&](int64_t begin, int64_t end) {
     const Call part{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
                     scratch_bytes ? scratch(scratch_bytes) : nullptr};

@@ -55,6 +55,9 @@ class TapeBuilder {
     for (size_t i = 0; i < loops_.outputs.size(); ++i) store(i);
     for (Tape::Level& level : tape_.levels_)
       for (Tape::Loop& loop : level.loops) allot_registers(loop);
+    for (size_t i = 0; i < tape_.slots_.size(); ++i)
+      if (tape_.slots_[i].home == Home::input || tape_.slots_[i].home == Home::output)
+        tape_.moving_.push_back(static_cast<int32_t>(i));
     return std::make_unique<const Tape>(std::move(tape_));
   }
 

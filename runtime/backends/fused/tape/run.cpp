@@ -106,11 +106,11 @@ class TapeRun {
   }
 
   void read(int64_t row) {
-    for (size_t i = 0; i < base_.size(); ++i) {
-      const Tape::Slot& one = tape_.slots_[i];
-      if (one.home == Home::input) base_[i] = memory_of_input(one.number) + row * call_.in_stride[one.number];
-      if (one.home == Home::output)
-        base_[i] = static_cast<char*>(call_.out[one.number]) + row * extent(one.extent) * one.size;
+    for (const int32_t index : tape_.moving_) {
+      const Tape::Slot& one = slot(index);
+      base_[static_cast<size_t>(index)] =
+          one.home == Home::input ? memory_of_input(one.number) + row * call_.in_stride[one.number]
+                                  : static_cast<char*>(call_.out[one.number]) + row * extent(one.extent) * one.size;
     }
     for (const Tape::Transfer& one : tape_.reads_) {
       const int64_t stride = call_.in_stride[one.number];

@@ -103,6 +103,7 @@ class Tape {
   Lanes lanes_ = Lanes::positions;
   int64_t width_ = 1;  // rows at a time
   std::vector<Slot> slots_;
+  std::vector<int32_t> moving_;  // slots in memory of the caller that is another one for each row
   int64_t cell_bytes_ = 0;
   int32_t registers_ = 0;
   std::vector<std::pair<int64_t, std::vector<char>>> literals_;  // offset in the cell memory, bytes
