@@ -134,7 +134,8 @@ TEST_CASE("T09 T11: numbers put in keep the dtype where they are of its kind, an
   CHECK(same_bits(err::take_ok_p(f, truth, 1), at::ones({2}, at::kBool)));
   CHECK((err::take_ok_p(f, truth, 2).scalar_type() == at::kLong));
   CHECK(same_bits(err::take_ok_p(f, whole), at::tensor({1, 0}).to(at::kByte)));
-  check_refused(message_of([&] { err::take_ok_p(f, whole, 300); }), {"triage::take_ok_p", "`fill` is 300", "cannot hold"});
+  check_refused(message_of([&] { err::take_ok_p(f, whole, 300); }),
+                {"triage::take_ok_p", "`fill` is 300", "cannot hold"});
   check_refused(message_of([&] { err::take_err_p(f, whole, -1); }), {"triage::take_err_p", "`fill` is -1"});
   const auto half = at::ones({2}, at::kHalf);
   check_refused(message_of([&] { err::replace(half, 1e6, {1.0}); }), {"triage::replace", "`value` is 1e+06", "Half"});
