@@ -236,10 +236,11 @@ void check(const Graph& graph, const Node& node) {
   const auto& name = node.op.operator_name();
   const operators::Contract* contract = operators::find_contract(name.name, name.overload_name);
   if (!contract)
-    throw GraphError(fmt::format("{}: `{}{}{}` is not allowed in a graph from text or from a file; load the graph as "
-                                 "trusted only if its author may run any code",
-                                 describe(node), name.name, name.overload_name.empty() ? "" : ".", name.overload_name),
-                     node.source);
+    throw GraphError(
+        fmt::format("{}: `{}{}{}` is not among the operators that a graph from text or from a file may use; "
+                    "load the graph as trusted only if its author may run any code",
+                    describe(node), name.name, name.overload_name.empty() ? "" : ".", name.overload_name),
+        node.source);
   std::vector<c10::IValue> arguments;
   std::vector<bool> known;
   const auto& schema = node.op.schema();

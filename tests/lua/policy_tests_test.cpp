@@ -109,7 +109,7 @@ TEST_CASE("an expanded tensor counts with all its elements, before anything of i
   CHECK(says(failure(test_policy("return z * 2", large)),
              "`args` returned tensors of 11444 MiB (an expanded tensor counts in full)"));
   CHECK(says(failure(test_policy("return z[0] + 1", "return torch.ones({1}):expand({500000000})")),
-             "may have 512 MiB: an eighth of the budget of tensor memory"));
+             "may have 512 MiB, an eighth of the budget of tensor memory"));
   CHECK(says(failure(test_policy("return (z:sum() * 0):expand({3000000000})", small)),
              "it returned tensors of 11444 MiB (an expanded tensor counts in full)"));
   CHECK(says(
