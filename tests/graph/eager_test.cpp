@@ -169,7 +169,7 @@ TEST_CASE("lists of results are flattened, and their number is checked") {
   CHECK(same_bits(outputs[0], z.slice(0, 0, 2) + z.slice(0, 2, 4)));
   CHECK(same_bits(outputs[1], z.slice(0, 4, 6)));
   CHECK_ERROR(PolicyError, run(graph, {at::randn({8, 2})}),
-              "split.lua:4: `%0, %1, %2 = aten::split.Tensor` in graph `g` failed: it gave 4 tensors");
+              "split.lua:4: `%0, %1, %2 = aten::split.Tensor` in graph `g` failed: it returned 4 tensors");
   CHECK_ERROR(PolicyError, run(graph, {at::randn({4, 2})}), "it returned 2 tensors, but the graph was captured with 3");
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("a wrong number of inputs and an invalid graph are errors") {
   Graph bad;
   Value* z = bad.add_input("z", InputKind::tensor);
   append(bad, "aten::softmax.int", {z, none()});
-  CHECK_ERROR(GraphError, run(bad, {at::ones({1})}), "argument `dim` wants int, got None");
+  CHECK_ERROR(GraphError, run(bad, {at::ones({1})}), "argument `dim` expects int, got None");
 }
 
 TEST_CASE("intermediates are freed at their last use, and nothing is kept after a run") {
@@ -277,7 +277,7 @@ TEST_CASE("the registry of backends") {
   CHECK(list_backends() == std::vector<std::string>{"aot_eager", "eager", "fused", "mine"});
   CHECK(find_backend("mine") != nullptr);
   CHECK_ERROR(InputError, find_backend("their"),
-              "there is no backend `their`; there are: aot_eager, eager, fused, mine");
+              "there is no backend `their`; the backends are: aot_eager, eager, fused, mine");
   CHECK_ERROR(InputError, register_backend("", find_backend("eager")), "a backend needs a name");
   CHECK_ERROR(InputError, register_backend("empty", {}), "`empty` is an empty function");
 }

@@ -271,7 +271,7 @@ TEST_CASE("errors of the parser say where") {
   fails(around("aten::softmax.int(%z, 0, dtype=float31)"),
         "line 2, column 39: expected a dtype such as float32 for `dtype`, got `float31`");
   fails(around("aten::softmax.int(%z, None)"),
-        "line 2, column 8: %0 = aten::softmax.int: argument `dim` wants int, got None");
+        "line 2, column 8: %0 = aten::softmax.int: argument `dim` expects int, got None");
   fails(around("aten::div.Tensor_mode(%z, %z, rounding_mode=floor)"),
         "expected a string for `rounding_mode`, got `floor`");
   fails(around("aten::cat([%z, %z)"), "line 2, column 25: expected `]` at the end of the list, got `)`");
@@ -287,8 +287,8 @@ TEST_CASE("errors of the parser say where") {
         "line 2, column 31: expected `,` (expected 2 elements, got 1)");
   fails("graph g():\n  %c: \"f32[1]\" = constant [1.0, 2.0]\n  return", "expected `]` after 1 elements");
   fails("graph g():\n  %c: \"i8[1]\" = constant [300]\n  return",
-        "line 2, column 27: `300` is no element of dtype int8");
-  fails("graph g():\n  %c: \"f16[1]\" = constant [nan(0x12345)]\n  return", "is no element of dtype float16");
+        "line 2, column 27: `300` is not a value of dtype int8");
+  fails("graph g():\n  %c: \"f16[1]\" = constant [nan(0x12345)]\n  return", "is not a value of dtype float16");
   fails("graph g():\n  %c = constant [1]\n  return", "a constant is written %name");
   fails("graph g():\n  %0: \"f32[1]\" = constant [1.0]\n  return", "constant `%0` needs a name");
   fails("graph g():\n  %c: \"f32[9223372036854775807, 3]\" = constant [1.0]\n  return", "too large");

@@ -25,7 +25,7 @@ TEST_CASE("verify: calls must match their schemas") {
   }
   SUBCASE("an integer where a float is wanted") {
     graph.append(op("aten::dropout"), {small.z, integer(1), c10::IValue(true)}, 1);
-    CHECK_ERROR(GraphError, verify(graph), "argument `p` wants float, got the Int 1");
+    CHECK_ERROR(GraphError, verify(graph), "argument `p` expects float, got the Int 1");
   }
   SUBCASE("strides that nobody compares with the memory") {
     append(graph, "aten::_reshape_alias",
@@ -34,35 +34,35 @@ TEST_CASE("verify: calls must match their schemas") {
   }
   SUBCASE("a float where an integer is wanted") {
     append(graph, "aten::softmax.int", {small.z, number(1.0)});
-    CHECK_ERROR(GraphError, verify(graph), "argument `dim` wants int, got the Double 1.0");
+    CHECK_ERROR(GraphError, verify(graph), "argument `dim` expects int, got the Double 1.0");
   }
   SUBCASE("a tensor where no tensor can stand") {
     append(graph, "aten::softmax.int", {small.z, integer(0), small.z});
-    CHECK_ERROR(GraphError, verify(graph), "argument `dtype` wants dtype?, got the tensor %z");
+    CHECK_ERROR(GraphError, verify(graph), "argument `dtype` expects dtype?, got the tensor %z");
   }
   SUBCASE("a dtype that does not exist") {
     append(graph, "aten::softmax.int", {small.z, integer(0), integer(12345)});
-    CHECK_ERROR(GraphError, verify(graph), "argument `dtype` wants dtype?, got the Int 12345");
+    CHECK_ERROR(GraphError, verify(graph), "argument `dtype` expects dtype?, got the Int 12345");
   }
   SUBCASE("None where a value is wanted") {
     append(graph, "aten::softmax.int", {small.z, none()});
-    CHECK_ERROR(GraphError, verify(graph), "argument `dim` wants int, got None");
+    CHECK_ERROR(GraphError, verify(graph), "argument `dim` expects int, got None");
   }
   SUBCASE("a list where one value is wanted") {
     append(graph, "aten::neg", {std::vector<Operand>{small.z}});
-    CHECK_ERROR(GraphError, verify(graph), "argument `self` wants Tensor, got a list");
+    CHECK_ERROR(GraphError, verify(graph), "argument `self` expects Tensor, got a list");
   }
   SUBCASE("one value where a list is wanted") {
     append(graph, "aten::cat", {small.z});
-    CHECK_ERROR(GraphError, verify(graph), "argument `tensors` wants Tensor[], got the tensor %z");
+    CHECK_ERROR(GraphError, verify(graph), "argument `tensors` expects Tensor[], got the tensor %z");
   }
   SUBCASE("None in a list that takes none") {
     append(graph, "aten::cat", {std::vector<Operand>{small.z, none()}});
-    CHECK_ERROR(GraphError, verify(graph), "argument `tensors` wants Tensor[], got a list with None");
+    CHECK_ERROR(GraphError, verify(graph), "argument `tensors` expects Tensor[], got a list with None");
   }
   SUBCASE("a float in an integer list") {
     append(graph, "aten::reshape", {small.z, c10::IValue(std::vector<double>{1.5})});
-    CHECK_ERROR(GraphError, verify(graph), "argument `shape` wants int[], got a list with the Double 1.5");
+    CHECK_ERROR(GraphError, verify(graph), "argument `shape` expects int[], got a list with the Double 1.5");
   }
   SUBCASE("a tensor that is no value of the graph") {
     append(graph, "aten::neg", {c10::IValue(at::ones({1}))});

@@ -57,7 +57,7 @@ Ops per Graph:
     aten::mul.Scalar
     aten::mul.Tensor
 Out Guards:
-  none between breaks: the script runs on every call, and its operators are compared with those recorded
+  none between graph breaks: the script runs on every call, and triage compares its operators with the recorded ones
 Compile Times:
   capture <time> s
   backend <time> s

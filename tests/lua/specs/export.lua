@@ -115,7 +115,7 @@ test("what cannot be exported is an error that says why", function()
     "returned int 3 as result 2; a program returns tensors")
   fails(function() triage.export(function(z) return z end, {3}) end, "input 1: expected a tensor, got int 3")
   fails(function() triage.export(function(z) return z end, {x}, {dynamic_shapes = {y = {}}}) end,
-    "dynamic_shapes names 'y', and the inputs are z")
+    "dynamic_shapes names 'y'; the inputs are z")
   fails(function() triage.export(function(z) return z end, {x}, {dynamic_shapes = {z = {[2] = true}}}) end,
     "input 'z' has 2 dimensions, but dimension 2 is declared dynamic")
   fails(function() triage.export(function(z) return z end, {x}, {dynamic_shape = {}}) end,

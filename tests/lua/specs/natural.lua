@@ -373,7 +373,7 @@ end
 
 test("natural Lua: what leaves a branch that runs for every sample is an error with line and hint", function()
   refused("  if m then return z end", "natural.lua:4: `return` in a branch")
-  refused("  if m then return z end", "behind the `if`")
+  refused("  if m then return z end", "after the `if`")
   refused("  for i = 1, 2 do\n    if m then break end\n  end", "natural.lua:5: `break` in a branch")
   refused("  while true do if m then if true then break end end end", "`break` in a branch")
   refused("  if m then z = z + 1 else if true then goto done end end ::done::", "`goto` in a branch")
@@ -639,7 +639,7 @@ return policy {lua = %s, run = function(z) return repair(z) end}]]
   local run = plain(text:format('"tensor"')).run
   eq(run(torch.tensor({{1.0}, {-1.0}})), torch.tensor({{2.0}, {-1.0}}))
   plain("return policy({lua = \n'tensor', run = function(z) return not z end})")
-  fails(function() plain("local t = 'tensor' " .. text:format("t")) end, "Write lua = \"tensor\" literally")
+  fails(function() plain("local t = 'tensor' " .. text:format("t")) end, "Write lua = \"tensor\" as a literal")
   fails(function() plain(text:format("'python'")) end, "expected \"tensor\"")
   fails(function() plain(text:format("true")) end, "field 'lua': expected")
   local own = plain("local function policy(t) return t end " ..

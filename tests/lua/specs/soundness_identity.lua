@@ -132,7 +132,7 @@ test("an iterator from outside goes on in every call", function()
   local f = triage.compile(function(x) return x * tonumber(it()) end)
   for i = 1, 4 do eq(f(ones), ones * i) end
   fails(function() triage.compile(function(x) return x * tonumber(it()) end, {fullgraph = true})(ones) end,
-    "graph break: an iterator or coroutine")
+    "graph break: a step of an iterator or coroutine")
   local count = 0
   local co = coroutine.wrap(function() while true do count = count + 1 coroutine.yield(count) end end)
   local g = triage.compile(function(x) return x * co() end)
