@@ -85,8 +85,9 @@ TEST_CASE("D19: a guard on sizes says what it compares, and what changed") {
   Compiled compiled(fn, options);
   run(compiled, {at::ones({4, 2}), at::ones({1, 2})});
   run(compiled, {at::ones({2, 2}), at::ones({1, 4})});
-  CHECK(compiled.entries()[0]->guards.text({"z", "w"}).find("(z:size(0) * 3) + w:size(1) > 10 (a condition of the script") !=
-        std::string::npos);
+  CHECK(compiled.entries()[0]
+            ->guards.text({"z", "w"})
+            .find("(z:size(0) * 3) + w:size(1) > 10 (a condition of the script") != std::string::npos);
   REQUIRE(told.size() == 1);
   CHECK(told[0].find("`(z:size(0) * 3) + w:size(1) > 10` was true, is now false") != std::string::npos);
 }

@@ -248,7 +248,7 @@ TEST_CASE("missing files, folders and unknown endings") {
   expect_error<FileError>([&] { load_tensor(folder / "plain"); }, {"no extension"});
   std::filesystem::create_directory(folder / "dir.pt");
   expect_error<FileError>([&] { load_tensor(folder / "dir.pt"); }, {"a folder"});
-  expect_error<FileError>([&] { save_tensor(folder / "dir.pt", at::ones({1})); }, {"a folder of that name"});
+  expect_error<FileError>([&] { save_tensor(folder / "dir.pt", at::ones({1})); }, {"a folder has that name"});
   expect_error<FileError>([&] { save_tensor(folder / "no/x.pt", at::ones({1})); },
                           {"no\" does not exist", "make it first"});
   CHECK(folder.names() == std::vector<std::string>{"dir.pt"});

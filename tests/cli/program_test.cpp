@@ -259,7 +259,7 @@ TEST_CASE("check, build and bench make no inputs of declared sizes that are too 
     const Ran made = triage(command);
     CHECK(made.status != 0);
     CAPTURE(made.err);
-    CHECK(made.err.find("more than 1024 MiB; give --input z=FILE") != std::string::npos);
+    CHECK(made.err.find("of at most 1024 MiB; give --input z=FILE") != std::string::npos);
   }
   write_bytes(triage.folder / "wide.lua", "return function(z) return z[{0, 0}]:expand({3000000000}) end");
   const Ran run = triage({"run", "wide.lua", "--input", "z=randn:2x2"});

@@ -115,8 +115,6 @@ at::Tensor between_ends(const at::Tensor& x) { return at::nan_to_num(at::where(x
 const Operators piecewise = {
     {"leaky_relu", [](const at::Tensor& x, const at::Tensor&) { return at::leaky_relu(x, 0.125); }},
     {"relu6", [](const at::Tensor& x, const at::Tensor&) { return at::relu6(x); }},
-    {"deg2rad", [](const at::Tensor& x, const at::Tensor&) { return at::deg2rad(x); }},
-    {"rad2deg", [](const at::Tensor& x, const at::Tensor&) { return at::rad2deg(x); }},
     {"hardtanh", [](const at::Tensor& x, const at::Tensor&) { return at::hardtanh(x, -0.5, 2); }},
     {"hardswish", [](const at::Tensor& x, const at::Tensor&) { return at::hardswish(x); }},
     {"hardsigmoid", [](const at::Tensor& x, const at::Tensor&) { return at::hardsigmoid(x); }},
@@ -131,6 +129,8 @@ const Operators piecewise = {
 };
 
 const Operators powers = {
+    {"deg2rad", [](const at::Tensor& x, const at::Tensor&) { return at::deg2rad(x); }},
+    {"rad2deg", [](const at::Tensor& x, const at::Tensor&) { return at::rad2deg(x); }},
     {"pow 0", [](const at::Tensor& x, const at::Tensor&) { return x.pow(0); }},
     {"pow 1", [](const at::Tensor& x, const at::Tensor&) { return x.pow(1); }},
     {"pow 2", [](const at::Tensor& x, const at::Tensor&) { return x.pow(2); }},
