@@ -3,7 +3,8 @@
 // one at a time.
 #include "runtime/backends/fused/support/polynomial.h"
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 /// What a division leaves, with the sign of `a`. Whole numbers: b is neither 0 nor -1.
 template <class T>
@@ -53,4 +54,5 @@ TRIAGE_INLINE T floor_divided_real(T a, T b) {
 TRIAGE_INLINE float floor_divided(float a, float b) { return floor_divided_real(a, b); }
 TRIAGE_INLINE double floor_divided(double a, double b) { return floor_divided_real(a, b); }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

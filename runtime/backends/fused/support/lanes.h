@@ -4,7 +4,8 @@
 // as many chains that need not wait for each other as a processor can keep busy.
 #include "runtime/backends/fused/support/numbers.h"
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 inline constexpr int64_t lane_count = 64;
 
@@ -82,4 +83,5 @@ inline T joined(T* lanes, int64_t used) {
   return used <= 16 ? joined<Join, 16>(lanes) : joined<Join>(lanes);
 }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

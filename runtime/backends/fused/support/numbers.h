@@ -9,7 +9,8 @@
 #define TRIAGE_SUPPORT support
 #endif
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 template <class To, class From>
 inline To bits_as(From from) {
@@ -161,4 +162,5 @@ inline double whole_part_of(double x) { return __builtin_trunc(x); }
 inline float nearest_whole(float x) { return __builtin_rintf(x); }
 inline double nearest_whole(double x) { return __builtin_rint(x); }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

@@ -7,7 +7,8 @@
 
 #define TRIAGE_INLINE [[gnu::always_inline]] inline  // a call would end vectorisation
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 inline constexpr bool rounds_once = true;
@@ -40,4 +41,5 @@ inline constexpr double rounder_of_doubles = 6755399441055744.0;
 TRIAGE_INLINE float sign_from(float magnitude, float sign) { return __builtin_copysignf(magnitude, sign); }
 TRIAGE_INLINE double sign_from(double magnitude, double sign) { return __builtin_copysign(magnitude, sign); }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

@@ -5,7 +5,8 @@
 
 #include "runtime/backends/fused/support/numbers.h"
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 using namespace triage::flags;  // NOLINT: the code of this namespace is written by the emitter
 
@@ -93,4 +94,5 @@ struct Record {
   }
 };
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

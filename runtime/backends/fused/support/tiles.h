@@ -3,7 +3,8 @@
 // all lanes at one position lie side by side. Lane l of position p stands at tile[p * tile_lanes + l].
 #include "runtime/backends/fused/support/lanes.h"
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
@@ -105,4 +106,5 @@ inline void copy_lanes(T* to, int64_t to_pitch, const T* from, int64_t from_pitc
     for (int32_t lane = 0; lane < used; ++lane) to[p * to_pitch + lane] = from[p * from_pitch + lane];
 }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

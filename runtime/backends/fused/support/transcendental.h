@@ -6,7 +6,8 @@
 #include "runtime/backends/fused/support/transcendental_double.h"
 #include "runtime/backends/fused/support/transcendental_float.h"
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 /// log(1 + x)
 template <class T>
@@ -112,4 +113,5 @@ TRIAGE_INLINE float power(float x, float y) {
   return (y == 0.0f) | (x == 1.0f) | ((a == 1.0f) & (__builtin_fabsf(y) == __builtin_inff())) ? 1.0f : real;
 }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

@@ -4,7 +4,8 @@
 // in x^2, log(erfc(x)) / -x over [1, 6], and asin and atan as of floats.
 #include "runtime/backends/fused/support/polynomial.h"
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 /// 2^n for a whole number n in -1022..1023.
 TRIAGE_INLINE double power_of_two(double n) {
@@ -146,4 +147,5 @@ TRIAGE_INLINE double arc_tangent_beyond(double z) {
                         -0x1.24924922b16d2p-3, 0x1.99999999958f7p-3, -0x1.555555555553dp-2);
 }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused

@@ -3,7 +3,8 @@
 // least-squares fit of log(erfc(x)) / -x over [1, 4], those of asin and atan minimax fits (Remez).
 #include "runtime/backends/fused/support/polynomial.h"
 
-namespace triage::fused::inline TRIAGE_SUPPORT {
+namespace triage::fused {
+inline namespace TRIAGE_SUPPORT {
 
 /// 2^n for n in -126..127.
 TRIAGE_INLINE float power_of_two(uint32_t n) { return bits_as<float>((n + 127) << 23); }
@@ -136,4 +137,5 @@ TRIAGE_INLINE float arc_tangent_beyond(float z) {
                         -0x1.55554962a2e66p-2f);
 }
 
-}  // namespace triage::fused::inline TRIAGE_SUPPORT
+}  // namespace TRIAGE_SUPPORT
+}  // namespace triage::fused
