@@ -154,6 +154,13 @@ local function gradients(fn, x, w)
   return {y:detach(), fine or message:match("does not require grad") or message, x.grad, w.grad}, y.requires_grad
 end
 
+--- Loops of `fused` give functions such as exp within a few units in the last place of ATen's.
+local function agree(got, wanted, backend, message)
+  if backend ~= "fused" or not wanted then return eq(got, wanted, message) end
+  if type(wanted) ~= "table" then return assert(torch.allclose(got, wanted, 1e-6, 0), message) end
+  for i = 1, 2 do agree(got[i], wanted[i], backend, message) end
+end
+
 local selections = {
   ["no derivative"] = {"x * w", "x // 2"},
   ["no derivative, and one"] = {"x:exp()", "w:relu() + x // 2"},
@@ -186,9 +193,9 @@ for name, branches in pairs(selections) do
           local x, w = batch(3) * sign, batch(3) + 4
           local wanted, requires = gradients(fn, x, w)
           local got = gradients(f, x, w)
-          eq(got[1], wanted[1])
+          agree(got[1], wanted[1], backend)
           for i = 3, 4 do   -- no gradient may be one of zeros
-            if requires and wanted[i] then eq(got[i], wanted[i])
+            if requires and wanted[i] then agree(got[i], wanted[i], backend)
             elseif got[i] then eq(got[i], torch.zeros_like(got[i])) end
           end
         end
@@ -224,7 +231,7 @@ test("what a capture makes of a branch without gradients holds for the others", 
           if y.requires_grad then y:sum():backward() end
           grads[i] = {y:detach(), sign > 0 and x.grad or nil}
         end
-        eq(grads[2], grads[1], name .. " " .. backend)
+        agree(grads[2], grads[1], backend, name .. " " .. backend)
       end
     end
   end
