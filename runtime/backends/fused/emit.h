@@ -22,6 +22,10 @@ using RowsFunction = void (*)(const Call*, int64_t begin, int64_t end);
 /// What the lanes of vectors are given: in long rows the positions, one lane after the other; where rows (or the segments of
 /// rows) are short, each lane has a row (a segment) of its own and goes through its positions one by one.
 enum class Lanes : uint8_t { positions, segments, rows };
+/// Whether segments of the extent go side by side, each in a lane of its own.
+inline bool has_segment_lanes(const Extent& whole, Lanes lanes) {
+  return whole.segments >= 0 && (whole.inner >= 0 || lanes == Lanes::segments);
+}
 /// By the number of positions of each extent alone, so that a row has the same bits in every batch.
 class LaneChoice {
  public:

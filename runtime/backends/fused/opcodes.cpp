@@ -39,8 +39,6 @@ constexpr std::array<TypeRow, 11> types = {{
 }};
 const TypeRow& row_of(Type type) { return types[static_cast<size_t>(type)]; }
 
-bool is_whole(Type type) { return type >= Type::u8 && type <= Type::i64; }
-
 template <class To, class From>
 To bits_as(From from) {
   To to;
@@ -85,37 +83,6 @@ std::optional<Opcode> find_opcode(std::string_view name) {
   return found == rows.end() ? std::nullopt : std::optional(static_cast<Opcode>(found - rows.begin()));
 }
 
-bool allows(char letter, Type type) {
-  switch (letter) {
-    case 'A':
-      return type != Type::non_finite;
-    case 'B':
-      return is_real(type) || is_whole(type) || type == Type::boolean;
-    case 'T':
-      return is_real(type) || is_whole(type);
-    case 'D':
-      return is_real(type) || type == Type::i32 || type == Type::i64;
-    case 'W':
-      return is_whole(type) || type == Type::boolean;
-    case 'F':
-      return is_real(type);
-    case 'S':
-      return type == Type::f32;
-    case 'b':
-      return type == Type::boolean;
-    case 'i':
-      return type == Type::i32;
-    case 'l':
-      return type == Type::i64;
-    case 'R':
-      return type == Type::record;
-    case 'N':
-      return type == Type::non_finite;
-    default:
-      return false;
-  }
-}
-
 std::optional<Type> result_type(Opcode opcode, const std::vector<Type>& operands, std::optional<Type> asked) {
   const OpcodeRow& row = row_of(opcode);
   const char result = row.signature.back();
@@ -132,7 +99,6 @@ std::optional<Type> result_type(Opcode opcode, const std::vector<Type>& operands
   return type;
 }
 
-bool is_real(Type type) { return type == Type::f32 || type == Type::f64; }
 const char* name_of(Type type) { return row_of(type).name; }
 at::ScalarType dtype_of(Type type) { return row_of(type).dtype; }
 

@@ -36,16 +36,49 @@ const OpcodeRow& row_of(Opcode opcode);
 const std::vector<OpcodeRow>& opcode_rows();  // in the order of Opcode
 std::optional<Opcode> find_opcode(std::string_view name);
 
+/// --- types ---
+constexpr bool is_real(Type type) { return type == Type::f32 || type == Type::f64; }
+constexpr bool is_whole(Type type) { return type >= Type::u8 && type <= Type::i64; }
+
 /// Whether an operand that a signature gives this letter may have the type.
-bool allows(char letter, Type type);
+constexpr bool allows(char letter, Type type) {
+  switch (letter) {
+    case 'A':
+      return type != Type::non_finite;
+    case 'B':
+      return is_real(type) || is_whole(type) || type == Type::boolean;
+    case 'T':
+      return is_real(type) || is_whole(type);
+    case 'D':
+      return is_real(type) || type == Type::i32 || type == Type::i64;
+    case 'W':
+      return is_whole(type) || type == Type::boolean;
+    case 'F':
+      return is_real(type);
+    case 'S':
+      return type == Type::f32;
+    case 'b':
+      return type == Type::boolean;
+    case 'i':
+      return type == Type::i32;
+    case 'l':
+      return type == Type::i64;
+    case 'R':
+      return type == Type::record;
+    case 'N':
+      return type == Type::non_finite;
+    default:
+      return false;
+  }
+}
+
 /// The type of the result; nothing where the opcode does not take these operands. `asked`: where the signature has '?'.
 std::optional<Type> result_type(Opcode opcode, const std::vector<Type>& operands, std::optional<Type> asked = {});
 
 /// How a reduction makes one value of two.
 enum class Join : uint8_t { sum, product, largest, smallest, any };
 
-/// --- types ---
-bool is_real(Type type);
+/// --- names of types, and dtypes ---
 const char* name_of(Type type);                           // in C++; empty for records, whose size it lacks
 std::optional<Type> computed_type(at::ScalarType dtype);  // none for dtypes that loops do not compute in
 at::ScalarType dtype_of(Type type);                       // that holds what was computed

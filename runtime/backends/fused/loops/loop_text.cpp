@@ -70,10 +70,7 @@ void LoopText::lane_array(const std::string& type, const std::string& name, cons
 
 // --- scratch memory --------------------------------------------------------------------------------------------------
 
-bool LoopText::is_in_lanes(int32_t extent) const {
-  const Extent& whole = plan_.extent(extent);
-  return whole.segments >= 0 && (whole.inner >= 0 || lanes_ == Lanes::segments);
-}
+bool LoopText::is_in_lanes(int32_t extent) const { return has_segment_lanes(plan_.extent(extent), lanes_); }
 
 bool LoopText::runs_in_lanes(int pass, int32_t extent) const {
   if (!is_in_lanes(extent)) return false;

@@ -44,7 +44,6 @@ class TapeBuilder {
  public:
   TapeBuilder(const Loops& loops, Lanes lanes) : loops_(loops), schedule_(loops), lanes_(lanes) {
     tape_.extents_ = loops.extents;
-    tape_.lanes_ = lanes;
     tape_.width_ = lanes == Lanes::rows ? tile_lanes : 1;
   }
 
@@ -54,7 +53,10 @@ class TapeBuilder {
     for (size_t i = 0; i < loops_.values.size(); ++i) add(static_cast<Ref>(i));
     for (size_t i = 0; i < loops_.outputs.size(); ++i) store(i);
     for (Tape::Level& level : tape_.levels_)
-      for (Tape::Loop& loop : level.loops) allot_registers(loop);
+      for (Tape::Loop& loop : level.loops) {
+        allot_registers(loop);
+        tape_.most_reductions_ = std::max(tape_.most_reductions_, static_cast<int64_t>(loop.reductions.size()));
+      }
     for (size_t i = 0; i < tape_.slots_.size(); ++i)
       if (tape_.slots_[i].home == Home::input || tape_.slots_[i].home == Home::output)
         tape_.moving_.push_back(static_cast<int32_t>(i));
@@ -66,7 +68,6 @@ class TapeBuilder {
   bool is_element(Ref ref) const { return at(ref).place == Place::element; }
   bool is_record(Ref ref) const { return at(ref).type == Type::record; }
   const TensorForm& form_of(Ref input) const { return loops_.inputs[static_cast<size_t>(at(input).slot)].form; }
-  const Primitives& primitive() const { return primitives(); }
   bool is_column(Ref ref) const { return at(ref).kind == Kind::input && form_of(ref).kind == TensorForm::Kind::column; }
 
   // --- levels
@@ -78,7 +79,7 @@ class TapeBuilder {
 
   /// Whether memory holds the input in another form than it is computed in.
   bool is_loaded(Ref ref) const {
-    return at(ref).kind == Kind::input && !is_record(ref) && primitive().load(at(ref).dtype);
+    return at(ref).kind == Kind::input && !is_record(ref) && primitives().load(at(ref).dtype);
   }
 
   int level_from(Ref operand, Ref user) const {
@@ -124,7 +125,7 @@ class TapeBuilder {
   }
   int32_t cell(int32_t size, int64_t lanes) {
     const int64_t offset = tape_.cell_bytes_;
-    tape_.cell_bytes_ += (size * lanes + 63) / 64 * 64;
+    tape_.cell_bytes_ += Tape::whole_lines(size * lanes);
     return slot({Home::cell, size, 0, -1, offset});
   }
   int32_t cell(Ref ref) {
@@ -169,7 +170,7 @@ class TapeBuilder {
 
   int32_t add_input(Ref ref) {
     const LoopValue& value = at(ref);
-    const MapStep load = is_record(ref) ? nullptr : primitive().load(value.dtype);
+    const MapStep load = is_record(ref) ? nullptr : primitives().load(value.dtype);
     if (!is_element(ref)) {
       const int32_t own = cell(ref);
       (value.place == Place::number ? tape_.numbers_ : tape_.reads_).push_back({own, value.slot, -1, load});
@@ -266,7 +267,7 @@ class TapeBuilder {
   /// Whether one value of the operand serves all that are computed at once.
   bool is_single(Ref operand, Ref user) const {
     return at(operand).place == Place::number ||
-           (at(operand).place == Place::row && (tape_.width_ == 1 ? is_element(user) : false));
+           (at(operand).place == Place::row && tape_.width_ == 1 && is_element(user));
   }
 
   /// The op with operands that are single where primitives take them so; else they are written side by side first.
@@ -278,7 +279,7 @@ class TapeBuilder {
     const bool one_value = at(ref).place == Place::number || (at(ref).place == Place::row && tape_.width_ == 1);
     if (one_value) single = 0;
     const Type type = operand_type(ref);
-    MapStep step = single == all ? nullptr : primitive().map(at(ref).opcode, type, at(ref).type, single);
+    MapStep step = single == all ? nullptr : primitives().map(at(ref).opcode, type, at(ref).type, single);
     if (!step && single != 0) {
       for (size_t i = 0; i < at(ref).operands.size(); ++i) {
         if (!(single >> i & 1)) continue;
@@ -287,7 +288,7 @@ class TapeBuilder {
         ops.push_back({fill_step(size), filled, {in[i], -1, -1}, {}});
         in[i] = filled;
       }
-      step = primitive().map(at(ref).opcode, type, at(ref).type, 0);
+      step = primitives().map(at(ref).opcode, type, at(ref).type, 0);
     }
     if (!step) throw NoTape{};
     return {step, out, in, at(ref).numbers};
@@ -304,10 +305,7 @@ class TapeBuilder {
     for (size_t i = 0; i < value.operands.size(); ++i) in[i] = spread(value.operands[i], ref, in[i]);
     Tape::Loop& here = loop(level(ref), value.extent);
     const int32_t own = is_kept(ref) ? row(bytes_of(value.type), value.extent) : chunk(bytes_of(value.type));
-    std::vector<Tape::Op> ops = std::move(here.ops);
-    Tape::Op op = op_of(ref, own, in, ops);
-    ops.push_back(std::move(op));
-    here.ops = std::move(ops);
+    here.ops.push_back(op_of(ref, own, in, here.ops));
     return own;
   }
 
@@ -325,8 +323,7 @@ class TapeBuilder {
                       : at(operand).extent == whole.segments  ? From::segments
                       : at(operand).extent == whole.positions ? From::positions
                                                               : throw NoTape{};
-    const int at_level = std::max(level_from(operand, user), 0);
-    tape_.levels_[static_cast<size_t>(at_level)].spreads.push_back({kind, from, own, extent});
+    tape_.levels_[static_cast<size_t>(level_from(operand, user))].spreads.push_back({kind, from, own, extent});
     return spreads_[key] = own;
   }
 
@@ -335,10 +332,6 @@ class TapeBuilder {
   bool has_segments(Ref reduction) const {
     const int32_t extent = at(at(reduction).operands[0]).extent;
     return schedule_.has_segments(schedule_.time_of_reduction(reduction).pass, extent);
-  }
-  bool is_in_lanes(int32_t extent) const {
-    const Extent& whole = loops_.extents[static_cast<size_t>(extent)];
-    return whole.segments >= 0 && (whole.inner >= 0 || lanes_ == Lanes::segments);
   }
   /// Whether it needs all positions of its operand, in an order of their own.
   bool is_reduced_after(Ref user) const {
@@ -353,14 +346,15 @@ class TapeBuilder {
   int32_t add_reduction(Ref ref) {
     const LoopValue& value = at(ref);
     const Ref operand = value.operands[0];
-    const JoinSteps* steps = primitive().join(value.join, value.type);
+    const JoinSteps* steps = primitives().join(value.join, value.type);
     if (!steps) throw NoTape{};
     const int32_t extent = at(operand).extent;
     const int32_t own = is_element(ref) ? row(bytes_of(value.type), value.extent) : cell(ref);
     const Tape::Reduction made{steps, slots_[static_cast<size_t>(operand)], own, start_of(value.join, value.type),
                                value.join == Join::sum && is_real(value.type)};
     if (is_reduced_after(ref))
-      level(ref).segments.push_back({made, extent, !is_element(ref), is_in_lanes(extent)});
+      level(ref).segments.push_back(
+          {made, extent, !is_element(ref), has_segment_lanes(schedule_.extent(extent), lanes_)});
     else
       loop(level(ref), extent).reductions.push_back(made);
     return own;
@@ -372,7 +366,7 @@ class TapeBuilder {
     const Ref ref = loops_.outputs[index].value;
     const int32_t from = slots_[static_cast<size_t>(ref)];
     const LoopValue& value = at(ref);
-    const MapStep convert = is_record(ref) ? nullptr : primitive().store(value.dtype);
+    const MapStep convert = is_record(ref) ? nullptr : primitives().store(value.dtype);
     const auto stored = static_cast<int32_t>(c10::elementSize(value.dtype));
     if (!is_element(ref)) {
       tape_.writes_.push_back({from, static_cast<int32_t>(index), -1, convert});

@@ -13,40 +13,35 @@ namespace triage::fused {
 
 using Home = Tape::Slot::Home;
 
-namespace {
-
-constexpr int64_t rounded_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-}  // namespace
-
 /// One call on one thread.
 class TapeRun {
  public:
   TapeRun(const Tape& tape, const Call& call) : tape_(tape), call_(call), base_(tape.slots_.size(), nullptr) {
     char* memory = call.scratch;
-    const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + rounded_up(bytes)); };
+    const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + Tape::whole_lines(bytes)); };
     cells_ = take(tape.cell_bytes_);
-    registers_ = take(tape.registers_ * Tape::chunk * 8);
-    lanes_ = take(lane_count * 8);
-    totals_ = take(tile_lanes * 8);
-    states_ = take(most_reductions(tape) * kState);
-    tile_ = take(64 * tile_lanes * 8);
+    registers_ = take(tape.registers_ * kRegister);
+    lanes_ = take(kLanes);
+    totals_ = take(kTotals);
+    states_ = take(tape.most_reductions_ * kState);
+    tile_ = take(kTile);
     for (size_t i = 0; i < base_.size(); ++i) {
       const Tape::Slot& slot = tape.slots_[i];
       if (slot.home == Home::cell) base_[i] = cells_ + slot.offset;
-      if (slot.home == Home::chunk) base_[i] = registers_ + slot.number * Tape::chunk * 8;
+      if (slot.home == Home::chunk) base_[i] = registers_ + slot.number * kRegister;
       if (slot.home == Home::row) base_[i] = take(slot.size * extent(slot.extent) * tape.width_);
       if (slot.home == Home::column) base_[i] = memory_of_input(slot.number);
     }
   }
 
   static int64_t scratch_bytes(const Tape& tape, c10::ArrayRef<int64_t> extents) {
-    int64_t bytes = rounded_up(tape.cell_bytes_) + rounded_up(tape.registers_ * Tape::chunk * 8) +
-                    rounded_up(lane_count * 8) + rounded_up(tile_lanes * 8) +
-                    rounded_up(most_reductions(tape) * kState) + rounded_up(64 * tile_lanes * 8);
+    int64_t bytes = 0;
+    for (const int64_t part :
+         {tape.cell_bytes_, tape.registers_ * kRegister, kLanes, kTotals, tape.most_reductions_ * kState, kTile})
+      bytes += Tape::whole_lines(part);
     for (const Tape::Slot& slot : tape.slots_)
       if (slot.home == Home::row)
-        bytes += rounded_up(slot.size * extents[static_cast<size_t>(slot.extent)] * tape.width_);
+        bytes += Tape::whole_lines(slot.size * extents[static_cast<size_t>(slot.extent)] * tape.width_);
     return bytes;
   }
 
@@ -61,13 +56,11 @@ class TapeRun {
   }
 
  private:
-  static constexpr int64_t kState = lane_count * 8 + 64;  // of one reduction: its lanes, its total
-  static int64_t most_reductions(const Tape& tape) {
-    size_t most = 0;
-    for (const Tape::Level& level : tape.levels_)
-      for (const Tape::Loop& loop : level.loops) most = std::max(most, loop.reductions.size());
-    return static_cast<int64_t>(most);
-  }
+  // Bytes of scratch memory.
+  static constexpr int64_t kRegister = Tape::chunk * 8, kLanes = lane_count * 8, kTotals = tile_lanes * 8;
+  static constexpr int64_t kState = kLanes + 64;  // of one reduction: its lanes, its total
+  static constexpr int64_t segment_block = 64, kTile = segment_block * tile_lanes * 8;
+  static constexpr int64_t block = 2048;  // positions, as in kernels (loops/emit.cpp)
 
   int64_t extent(int32_t index) const { return call_.extents[index]; }
   char* memory_of_input(int32_t number) const { return static_cast<char*>(const_cast<void*>(call_.in[number])); }
@@ -183,7 +176,6 @@ class TapeRun {
 
   /// Sums of blocks are added up as doubles: in one float a lane would lose a row of a million elements.
   void run(const Tape::Loop& loop) const {
-    constexpr int64_t block = 2048;
     const int64_t count = extent(loop.extent) * tape_.width_;
     const bool tile = tape_.width_ > 1;
     for (size_t i = 0; i < loop.reductions.size(); ++i) {
@@ -210,7 +202,7 @@ class TapeRun {
       loop.reductions[i].steps->finish(base(loop.reductions[i].out), total(i), 1);
   }
   char* lanes(size_t reduction) const { return states_ + static_cast<int64_t>(reduction) * kState; }
-  char* total(size_t reduction) const { return lanes(reduction) + lane_count * 8; }
+  char* total(size_t reduction) const { return lanes(reduction) + kLanes; }
   /// What a sum begins with has the same bits as a double.
   static void start_total(const Tape::Reduction& one, char* total) {
     std::memcpy(total, &one.start, sizeof(one.start));
@@ -257,7 +249,6 @@ class TapeRun {
   }
 
   void reduce_by_blocks(const Tape::SegmentReduction& one, const Parts& parts) const {
-    constexpr int64_t block = 2048;
     const int64_t from = slot(one.of.operand).size, to = slot(one.of.out).size;
     for (int64_t segment = 0; segment < parts.segments; ++segment) {
       if (segment == 0 || !one.whole) start_total(one.of, totals_);
@@ -276,7 +267,7 @@ class TapeRun {
   /// tile_lanes segments at a time, each in a lane of its own.
   void reduce_in_lanes(const Tape::SegmentReduction& one, const Parts& parts) const {
     const int64_t from = slot(one.of.operand).size, to = slot(one.of.out).size;
-    const int64_t side_by_side = parts.inner > 1 || is_inner(one.extent) ? parts.inner : parts.segments;
+    const int64_t side_by_side = is_inner(one.extent) ? parts.inner : parts.segments;
     const auto start_totals = [&] {
       for (int64_t lane = 0; lane < tile_lanes; ++lane) start_total(one.of, totals_ + lane * total_size(one.of));
     };
@@ -296,15 +287,13 @@ class TapeRun {
 
   void add_segments(const Tape::SegmentReduction& one, const Parts& parts, int64_t segment, int64_t used,
                     int64_t size) const {
-    constexpr int64_t block = 64;
-    const int64_t step = is_inner(one.extent) ? parts.inner : 1;
-    for (int64_t begun = 0; begun < parts.positions; begun += block) {
-      const int64_t n = std::min(block, parts.positions - begun);
+    for (int64_t begun = 0; begun < parts.positions; begun += segment_block) {
+      const int64_t n = std::min(segment_block, parts.positions - begun);
       std::memset(tile_, 0, static_cast<size_t>(n * tile_lanes * size));
       for (int64_t i = 0; i < n; ++i)
         for (int64_t lane = 0; lane < used; ++lane)
           std::memcpy(tile_ + (i * tile_lanes + lane) * size,
-                      base(one.of.operand) + (parts.first_of(segment + lane) + (begun + i) * step) * size,
+                      base(one.of.operand) + (parts.first_of(segment + lane) + (begun + i) * parts.inner) * size,
                       static_cast<size_t>(size));
       one.of.steps->start(lanes_, tile_lanes, one.of.start);
       one.of.steps->into_tile(lanes_, tile_, n);

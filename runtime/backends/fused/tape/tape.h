@@ -24,6 +24,8 @@ class Tape {
 
   /// --- how the steps are stored; for the files of this folder ---
   static constexpr int64_t chunk = 1024;  // values
+  /// Bytes, up to the end of their cache line.
+  static constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
   /// Where values are held.
   struct Slot {
@@ -100,12 +102,12 @@ class Tape {
   friend class TapeRun;
 
   std::vector<Extent> extents_;
-  Lanes lanes_ = Lanes::positions;
   int64_t width_ = 1;  // rows at a time
   std::vector<Slot> slots_;
   std::vector<int32_t> moving_;  // slots in memory of the caller that is another one for each row
   int64_t cell_bytes_ = 0;
   int32_t registers_ = 0;
+  int64_t most_reductions_ = 0;                                  // of one loop
   std::vector<std::pair<int64_t, std::vector<char>>> literals_;  // offset in the cell memory, bytes
   std::vector<std::pair<int32_t, int32_t>> counts_;              // cells that hold how many positions an extent has
   std::vector<Transfer> numbers_;                                // inputs that are one number
