@@ -6,9 +6,13 @@
 #include <triage/files.h>
 #include <triage/kernels.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/inputs.h"
@@ -132,6 +136,36 @@ void check_backend(const std::string& name) {
                                did_you_mean(name, backends)));
 }
 
+namespace {
+
+bool is_program(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+}
+
+/// Of TRIAGE_CXX, else `c++`; nothing is started.
+bool has_compiler() {
+  const char* chosen = std::getenv("TRIAGE_CXX");
+  const std::string program = chosen && *chosen ? chosen : "c++";
+  if (program.find('/') != std::string::npos) return is_program(program);
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (is_program(std::filesystem::path(folder) / program)) return true;
+  return false;
+}
+
+}  // namespace
+
+CompilerMode compiler_mode(const std::string& given) {
+  if (given.empty()) return has_compiler() ? CompilerMode::background : CompilerMode::off;
+  try {
+    return compiler_mode_from(given);
+  } catch (const ConfigError& error) {
+    throw UsageError(fmt::format("--compiler {}: {}", given, error.what()));
+  }
+}
+
 void load_kernel_files(const CallOptions& options) {
   for (const std::string& file : options.kernels) {
     std::error_code ignored;
@@ -190,10 +224,13 @@ RuntimeOptions quiet_runtime(bool json) {
 
 Call prepare_call(const CallOptions& options, bool json) {
   check_backend(options.backend);
+  if (!options.kernels.empty() && options.backend != "fused")
+    throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options.backend));
   load_kernel_files(options);
   c10::Device device = parse_device(options.device);
   RuntimeOptions runtime_options = quiet_runtime(json);
   runtime_options.backend = options.backend;
+  runtime_options.compiler = compiler_mode(options.compiler);
   runtime_options.fullgraph = options.fullgraph;
   Runtime runtime(runtime_options);
   Policy policy = runtime.load(options.policy);
@@ -205,6 +242,17 @@ Call prepare_call(const CallOptions& options, bool json) {
     call.sources.push_back(source);
   }
   return call;
+}
+
+std::string loops_text(const LoopTiers& loops) {
+  std::vector<std::string> parts;
+  const auto add = [&](size_t count, const char* one, const char* many) {
+    if (count > 0) parts.push_back(fmt::format("{} {}", count, count == 1 ? one : many));
+  };
+  add(loops.kernels, "kernel", "kernels");
+  add(loops.tapes, "tape", "tapes");
+  add(loops.unfused, "as calls of ATen", "as calls of ATen");
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 void print_breaks(const std::vector<BreakReport>& breaks) {

@@ -19,6 +19,9 @@ std::string describe(const at::Tensor& tensor);
 /// Loads these files. One that cannot be used is told on standard error; throws UsageError where there is no such file.
 void load_kernel_files(const CallOptions& options);
 
+/// How `fused` uses a compiler. Where the command line does not say: in the background if a compiler is installed.
+CompilerMode compiler_mode(const std::string& given);
+
 /// Throws UsageError that lists the backends there are, unless `name` is one.
 void check_backend(const std::string& name);
 
@@ -56,6 +59,9 @@ RuntimeOptions quiet_runtime(bool json);
 /// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend
 /// or device that is not there.
 Call prepare_call(const CallOptions& options, bool json);
+
+/// "1 kernel, 2 tapes"
+std::string loops_text(const LoopTiers& loops);
 
 /// What broke its graphs, each in full.
 void print_breaks(const std::vector<BreakReport>& breaks);

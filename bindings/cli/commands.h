@@ -18,7 +18,8 @@ struct CallOptions {
   std::string policy;
   std::vector<std::string> inputs;  // NAME=FILE or NAME=generator
   std::vector<std::string> params;  // NAME=VALUE
-  std::string backend = "eager";
+  std::string backend = "fused";
+  std::string compiler;  // a CompilerMode; empty: chosen by the command
   std::string device = "cpu";
   std::vector<std::string> kernels;  // files of `triage build`
   bool fullgraph = false;
@@ -34,6 +35,7 @@ int run(const RunCommand& options);
 
 struct ExecCommand {
   std::string script;
+  std::string compiler;  // as in CallOptions
   std::vector<std::string> arguments;
 };
 int run(const ExecCommand& options);
@@ -48,7 +50,7 @@ int run(const CheckCommand& options);
 struct TestCommand {
   std::vector<std::string> paths;
   std::vector<int64_t> batches;
-  std::string backend = "eager";
+  std::string backend = "fused";
   std::string junit;
   bool full_coverage = false, json = false;
 };
@@ -92,7 +94,9 @@ struct WatchCommand {
 };
 int run(const WatchCommand& options);
 
-struct ReplCommand {};
+struct ReplCommand {
+  std::string compiler;
+};
 int run(const ReplCommand& options);
 
 struct VersionCommand {

@@ -54,18 +54,26 @@ void add_example_options(CLI::App& command, CallOptions& options) {
       "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
 }
 
+void add_compiler_option(CLI::App& command, std::string& compiler) {
+  command
+      .add_option("--compiler", compiler,
+                  "whether backend fused may use the C++ compiler: off, background (the default where there is one), or "
+                  "wait; loops run at once without it, and faster with it")
+      ->type_name("MODE");
+}
+
 void add_call_options(CLI::App& command, CallOptions& options) {
   add_example_options(command, options);
   command.add_option("--backend", options.backend, "the backend that runs the captured graph")->capture_default_str();
+  add_compiler_option(command, options.compiler);
   command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
   command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
 }
 
-/// Implies the fused backend.
 void add_kernels_option(CLI::App& command, CallOptions& options) {
   add_repeated(
       command, "--kernels", options.kernels,
-      "kernels from triage build; triage runs their code, so give only files that you trust; implies --backend fused",
+      "kernels from triage build, for backend fused; triage runs their code, so give only files that you trust",
       "FILE.so");
 }
 
@@ -81,17 +89,6 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1'000'000));
   add_json(*command, options->json);
   add_kernels_option(*command, options->call);
-  command->callback([options = options, command = command, &action] {
-    const bool chosen = command->count("--backend") > 0;
-    action = [options, chosen] {
-      if (!options->call.kernels.empty()) {
-        if (chosen && options->call.backend != "fused")
-          throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options->call.backend));
-        options->call.backend = "fused";
-      }
-      return run(*options);
-    };
-  });
 }
 
 /// `arguments` is what follows the script on the command line: it is kept from the parser, which would take the script's
@@ -99,6 +96,7 @@ void add_run(CLI::App& app, Action& action) {
 void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   auto [command, options] = add_command<ExecCommand>(
       app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
+  add_compiler_option(*command, options->compiler);
   command->add_option("SCRIPT", options->script, "Lua file")->required();
   command->add_option("ARGS", options->arguments, "arguments of the script, passed on unchanged");  // for --help
   options->arguments = std::move(arguments);
@@ -202,6 +200,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--seconds", options->seconds, "the approximate time to measure each batch size")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
+  add_compiler_option(*command, options->call.compiler);
   add_kernels_option(*command, options->call);
   add_json(*command, options->json);
 }
@@ -224,9 +223,9 @@ void add_watch(CLI::App& app, Action& action) {
 }
 
 void add_repl(CLI::App& app, Action& action) {
-  CLI::App* const command =
-      add_command<ReplCommand>(app, action, "repl", "Run Lua line by line, with everything that `triage exec` has")
-          .first;
+  auto [command, options] =
+      add_command<ReplCommand>(app, action, "repl", "Run Lua line by line, with everything that `triage exec` has");
+  add_compiler_option(*command, options->compiler);
   command->footer(
       "Expressions print their values; `_` is the last one. An unfinished chunk continues on the next line.\n"
       "The history is in $XDG_STATE_HOME/triage/history, by default ~/.local/state/triage/history.\n"
@@ -246,9 +245,15 @@ std::string chosen_command(const CLI::App& app) {
 
 /// What follows `exec SCRIPT`; `argc` is then that of the rest.
 std::vector<std::string> take_script_arguments(int& argc, char** argv) {
-  if (argc <= 3 || std::string_view(argv[1]) != "exec" || argv[2][0] == '-') return {};
-  std::vector<std::string> arguments(argv + 3, argv + argc);
-  argc = 3;
+  if (argc <= 2 || std::string_view(argv[1]) != "exec") return {};
+  int script = 2;
+  if (const std::string_view option = argv[2]; option == "--compiler")
+    script += 2;
+  else if (option.rfind("--compiler=", 0) == 0)
+    script += 1;
+  if (script + 1 >= argc || argv[script][0] == '-') return {};
+  std::vector<std::string> arguments(argv + script + 1, argv + argc);
+  argc = script + 1;
   return arguments;
 }
 

@@ -39,6 +39,7 @@ struct Report {
   size_t graphs = 0, operations = 0, repeat = 0;
   std::vector<BreakReport> graph_breaks;
   double first_us = 0, call_us = 0;
+  LoopTiers loops;  // in the timed calls
 };
 
 using Json = nlohmann::ordered_json;
@@ -134,6 +135,8 @@ void print_report(const Report& report, const Call& call) {
   }
   say("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
+  if (report.loops.count() > 0)
+    say("  {:<8} {} fused: {}\n", "loops", report.loops.count(), loops_text(report.loops));
   say("  {:<8} {:.1f} us per call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
       report.repeat, report.first_us / 1000);
   print_breaks(report.graph_breaks);
@@ -156,6 +159,8 @@ Json to_json(const Report& report, const Call& call) {
           {"graphs", report.graphs},
           {"graph_breaks", report.graph_breaks.size()},
           {"ops", report.operations},
+          {"fused_loops",
+           {{"kernels", report.loops.kernels}, {"tapes", report.loops.tapes}, {"neither", report.loops.unfused}}},
           {"call_us", report.call_us}};
 }
 
@@ -279,6 +284,7 @@ int run(const RunCommand& options) {
     report.operations += captured.graph->nodes().size();
   }
   report.graph_breaks = call.policy.breaks();
+  report.loops = call.policy.cache().loops;
   if (options.json)
     print_json(to_json(report, call));
   else

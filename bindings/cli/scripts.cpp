@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/exec.h"
@@ -240,9 +241,9 @@ void print_answer(const lua::Session::Answer& answer, bool terminal) {
 
 }  // namespace
 
-int run(const ReplCommand&) {
+int run(const ReplCommand& options) {
   using Status = lua::Session::Answer::Status;
-  lua::Session session;
+  lua::Session session(compiler_mode(options.compiler));
   LineReader reader([&](const std::string& line) { return session.complete(line); });
   const bool terminal = reader.on_terminal();
   std::optional<StopOnInterrupt> stop;  // where nobody types, Ctrl-C ends the program as it does others
@@ -281,7 +282,7 @@ int run(const ExecCommand& options) {
     throw FileError("cannot read \"" + options.script + "\": there is no such file");
   if (fs::is_directory(options.script, ignored))
     throw FileError("cannot read \"" + options.script + "\": it is a folder");
-  return lua::exec_script(options.script, options.arguments);
+  return lua::exec_script(options.script, options.arguments, compiler_mode(options.compiler));
 }
 
 }  // namespace triage::cli

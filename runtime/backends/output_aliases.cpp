@@ -170,6 +170,8 @@ class CutExecutable final : public Executable {
     if (!lent_.inputs) separate_from_inputs(inputs, outputs);
   }
 
+  LoopTiers loops() const override { return computed_ ? computed_->loops() : LoopTiers(); }
+  size_t spared_calls() const override { return computed_ ? computed_->spared_calls() : 0; }
   bool answers_capture() const override { return computed_ && computed_->answers_capture(); }
   void never_fall_back() override {
     if (computed_) computed_->never_fall_back();

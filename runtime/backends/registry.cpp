@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 #include <triage/backend.h>
+#include <triage/error.h>
 
+#include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -13,11 +17,19 @@
 namespace triage {
 namespace {
 
+using MakeBackend = std::function<Backend(CompilerMode)>;
+
+MakeBackend always(Backend backend) {
+  return [backend = std::move(backend)](CompilerMode) { return backend; };
+}
+
 struct Registry {
   std::shared_mutex mutex;
-  std::map<std::string, Backend> backends{
-      {"aot_eager", compile_aot_eager}, {"eager", compile_eager}, {"fused", compile_fused}};
+  std::map<std::string, MakeBackend> backends{
+      {"aot_eager", always(compile_aot_eager)}, {"eager", always(compile_eager)}, {"fused", fused_backend}};
 };
+
+constexpr std::array<const char*, 3> mode_names = {"off", "background", "wait"};
 
 Registry& registry() {
   static Registry instance;
@@ -26,20 +38,29 @@ Registry& registry() {
 
 }  // namespace
 
+CompilerMode compiler_mode_from(const std::string& name) {
+  const auto found = std::find(mode_names.begin(), mode_names.end(), name);
+  if (found == mode_names.end())
+    throw ConfigError(fmt::format("there is no compiler mode '{}'; there are {}", name, fmt::join(mode_names, ", ")));
+  return static_cast<CompilerMode>(found - mode_names.begin());
+}
+
+const char* compiler_mode_name(CompilerMode mode) noexcept { return mode_names[static_cast<size_t>(mode)]; }
+
 void register_backend(const std::string& name, Backend backend) {
   if (name.empty()) throw InputError("register_backend: a backend needs a name, got an empty string");
   if (!backend)
     throw InputError(fmt::format("register_backend: backend `{}` is an empty function; pass a callable", name));
   auto& all = registry();
   std::unique_lock lock(all.mutex);
-  all.backends[name] = std::move(backend);
+  all.backends[name] = always(std::move(backend));
 }
 
-Backend find_backend(const std::string& name) {
+Backend find_backend(const std::string& name, CompilerMode compiler) {
   {
     auto& all = registry();
     std::shared_lock lock(all.mutex);
-    if (auto found = all.backends.find(name); found != all.backends.end()) return found->second;
+    if (auto found = all.backends.find(name); found != all.backends.end()) return found->second(compiler);
   }
   if (auto faulty = faulty_backend(name)) return *faulty;
   throw InputError(

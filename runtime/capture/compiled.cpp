@@ -114,7 +114,7 @@ void Compiled::replay_always() noexcept {
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)),
       options_(std::move(options)),
-      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend)),
+      backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend, options_.compiler)),
       by_interpreter_(is_eager(backend_)) {
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
   backend_ = options_.clock->timed(std::move(backend_));
@@ -323,7 +323,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   if (options_.protect_inputs) protect.emplace(all, &host_memory_);
   const RetireIfWritten retire(*this);
   std::optional<TraceReplayer> replayer;
-  if (follow && has_breaks())
+  if (follow && has_breaks() && is_worth_following())
     replayer.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (replayer) finish_replay(*replayer, outputs);
@@ -418,13 +418,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     entry->executable = compile_outputs_eager(*entry->graph, compile_eager, lent_memory());
     entry->fell_back = !OnGraphBreak::raises();
   }
-  if (entry->executable->answers_capture()) {
-    std::vector<at::Tensor> answer;
-    entry->executable->run(taken, answer, {deadline});
-    outputs = std::move(answer);
-  }
   entry->script_handles_errors = recorder.has_protected_calls();
   if (recorder.has_batch_branches()) entry->failed = std::make_unique<FailedSizes>(all);
+  if (entry->executable->answers_capture()) answer_from(*entry, taken, deadline, outputs);
   entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),
                              [](const auto& node) { return graph::is_random(node->op); });
   for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
@@ -437,6 +433,19 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   TRIAGE_ASSERT(entry->guards.hold(all, script_->variables()));
   add_entry(std::move(entry));
   return true;
+}
+
+/// The graph of the call answers it in place of the script.
+void Compiled::answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Deadline& deadline,
+                           std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> answer;
+  try {
+    entry.executable->run(taken, answer, {deadline});
+  } catch (const std::exception&) {  // of what the script caught, or of a branch that it did not take
+    if ((!entry.script_handles_errors && !entry.failed) || deadline_passed(deadline)) throw;
+    return;
+  }
+  outputs = std::move(answer);
 }
 
 void Compiled::note_broken(const GraphBreak& graph_break) {
@@ -454,10 +463,23 @@ void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> o
     options_.warn(named(script_->name(), script_->definition().where) +
                   ": the backend cannot compile a graph between two breaks, so ATen runs its operators: " + failure);
   std::lock_guard<std::mutex> lock(notes_mutex_);
-  if (segments_ != options_.traces->graphs) segments_ = options_.traces->graphs;
+  if (segments_ != options_.traces->segments) segments_ = options_.traces->segments;
 }
 
-std::vector<std::shared_ptr<const graph::Graph>> Compiled::segments() const {
+/// Following costs about as much as the calls of two operators. Other ways through the script, where more may be gained, are
+/// looked for now and then.
+bool Compiled::is_worth_following() {
+  constexpr uint64_t first_calls = 4, now_and_then = 64;
+  constexpr size_t fewest_spared = 2;
+  const uint64_t call = calls_with_breaks_++;
+  if (call < first_calls || call % now_and_then == 0) return true;
+  size_t spared = 0;
+  for (const CompiledSegment& segment : options_.traces->segments)
+    if (segment.executable) spared += segment.executable->spared_calls();
+  return spared >= fewest_spared;
+}
+
+std::vector<CompiledSegment> Compiled::segments() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return segments_;
 }

@@ -150,6 +150,13 @@ struct Entry {
   }
 };
 
+/// What a segment between two graph breaks was compiled to.
+struct CompiledSegment {
+  std::shared_ptr<const graph::Graph> graph;
+  std::shared_ptr<Executable> executable;  // null where nothing has to be computed
+  friend bool operator==(const CompiledSegment&, const CompiledSegment&) = default;
+};
+
 /// A script's function with its cache of captured graphs: a call whose guards hold runs the compiled graph, any other call
 /// runs the script once and adds an entry. Thread-safe. The warm path takes no lock: entries are only ever added, and live
 /// as long as this object.
@@ -161,7 +168,8 @@ class Compiled {
     std::unordered_set<std::string> limits;
   };
   struct Options {
-    std::string backend = "eager";
+    std::string backend = "fused";
+    CompilerMode compiler = CompilerMode::off;
     Backend compile_with;  // where set, in place of the backend of that name
     bool fail_on_backend_error =
         false;               // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
@@ -219,7 +227,7 @@ class Compiled {
   std::vector<GraphBreak> breaks() const;
   std::vector<std::string> graph_breaks() const;  // one line each
   /// Of a function with graph breaks: the graphs between them.
-  std::vector<std::shared_ptr<const graph::Graph>> segments() const;
+  std::vector<CompiledSegment> segments() const;
   /// From now on calls are followed, without an attempt to hold them in one graph.
   void replay_always() noexcept;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
@@ -257,6 +265,9 @@ class Compiled {
   void miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   /// False where the capture was given up (OutsideBranches): the call is still to be run.
   bool capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Deadline& deadline,
+                   std::vector<at::Tensor>& outputs);
+  bool is_worth_following();
   void note_broken(const GraphBreak& graph_break);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
                   bool follow = true);
@@ -300,17 +311,18 @@ class Compiled {
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<std::unique_ptr<EntryIndex>> indexes_;
   std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them
+  uint64_t calls_with_breaks_ = 0;
   bool was_called_ = false;
   bool flags_reported_ = false;
   HostMemory host_memory_;          // of whoever has the right to run the script
   mutable std::mutex notes_mutex_;  // short: what follows
   std::vector<GraphBreak> breaks_;
-  std::vector<std::shared_ptr<const graph::Graph>> segments_;
+  std::vector<CompiledSegment> segments_;
   std::vector<bool> eager_flags_outputs_;
   std::vector<Answered> answered_;  // one of each kind; batch sizes do not count
 };
 
 /// Adds graphs between breaks.
-void add_segments(CacheStatistics& statistics, const std::vector<std::shared_ptr<const graph::Graph>>& segments);
+void add_segments(CacheStatistics& statistics, const std::vector<CompiledSegment>& segments);
 
 }  // namespace triage::capture

@@ -123,7 +123,11 @@ std::vector<CapturedGraph> Policy::graphs() const {
 }
 
 std::vector<std::shared_ptr<const graph::Graph>> Policy::segments() const {
-  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.segments(); });
+  return core().with_live([](const policy::PolicyVersion& live) {
+    std::vector<std::shared_ptr<const graph::Graph>> graphs;
+    for (const auto& segment : live.compiled.segments()) graphs.push_back(segment.graph);
+    return graphs;
+  });
 }
 
 CacheStatistics Policy::cache() const {

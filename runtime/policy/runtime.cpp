@@ -65,6 +65,7 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   script.path = path;
   script.limits = options_.limits;
   script.trusted = options_.trusted;
+  script.compiler = options_.compiler;
   script.print = options_.print;
   std::lock_guard lock(mutex_);
   script.host_functions = host_functions_;
@@ -95,6 +96,7 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   std::shared_ptr<Script> script = find_front_end(path)(source, script_options(path));
   capture::Compiled::Options compile;
   compile.backend = options_.backend;
+  compile.compiler = options_.compiler;
   compile.fullgraph = options_.fullgraph || script->fullgraph();
   compile.logger = logger_;
   const std::vector<LogField> fields = {{"policy", script->name()}, {"path", path}};

@@ -59,7 +59,7 @@ FirstCall call_new_policy(const RuntimeOptions& options, const Work& work, const
 void measure_first_calls(const Add& add) {
   const EmptyCache empty;
   RuntimeOptions options;
-  options.backend = "fused";
+  options.compiler = CompilerMode::background;
   constexpr int rounds = 7;
   for (const auto& [name, work] : works()) {
     for (const auto& [rows, columns] : {std::pair{32L, 512L}, {4096L, 1024L}}) {

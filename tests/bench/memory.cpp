@@ -26,7 +26,7 @@ size_t bytes_of(const std::vector<at::Tensor>& tensors) {
 void measure_policy(const std::string& name, const Work& work, int64_t rows, int64_t columns, const Add& add) {
   test::CountedTensorMemory memory;
   RuntimeOptions options;
-  options.backend = "fused";
+  options.compiler = CompilerMode::background;
   Runtime runtime(options);
   const size_t before = memory.now();
   const at::Tensor z = noise(rows, columns);

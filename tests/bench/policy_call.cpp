@@ -35,7 +35,7 @@ void measure_calls(const Add& add) {
       [&] { benchmark::DoNotOptimize(guards.hold(three)); },
   });
   RuntimeOptions on_fused;
-  on_fused.backend = "fused";
+  on_fused.compiler = CompilerMode::background;
   Runtime fused(on_fused);
   const Policy repair = fused.load_source(works().at("detect_repair").source, "repair.lua");
   repair.prepare({z});

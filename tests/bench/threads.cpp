@@ -41,7 +41,7 @@ Timing speed_up(const std::function<void()>& work) {
 void measure_threads(const Add& add) {
   const int before = at::get_num_threads();
   RuntimeOptions options;
-  options.backend = "fused";
+  options.compiler = CompilerMode::background;
   Runtime runtime(options);
   for (const auto& [rows, columns] : shapes) {
     const at::Tensor z = noise(rows, columns);

@@ -343,7 +343,7 @@ TEST_CASE("numbers that are made of sizes are the loop's that reads them, or the
   return %5, %2
 )")) == 3);
   const at::Tensor x = with_bad_rows({4, 6});
-  const auto fused = find_backend("fused")(graph, {x}), eager = compile_eager(graph, {x});
+  const auto fused = find_backend("fused", CompilerMode::background)(graph, {x}), eager = compile_eager(graph, {x});
   fused->finish_compiling();
   for (const int64_t n : {1, 4, 33}) {
     const Tensors given{with_bad_rows({n, 9})};
@@ -381,7 +381,7 @@ TEST_CASE("a row never depends on its neighbours, the batch, or the threads") {
 
 TEST_CASE("one executable in several threads") {
   const at::Tensor z = with_bad_rows({40, 64});
-  const auto fused = compile_fused(graph::trace(zscore_clip, {z}), {z});  // some calls come before the kernel does
+  const auto fused = compile_fused(graph::trace(zscore_clip, {z}), {z}, CompilerMode::background);  // some calls come before the kernel does
   const Tensors expected = zscore_clip({z});
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
@@ -423,7 +423,7 @@ TEST_CASE("a graph that was read from text cannot make a kernel write where it s
       "  %1: \"i64[3, 4]\" flags = triage::push.scalar(%f, code=1, location=1, severity=1, num_slots=999, policy=24)\n"
       "  %2: \"i64[3]\" = triage::get_slot(%1, index=999)\n"
       "  return %1, %2\n");
-  const auto fused = compile_fused(graph, {f});
+  const auto fused = compile_fused(graph, {f}, CompilerMode::background);
   fused->finish_compiling();
   CHECK_THROWS_AS(run(*fused, {f}), Error);
 }

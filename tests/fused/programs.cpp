@@ -33,7 +33,7 @@ at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples) {
-  auto executable = compile_fused(graph::trace(program, examples), examples);
+  auto executable = compile_fused(graph::trace(program, examples), examples, CompilerMode::background);
   executable->finish_compiling();
   return executable;
 }
@@ -50,7 +50,7 @@ struct NoKernels {
 
 std::unique_ptr<Executable> without_kernels(const Program& program, const Tensors& examples) {
   const NoKernels none;
-  return compile_fused(graph::trace(program, examples), examples);
+  return compile_fused(graph::trace(program, examples), examples, CompilerMode::background);
 }
 
 Tensors run_without_kernels(const Executable& executable, const Tensors& inputs) {

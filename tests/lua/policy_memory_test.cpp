@@ -13,7 +13,7 @@ using triage::Runtime;
 
 triage::RuntimeOptions fused() {
   triage::RuntimeOptions options;
-  options.backend = "fused";
+  options.compiler = triage::CompilerMode::background;
   return options;
 }
 

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +35,10 @@ struct BatchTimes {
   int64_t bytes = 0;  // of the inputs
   double read = 0;    // at::sum over as many bytes
   double copy = 0;    // of as many bytes into a warm buffer
-  double script = 0, eager = 0, fused = 0;
-  Bound bound = Bound::overhead;  // of `fused`
+  double script = 0, eager = 0;
+  double tapes = 0, kernels = 0;  // backend `fused` without and with a compiler; 0: not measured
+  Bound bound = Bound::overhead;  // of `fused()`
+  double fused() const { return kernels > 0 ? kernels : tapes; }
 };
 
 struct BenchReport {
@@ -46,7 +50,8 @@ struct BenchReport {
   bool writes_data = false;         // the limit is the copy; else the read
   std::vector<BatchTimes> batches;  // by rising rows
   double call = 0;                  // microseconds of `fused` at no rows at all, as two small batches tell
-  double script_ms = 0, first_ms = 0, ready_ms = 0;  // the first call, of the size that `inputs` tells
+  double script_ms = 0, first_ms = 0;  // the first call, of the size that `inputs` tells
+  double ready_ms = 0;                 // until kernels were there; 0: there are none
 
   double limit(const BatchTimes& batch) const { return writes_data ? batch.copy : batch.read; }
   const char* limit_name() const { return writes_data ? "copy" : "read"; }
@@ -74,12 +79,14 @@ std::string stretch(const BenchReport& report, size_t from, size_t to) {
 /// With the figures of its last batch.
 std::string reason(const BenchReport& report, const BatchTimes& last) {
   if (last.bound == Bound::overhead)
-    return fmt::format("overhead ({} us at {}; the call itself takes {} us of it)", micros(last.fused),
+    return fmt::format("overhead ({} us at {}; the call itself takes {} us of it)", micros(last.fused()),
                        rows_text(last.rows), micros(report.call));
   return fmt::format("{} ({} us at {} is {:.1f} times the {} of the data, {} us)", to_string(last.bound),
-                     micros(last.fused), rows_text(last.rows), last.fused / report.limit(last), report.limit_name(),
+                     micros(last.fused()), rows_text(last.rows), last.fused() / report.limit(last), report.limit_name(),
                      micros(report.limit(last)));
 }
+
+Json measured(double time) { return time > 0 ? Json(time) : Json(); }
 
 Json to_json(const BenchReport& report, const BatchTimes& batch) {
   return {{"rows", batch.rows},
@@ -88,9 +95,11 @@ Json to_json(const BenchReport& report, const BatchTimes& batch) {
           {"copy_us", batch.copy},
           {"script_us", batch.script},
           {"eager_us", batch.eager},
-          {"fused_us", batch.fused},
+          {"tapes_us", measured(batch.tapes)},
+          {"kernels_us", measured(batch.kernels)},
+          {"fused_us", batch.fused()},
           {"limit", report.limit_name()},
-          {"ratio", batch.fused / report.limit(batch)},
+          {"ratio", batch.fused() / report.limit(batch)},
           {"bound", to_string(batch.bound)}};
 }
 
@@ -98,10 +107,10 @@ Json to_json(const BenchReport& report, const BatchTimes& batch) {
 /// against the limit.
 void find_bounds(BenchReport& report) {
   for (BatchTimes& batch : report.batches) {
-    if (2 * report.call >= batch.fused)
+    if (2 * report.call >= batch.fused())
       batch.bound = Bound::overhead;
     else
-      batch.bound = batch.fused - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
+      batch.bound = batch.fused() - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
   }
 }
 
@@ -117,20 +126,28 @@ std::string closing_words(const BenchReport& report) {
   return fmt::format("Bottleneck of the fused code: {}.", fmt::join(parts, "; "));
 }
 
+std::string ready_text(const BenchReport& report) {
+  if (report.ready_ms > 0) return fmt::format("kernels were ready {:.0f} ms after the start", report.ready_ms);
+  return "without a compiler there are no kernels, and tapes run";
+}
+
 void print_bench(const BenchReport& report) {
   say("{}\n", paint(Paint::heading, report.policy));
   for (const std::string& input : report.inputs) say("  input     {}\n", input);
   say("  from      {}\n  graphs    {}, {} graph break{}\n  threads   {}\n\n", report.from, report.graphs,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
+  const bool tapes = report.batches[0].tapes > 0, kernels = report.batches[0].kernels > 0;
+  const auto column = [](bool shown, const std::string& text) { return shown ? fmt::format(" {:>10}", text) : ""; };
   say("{}\n", paint(Paint::faint,
-                    fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12}  bound by", "rows, us:", "read",
-                                "copy", "script", "eager", "fused", fmt::format("fused / {}", report.limit_name()))));
+                    fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14}  bound by", "rows, us:", "read", "copy",
+                                "script", "eager", column(tapes, "tapes"), column(kernels, "kernels"),
+                                fmt::format("{} / {}", kernels ? "kernels" : "tapes", report.limit_name()))));
   for (const BatchTimes& batch : report.batches)
-    say("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>12.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
-        micros(batch.script), micros(batch.eager), micros(batch.fused), batch.fused / report.limit(batch),
-        to_string(batch.bound));
-  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); fused code was ready {:.0f} ms after the start\n{}\n",
-      report.first_ms, report.script_ms, report.ready_ms, closing_words(report));
+    say("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
+        micros(batch.script), micros(batch.eager), column(tapes, micros(batch.tapes)),
+        column(kernels, micros(batch.kernels)), batch.fused() / report.limit(batch), to_string(batch.bound));
+  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); {}\n{}\n", report.first_ms, report.script_ms,
+      ready_text(report), closing_words(report));
   for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
 }
 
@@ -161,16 +178,19 @@ int64_t bytes_of(const Tensors& tensors) {
   return bytes;
 }
 
-/// The policy three times: as a script, and captured for two backends.
+/// The policy as a script, and captured: for `eager`, and for `fused` without and with kernels.
 class Subject {
  public:
   explicit Subject(const BenchCommand& options)
       : options_(options),
         script_(read_source(options.call.policy), script_options(options)),
         eager_runtime_(runtime_options(options, "eager")),
-        fused_runtime_(runtime_options(options, "fused")),
-        eager_(eager_runtime_.load(options.call.policy)),
-        fused_(fused_runtime_.load(options.call.policy)) {
+        eager_(eager_runtime_.load(options.call.policy)) {
+    const bool built = !options.call.kernels.empty();
+    const CompilerMode compiler = compiler_mode(options.call.compiler);
+    if (!built) tapes_.emplace(runtime_options(options, "fused"), options.call.policy);
+    if (built || compiler != CompilerMode::off)
+      kernels_.emplace(runtime_options(options, "fused", compiler), options.call.policy);
     choose_example();
   }
 
@@ -182,7 +202,7 @@ class Subject {
     for (size_t i = 0; i < example_.inputs.size(); ++i)
       report.inputs.push_back(fmt::format("{} {}", script_.signature().inputs[i], describe(example_.inputs[i])));
     measure_first_call(report);
-    const Tensors outputs = fused_.run(example_.inputs, call_);
+    const Tensors outputs = fused().run(example_.inputs, call_);
     report.writes_data = 2 * bytes_of(outputs) > bytes_of(example_.inputs);
     for (const Tensors& inputs : batches()) {
       Progress progress;
@@ -191,8 +211,8 @@ class Subject {
     }
     report.call = call_itself(report.batches);
     find_bounds(report);
-    report.graphs = fused_.graphs().size();
-    report.graph_breaks = fused_.graph_breaks();
+    report.graphs = fused().graphs().size();
+    report.graph_breaks = fused().graph_breaks();
     return report;
   }
 
@@ -203,9 +223,20 @@ class Subject {
     script.print = [](const std::string&) {};  // a line a call would be measured with it, and fill the screen
     return script;
   }
-  static RuntimeOptions runtime_options(const BenchCommand& options, const char* backend) {
+  /// A captured form of the policy, in a runtime of its own.
+  struct Captured {
+    Captured(RuntimeOptions options, const std::string& file) : runtime(std::move(options)), policy(runtime.load(file)) {}
+    Runtime runtime;
+    Policy policy;
+  };
+  /// The faster one.
+  Policy& fused() { return kernels_ ? kernels_->policy : tapes_->policy; }
+
+  static RuntimeOptions runtime_options(const BenchCommand& options, const char* backend,
+                                        CompilerMode compiler = CompilerMode::off) {
     RuntimeOptions runtime = quiet_runtime(options.json);
     runtime.backend = backend;
+    runtime.compiler = compiler;
     runtime.print = [](const std::string&) {};
     return runtime;
   }
@@ -273,20 +304,21 @@ class Subject {
     for (int i = 0; i < 3; ++i) times.push_back(bench::milliseconds(run_script));
     std::sort(times.begin(), times.end());
     report.script_ms = times[1];
-    report.first_ms = bench::milliseconds([&] { fused_.run(example_.inputs, call_); });
-    report.ready_ms = report.first_ms + bench::milliseconds([&] { fused_.prepare(example_.inputs); });
+    report.first_ms = bench::milliseconds([&] { fused().run(example_.inputs, call_); });
+    if (kernels_)
+      report.ready_ms = report.first_ms + bench::milliseconds([&] { fused().prepare(example_.inputs); });
   }
 
   /// Of no rows at all: the line through the two smallest of what was measured and batches of 1 and 8, where the policy takes
   /// those. Without two sizes there is no telling: 0.
   double call_itself(const std::vector<BatchTimes>& measured) {
     std::map<int64_t, double> times;
-    for (const BatchTimes& batch : measured) times[batch.rows] = batch.fused;
+    for (const BatchTimes& batch : measured) times[batch.rows] = batch.fused();
     for (const int64_t rows : {1, 8}) {
       const Tensors inputs = with_rows(example_.inputs, rows);
       if (inputs.empty() || times.count(rows) || !runs_on({"", inputs, example_.params})) continue;
-      fused_.prepare(inputs);
-      times[rows] = bench::measure({[&] { fused_.run(inputs, call_); }}, 41, options_.seconds).micros[0];
+      fused().prepare(inputs);
+      times[rows] = bench::measure({[&] { fused().run(inputs, call_); }}, 41, options_.seconds).micros[0];
     }
     if (times.size() < 2) return 0;
     const auto [rows, time] = *times.begin();
@@ -296,8 +328,10 @@ class Subject {
   }
 
   BatchTimes measure_batch(const Tensors& inputs) {
-    eager_.prepare(inputs);
-    fused_.prepare(inputs);
+    std::vector<Policy> captured{eager_};
+    if (tapes_) captured.push_back(tapes_->policy);
+    if (kernels_) captured.push_back(kernels_->policy);
+    for (const Policy& policy : captured) policy.prepare(inputs);
     BatchTimes times;
     times.rows = inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0);
     times.bytes = bytes_of(inputs);
@@ -307,28 +341,28 @@ class Subject {
       warm.push_back(at::zeros_like(data.back()));
     }
     double total = 0;  // keeps the sums from being optimised away
-    const bench::Timing timing =
-        bench::measure({[&] {
-                          for (const at::Tensor& tensor : data) total += static_cast<double>(at::sum(tensor).dim());
-                        },
-                        [&] {
-                          for (size_t i = 0; i < data.size(); ++i) warm[i].copy_(data[i]);
-                        },
-                        [&] { script_.call(inputs, example_.params, std::nullopt); },
-                        [&] { eager_.run(inputs, call_); }, [&] { fused_.run(inputs, call_); }},
-                       41, options_.seconds);
-    times.read = timing.micros[0];
-    times.copy = timing.micros[1];
-    times.script = timing.micros[2];
-    times.eager = timing.micros[3];
-    times.fused = timing.micros[4];
+    std::vector<std::function<void()>> candidates = {
+        [&] {
+          for (const at::Tensor& tensor : data) total += static_cast<double>(at::sum(tensor).dim());
+        },
+        [&] {
+          for (size_t i = 0; i < data.size(); ++i) warm[i].copy_(data[i]);
+        },
+        [&] { script_.call(inputs, example_.params, std::nullopt); }};
+    for (const Policy& policy : captured) candidates.push_back([&] { policy.run(inputs, call_); });
+    const bench::Timing timing = bench::measure(candidates, 41, options_.seconds);
+    size_t next = 0;
+    for (double* time : {&times.read, &times.copy, &times.script, &times.eager}) *time = timing.micros[next++];
+    if (tapes_) times.tapes = timing.micros[next++];
+    if (kernels_) times.kernels = timing.micros[next++];
     return times;
   }
 
   const BenchCommand& options_;
   lua::LuaScript script_;
-  Runtime eager_runtime_, fused_runtime_;
-  Policy eager_, fused_;
+  Runtime eager_runtime_;
+  Policy eager_;
+  std::optional<Captured> tapes_, kernels_;
   Example example_;
   RunOptions call_;
 };

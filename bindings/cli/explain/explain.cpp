@@ -212,7 +212,9 @@ int run(const ExplainCommand& options) {
   if (is_model_file(options.call.policy))
     throw UsageError(fmt::format("{} is a TorchScript model, which needs --provenance; a policy is a .lua file",
                                  options.call.policy));
-  Call call = prepare_call(options.call, options.json);
+  CallOptions described = options.call;
+  if (described.compiler.empty()) described.compiler = "off";  // nothing runs often enough to be worth a compilation
+  Call call = prepare_call(described, options.json);
   call.policy.run(call.inputs, call.options);
   std::vector<CapturedGraph> graphs = graphs_of(call.policy);
   const std::vector<BreakReport> breaks = call.policy.breaks();
@@ -234,6 +236,8 @@ int run(const ExplainCommand& options) {
                 {"breaks", breaks_json(breaks)},
                 {"ops", operations},
                 {"compile_times", {{"capture", times.capture}, {"backend", times.backend}}},
+                {"fused_loops",
+                 {{"kernels", cache.loops.kernels}, {"tapes", cache.loops.tapes}, {"neither", cache.loops.unfused}}},
                 {"cache",
                  {{"graphs", cache.graphs},
                   {"segments", cache.segments},
@@ -245,6 +249,8 @@ int run(const ExplainCommand& options) {
       "  compile time  capture {:.3f} ms, backend {:.3f} ms\n",
       paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache),
       times.capture * 1e3, times.backend * 1e3);
+  say("  backend       {}\n", options.call.backend);
+  if (cache.loops.count() > 0) say("  fused loops   {}\n", loops_text(cache.loops));
   for (const auto& [name, type] : inputs)
     if (type != "any") say("  input         {}: {}\n", name, type);
   print_breaks(breaks);

@@ -359,15 +359,18 @@ CacheStatistics statistics_of(const CompiledFunction& function) {
     all.graphs += one.graphs;
     all.retired += one.retired;
     all.bytes += one.bytes + key.size();
+    all.loops += one.loops;
   }
-  capture::add_segments(all, function.options.traces->graphs);
+  capture::add_segments(all, function.options.traces->segments);
   return all;
 }
 
 void push_statistics(lua_State* L, const CacheStatistics& statistics) {
-  lua_createtable(L, 0, 4);
+  lua_createtable(L, 0, 6);
   for (const auto& [name, count] : {std::pair("graphs", statistics.graphs), std::pair("segments", statistics.segments),
-                                    std::pair("retired", statistics.retired), std::pair("bytes", statistics.bytes)}) {
+                                    std::pair("retired", statistics.retired), std::pair("bytes", statistics.bytes),
+                                    std::pair("kernels", statistics.loops.kernels),
+                                    std::pair("tapes", statistics.loops.tapes)}) {
     lua_pushinteger(L, static_cast<lua_Integer>(count));
     lua_setfield(L, -2, name);
   }

@@ -192,17 +192,30 @@ int compiled_finish_compiling(lua_State* L) {
 
 constexpr size_t longest_name = 255;
 
-void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
-  if (lua_isnoneornil(L, index)) return;
+/// The one on top of the stack. A policy may start processes of the host only where the host lets it.
+CompilerMode compiler_at(lua_State* L) {
+  const CompilerMode mode = on_behalf_of("triage.compile", [&] { return compiler_mode_from(lua_tostring(L, -1)); });
+  if (is_policy(L) && mode > context(L).compiler)
+    throw InputError(fmt::format("triage.compile: compiler '{}' is not allowed in this policy; the host's "
+                                 "RuntimeOptions::compiler is {}, and a policy can only lower it",
+                                 compiler_mode_name(mode), compiler_mode_name(context(L).compiler)));
+  return mode;
+}
+
+/// True where the options name a backend.
+bool read_compile_options(lua_State* L, int index, CompiledFunction& function) {
+  if (lua_isnoneornil(L, index)) return false;
   table_argument(L, {index, "triage.compile", "options"});
+  bool has_backend = false;
   lua_pushnil(L);
   while (lua_next(L, index)) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (key == "fullgraph" && lua_isboolean(L, -1))
       function.options.fullgraph = lua_toboolean(L, -1);
     else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
-      function.options.compile_with =
-          on_behalf_of("triage.compile", [&] { return backend_at(L, lua_gettop(L), function.caller); });
+      has_backend = true;  // found when the compiler mode is known
+    else if (key == "compiler" && lua_type(L, -1) == LUA_TSTRING)
+      function.options.compiler = compiler_at(L);
     else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "dynamic" && lua_isboolean(L, -1))
@@ -215,9 +228,21 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
-          "fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), name (a string of at most 255 bytes).");
+          "compiler (off, background or wait), fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), "
+          "name (a string of at most 255 bytes).");
     lua_pop(L, 1);
   }
+  return has_backend;
+}
+
+Backend chosen_backend(lua_State* L, int index, const CompiledFunction& function) {
+  lua_pushliteral(L, "backend");
+  lua_rawget(L, index);
+  Backend backend = on_behalf_of("triage.compile", [&] {
+    return backend_at(L, lua_gettop(L), function.options.compiler, function.caller);
+  });
+  lua_pop(L, 1);
+  return backend;
 }
 
 }  // namespace
@@ -326,8 +351,11 @@ CompiledFunction& push_compiled(lua_State* L) {
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function->options.warned = std::make_shared<Compiled::Warned>();
-  read_compile_options(L, 2, *function);
-  if (!function->options.compile_with) function->options.compile_with = find_backend(function->options.backend);
+  function->options.compiler = context(L).compiler;
+  const bool has_backend = read_compile_options(L, 2, *function);
+  function->options.compile_with = has_backend
+                                       ? chosen_backend(L, 2, *function)
+                                       : find_backend(function->options.backend, function->options.compiler);
   function->options.clock = std::make_shared<capture::CompileClock>();
   function->options.traces = new_traces(*function);
   lua_pushvalue(L, 1);

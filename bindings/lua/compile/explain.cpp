@@ -104,7 +104,7 @@ Explanation explanation_of(lua_State* L, const CompiledFunction& function) {
                            environment_guards(L, function, partition->environment));
     }
   }
-  for (const auto& graph : function.options.traces->graphs) all.graphs.push_back(graph);
+  for (const auto& segment : function.options.traces->segments) all.graphs.push_back(segment.graph);
   all.cache = statistics_of(function);
   all.times = function.options.clock->times();
   return all;
@@ -147,6 +147,9 @@ std::string text_of(const Explanation& all) {
   text += fmt::format("Compile Times:\n  capture {:.6f} s\n  backend {:.6f} s\n", all.times.capture, all.times.backend);
   text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,
                       all.cache.segments, all.cache.retired, all.cache.bytes);
+  const LoopTiers& loops = all.cache.loops;
+  if (loops.count() > 0)
+    text += fmt::format("Fused Loops:\n  kernels {}, tapes {}, neither {}\n", loops.kernels, loops.tapes, loops.unfused);
   for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
   return text;
 }

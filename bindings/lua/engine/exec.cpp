@@ -24,7 +24,7 @@ void say(const char* what) { std::fprintf(stderr, "triage exec: %s\n", messages:
 
 }  // namespace
 
-int exec_script(const std::string& path, const std::vector<std::string>& arguments) {
+int exec_script(const std::string& path, const std::vector<std::string>& arguments, CompilerMode compiler) {
   try {
     check_lua_library();
     StateOptions options;
@@ -32,6 +32,7 @@ int exec_script(const std::string& path, const std::vector<std::string>& argumen
     options.limits = {0, 0, 0, 0};
     options.path = path;
     options.args = arguments;
+    options.compiler = compiler;
     auto state = make_script_state(std::move(options));
     in_protected_call(state->lua(), [&](lua_State* L) {
       push_chunk(*state, read_source(path), "@" + path);

@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/compiler_mode.h>
+
 #include <string>
 #include <vector>
 
@@ -6,6 +8,8 @@ namespace triage::lua {
 
 /// Runs a trusted script with the full Lua library and the table `arg` as the `lua` program sets it. Prints an error with
 /// its traceback to stderr. Returns the exit status: 0, or 1 when the script failed.
-int exec_script(const std::string& path, const std::vector<std::string>& arguments);
+/// `compiler` is for functions that the script compiles.
+int exec_script(const std::string& path, const std::vector<std::string>& arguments,
+                CompilerMode compiler = CompilerMode::off);
 
 }  // namespace triage::lua

@@ -154,6 +154,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
   state_options.limits = options.limits;
   state_options.path = options.path;
   state_options.print = options.print;
+  state_options.compiler = options.compiler;
   state_ = make_script_state(std::move(state_options), options.host_functions);
   if (prepare) prepare(*state_);
   Budget budget(*state_);

@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/compiler_mode.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,8 +15,8 @@ namespace triage::lua {
 /// library's `err`, and `err = nil` brings it back.
 class Session {
  public:
-  /// Throws LoadError.
-  Session();
+  /// Throws LoadError. `compiler` is for functions that a chunk compiles.
+  explicit Session(CompilerMode compiler = CompilerMode::off);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -117,6 +117,7 @@ State::State(StateOptions options) : options_(std::move(options)) {
   context_.calls_everything = !options_.sandboxed || options_.trusted;
   context_.print = throws_errors(options_.print);
   context_.chunk = options_.path;
+  context_.compiler = options_.compiler;
   lua_ = lua_newstate(allocate, &context_);
   if (!lua_) throw LoadError("cannot make a Lua state: out of memory");
   attach(lua_, context_);

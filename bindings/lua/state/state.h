@@ -62,6 +62,7 @@ struct Context {
   uint64_t epoch = 0;    // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
   std::string chunk;              // path of the script
+  CompilerMode compiler = CompilerMode::off;  // for `triage.compile`, where the script says nothing
   bool calls_everything = false;  // every operator with any arguments; else those with a contract
   // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor and __gc.
   struct Storage {

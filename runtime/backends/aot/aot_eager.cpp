@@ -173,8 +173,10 @@ class JointExecutable final : public Executable {
   }
 
   bool answers_capture() const override { return answers_capture_; }
+  size_t spared_calls() const override { return not_joint_ ? 0 : Executable::spared_calls(); }  // for its gradients
   void never_fall_back() override { program_->never_fall_back(); }
   void finish_compiling() const override { program_->finish_compiling(); }
+  LoopTiers loops() const override { return program_->loops(); }
   size_t bytes() const override { return sizeof(*this) + eager_->bytes() + program_->bytes(); }
 
  private:

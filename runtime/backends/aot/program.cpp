@@ -125,16 +125,24 @@ size_t Layout::bytes() const {
   return bytes;
 }
 
-void Layout::finish_compiling() const {
+std::vector<const Variant*> Layout::variants() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<const Variant*> all;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& variant : variants_) all.push_back(variant.get());
-  }
-  for (const Variant* variant : all) {
+  for (const auto& variant : variants_) all.push_back(variant.get());
+  return all;
+}
+
+void Layout::finish_compiling() const {
+  for (const Variant* variant : variants()) {
     variant->forward->finish_compiling();
     variant->backward->finish_compiling();
   }
+}
+
+LoopTiers Layout::loops() const {
+  LoopTiers loops;
+  for (const Variant* variant : variants()) (loops += variant->forward->loops()) += variant->backward->loops();
+  return loops;
 }
 
 Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half)
@@ -317,6 +325,13 @@ void Program::finish_compiling() {
   forward_->finish_compiling();
   for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
     layout->finish_compiling();
+}
+
+LoopTiers Program::loops() {
+  LoopTiers loops = forward_->loops();
+  for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
+    loops += layout->loops();
+  return loops;
 }
 
 void Program::fail(const std::string& reason) const {

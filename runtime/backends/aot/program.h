@@ -71,9 +71,12 @@ class Layout {
   std::optional<std::string> refusal(const History& history, const BackwardRun& next) const;
   void note_refusal(const History& history, const BackwardRun& next, const std::string& refusal) const;
   void finish_compiling() const;
+  LoopTiers loops() const;
   size_t bytes() const;  // as Executable::bytes
 
  private:
+  std::vector<const Variant*> variants() const;
+
   mutable std::atomic<bool> plain_{false};
   mutable std::atomic<const Variant*> last_{nullptr};
   mutable std::mutex mutex_;
@@ -113,6 +116,7 @@ class Program {
 
   /// Waits until nothing about the graph and the halves there are gets faster any more.
   void finish_compiling();
+  LoopTiers loops();  // of the graph and of all halves
   size_t bytes();  // as Executable::bytes, with what all layouts have
 
   /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (never_fall_back).

@@ -32,7 +32,7 @@ constexpr size_t most_nodes = 2000;  // cutting looks at every node many times
 /// Groups that run one after the other on a file of registers: the inputs and constants of the graph, and what parts made.
 class FusionGroups {
  public:
-  FusionGroups(const Graph& graph, const std::vector<fused::FusionGroup>& parts) {
+  FusionGroups(const Graph& graph, const std::vector<fused::FusionGroup>& parts, CompilerMode compiler) {
     for (const auto& input : graph.inputs()) add(input.value);
     for (const auto& constant : graph.constants()) {
       add(constant.value);
@@ -43,7 +43,7 @@ class FusionGroups {
       for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
       for (const Value* value : part.outputs) step.outputs.push_back(add(value));
       if (part.fused) {
-        auto group = std::make_unique<fused::FusedGroup>(part);
+        auto group = std::make_unique<fused::FusedGroup>(part, compiler);
         step.group = whole_ = group.get();
         step.run = std::move(group);
       } else if (part.pooled) {
@@ -91,6 +91,16 @@ class FusionGroups {
 
   void finish_compiling() const {
     for (const Step& step : steps_) step.run->finish_compiling();
+  }
+  LoopTiers loops() const {
+    LoopTiers loops;
+    for (const Step& step : steps_) loops += step.run->loops();
+    return loops;
+  }
+  size_t spared_calls() const {
+    size_t calls = 0;
+    for (const Step& step : steps_) calls += step.group ? step.group->spared_calls() : 0;
+    return calls;
   }
   size_t bytes() const {
     size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
@@ -252,6 +262,14 @@ bool can_run_again(const Graph& graph) {
   });
 }
 
+/// A second run for the same inputs gives the same, and nobody can tell that there was one.
+bool computes_only(const Graph& graph) {
+  return std::none_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+    return graph::is_effect(node->op) || graph::is_random(node->op) || graph::writes(node->op) ||
+           graph::is_uninitialized(node->op);
+  });
+}
+
 /// The same graph with the sizes that its values have for these inputs: it runs once, without the random numbers, which belong
 /// to the calls. Null where that cannot be.
 std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor> inputs) {
@@ -337,8 +355,9 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
 /// others are cut for it.
 class FusedGraph final : public Executable {
  public:
-  FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts) {
-    kinds_[0] = std::make_unique<Kind>(graph, parts);
+  FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts, CompilerMode compiler)
+      : compiler_(compiler), pure_(computes_only(graph)) {
+    kinds_[0] = std::make_unique<Kind>(graph, parts, compiler);
     count_ = 1;
     if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
   }
@@ -352,6 +371,10 @@ class FusedGraph final : public Executable {
   void finish_compiling() const override {
     for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) kinds_[i]->parts.finish_compiling();
   }
+  LoopTiers loops() const override { return kinds_[0]->parts.loops(); }
+  size_t spared_calls() const override { return kinds_[0]->parts.spared_calls(); }
+  /// So that the bits of a result do not depend on when it was asked for.
+  bool answers_capture() const override { return pure_; }
   size_t bytes() const override {
     size_t bytes = sizeof(*this);
     for (size_t i = 0; i < count_.load(std::memory_order_acquire); ++i) bytes += kinds_[i]->parts.bytes();
@@ -360,7 +383,8 @@ class FusedGraph final : public Executable {
 
  private:
   struct Kind {
-    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut) : parts(graph, cut), equal(graph) {}
+    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut, CompilerMode compiler)
+        : parts(graph, cut, compiler), equal(graph) {}
     FusionGroups parts;
     EqualSizes equal;
   };
@@ -383,10 +407,12 @@ class FusedGraph final : public Executable {
     if (!lock || count == most_kinds || best_for(inputs, count).equal.hold(inputs)) return;
     const auto graph = with_sizes_of(*graph_, inputs);
     if (!graph) return;
-    kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph));
+    kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph), compiler_);
     count_.store(count + 1, std::memory_order_release);
   }
 
+  const CompilerMode compiler_;
+  const bool pure_;
   std::unique_ptr<Graph> graph_;  // null where it cannot be run once more
   mutable std::array<std::unique_ptr<Kind>, most_kinds> kinds_;
   mutable std::atomic<size_t> count_;
@@ -406,7 +432,8 @@ bool reads_strides(const Graph& graph) {
                      [](const auto& node) { return node->op.operator_name().name.rfind("aten::as_strided", 0) == 0; });
 }
 
-std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples) {
+std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,
+                                           CompilerMode compiler) {
   if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
@@ -414,12 +441,13 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
   bool any = false;
   for (const auto& part : parts) any |= part.fused;
   if (!any) return compile_eager(graph, examples);
-  return std::make_unique<FusedGraph>(graph, parts);
+  return std::make_unique<FusedGraph>(graph, parts, compiler);
 }
 
 }  // namespace
 
-std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<at::Tensor>& examples) {
+std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<at::Tensor>& examples,
+                                          CompilerMode compiler) {
   std::optional<Graph> checked;
   if (!given.has_recorded_types()) {
     graph::verify(given);
@@ -431,8 +459,16 @@ std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<
     return compile_eager(graph, examples);
   if (at::GradMode::is_enabled() &&
       any_tensor(graph, examples, [](const at::Tensor& tensor) { return tensor.requires_grad(); }))
-    return compile_joint(graph, examples, "fused", compile_groups);
-  return compile_groups(graph, examples);
+    return compile_joint(graph, examples, "fused", [compiler](const Graph& half, const auto& inputs) {
+      return compile_groups(half, inputs, compiler);
+    });
+  return compile_groups(graph, examples, compiler);
+}
+
+Backend fused_backend(CompilerMode compiler) {
+  return [compiler](const Graph& graph, const std::vector<at::Tensor>& examples) {
+    return compile_fused(graph, examples, compiler);
+  };
 }
 
 }  // namespace triage

@@ -20,6 +20,8 @@ using Kind = TensorForm::Kind;
 
 constexpr int64_t task_bytes = 256 << 10;  // a thread should at least get this much: 32,768 elements, as at::sum has it
 
+constexpr int64_t shortest_alone = 256;  // elements of a row from which on a loop of one operator is as fast as ATen's
+
 /// A tape holds values for all positions of a row; of longer rows ATen's own memory is no more.
 constexpr int64_t most_tape_bytes = 32 << 20;
 
@@ -63,33 +65,46 @@ struct FusedGroup::Memory {
 };
 
 /// Null until it is compiled; the first call asks for that.
-RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops& loops, Lanes lanes,
-                                           std::optional<InPlace> in_place) {
+RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
-    Emitted emitted = emit(loops, lanes, in_place);
-    scratch_rows = emitted.scratch_rows;
-    scratch_sizes = std::move(emitted.scratch_sizes);
-    kernel = kernel_of(emitted.source, graph);
-    if (!in_place) tape = Tape::make(loops, lanes);
+    if (!in_place) tape = Tape::make(group.loops_, lanes);
+    if (may_have_kernel(group.compiler_)) {
+      Emitted emitted = emit(group.loops_, lanes, in_place);
+      scratch_rows = emitted.scratch_rows;
+      scratch_sizes = std::move(emitted.scratch_sizes);
+      kernel = kernel_of(emitted.source, group.graph_, group.compiler_);
+      if (group.compiler_ == CompilerMode::wait) kernel->wait();
+    }
     asked.store(true, std::memory_order_release);
   });
-  return kernel->function();
+  return kernel ? kernel->function() : nullptr;
 }
 
 void FusedGroup::Version::finish_compiling() const {
-  if (asked.load(std::memory_order_acquire)) kernel->wait();
+  if (asked.load(std::memory_order_acquire) && kernel) kernel->wait();
 }
 
-FusedGroup::FusedGroup(const FusionGroup& part)
+LoopTiers FusedGroup::loops() const {
+  const Version& version = versions_[static_cast<size_t>(captured_)];
+  LoopTiers loops;
+  if (version.kernel && version.kernel->function())
+    loops.kernels = 1;
+  else
+    (version.tape ? loops.tapes : loops.unfused) = 1;
+  return loops;
+}
+
+FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler)
     : graph_(part.graph.name()),
       loops_(part.loops),
+      compiler_(compiler),
       choose_lanes_(part.loops),
-      alone_(part.graph.nodes().size() == 1),
+      operators_(part.graph.nodes().size()),
       interpreter_(compile_eager(part.graph, {})) {
   c10::SmallVector<int64_t, 4> counts;
   for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
   captured_ = choose_lanes_(counts);
-  versions_[static_cast<size_t>(captured_)].function(graph_, loops_, captured_, {});
+  versions_[static_cast<size_t>(captured_)].function(*this, captured_, {});
   pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
@@ -101,19 +116,19 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   Memory memory;
   if (!lay_out(inputs, memory)) {
     interpret();
-    return memory.too_large || !versions_[static_cast<size_t>(captured_)].kernel->function();
+    return memory.too_large || loops().unfused > 0;
   }
   if (!within_terms(memory, call.deadline) || !numbers_fit(memory)) {
     interpret();
     return true;
   }
   const Lanes lanes = choose_lanes_(memory.extents);
-  if (alone_ && (lanes != Lanes::positions || !memory.kept.empty())) {  // of short rows, or with gaps: ATen is faster
-    interpret();
+  if (operators_ == 1 && (lanes != Lanes::positions || !memory.kept.empty() || has_short_rows(memory))) {
+    interpret();  // ATen is faster
     return true;
   }
   Version* version = &versions_[static_cast<size_t>(lanes)];
-  RowsFunction function = version->function(graph_, loops_, lanes, {});
+  RowsFunction function = version->function(*this, lanes, {});
   Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes);
   const int64_t tape_bytes = !function && version->tape ? version->tape->scratch_bytes(memory.extents) : 0;
   if (!function && (!version->tape || tape_bytes > most_tape_bytes)) {
@@ -149,6 +164,10 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   else
     at::parallel_for(0, memory.batch, grain, rows);
   return true;
+}
+
+bool FusedGroup::has_short_rows(const Memory& memory) {
+  return std::all_of(memory.extents.begin(), memory.extents.end(), [](int64_t size) { return size < shortest_alone; });
 }
 
 void FusedGroup::finish_compiling() const {
@@ -265,7 +284,7 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
   };
   for (Variant& variant : variants_)
     if (can_take(variant.where) &&
-        variant.versions[static_cast<size_t>(lanes)].function(graph_, loops_, lanes, variant.where))
+        variant.versions[static_cast<size_t>(lanes)].function(*this, lanes, variant.where))
       return &variant;
   return nullptr;
 }

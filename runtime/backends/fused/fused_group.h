@@ -18,16 +18,18 @@ namespace triage::fused {
 class FusedGroup final : public Executable {
  public:
   /// `part.fused` holds.
-  explicit FusedGroup(const FusionGroup& part);
+  FusedGroup(const FusionGroup& part, CompilerMode compiler);
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     run_loops(inputs, outputs, {call.deadline});
   }
-  /// False where the interpreter had to serve, since the kernel is there and was made for other inputs.
+  /// False where the interpreter had to serve, since the loops were made for other inputs.
   /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
   bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
+  LoopTiers loops() const override;
+  size_t spared_calls() const override { return operators_ - 1; }
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
@@ -41,7 +43,7 @@ class FusedGroup final : public Executable {
     std::atomic<bool> asked{false};
     std::unique_ptr<const Tape> tape;  // null where a value has no primitive
 
-    RowsFunction function(const std::string& graph, const Loops& loops, Lanes lanes, std::optional<InPlace> in_place);
+    RowsFunction function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place);
     void finish_compiling() const;
   };
   using Versions = std::array<Version, 3>;  // one for each of Lanes
@@ -56,6 +58,7 @@ class FusedGroup final : public Executable {
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
   bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
+  static bool has_short_rows(const Memory& memory);
   bool resolve_sizes(Memory& memory) const;
   bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
   bool numbers_fit(const Memory& memory) const;
@@ -63,9 +66,10 @@ class FusedGroup final : public Executable {
 
   std::string graph_;  // its name, for messages
   Loops loops_;
+  CompilerMode compiler_;
   mutable Versions versions_;
   LaneChoice choose_lanes_;
-  bool alone_;      // one operator
+  size_t operators_;
   Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output

@@ -103,12 +103,16 @@ CacheStatistics Compiled::statistics() const {
   const size_t all = std::max(num_entries_.load(std::memory_order_relaxed), statistics.graphs);
   statistics.retired = all - statistics.graphs;
   statistics.bytes = entry_bytes_.load(std::memory_order_relaxed);
+  for (const Entry* entry = newest; entry; entry = entry->next) statistics.loops += entry->executable->loops();
   return statistics;
 }
 
-void add_segments(CacheStatistics& statistics, const std::vector<std::shared_ptr<const graph::Graph>>& segments) {
+void add_segments(CacheStatistics& statistics, const std::vector<CompiledSegment>& segments) {
   statistics.segments += segments.size();
-  for (const auto& graph : segments) statistics.bytes += graph::bytes(*graph);
+  for (const CompiledSegment& segment : segments) {
+    statistics.bytes += graph::bytes(*segment.graph);
+    if (segment.executable) statistics.loops += segment.executable->loops();
+  }
 }
 
 }  // namespace triage::capture

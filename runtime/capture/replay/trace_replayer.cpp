@@ -390,6 +390,16 @@ std::vector<int64_t> extents_of(const std::vector<at::Tensor>& tensors) {
   return extents;
 }
 
+/// A backend may lay its results out in another order of dimensions than ATen does; the script has been told ATen's.
+at::Tensor with_strides_of(const LazyTensor& lazy, const at::Tensor& result) {
+  if (result.sizes() != lazy.sizes() || result.dtype() != lazy.dtype()) return result;  // `fill` says so
+  bool same = true;
+  for (int64_t dim = 0; dim < result.dim(); ++dim)
+    same = same && (result.size(dim) == 1 || result.stride(dim) == lazy.strides()[dim]);
+  if (same || result.numel() == 0) return result;
+  return at::empty_strided(result.sizes(), lazy.strides(), result.options()).copy_(result);
+}
+
 }  // namespace
 
 /// The number of the sizes that the inputs have in this call, the new ones of `step` included.
@@ -465,10 +475,10 @@ void TraceReplayer::abandon_segment() {
 void TraceReplayer::run_compiled(const TraceSegment& segment) {
   const c10::AutoGradMode mode(state_.grad_mode);
   std::vector<at::Tensor> outputs;
-  if (segment.executable) {
+  if (segment.compiled.executable) {
     const NotCaptured scope(false);  // a backend may run operators of a script
     const uint64_t before = writes_();
-    segment.executable->run(inputs_, outputs, {Deadline::current()});
+    segment.compiled.executable->run(inputs_, outputs, {Deadline::current()});
     writes_before_ += writes_() - before;  // what a backend keeps in variables is none of the function's
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -479,7 +489,7 @@ void TraceReplayer::run_compiled(const TraceSegment& segment) {
         outputs[i] = own_copy(outputs[i]);
         break;
       }
-    if (lazy) lazy->fill(outputs[i], false);
+    if (lazy) lazy->fill(with_strides_of(*lazy, outputs[i]), false);
   }
   for (const TraceSegment::Alias& alias : segment.aliases) {
     torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, deferred_values_);
@@ -547,14 +557,14 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
   for (Closed& closed : closed_) {
     const bool raises = fail_on_error || closed.raises;
     if (closed.segment->ready || (closed.segment->failed && !raises)) continue;
-    if (tree_->graphs.size() >= static_cast<size_t>(get_compiler_config().accumulated_recompile_limit)) {
+    if (tree_->segments.size() >= static_cast<size_t>(get_compiler_config().accumulated_recompile_limit)) {
       closed.segment->failed = true;
       continue;
     }
     try {
       const c10::AutoGradMode mode(closed.grad_mode);
       compile_segment(*tree_, *closed.segment, closed.path, closed.inputs);
-      if (fail_on_error && closed.segment->executable) closed.segment->executable->never_fall_back();
+      if (fail_on_error && closed.segment->compiled.executable) closed.segment->compiled.executable->never_fall_back();
     } catch (const LimitError&) {
       throw;
     } catch (const std::exception& error) {

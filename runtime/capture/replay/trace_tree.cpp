@@ -6,6 +6,7 @@
 #include <triage/config.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/compat/autocast.h"
 
@@ -63,7 +64,7 @@ void forget(TraceNode& node) {
 }
 
 void finish(const TraceNode& node) {
-  if (node.segment && node.segment->executable) node.segment->executable->finish_compiling();
+  if (node.segment && node.segment->compiled.executable) node.segment->compiled.executable->finish_compiling();
   for (const auto& step : node.next) finish(step->after);
 }
 
@@ -87,7 +88,7 @@ namespace {
 class SegmentGraph {
  public:
   SegmentGraph(const TraceTree& tree, const std::vector<at::Tensor>& inputs)
-      : graph_(tree.name + "_segment_" + std::to_string(tree.graphs.size() + 1)), examples_(inputs) {}
+      : graph_(tree.name + "_segment_" + std::to_string(tree.segments.size() + 1)), examples_(inputs) {}
 
   void append(const TraceStep& step) {
     for (const bool param : step.new_params) {
@@ -169,18 +170,17 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   }
   std::reverse(segment.outputs.begin(), segment.outputs.end());
   std::reverse(segment.aliases.begin(), segment.aliases.end());
-  const std::shared_ptr<const graph::Graph> before = segment.graph;
   graph::Graph graph = builder.finish(segment.outputs);
   graph.set_recorded_types();
-  segment.graph = std::make_shared<const graph::Graph>(std::move(graph));
-  segment.executable.reset();
-  if (!segment.outputs.empty()) segment.executable = tree.backend(*segment.graph, inputs);
+  const CompiledSegment before = std::exchange(segment.compiled, {});
+  segment.compiled.graph = std::make_shared<const graph::Graph>(std::move(graph));
+  if (!segment.outputs.empty()) segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
   segment.ready = true;
-  const auto old = std::find(tree.graphs.begin(), tree.graphs.end(), before);
-  if (before && old != tree.graphs.end())
-    *old = segment.graph;
+  const auto old = std::find(tree.segments.begin(), tree.segments.end(), before);
+  if (before.graph && old != tree.segments.end())
+    *old = segment.compiled;
   else
-    tree.graphs.push_back(segment.graph);
+    tree.segments.push_back(segment.compiled);
 }
 
 }  // namespace triage::capture

@@ -43,19 +43,18 @@ struct ResultLayout {
 
 struct TraceStep;
 
-/// A segment that ended here, compiled.
+/// A segment that ended here.
 struct TraceSegment {
   struct Alias {
     const TraceStep* step;
     uint32_t result;
   };
   std::vector<bool> wanted;  // by value: somebody used it after the segment's end
-  std::shared_ptr<const graph::Graph> graph;
-  std::unique_ptr<Executable> executable;  // null where nothing has to be computed
-  std::vector<uint32_t> outputs;           // the values that the graph gives; the wanted others are aliases
-  std::vector<Alias> aliases;              // made from those by running their steps, in order
-  bool ready = false;                      // fits `wanted`
-  bool failed = false;                     // the backend could not compile it
+  CompiledSegment compiled;
+  std::vector<uint32_t> outputs;  // the values that the graph gives; the wanted others are aliases
+  std::vector<Alias> aliases;     // made from those by running their steps, in order
+  bool ready = false;             // fits `wanted`
+  bool failed = false;            // the backend could not compile it
 };
 
 struct TraceNode {
@@ -127,7 +126,7 @@ class TraceTree {
   const Backend backend;
   size_t num_steps = 0;
   uint64_t next_signature = 1;
-  std::vector<std::shared_ptr<const graph::Graph>> graphs;  // of the segments compiled so far, newest form of each
+  std::vector<CompiledSegment> segments;  // those compiled so far, newest form of each
   std::unordered_set<const c10::FunctionSchema*>
       aliasing;                   // of operators that were seen to give views, which no schema says
   std::deque<GraphBreak> breaks;  // that were met, each line and reason once; they stay where they are

@@ -1,10 +1,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <triage/api.h>
+#include <triage/compiler_mode.h>
 #include <triage/graph.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +25,18 @@ struct CallContext {
   at::ArrayRef<at::Tensor> donated = {};
 };
 
+/// What runs the fused loops of a compiled graph at this moment.
+struct LoopTiers {
+  size_t kernels = 0;  // machine code
+  size_t tapes = 0;    // precompiled steps
+  size_t unfused = 0;  // calls of ATen: no kernel is there, and some operation has no precompiled step
+  size_t count() const noexcept { return kernels + tapes + unfused; }
+  LoopTiers& operator+=(const LoopTiers& other) noexcept {
+    kernels += other.kernels, tapes += other.tapes, unfused += other.unfused;
+    return *this;
+  }
+};
+
 /// A compiled graph. Immutable; any number of threads may call `run` at once.
 class TRIAGE_API Executable {
  public:
@@ -33,9 +48,14 @@ class TRIAGE_API Executable {
                    const CallContext& call = {}) const = 0;
   /// Waits for all code that compiles in the background. Callable from any thread.
   virtual void finish_compiling() const {}
+  /// Its fused loops, for inputs like those of the capture.
+  virtual LoopTiers loops() const { return {}; }
   /// True if the call that captures the graph also takes its outputs from here, instead of from the recorded script. An
-  /// Executable returns true if its gradients are better than ATen's.
+  /// Executable returns true if its bits or its gradients are not those of ATen's calls.
   virtual bool answers_capture() const { return false; }
+  /// The number of operator calls that a run spares, about, against the same operators one by one. Where graph breaks
+  /// leave nothing to gain, triage runs the script instead. An Executable that does not say is always used.
+  virtual size_t spared_calls() const { return std::numeric_limits<uint32_t>::max(); }
   /// From now on it throws GraphError instead of falling back to another backend when it cannot compile what a call
   /// needs (`fail_on_backend_error`). Called before the first `run`.
   virtual void never_fall_back() {}
@@ -53,8 +73,8 @@ using Backend =
 /// `faulty_compile:OP`, `faulty_run:OP`, `faulty_result:OP`, which list_backends() omits (OP: an operator of the graph;
 /// default `relu`). Thread-safe.
 TRIAGE_API void register_backend(const std::string& name, Backend backend);
-/// Throws InputError that lists the registered names.
-TRIAGE_API Backend find_backend(const std::string& name);
+/// Throws InputError that lists the registered names. `compiler` is for `fused`, and other backends ignore it.
+TRIAGE_API Backend find_backend(const std::string& name, CompilerMode compiler = CompilerMode::off);
 TRIAGE_API std::vector<std::string> list_backends();
 
 }  // namespace triage

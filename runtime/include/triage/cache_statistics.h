@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/backend.h>
+
 #include <cstddef>
 
 namespace triage {
@@ -11,6 +13,7 @@ struct CacheStatistics {
   size_t segments = 0;  // between graph breaks
   size_t retired =
       0;  // no longer used, because the script wrote to its own variables; freed with the function or version
+  LoopTiers loops;  // of the graphs and segments: what runs their fused loops now
   /// Of all graphs: nodes, values and names, guards, the plans of the interpreter, and the data of tensors made during
   /// capture. Excludes tensors from outside and compiled code. Counted, not measured: without allocator overhead.
   size_t bytes = 0;

@@ -4,6 +4,7 @@
 #include <triage/api.h>
 #include <triage/cache_statistics.h>
 #include <triage/compile_times.h>
+#include <triage/compiler_mode.h>
 #include <triage/error.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -66,7 +67,10 @@ struct RuntimeOptions {
   /// call those of docs/operators.md. (Neither can reach files.)
   bool trusted = false;
   /// The backend for captured graphs (triage::list_backends()).
-  std::string backend = "eager";
+  std::string backend = "fused";
+  /// Whether `fused` may use the C++ compiler of the host (triage/compiler_mode.h). By default it starts no process and
+  /// reads no file.
+  CompilerMode compiler = CompilerMode::off;
   /// Every policy must be one graph, whether or not its script says so; a graph break is an error.
   bool fullgraph = false;
   /// The number of versions of a policy that stay ready for rollback, including the live one.

@@ -124,11 +124,12 @@ end)
 
 test("D09: a compiled function says what its cache keeps", function()
   local f = triage.compile(function(x, n) return (x * n):relu() end)
-  eq(f:cache(), {graphs = 0, segments = 0, retired = 0, bytes = 0})
+  eq(f:cache(), {graphs = 0, segments = 0, retired = 0, bytes = 0, kernels = 0, tapes = 0})
   f(z, 1)
   local one = f:cache()
   eq(one.graphs, 1)
   eq(one.segments, 0)
+  eq({one.tapes, one.kernels}, {1, 0})   -- without a compiler
   assert(one.bytes > 500 and one.bytes < 20000, one.bytes)
   f(z, 2)
   eq(f:cache().graphs, 2)
@@ -149,7 +150,7 @@ end)
 test("a script waits for the kernels of a compiled function", function()
   local x = torch.tensor({{1.0, -2.0}, {3.0, 0.5}})
   for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
-    local f = triage.compile(function(a) return (a * 2 + 1):relu() end, {backend = backend})
+    local f = triage.compile(function(a) return (a * 2 + 1):relu() end, {backend = backend, compiler = "background"})
     eq(select("#", f:finish_compiling()), 0)   -- there is nothing to wait for
     local first = f(x)
     f:finish_compiling()
@@ -158,7 +159,7 @@ test("a script waits for the kernels of a compiled function", function()
       a = a * 3
       triage.graph_break()
       return a + 1
-    end, {backend = backend})
+    end, {backend = backend, compiler = "background"})
     first = broken(x)
     broken:finish_compiling()
     eq(broken(x), first)

@@ -73,7 +73,12 @@ class Compiler {
     return *compiler;
   }
 
-  std::shared_ptr<const Kernel> get(const std::string& source, const std::string& graph) {
+  bool may_have(CompilerMode mode) {
+    std::lock_guard lock(mutex_);
+    return mode != CompilerMode::off || !added_.empty() || !noting_.empty();
+  }
+
+  std::shared_ptr<const Kernel> get(const std::string& source, const std::string& graph, CompilerMode mode) {
     std::unique_lock lock(mutex_);
     if (!noting_.empty()) {
       for (auto* sources : noting_) sources->insert(source);
@@ -82,6 +87,12 @@ class Compiler {
     if (const auto known = kernels_.find(source); known != kernels_.end()) return known->second;
     if (const auto found = added_.find(source); found != added_.end())
       return kernels_[source] = finished(found->second);
+    if (mode == CompilerMode::off) {
+      const std::string files = added_from_;
+      lock.unlock();
+      say_lacking(files, "Its loop runs as a tape");
+      return finished(nullptr);
+    }
     if (queue_.size() >= most_waiting) drop_unwanted();
     if (queue_.size() >= most_waiting) return finished(nullptr);  // the next graph that wants it tries again
     const auto kernel = kernels_[source] = std::make_shared<Kernel>();
@@ -90,11 +101,7 @@ class Compiler {
     work_there_is_->notify_one();
     const std::string files = added_from_;
     lock.unlock();
-    if (!files.empty())
-      say_once("lacks", fmt::format("a part of a graph has no kernel in {}: that was built from another "
-                                    "policy, another version of it, for other kinds of inputs, or without "
-                                    "--gradients. The kernel comes from the cache or the compiler",
-                                    files));
+    say_lacking(files, "The kernel comes from the cache or the compiler");
     return kernel;
   }
 
@@ -226,6 +233,13 @@ class Compiler {
       messages::warn(fmt::format("what else there is to say of kernels is not said: it was {} lines", most_said));
   }
 
+  void say_lacking(const std::string& files, const char* instead) {
+    if (files.empty()) return;
+    say_once("lacks", fmt::format("a part of a graph has no kernel in {}: that was built from another policy, another "
+                                  "version of it, for other kinds of inputs, or without --gradients. {}",
+                                  files, instead));
+  }
+
   /// The process ends, and what its log refers to with it. What is being compiled is given up, so that neither the system's
   /// compiler nor its half-written file is left behind.
   void end() {
@@ -338,9 +352,11 @@ class Compiler {
 
 void Kernel::wait() const { Compiler::instance().wait(*this); }
 
-std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph) {
-  return Compiler::instance().get(source, graph);
+std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph, CompilerMode compiler) {
+  return Compiler::instance().get(source, graph, compiler);
 }
+
+bool may_have_kernel(CompilerMode compiler) { return Compiler::instance().may_have(compiler); }
 
 void add_kernels(const KernelFunctions& kernels, const std::string& file) { Compiler::instance().add(kernels, file); }
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/compiler_mode.h>
+
 #include <atomic>
 #include <memory>
 #include <set>
@@ -33,8 +35,11 @@ class Kernel {
 /// own and put there whole, by rename, so several processes may share the folder, those of several containers too. What was
 /// not used for longest goes when there are more than 512 files or 128 MiB. Where nothing can be written, and where the disk
 /// is full, kernels are compiled in the temporary folder and live in memory alone.
-/// `graph`: the name of the graph that asks, for messages.
-std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph = {});
+/// `graph`: the name of the graph that asks, for messages. With CompilerMode::off only kernels that this process has already.
+std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph = {},
+                                        CompilerMode compiler = CompilerMode::background);
+/// False where there can be none: there is no need to make the source.
+bool may_have_kernel(CompilerMode compiler);
 
 /// Sources with their machine code.
 using KernelFunctions = std::vector<std::pair<std::string, RowsFunction>>;
