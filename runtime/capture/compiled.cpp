@@ -323,8 +323,13 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   if (options_.protect_inputs) protect.emplace(all, &host_memory_);
   const RetireIfWritten retire(*this);
   std::optional<TraceReplayer> replayer;
-  if (follow && has_breaks() && is_worth_following())
-    replayer.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
+  std::optional<NotFollowed> not_followed;
+  if (follow && has_breaks()) {
+    if (is_worth_following())
+      replayer.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
+    else
+      not_followed.emplace();
+  }
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (replayer) finish_replay(*replayer, outputs);
   note_flags_outputs();
@@ -469,14 +474,23 @@ void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> o
 /// Following costs about as much as the calls of two operators. Other ways through the script, where more may be gained, are
 /// looked for now and then.
 bool Compiled::is_worth_following() {
-  constexpr uint64_t first_calls = 4, now_and_then = 64;
+  constexpr uint64_t first_calls = 4;
   constexpr size_t fewest_spared = 2;
   const uint64_t call = calls_with_breaks_++;
-  if (call < first_calls || call % now_and_then == 0) return true;
+  if (call < first_calls) return true;
   size_t spared = 0;
   for (const CompiledSegment& segment : options_.traces->segments)
     if (segment.executable) spared += segment.executable->spared_calls();
-  return spared >= fewest_spared;
+  script_is_faster_ = spared < fewest_spared;
+  return !script_is_faster_ || call % follow_each == 0;
+}
+
+size_t Compiled::skip_calls() {
+  if (!script_is_faster_ || !gave_up() || newest_.load(std::memory_order_relaxed)) return 0;
+  const uint64_t next = calls_with_breaks_ % follow_each;
+  if (next == 0) return 0;
+  calls_with_breaks_ += follow_each - next;
+  return follow_each - next;
 }
 
 std::vector<CompiledSegment> Compiled::segments() const {

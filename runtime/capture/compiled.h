@@ -230,7 +230,12 @@ class Compiled {
   std::vector<CompiledSegment> segments() const;
   /// From now on calls are followed, without an attempt to hold them in one graph.
   void replay_always() noexcept;
+  /// A graph break was met under the settings of now: calls that no graph fits are not captured again.
+  bool gave_up() const;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
+  /// Where following gains nothing: that many calls may go to the script directly (under NotFollowed), from the thread that
+  /// runs it. They count as made.
+  size_t skip_calls();
   /// The kinds of inputs that calls came with: those of graphs, and up to 16 that the script answered.
   std::vector<std::vector<InputShape>> shapes_in_use() const;
   /// The first call of a kind that the script answered, captured or not. `other_sizes`: of outputs (output, dimension), which
@@ -304,7 +309,6 @@ class Compiled {
   Backend backend_;
   bool by_interpreter_;  // it is `eager`
   std::atomic<const Entry*> newest_{nullptr};
-  bool gave_up() const;
   std::atomic<bool> broken_{false};   // a graph break was met: calls that have no entry are followed
   std::atomic<int> broken_under_{0};  // ... under these settings; under others it is tried again
   std::timed_mutex mutex_;            // the script, and what follows
@@ -312,6 +316,8 @@ class Compiled {
   std::vector<std::unique_ptr<EntryIndex>> indexes_;
   std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them
   uint64_t calls_with_breaks_ = 0;
+  static constexpr uint64_t follow_each = 64;  // of the calls with breaks, where the script is faster
+  bool script_is_faster_ = false;
   bool was_called_ = false;
   bool flags_reported_ = false;
   HostMemory host_memory_;          // of whoever has the right to run the script

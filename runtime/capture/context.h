@@ -34,6 +34,7 @@ struct CaptureContext {
   const ScriptLock* script_lock;
   OnBreak on_break;
   bool compiled_run_plainly;  // NotCaptured::nested
+  bool not_followed;          // NotFollowed
   int effects_allowed;        // how many EffectsAllowed
 };
 

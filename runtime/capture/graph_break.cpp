@@ -1,5 +1,7 @@
 #include "runtime/capture/graph_break.h"
 
+#include <utility>
+
 #include <algorithm>
 
 #include "runtime/capture/branch_guard.h"
@@ -90,14 +92,20 @@ bool EffectsAllowed::active() noexcept { return context.effects_allowed > 0; }
 NotCaptured::NotCaptured(bool nested)
     : recorder_(Recorder::replace_current(nullptr)),
       replayer_(TraceReplayer::replace_current(nullptr)),
-      nested_(context.compiled_run_plainly) {
+      nested_(context.compiled_run_plainly),
+      not_followed_(std::exchange(context.not_followed, false)) {
   context.compiled_run_plainly |= nested;
 }
 NotCaptured::~NotCaptured() {
   Recorder::replace_current(recorder_);
   TraceReplayer::replace_current(replayer_);
   context.compiled_run_plainly = nested_;
+  context.not_followed = not_followed_;
 }
 bool NotCaptured::nested() noexcept { return context.compiled_run_plainly; }
+
+NotFollowed::NotFollowed() : before_(std::exchange(context.not_followed, true)) {}
+NotFollowed::~NotFollowed() { context.not_followed = before_; }
+bool NotFollowed::current() noexcept { return context.not_followed; }
 
 }  // namespace triage::capture

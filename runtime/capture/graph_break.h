@@ -101,7 +101,21 @@ class NotCaptured {
  private:
   class Recorder* recorder_;
   class TraceReplayer* replayer_;
-  bool nested_;
+  bool nested_, not_followed_;
+};
+
+/// While alive, a function with graph breaks runs as a script because following it would gain nothing. The script cannot tell:
+/// `triage.is_compiling` says the same as in calls that are followed.
+class NotFollowed {
+ public:
+  NotFollowed();
+  ~NotFollowed();
+  NotFollowed(const NotFollowed&) = delete;
+  NotFollowed& operator=(const NotFollowed&) = delete;
+  static bool current() noexcept;
+
+ private:
+  bool before_;
 };
 
 }  // namespace triage::capture

@@ -285,7 +285,7 @@ std::shared_ptr<CachePartition> new_partition_for(lua_State* L, CompiledFunction
 }  // namespace
 
 std::shared_ptr<CachePartition> partition_for(lua_State* L, CompiledFunction& function, const std::string& arguments) {
-  if (function.generation != generation.load(std::memory_order_relaxed)) forget_graphs(L, function);
+  if (!has_its_graphs(function)) forget_graphs(L, function);
   const int last_argument = lua_gettop(L);
   if (function.last && function.last_epoch == context(L).epoch && function.last_arguments == arguments &&
       function.last_variables == variables_among(L, last_argument, function.last->environment.variables))
@@ -380,6 +380,10 @@ void finish_compiling(const CompiledFunction& function) {
   for (const auto& [key, partition] : function.partitions)
     for (const capture::Entry* entry : partition->compiled->entries()) entry->executable->finish_compiling();
   function.options.traces->finish_compiling();
+}
+
+bool has_its_graphs(const CompiledFunction& function) noexcept {
+  return function.generation == generation.load(std::memory_order_relaxed);
 }
 
 void forget_all_graphs() noexcept { generation.fetch_add(1, std::memory_order_relaxed); }

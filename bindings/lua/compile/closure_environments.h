@@ -28,6 +28,8 @@ std::vector<const CompiledFunction::CachePartition*> partitions_in_order(const C
 /// For what breaks graphs, in all environments; what its segments take to compile is counted with the function's clock.
 std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function);
 
+/// False after forget_all_graphs, until its next call.
+bool has_its_graphs(const CompiledFunction& function) noexcept;
 /// Of all environments together.
 CacheStatistics statistics_of(const CompiledFunction& function);
 /// Pushes a table with the fields of CacheStatistics.

@@ -125,6 +125,13 @@ int call_as_script(lua_State* L, const CompiledFunction& function) {
   return lua_gettop(L);
 }
 
+/// A call like the last one, which has graph breaks, and where following gains nothing.
+bool may_skip(const CompiledFunction& function, const std::string& arguments) {
+  return function.calls_to_skip > 0 && function.last && function.last->compiled->gave_up() &&
+         function.last_arguments == arguments && get_stance() == Stance::default_stance &&
+         !capture::OnGraphBreak::raises() && !capture::BranchGuard::current() && has_its_graphs(function);
+}
+
 const char graph_count = 0;  // its address is a registry key
 
 /// Graphs are kept, and kernels compiled for them, when the script that made them has long gone on.
@@ -303,6 +310,11 @@ int call_compiled(lua_State* L) {
   const bool plain = captured || capture::NotCaptured::nested() || function.running;
   if (odd && !plain && get_stance() != Stance::force_eager) refuse_argument(L, function, odd);
   if (plain || odd) return call_as_script(L, function);
+  if (may_skip(function, arguments)) {
+    --function.calls_to_skip;
+    const capture::NotFollowed not_followed;
+    return call_as_script(L, function);
+  }
   if (auto* branch = capture::BranchGuard::current())  // the graph's own operators do not ask it
     for (auto& input : inputs) input = branch->guarded(input);
   const std::shared_ptr<CompiledFunction::CachePartition> partition = partition_for(L, function, arguments);
@@ -316,6 +328,7 @@ int call_compiled(lua_State* L) {
     partition->compiled->run(inputs, {}, {context(L).deadline}, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, partition);
     if (!had_breaks && partition->compiled->has_breaks()) ++function.broken_partitions;
+    function.calls_to_skip = partition->compiled->skip_calls();
     charge_graphs(L, function);
   }
   int other = partition->script->take_results();
