@@ -4,11 +4,13 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <optional>
 #include <unordered_set>
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/plan.h"
+#include "runtime/flags/known_rows.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/operators/untrusted.h"
@@ -96,7 +98,8 @@ class ResultBytes {
 
 class EagerExecutable final : public Executable {
  public:
-  EagerExecutable(Plan plan, bool separates) : plan_(std::move(plan)), separates_(separates) {}
+  EagerExecutable(Plan plan, bool separates, bool knows_rows)
+      : plan_(std::move(plan)), separates_(separates), knows_rows_(knows_rows) {}
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     if (inputs.size() != plan_.num_inputs)
@@ -106,6 +109,8 @@ class EagerExecutable final : public Executable {
       for (const Output& output : plan_.outputs) outputs.push_back(passed_through(output, inputs));
       return;
     }
+    std::optional<flags::KnownRows> rows;
+    if (knows_rows_) rows.emplace(flags::KnownRows::Writes::none);
     Lease lease(plan_.num_registers - plan_.num_inputs);
     run_steps(inputs, *lease, call.deadline);
     for (const Output& output : plan_.outputs)
@@ -279,14 +284,30 @@ class EagerExecutable final : public Executable {
   }
 
   Plan plan_;
-  bool separates_;  // outputs from inputs and constants
+  bool separates_;   // outputs from inputs and constants
+  bool knows_rows_;  // composites may be called
 };
+
+/// Whether operations on flags may run as composites, and no call writes to what they made.
+bool calls_composites(const graph::Graph& graph) {
+  bool any = false;
+  for (const auto& node : graph.nodes()) {
+    if (graph::writes(node->op)) return false;
+    if (node->op.operator_name().name.rfind("triage::", 0) != 0) continue;
+    for (const graph::Value* result : node->results) any |= !result->meta || !result->meta->device.is_cpu();
+  }
+  return any;
+}
+
+std::unique_ptr<Executable> interpreter_of(const graph::Graph& graph, bool separates) {
+  graph::verify(graph);  // kernels trust their arguments: a wrong constant would be undefined behaviour
+  return std::make_unique<EagerExecutable>(eager::plan_of(graph), separates, calls_composites(graph));
+}
 
 }  // namespace
 
 std::unique_ptr<Executable> compile_eager(const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
-  graph::verify(graph);  // kernels trust their arguments: a wrong constant would be undefined behaviour
-  return std::make_unique<EagerExecutable>(eager::plan_of(graph), true);
+  return interpreter_of(graph, true);
 }
 
 bool is_eager(const Backend& backend) {
@@ -295,8 +316,7 @@ bool is_eager(const Backend& backend) {
 }
 
 std::unique_ptr<Executable> compile_eager_as_it_is(const graph::Graph& graph) {
-  graph::verify(graph);
-  return std::make_unique<EagerExecutable>(eager::plan_of(graph), false);
+  return interpreter_of(graph, false);
 }
 
 }  // namespace triage

@@ -9,6 +9,7 @@
 #include "runtime/capture/rules.h"
 #include "runtime/capture/twin.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/flags/known_rows.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/messages/assert.h"
@@ -102,10 +103,16 @@ void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, cons
       throw_flags_arithmetic(node.op, where);
 }
 
+/// LibTorch raises the versions of what its own operators write to, and not of what those of other libraries do.
+bool writes_unseen(const c10::OperatorHandle& op) {
+  return graph::writes(op) && op.operator_name().name.rfind("aten::", 0) != 0;
+}
+
 }  // namespace
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!divide_integers(op, stack)) call_plainly(op, stack);
+  if (flags::KnownRows::any() && writes_unseen(op)) flags::KnownRows::forget();
 }
 
 namespace {

@@ -2,14 +2,18 @@
 #include <fmt/format.h>
 #include <triage/graph.h>
 
+#include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "runtime/flags/composite.h"
+#include "runtime/flags/known_rows.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/graph/uses.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::graph {
 namespace {
@@ -78,6 +82,14 @@ class Examples {
 constexpr double kFloatStandIn = 7.3890560989306495e-203;
 constexpr int64_t kIntStandIn = 0x5eed'0f7a'1a6e'c0de;
 
+constexpr int64_t kMostZeros = 1 << 20;  // of a constant, to be looked at
+
+/// What is known of a value's rows (runtime/flags/known_rows.h), with masks that are values of the new graph.
+struct Known {
+  std::vector<Value*> masks;
+  std::vector<flags::RowTable::Row> rows;
+};
+
 class Decomposer {
  public:
   Decomposer(const Graph& graph, Numbers numbers)
@@ -114,8 +126,14 @@ class Decomposer {
     std::vector<c10::IValue> arguments;  // as the composite takes them; tensors of the graph are filled in
     std::vector<const Value*> tensors;   // of the graph, in the order of the trace's inputs
     std::vector<size_t> positions;       // where they stand among the arguments
+    std::vector<const Known*> known;     // of these tensors; null where nothing is
+    std::vector<Value*> masks;           // theirs, each once
     const Value* number = nullptr;       // read as a number, behind the stand-in
     bool number_used = false;
+
+    size_t place_of(const Value* mask) const {
+      return static_cast<size_t>(std::find(masks.begin(), masks.end(), mask) - masks.begin());
+    }
   };
 
   [[noreturn]] void fail(const Node& node, const std::string& what) const {
@@ -123,7 +141,7 @@ class Decomposer {
   }
 
   Site site_of(const Node& node) {
-    Site site{node, {}, {}, {}, nullptr, false};
+    Site site{node, {}, {}, {}, {}, {}, nullptr, false};
     const auto& schema = node.op.schema().arguments();
     for (size_t i = 0; i < schema.size(); ++i) {
       ArgumentType type = type_of(schema[i]);
@@ -133,14 +151,40 @@ class Decomposer {
       } else if (operand.list()) {
         fail(node, fmt::format("argument `{}` is a list of tensors", schema[i].name()));
       } else if (type.kind == Kind::tensor) {
+        add_tensor(site, operand.value());
         site.positions.push_back(i);
-        site.tensors.push_back(operand.value());
         site.arguments.emplace_back();
       } else {
         site.arguments.push_back(stand_in(site, *operand.value()));
       }
     }
     return site;
+  }
+
+  void add_tensor(Site& site, const Value* value) {
+    const Known* known = known_of(value);
+    site.tensors.push_back(value);
+    site.known.push_back(known);
+    if (!known) return;
+    for (Value* mask : known->masks)
+      if (site.place_of(mask) == site.masks.size()) site.masks.push_back(mask);
+  }
+
+  /// Made by one of ours that was replaced, or zeros that serve as empty records. Nothing is known of inputs.
+  const Known* known_of(const Value* value) {
+    if (const auto found = known_.find(value); found != known_.end()) return &found->second;
+    const at::Tensor& example = examples_.of(value);
+    if (example.dim() != 2 || example.size(1) == 0 || example.element_size() < 4 || !is_zeros(value)) return nullptr;
+    const size_t slots = static_cast<size_t>(example.size(1)) * example.element_size() / sizeof(uint16_t);
+    return &(known_[value] = {{}, {flags::RowTable::Row(slots)}});
+  }
+
+  bool is_zeros(const Value* value) const {
+    if (value->producer) return operators::semantics_of(value->producer->op).has(operators::Semantics::zeros);
+    const at::Tensor* constant = graph_.is_variable(value) ? nullptr : graph_.constant_of(value);
+    if (!constant || constant->numel() > kMostZeros) return false;
+    const at::Tensor bits = constant->contiguous().view(at::kByte);  // a negative zero is a slot
+    return !at::any(bits).item<bool>();
   }
 
   c10::IValue stand_in(Site& site, const Value& value) {
@@ -153,37 +197,79 @@ class Decomposer {
          fmt::format("its number {} has dtype {}; expected a float or an integer", describe(value), dtype_name(dtype)));
   }
 
-  static Graph record(const Site& site, const flags::Composite& composite, const std::vector<at::Tensor>& inputs) {
-    return trace(
+  struct Recorded {
+    Graph body;  // its outputs: the results, then the masks of `results`
+    std::vector<std::optional<flags::RowTable>> results;
+  };
+
+  static flags::RowTable table_of(const Known& known, const Site& site, at::ArrayRef<at::Tensor> masks) {
+    flags::RowTable table{{}, known.rows};
+    for (const Value* mask : known.masks) table.masks.push_back(masks[site.place_of(mask)]);
+    return table;
+  }
+
+  static Recorded record(const Site& site, const flags::Composite& composite, const std::vector<at::Tensor>& inputs) {
+    std::vector<std::optional<flags::RowTable>> known;
+    const flags::KnownRows rows(flags::KnownRows::Writes::none);
+    Graph body = trace(
         [&](const std::vector<at::Tensor>& tensors) {
           torch::jit::Stack stack = site.arguments;
-          for (size_t i = 0; i < tensors.size(); ++i) stack[site.positions[i]] = tensors[i];
+          const auto masks = at::ArrayRef<at::Tensor>(tensors).slice(site.tensors.size());
+          for (size_t i = 0; i < site.tensors.size(); ++i) {
+            stack[site.positions[i]] = tensors[i];
+            if (site.known[i]) flags::KnownRows::note(tensors[i], table_of(*site.known[i], site, masks));
+          }
           composite(stack);
-          return flattened(stack);
+          std::vector<at::Tensor> results = flattened(stack), outputs = results;
+          for (const at::Tensor& result : results) {
+            const auto table = flags::KnownRows::of(result);
+            known.push_back(table ? std::optional(*table) : std::nullopt);
+            if (table) outputs.insert(outputs.end(), table->masks.begin(), table->masks.end());
+          }
+          return outputs;
         },
         inputs, op_name(site.node.op));
+    return {std::move(body), std::move(known)};
+  }
+
+  /// Masks are (N, 1) bool, of as many rows as the tensor that they belong to.
+  std::vector<at::Tensor> example_inputs(const Site& site) {
+    std::vector<at::Tensor> inputs;
+    for (const Value* value : site.tensors) inputs.push_back(examples_.of(value));
+    for (const Value* mask : site.masks)
+      for (size_t i = 0; i < site.known.size(); ++i)
+        if (site.known[i] && std::find(site.known[i]->masks.begin(), site.known[i]->masks.end(), mask) != site.known[i]->masks.end()) {
+          inputs.push_back(at::zeros({inputs[i].size(0), 1}, inputs[i].options().dtype(at::kBool)));
+          break;
+        }
+    return inputs;
   }
 
   void inline_call(const Node& node) {
     const flags::Composite* composite = flags::find_composite(op_name(node.op));
     if (!composite) fail(node, "the operator has no decomposition");
     Site site = site_of(node);
-    std::vector<at::Tensor> inputs;
-    for (const Value* value : site.tensors) inputs.push_back(examples_.of(value));
-    Graph body = record(site, *composite, inputs);
-    if (body.outputs().size() != node.results.size())
-      fail(node, fmt::format("its decomposition gives {} results", body.outputs().size()));
+    const auto [body, known] = record(site, *composite, example_inputs(site));
+    if (known.size() != node.results.size())
+      fail(node, fmt::format("its decomposition gives {} results", known.size()));
 
     std::unordered_map<const Value*, Value*> inner;
     for (size_t i = 0; i < site.tensors.size(); ++i) inner[body.inputs()[i].value] = map_.at(site.tensors[i]);
+    for (size_t i = 0; i < site.masks.size(); ++i)
+      inner[body.inputs()[site.tensors.size() + i].value] = site.masks[i];
     for (const auto& constant : body.constants()) inner[constant.value] = out_.add_constant(constant.tensor);
     for (const auto& call : body.nodes()) inline_node(site, *call, inner);
     if (site.number && !site.number_used)
       fail(node, fmt::format("its decomposition receives a changed number {}", describe(*site.number)));
+    size_t next_mask = node.results.size();
     for (size_t i = 0; i < node.results.size(); ++i) {
       Value* result = inner.at(body.outputs()[i]);
       if (result->producer) copy_facts(*node.results[i], out_.edit(result));
       map_[node.results[i]] = result;
+      if (!known[i]) continue;
+      Known& facts = known_[node.results[i]] = {{}, known[i]->rows};
+      for (size_t mask = 0; mask < known[i]->masks.size(); ++mask)
+        facts.masks.push_back(inner.at(body.outputs()[next_mask++]));
     }
   }
 
@@ -210,6 +296,7 @@ class Decomposer {
   Examples examples_;
   Graph out_;
   Copies map_;
+  std::unordered_map<const Value*, Known> known_;  // of values of the graph
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "runtime/capture/host_memory.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/flags/known_rows.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/random/sequence.h"
 
@@ -54,6 +55,7 @@ size_t holders(const at::Tensor& tensor) {
 std::vector<at::Tensor> call_noting_what_it_keeps(const HostFunction& function,
                                                   const std::vector<at::Tensor>& arguments) {
   const operators::Untrusted trusted(nullptr);
+  const flags::KnownRows rows(flags::KnownRows::Writes::unseen);
   std::vector<size_t> before;
   for (const at::Tensor& argument : arguments) before.push_back(holders(argument));
   std::vector<at::Tensor> results = call_function(function, arguments);

@@ -1,10 +1,12 @@
 #pragma once
-// Every operation exists twice: as the registered kernel, and as its composite of ATen calls. Tests run both.
+// Every operation exists twice: as the registered kernel, and as its composite of ATen calls, which other devices run. Tests run all.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
 #include <runtime/flags/composite.h>
 #include <triage/flags.h>
+
+#include "tests/other_device.h"
 
 #include <cstring>
 #include <initializer_list>
@@ -16,8 +18,8 @@ namespace triage::test {
 using at::Tensor;
 using c10::IValue;
 
-enum class Level { kernel, composite };
-inline constexpr Level LEVELS[] = {Level::kernel, Level::composite};
+enum class Level { kernel, composite, other_device };
+inline constexpr Level LEVELS[] = {Level::kernel, Level::composite, Level::other_device};
 
 inline std::vector<IValue> run_all(Level level, const std::string& name, std::vector<IValue> arguments) {
   if (level == Level::composite) {
@@ -26,11 +28,17 @@ inline std::vector<IValue> run_all(Level level, const std::string& name, std::ve
     (*composite)(arguments);
     return arguments;
   }
+  if (level == Level::other_device)
+    for (IValue& argument : arguments)
+      if (argument.isTensor()) argument = to_other(argument.toTensor());
   const auto dot = name.find('.');
   const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
   auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(("triage::" + name.substr(0, dot)).c_str(), overload.c_str());
   op.callBoxed(&arguments);
+  if (level == Level::other_device)
+    for (IValue& result : arguments)
+      if (result.isTensor()) result = from_other(result.toTensor());
   return arguments;
 }
 

@@ -6,10 +6,11 @@ namespace {
 
 void refused(const std::string& name, const std::vector<IValue>& arguments, std::initializer_list<const char*> parts) {
   CAPTURE(name);
-  std::string messages[2];
+  std::string messages[std::size(LEVELS)];
   for (Level level : LEVELS) messages[static_cast<int>(level)] = message_of([&] { run_all(level, name, arguments); });
   for (const auto& message : messages) check_refused(message, parts);
   CHECK(messages[0] == messages[1]);
+  CHECK(messages[0] == messages[2]);
 }
 
 }  // namespace

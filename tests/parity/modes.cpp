@@ -1,5 +1,6 @@
 #include "programs.h"
 #include "tests/logs.h"
+#include "tests/other_device.h"
 
 #include <triage/backend.h>
 #include <triage/triage.h>
@@ -9,9 +10,10 @@
 namespace triage::parity {
 namespace {
 
-Policy load(const Program& program, const std::string& backend) {
+Policy load(const Program& program, const std::string& backend, bool trusted = false) {
   RuntimeOptions options;
   options.backend = backend;
+  options.trusted = trusted;
   options.fullgraph = !program.breaks;
   options.log = triage::test::no_log();  // programs that break say so on every load
   return Runtime(options).load_source(program.source, "programs.lua");
@@ -45,6 +47,20 @@ Tensors run_changed(const Program& program, Change change, const Tensors& given,
   return results;
 }
 
+Tensors each(const Tensors& tensors, at::Tensor (*change)(const at::Tensor&)) {
+  Tensors results;
+  for (const at::Tensor& tensor : tensors) results.push_back(change(tensor));
+  return results;
+}
+
+/// On a device where operations on flags are composites, and which policies may use that are trusted.
+template <bool captured>
+Tensors run_elsewhere(const Program& program, const Tensors& given, const Tensors& warm_up) {
+  const Policy policy = load(program, "eager", /*trusted=*/true);
+  if (captured) policy.run(each(warm_up, triage::test::to_other));
+  return each(policy.run(each(given, triage::test::to_other)), triage::test::from_other);
+}
+
 graph::Graph reread(const graph::Graph& graph) { return graph::parse(graph::print(graph)); }
 
 graph::Graph plain_aten(const graph::Graph& graph) {
@@ -69,6 +85,8 @@ std::vector<Mode> modes() {
          return run_changed(p, plain_aten, given, warm_up);
        }},
   };
+  list.push_back({"a script on a device without kernels", false, true, run_elsewhere<false>});
+  list.push_back({"captured on a device without kernels", false, true, run_elsewhere<true>});
   for (const std::string& backend : list_backends())
     list.push_back({"backend " + backend, false, backend != "fused",
                     [backend](const Program& p, const Tensors& given, const Tensors& warm_up) {

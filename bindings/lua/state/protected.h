@@ -1,5 +1,6 @@
 #pragma once
 #include "bindings/lua/state/state.h"
+#include "runtime/flags/known_rows.h"
 
 #include <lua.hpp>
 
@@ -40,6 +41,7 @@ int run_body(lua_State* L) {
 template <typename Body>
 void in_protected_call(lua_State* L, Body&& body) {
   const KnownFormsOf forms(L);
+  const flags::KnownRows rows(flags::KnownRows::Writes::versioned);
   int top = lua_gettop(L);
   lua_pushcfunction(L, keep_traceback);
   lua_pushcfunction(L, guarded<run_body<std::remove_reference_t<Body>>>);

@@ -1,0 +1,28 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+/// A device that stands in for a GPU: nothing of triage is registered for it, so that operations on flags run as composites there.
+/// Its memory is the host's, and it runs each operator of LibTorch by itself with the kernel for the CPU. Tests of it show which
+/// calls are made and that none waits for the device; they say nothing about time.
+namespace triage::test {
+
+extern const c10::Device OTHER_DEVICE;
+
+/// A copy there, with these strides.
+at::Tensor to_other(const at::Tensor& tensor);
+/// The same memory, seen by the host.
+at::Tensor from_other(const at::Tensor& tensor);
+
+/// What ran on this thread.
+struct Calls {
+  std::vector<std::string> made;   // operators of LibTorch that operators of triage called themselves
+  std::vector<std::string> waits;  // calls on OTHER_DEVICE whose results the host has to wait for, and copies between devices
+};
+Calls calls_of(const std::function<void()>& run);
+std::string listed(const std::vector<std::string>& names);
+
+}  // namespace triage::test
