@@ -8,9 +8,14 @@ namespace triage::fused {
 inline namespace TRIAGE_SUPPORT {
 
 inline constexpr int64_t lane_count = 64;
+/// So many positions are a block: what its lanes come to joins the total of the row. Sums of blocks are added up as doubles: in
+/// one float a lane would lose a row of a million elements.
+inline constexpr int64_t block_positions = 2048;
 
 /// So many rows (or segments) go side by side where they are short, each in a lane of its own (tiles.h).
 inline constexpr int64_t tile_lanes = 16;
+/// The block of positions there, of which each lane goes through all by itself.
+inline constexpr int64_t segment_block_positions = 64;
 inline int64_t whole_tiles(int64_t lanes) { return (lanes + tile_lanes - 1) / tile_lanes * tile_lanes; }
 
 template <class T, int64_t count>
@@ -63,15 +68,29 @@ struct Smallest {
   }
 };
 
-/// What `count` lanes, a power of two, come to. They are overwritten.
+#if defined(__AVX512F__)
+inline constexpr int64_t vector_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr int64_t vector_bytes = 32;
+#else
+inline constexpr int64_t vector_bytes = 16;
+#endif
+
+/// What `count` lanes, a power of two, come to. They are overwritten: by halves in memory, until a register holds what is left.
 template <class Join, int64_t count = lane_count, class T>
 inline T joined(T* lanes) {
+  constexpr int64_t in_register = vector_bytes / static_cast<int64_t>(sizeof(T));
+  using Vector = typename VectorOf<T, count / 2 < in_register ? (count < 2 ? 1 : count / 2) : in_register>::type;
+  constexpr int64_t at_once = sizeof(Vector) / sizeof(T);
   if constexpr (count > 1) {
-    typename VectorOf<T, count / 2>::type low, high;
-    __builtin_memcpy(&low, lanes, sizeof(low));
-    __builtin_memcpy(&high, lanes + count / 2, sizeof(high));
-    Join::join(low, high);
-    __builtin_memcpy(lanes, &low, sizeof(low));
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < count / 2; i += at_once) {
+      Vector low, high;
+      __builtin_memcpy(&low, lanes + i, sizeof(low));
+      __builtin_memcpy(&high, lanes + count / 2 + i, sizeof(high));
+      Join::join(low, high);
+      __builtin_memcpy(lanes + i, &low, sizeof(low));
+    }
     return joined<Join, count / 2>(lanes);
   }
   return lanes[0];

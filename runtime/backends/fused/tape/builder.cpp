@@ -8,12 +8,13 @@
 #include "runtime/backends/fused/loops/schedule.h"
 #include "runtime/backends/fused/support/tiles.h"
 #include "runtime/backends/fused/tape/record_steps.h"
+#include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
 
 namespace triage::fused {
 
 using Kind = LoopValue::Kind;
-using Home = Tape::Slot::Home;
+using Home = Steps::Slot::Home;
 
 namespace {
 
@@ -38,29 +39,22 @@ int32_t bytes_of(Type type) {
 /// A loop has no primitive for some value.
 struct NoTape {};
 
-}  // namespace
-
-class TapeBuilder {
+class Builder {
  public:
-  TapeBuilder(const Loops& loops, Lanes lanes) : loops_(loops), schedule_(loops), lanes_(lanes) {
-    tape_.extents_ = loops.extents;
-    tape_.width_ = lanes == Lanes::rows ? tile_lanes : 1;
+  Builder(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place)
+      : loops_(loops), schedule_(loops), lanes_(lanes), in_place_(in_place) {
+    steps_.extents = loops.extents;
+    steps_.width = lanes == Lanes::rows ? tile_lanes : 1;
   }
 
-  std::unique_ptr<const Tape> run() {
+  Steps run() {
     find_levels();
+    count_steps_again();
+    find_kept();
     slots_.assign(loops_.values.size(), -1);
     for (size_t i = 0; i < loops_.values.size(); ++i) add(static_cast<Ref>(i));
     for (size_t i = 0; i < loops_.outputs.size(); ++i) store(i);
-    for (Tape::Level& level : tape_.levels_)
-      for (Tape::Loop& loop : level.loops) {
-        allot_registers(loop);
-        tape_.most_reductions_ = std::max(tape_.most_reductions_, static_cast<int64_t>(loop.reductions.size()));
-      }
-    for (size_t i = 0; i < tape_.slots_.size(); ++i)
-      if (tape_.slots_[i].home == Home::input || tape_.slots_[i].home == Home::output)
-        tape_.moving_.push_back(static_cast<int32_t>(i));
-    return std::make_unique<const Tape>(std::move(tape_));
+    return std::move(steps_);
   }
 
  private:
@@ -100,50 +94,73 @@ class TapeBuilder {
     }
     for (const LoopOutput& output : loops_.outputs)
       if (at(output.value).kind == Kind::reduce) last = std::max(last, levels_[static_cast<size_t>(output.value)] + 1);
-    tape_.levels_.resize(static_cast<size_t>(last) + 1);
-    last_levels_.assign(loops_.values.size(), 0);
-    for (size_t i = 0; i < loops_.values.size(); ++i)
-      for (const Ref operand : loops_.values[i].operands) {
-        int& used = last_levels_[static_cast<size_t>(operand)];
-        used = std::max(used, levels_[i]);
-      }
+    steps_.levels.resize(static_cast<size_t>(last) + 1);
   }
 
-  Tape::Level& level(Ref ref) { return tape_.levels_[static_cast<size_t>(levels_[static_cast<size_t>(ref)])]; }
-  Tape::Loop& loop(Tape::Level& level, int32_t extent) {
-    for (Tape::Loop& one : level.loops)
+  Steps::Level& level(Ref ref) { return steps_.levels[static_cast<size_t>(levels_[static_cast<size_t>(ref)])]; }
+  static Steps::Loop& loop(Steps::Level& level, int32_t extent) {
+    for (Steps::Loop& one : level.loops)
       if (one.extent == extent) return one;
-    level.loops.push_back({extent, {}, {}});
+    level.loops.emplace_back().extent = extent;
     return level.loops.back();
   }
+  Steps::Loop& loop(int at_level, int32_t extent) { return loop(steps_.levels[static_cast<size_t>(at_level)], extent); }
 
   // --- slots
 
-  int32_t slot(Tape::Slot made) {
-    tape_.slots_.push_back(made);
-    return static_cast<int32_t>(tape_.slots_.size() - 1);
+  int32_t slot(Steps::Slot made) {
+    steps_.slots.push_back(made);
+    return static_cast<int32_t>(steps_.slots.size() - 1);
   }
-  int32_t cell(int32_t size, int64_t lanes) {
-    const int64_t offset = tape_.cell_bytes_;
-    tape_.cell_bytes_ += Tape::whole_lines(size * lanes);
-    return slot({Home::cell, size, 0, -1, offset});
+  int32_t in_cells(Home home, int64_t size) {
+    const int64_t offset = steps_.cell_bytes;
+    steps_.cell_bytes += Steps::whole_lines(home == Home::number ? size : size * Steps::rows_at_once);
+    return slot({home, static_cast<int32_t>(size), 0, -1, offset});
   }
+  int32_t cell_of(int32_t size) { return in_cells(Home::cell, size); }
   int32_t cell(Ref ref) {
-    const int32_t size = is_record(ref) ? at(ref).slots * 2 : bytes_of(at(ref).type);
-    return cell(size, at(ref).place == Place::number ? 1 : tape_.width_);
+    return in_cells(at(ref).place == Place::number ? Home::number : Home::cell,
+                    is_record(ref) ? at(ref).slots * 2 : bytes_of(at(ref).type));
   }
   int32_t row(int32_t size, int32_t extent) { return slot({Home::row, size, 0, extent, 0}); }
+  int32_t shared(int32_t size, int32_t extent) { return slot({Home::shared, size, 0, extent, 0}); }
   int32_t chunk(int32_t size) { return slot({Home::chunk, size, 0, -1, 0}); }
 
-  /// Whether its values are read after the loop that makes them.
-  bool is_kept(Ref ref) const {
-    const size_t i = static_cast<size_t>(ref);
-    if (last_levels_[i] > levels_[i]) return true;
-    for (size_t user = 0; user < loops_.values.size(); ++user)
-      for (const Ref operand : loops_.values[user].operands)
-        if (operand == ref && is_reduced_after(static_cast<Ref>(user))) return true;
-    return false;
+  // --- what is read after the loop that makes it: it is computed again where that is cheap, else kept for all positions
+
+  /// How many steps it takes to compute elements again. (Operands come first.)
+  void count_steps_again() {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      const auto ref = static_cast<Ref>(i);
+      int& steps = steps_again_.emplace_back(0);
+      if (!is_element(ref)) continue;
+      if (value.kind != Kind::map || value.expensive || value.opcode == Opcode::position) {
+        steps = value.kind == Kind::input && !is_loaded(ref) ? 0 : never;
+        continue;
+      }
+      steps = value.is(Opcode::pick) && !is_element(value.operands[0]) ? 0 : 1;
+      for (const Ref operand : value.operands)
+        steps += is_part(operand, ref) ? never : steps_again_[static_cast<size_t>(operand)];
+      steps = std::min(steps, never);
+    }
   }
+  bool is_cheap_again(Ref ref) const {
+    return steps_.width == 1 && at(ref).kind == Kind::map && steps_again_[static_cast<size_t>(ref)] <= few;
+  }
+
+  void find_kept() {
+    kept_.assign(loops_.values.size(), false);
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const auto user = static_cast<Ref>(i);
+      for (const Ref operand : at(user).operands) {
+        const bool later = levels_[i] > levels_[static_cast<size_t>(operand)];
+        if (is_part(operand, user) || is_reduced_after(user) || (later && !is_cheap_again(operand)))
+          kept_[static_cast<size_t>(operand)] = true;
+      }
+    }
+  }
+  bool is_kept(Ref ref) const { return kept_[static_cast<size_t>(ref)]; }
 
   // --- values
 
@@ -173,25 +190,25 @@ class TapeBuilder {
     const MapStep load = is_record(ref) ? nullptr : primitives().load(value.dtype);
     if (!is_element(ref)) {
       const int32_t own = cell(ref);
-      (value.place == Place::number ? tape_.numbers_ : tape_.reads_).push_back({own, value.slot, -1, load});
+      (value.place == Place::number ? steps_.numbers : steps_.reads).push_back({own, value.slot, -1, load});
       return own;
     }
     const auto stored = static_cast<int32_t>(c10::elementSize(value.dtype));
     int32_t from = 0;
-    if (tape_.width_ == 1 || is_column(ref)) {
+    if (steps_.width == 1 || is_column(ref)) {
       from = slot({is_column(ref) ? Home::column : Home::input, stored, value.slot, value.extent, 0});
     } else {
       from = row(stored, value.extent);
-      tape_.reads_.push_back({from, value.slot, value.extent, nullptr});
+      steps_.reads.push_back({from, value.slot, value.extent, nullptr});
     }
-    if (is_column(ref) && tape_.width_ > 1) {
-      const int32_t tile = row(stored, value.extent);
-      tape_.spread_once_.push_back({Tape::Spread::From::positions_of_tile, from, tile, value.extent});
+    if (is_column(ref) && steps_.width > 1) {
+      const int32_t tile = shared(stored, value.extent);
+      steps_.spread_once.push_back({Steps::Spread::From::positions_of_tile, from, tile, value.extent});
       from = tile;
     }
     if (!load) return from;
     const int32_t own = is_kept(ref) ? row(bytes_of(value.type), value.extent) : chunk(bytes_of(value.type));
-    loop(tape_.levels_[0], value.extent).ops.push_back({load, own, {from, -1, -1}, {}});
+    loop(0, value.extent).ops.push_back({load, own, {from, -1, -1, -1, -1}});
     return own;
   }
 
@@ -201,19 +218,19 @@ class TapeBuilder {
     if (value.opcode == Opcode::literal) {
       std::vector<char> bytes(static_cast<size_t>(bytes_of(value.type)));
       std::memcpy(bytes.data(), value.numbers.data(), bytes.size());
-      tape_.literals_.emplace_back(tape_.slots_[static_cast<size_t>(own)].offset, std::move(bytes));
+      steps_.literals.emplace_back(steps_.slots[static_cast<size_t>(own)].offset, std::move(bytes));
       return own;
     }
     if (value.opcode == Opcode::count) {
-      tape_.counts_.emplace_back(own, static_cast<int32_t>(value.numbers[0]));
+      steps_.counts.emplace_back(own, static_cast<int32_t>(value.numbers[0]));
       return own;
     }
     if (value.opcode == Opcode::record_empty) {
-      const Tape::Slot& made = tape_.slots_[static_cast<size_t>(own)];
-      tape_.literals_.emplace_back(made.offset, std::vector<char>(static_cast<size_t>(made.size * tape_.width_)));
+      const Steps::Slot& made = steps_.slot(own);
+      steps_.literals.emplace_back(made.offset, std::vector<char>(static_cast<size_t>(made.size * Steps::rows_at_once)));
       return own;
     }
-    std::vector<Tape::Op>& ops = value.place == Place::number ? tape_.once_
+    std::vector<Steps::Op>& ops = value.place == Place::number ? steps_.once
                                  : is_behind_classified(ref)  ? level(ref).after
                                                               : level(ref).cells;
     if (MapStep step = record_step(value.opcode)) {
@@ -233,8 +250,8 @@ class TapeBuilder {
     });
   }
 
-  std::array<int32_t, 3> operands(Ref ref) const {
-    std::array<int32_t, 3> in{-1, -1, -1};
+  Steps::Operands operands(Ref ref) const {
+    Steps::Operands in = Steps::none;
     for (size_t i = 0; i < at(ref).operands.size(); ++i) in[i] = slots_[static_cast<size_t>(at(ref).operands[i])];
     return in;
   }
@@ -267,63 +284,84 @@ class TapeBuilder {
   /// Whether one value of the operand serves all that are computed at once.
   bool is_single(Ref operand, Ref user) const {
     return at(operand).place == Place::number ||
-           (at(operand).place == Place::row && tape_.width_ == 1 && is_element(user));
+           (at(operand).place == Place::row && steps_.width == 1 && is_element(user));
   }
 
   /// The op with operands that are single where primitives take them so; else they are written side by side first.
-  Tape::Op op_of(Ref ref, int32_t out, std::array<int32_t, 3> in, std::vector<Tape::Op>& ops) {
+  Steps::Op op_of(Ref ref, int32_t out, Steps::Operands in, std::vector<Steps::Op>& ops) {
     unsigned single = 0;
     for (size_t i = 0; i < at(ref).operands.size(); ++i)
       if (is_single(at(ref).operands[i], ref)) single |= 1u << i;
     const unsigned all = (1u << at(ref).operands.size()) - 1;
-    const bool one_value = at(ref).place == Place::number || (at(ref).place == Place::row && tape_.width_ == 1);
-    if (one_value) single = 0;
+    if (at(ref).place == Place::number) single = 0;
+    if (single == all && at(ref).is(Opcode::copy))
+      return {fill_step(steps_.slot(out).size), out, in, {}, Opcode::literal, operand_type(ref)};
     const Type type = operand_type(ref);
     MapStep step = single == all ? nullptr : primitives().map(at(ref).opcode, type, at(ref).type, single);
     if (!step && single != 0) {
       for (size_t i = 0; i < at(ref).operands.size(); ++i) {
         if (!(single >> i & 1)) continue;
-        const int32_t size = tape_.slots_[static_cast<size_t>(in[i])].size;
-        const int32_t filled = is_element(ref) ? chunk(size) : cell(size, tape_.width_);
-        ops.push_back({fill_step(size), filled, {in[i], -1, -1}, {}});
+        const int32_t size = steps_.slot(in[i]).size;
+        const int32_t filled = is_element(ref) ? chunk(size) : cell_of(size);
+        ops.push_back({fill_step(size), filled, {in[i], -1, -1, -1, -1}});
         in[i] = filled;
       }
+      single = 0;
       step = primitives().map(at(ref).opcode, type, at(ref).type, 0);
     }
     if (!step) throw NoTape{};
-    return {step, out, in, at(ref).numbers};
+    return {step, out, in, at(ref).numbers, at(ref).opcode, type, single};
   }
 
   int32_t add_element(Ref ref) {
     const LoopValue& value = at(ref);
     if (value.opcode == Opcode::position) {
-      const int32_t own = row(8, value.extent);
-      tape_.positions_.push_back({own, value.extent, value.numbers[0] >= 0});
+      const int32_t own = shared(8, value.extent);
+      steps_.positions.push_back({own, value.extent, value.numbers[0] >= 0});
       return own;
     }
-    std::array<int32_t, 3> in = operands(ref);
-    for (size_t i = 0; i < value.operands.size(); ++i) in[i] = spread(value.operands[i], ref, in[i]);
-    Tape::Loop& here = loop(level(ref), value.extent);
     const int32_t own = is_kept(ref) ? row(bytes_of(value.type), value.extent) : chunk(bytes_of(value.type));
-    here.ops.push_back(op_of(ref, own, in, here.ops));
+    compute(ref, own, levels_[static_cast<size_t>(ref)]);
     return own;
+  }
+
+  void compute(Ref ref, int32_t out, int at_level) {
+    Steps::Operands in = Steps::none;
+    for (size_t i = 0; i < at(ref).operands.size(); ++i) {
+      const Ref operand = at(ref).operands[i];
+      in[i] = spread(operand, ref, slot_at(operand, at_level));
+    }
+    Steps::Loop& here = loop(at_level, at(ref).extent);
+    here.ops.push_back(op_of(ref, out, in, here.ops));
+  }
+
+  /// Where the loops of that level find it.
+  int32_t slot_at(Ref ref, int at_level) {
+    const size_t i = static_cast<size_t>(ref);
+    if (!is_element(ref) || levels_[i] == at_level || is_kept(ref) || at(ref).kind != Kind::map) return slots_[i];
+    if (steps_.slot(slots_[i]).home != Home::chunk) return slots_[i];
+    const auto known = again_.find({ref, at_level});
+    if (known != again_.end()) return known->second;
+    const int32_t own = chunk(bytes_of(at(ref).type));
+    compute(ref, own, at_level);
+    return again_[{ref, at_level}] = own;
   }
 
   /// The operand in all positions that `user` is computed for.
   int32_t spread(Ref operand, Ref user, int32_t from) {
-    using From = Tape::Spread::From;
+    using From = Steps::Spread::From;
     const int32_t extent = at(user).extent;
-    const bool of_row = at(operand).place == Place::row && tape_.width_ > 1;
+    const bool of_row = at(operand).place == Place::row && steps_.width > 1;
     if (!of_row && !is_part(operand, user)) return from;
     const auto key = std::make_tuple(operand, extent);
     if (const auto known = spreads_.find(key); known != spreads_.end()) return known->second;
-    const int32_t own = row(tape_.slots_[static_cast<size_t>(from)].size, extent);
+    const int32_t own = row(steps_.slot(from).size, extent);
     const Extent& whole = loops_.extents[static_cast<size_t>(extent)];
     const From kind = of_row                                  ? From::lanes
                       : at(operand).extent == whole.segments  ? From::segments
                       : at(operand).extent == whole.positions ? From::positions
                                                               : throw NoTape{};
-    tape_.levels_[static_cast<size_t>(level_from(operand, user))].spreads.push_back({kind, from, own, extent});
+    steps_.levels[static_cast<size_t>(level_from(operand, user))].spreads.push_back({kind, from, own, extent});
     return spreads_[key] = own;
   }
 
@@ -340,7 +378,7 @@ class TapeBuilder {
     const int32_t extent = at(at(user).operands[0]).extent;
     if (is_element(user)) return true;
     if (!has_segments(user)) return false;
-    return tape_.width_ == 1 || loops_.extents[static_cast<size_t>(extent)].inner >= 0;
+    return steps_.width == 1 || loops_.extents[static_cast<size_t>(extent)].inner >= 0;
   }
 
   int32_t add_reduction(Ref ref) {
@@ -350,13 +388,17 @@ class TapeBuilder {
     if (!steps) throw NoTape{};
     const int32_t extent = at(operand).extent;
     const int32_t own = is_element(ref) ? row(bytes_of(value.type), value.extent) : cell(ref);
-    const Tape::Reduction made{steps, slots_[static_cast<size_t>(operand)], own, start_of(value.join, value.type),
-                               value.join == Join::sum && is_real(value.type)};
-    if (is_reduced_after(ref))
+    const bool wide = value.join == Join::sum && is_real(value.type);
+    Steps::Reduction made{steps, slots_[static_cast<size_t>(operand)], own, -1, start_of(value.join, value.type), wide,
+                          value.join, value.type};
+    if (is_reduced_after(ref)) {
       level(ref).segments.push_back(
           {made, extent, !is_element(ref), has_segment_lanes(schedule_.extent(extent), lanes_)});
-    else
-      loop(level(ref), extent).reductions.push_back(made);
+      return own;
+    }
+    if (steps_.width == 1) made.total = cell_of(wide ? 8 : bytes_of(value.type));
+    made.operand = slot_at(operand, levels_[static_cast<size_t>(ref)]);
+    loop(level(ref), extent).reductions.push_back(made);
     return own;
   }
 
@@ -369,66 +411,126 @@ class TapeBuilder {
     const MapStep convert = is_record(ref) ? nullptr : primitives().store(value.dtype);
     const auto stored = static_cast<int32_t>(c10::elementSize(value.dtype));
     if (!is_element(ref)) {
-      tape_.writes_.push_back({from, static_cast<int32_t>(index), -1, convert});
+      steps_.writes.push_back({from, static_cast<int32_t>(index), -1, convert});
       return;
     }
     const int at_level = levels_[static_cast<size_t>(ref)] + (value.kind == Kind::reduce ? 1 : 0);
-    Tape::Loop& here = loop(tape_.levels_[static_cast<size_t>(at_level)], value.extent);
-    const Tape::Slot output{Home::output, stored, static_cast<int32_t>(index), value.extent, 0};
-    const Tape::Slot tile{Home::row, stored, 0, value.extent, 0};
-    const bool taken = !convert && value.kind == Kind::map && take_over(here, from, tape_.width_ == 1 ? output : tile);
-    const int32_t to = taken ? from : slot(tape_.width_ == 1 ? output : tile);
-    if (tape_.width_ > 1) tape_.writes_.push_back({to, static_cast<int32_t>(index), value.extent, nullptr});
-    if (!taken) here.ops.push_back({convert ? convert : copy_step(stored), to, {from, -1, -1}, {}});
+    Steps::Loop& here = loop(at_level, value.extent);
+    const Steps::Slot output{steps_.width == 1 ? Home::output : Home::row, stored, static_cast<int32_t>(index),
+                             value.extent, 0};
+    const bool taken = !convert && value.kind == Kind::map && take_over(here, from, output);
+    const int32_t to = taken ? from : slot(output);
+    if (steps_.width > 1) steps_.writes.push_back({to, static_cast<int32_t>(index), value.extent, nullptr});
+    if (!taken) here.ops.push_back(move_op(convert, stored, to, from));
+    if (const auto changed = changed_rows(index)) {
+      const auto op = std::find_if(here.ops.begin(), here.ops.end(), [&](const Steps::Op& op) { return op.out == to; });
+      op->guards.push_back({slots_[static_cast<size_t>(at(ref).operands[0])], changed->wanted});
+      if (changed->copied >= 0) loop(0, value.extent).ops.push_back(move_op(convert, stored, to, changed->copied));
+    }
+  }
+
+  static Steps::Op move_op(MapStep convert, int32_t size, int32_t to, int32_t from) {
+    Steps::Op op{convert ? convert : copy_step(size), to, {from, -1, -1, -1, -1}};
+    if (!convert) op.opcode = Opcode::copy, op.type = size == 4 ? Type::f32 : size == 8 ? Type::f64 : Type::i16;
+    return op;
+  }
+
+  /// Of an output that selects an input in all rows but those where a condition holds (`wanted`): these alone are written in
+  /// their turn. The others hold the input already, or slot `copied` is written to all rows as it goes by in the first level.
+  struct Changed {
+    bool wanted;
+    int32_t copied;
+  };
+  std::optional<Changed> changed_rows(size_t output) const {
+    const Ref ref = loops_.outputs[output].value;
+    const LoopValue& value = at(ref);
+    if (steps_.width > 1 || !value.is(Opcode::pick) || at(value.operands[0]).place != Place::row) return std::nullopt;
+    if (in_place_) {
+      if (in_place_->output != output) return std::nullopt;
+      for (const size_t i : {2, 1})
+        if (at(value.operands[i]).kind == Kind::input && is_element(value.operands[i]) &&
+            at(value.operands[i]).slot == static_cast<int32_t>(in_place_->slot))
+          return Changed{i == 2, -1};
+      return std::nullopt;
+    }
+    const LoopValue& other = at(value.operands[2]);
+    if (levels_[static_cast<size_t>(ref)] == 0 || other.kind != Kind::input || !is_element(value.operands[2]) ||
+        other.dtype != value.dtype || other.extent != value.extent)
+      return std::nullopt;
+    const auto& loops = steps_.levels[0].loops;
+    const bool goes_by = std::any_of(loops.begin(), loops.end(), [&](const Steps::Loop& loop) { return loop.extent == value.extent; });
+    if (!goes_by) return std::nullopt;
+    return Changed{true, slots_[static_cast<size_t>(value.operands[2])]};
   }
 
   /// The op that makes the value writes it to the output at once.
-  bool take_over(const Tape::Loop& loop, int32_t from, const Tape::Slot& output) {
-    Tape::Slot& made = tape_.slots_[static_cast<size_t>(from)];
-    const bool here = std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Tape::Op& op) { return op.out == from; });
+  bool take_over(const Steps::Loop& loop, int32_t from, const Steps::Slot& output) {
+    Steps::Slot& made = steps_.slot(from);
+    const bool here = std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return op.out == from; });
     if (!here || (made.home != Home::chunk && made.home != Home::row)) return false;
     made = output;
     return true;
   }
 
-  // --- registers of a loop: one is free again behind the last op that reads it
-
-  void allot_registers(Tape::Loop& loop) {
-    std::map<int32_t, size_t> last_use;
-    for (size_t i = 0; i < loop.ops.size(); ++i) {
-      last_use.emplace(loop.ops[i].out, i);
-      for (const int32_t in : loop.ops[i].in) last_use[in] = i;
-    }
-    for (const Tape::Reduction& reduction : loop.reductions) last_use[reduction.operand] = loop.ops.size();
-    std::vector<int32_t> free;
-    int32_t next = 0;
-    for (size_t i = 0; i < loop.ops.size(); ++i) {
-      Tape::Slot& out = tape_.slots_[static_cast<size_t>(loop.ops[i].out)];
-      if (out.home == Home::chunk) {
-        out.number = free.empty() ? next++ : free.back();
-        if (!free.empty()) free.pop_back();
-      }
-      std::set<int32_t> done(loop.ops[i].in.begin(), loop.ops[i].in.end());
-      done.insert(loop.ops[i].out);
-      for (const int32_t one : done)
-        if (one >= 0 && last_use[one] == i && tape_.slots_[static_cast<size_t>(one)].home == Home::chunk)
-          free.push_back(tape_.slots_[static_cast<size_t>(one)].number);
-    }
-    tape_.registers_ = std::max(tape_.registers_, next);
-  }
-
   const Loops& loops_;
   const Schedule schedule_;
   const Lanes lanes_;
-  Tape tape_;
-  std::vector<int> levels_, last_levels_;
+  const std::optional<InPlace> in_place_;
+  Steps steps_;
+  std::vector<int> levels_;
+  static constexpr int few = 2, never = 1000;
+  std::vector<int> steps_again_;
+  std::vector<bool> kept_;
   std::vector<int32_t> slots_;
+  std::map<std::pair<Ref, int>, int32_t> again_;  // what is computed once more in a later level
   std::map<std::tuple<Ref, int32_t>, int32_t> spreads_;
 };
 
-std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes) {
+/// Whether nobody reads a row of the input once the output has written there.
+bool can_be_in_place(const Steps& steps, const InPlace& where) {
+  if (steps.width > 1) return true;  // tiles are read before, and written after
+  const auto is_input = [&](int32_t slot) {
+    return slot >= 0 && steps.slot(slot).home == Home::input &&
+           steps.slot(slot).number == static_cast<int32_t>(where.slot);
+  };
+  const auto is_output = [&](int32_t slot) {
+    return slot >= 0 && steps.slot(slot).home == Home::output &&
+           steps.slot(slot).number == static_cast<int32_t>(where.output);
+  };
+  bool written = false;
+  for (const Steps::Level& level : steps.levels) {
+    for (const Steps::Classified& one : level.classified)
+      if (written && is_input(one.element)) return false;
+    for (const Steps::Spread& one : level.spreads)
+      if (written && is_input(one.in)) return false;
+    for (const Steps::Loop& loop : level.loops) {
+      bool here = written;
+      for (const Steps::Op& op : loop.ops) {
+        if (here && std::any_of(op.in.begin(), op.in.end(), is_input)) return false;
+        here |= is_output(op.out);
+      }
+      for (const Steps::Reduction& one : loop.reductions)
+        if (here && (is_input(one.operand) || std::any_of(one.in.begin(), one.in.end(), is_input))) return false;
+      for (const Steps::Reduction& one : loop.reductions) here |= is_output(one.stored);
+      written = here;
+    }
+    for (const Steps::SegmentReduction& one : level.segments)
+      if (written && is_input(one.of.operand)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
   try {
-    return TapeBuilder(loops, lanes).run();
+    Steps steps = Builder(loops, lanes, in_place).run();
+    drop_unread(steps);
+    find_choices(steps);
+    merge_steps(steps);
+    allot_registers(steps);
+    if (in_place && !can_be_in_place(steps, *in_place)) return nullptr;
+    return std::unique_ptr<const Tape>(new Tape(std::move(steps)));
   } catch (const NoTape&) {
     return nullptr;
   }

@@ -14,14 +14,13 @@ namespace triage::fused {
 using MapStep = void (*)(void* out, const void* const* in, int64_t n, const int64_t* numbers);
 
 /// The values of a reduction. Lanes and totals are as kernels have them (support/lanes.h): the order of additions is the same.
+/// `start`: the bits of what it begins with.
 struct JoinSteps {
-  void (*start)(void* lanes, int64_t count, int64_t bits);  // all lanes
-  /// Value i goes into lane i % lane_count.
-  void (*into_lanes)(void* lanes, const void* values, int64_t n);
+  /// A block of at most block_positions values joins the total.
+  void (*block)(void* total, const void* values, int64_t n, int64_t start);
+  void (*start)(void* lanes, int64_t count, int64_t start);  // all lanes
   /// Values at i * tile_lanes + lane go into lane `lane`, position after position.
   void (*into_tile)(void* lanes, const void* values, int64_t positions);
-  /// What lane_count lanes come to, `used` of which were given values, joins the total.
-  void (*total)(void* total, void* lanes, int64_t used);
   /// Each of `lanes` joins the total beside it.
   void (*totals)(void* totals, const void* lanes, int64_t count);
   /// The total of tile_lanes totals.
@@ -29,6 +28,8 @@ struct JoinSteps {
   /// Totals as values of the type.
   void (*finish)(void* out, const void* totals, int64_t count);
 };
+/// As JoinSteps::block, of values that are computed from operands; they, or others beside them, go to `stored`.
+using MergedJoin = void (*)(void* total, void* stored, const void* const* in, int64_t n, int64_t start);
 
 /// Of one instruction set.
 struct Primitives {
@@ -37,9 +38,14 @@ struct Primitives {
   /// no conditions. `single`: a bit for each operand.
   MapStep (*map)(Opcode opcode, Type operand, Type result, unsigned single);
   const JoinSteps* (*join)(Join join, Type type);
+  /// Of `merges`, for operands of the type; null where there is none. `merged_join`: of those that join.
+  MapStep (*merged)(size_t merge, Type type);
+  MergedJoin (*merged_join)(size_t merge, Type type);
   /// From what memory holds to what is computed, and back; null where both are the same.
   MapStep (*load)(at::ScalarType dtype);
   MapStep (*store)(at::ScalarType dtype);
+  /// Whether there is an Inf among values of the type, f32 or f64.
+  bool (*has_inf)(const void* values, int64_t n, Type type);
 };
 
 /// The best that this processor runs.

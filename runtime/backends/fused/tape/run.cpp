@@ -7,134 +7,225 @@
 #include "runtime/backends/fused/support/numbers.h"
 #include "runtime/backends/fused/support/tiles.h"
 #include "runtime/backends/fused/tape/record_steps.h"
+#include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
 
 namespace triage::fused {
 
-using Home = Tape::Slot::Home;
+using Home = Steps::Slot::Home;
+using How = Steps::Choice::How;
+
+namespace {
+
+/// So much memory of a block's rows stays in the second cache beside what else is there.
+constexpr int64_t block_bytes = 128 << 10;
+
+/// How many rows of these extents are a block. Rows have the same bits in every block.
+int64_t rows_of_block(const Steps& steps, const int64_t* extents) {
+  if (steps.width > 1) return steps.width;
+  int64_t bytes = 1;
+  for (const Steps::Slot& slot : steps.slots)
+    if (slot.home == Home::row || slot.home == Home::input || slot.home == Home::output)
+      bytes += slot.size * extents[slot.extent];
+  return std::clamp<int64_t>(block_bytes / bytes, 1, Steps::rows_at_once);
+}
+
+/// Of one row (or tile) in slot of home `row`.
+int64_t row_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents) {
+  return Steps::whole_lines(slot.size * extents[slot.extent] * steps.width);
+}
+
+// Bytes of scratch memory.
+constexpr int64_t kRegister = Steps::chunk * 8, kLanes = lane_count * 8, kTotals = tile_lanes * 8;
+constexpr int64_t kTile = segment_block_positions * tile_lanes * 8;
+
+}  // namespace
 
 /// One call on one thread.
 class TapeRun {
  public:
-  TapeRun(const Tape& tape, const Call& call) : tape_(tape), call_(call), base_(tape.slots_.size(), nullptr) {
+  TapeRun(const Steps& steps, const Call& call)
+      : steps_(steps),
+        call_(call),
+        block_rows_(rows_of_block(steps, call.extents)),
+        block_(steps.slots.size()),
+        at_(steps.slots.size()) {
     char* memory = call.scratch;
-    const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + Tape::whole_lines(bytes)); };
-    cells_ = take(tape.cell_bytes_);
-    registers_ = take(tape.registers_ * kRegister);
+    const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + Steps::whole_lines(bytes)); };
+    cells_ = take(steps.cell_bytes);
+    registers_ = take(steps.registers * kRegister);
     lanes_ = take(kLanes);
     totals_ = take(kTotals);
-    states_ = take(tape.most_reductions_ * kState);
     tile_ = take(kTile);
-    for (size_t i = 0; i < base_.size(); ++i) {
-      const Tape::Slot& slot = tape.slots_[i];
-      if (slot.home == Home::cell) base_[i] = cells_ + slot.offset;
-      if (slot.home == Home::chunk) base_[i] = registers_ + slot.number * kRegister;
-      if (slot.home == Home::row) base_[i] = take(slot.size * extent(slot.extent) * tape.width_);
-      if (slot.home == Home::column) base_[i] = memory_of_input(slot.number);
+    const int64_t turns = steps.width > 1 ? 1 : block_rows_;
+    for (size_t i = 0; i < block_.size(); ++i) {
+      const Steps::Slot& slot = steps.slots[i];
+      Place& place = block_[i];
+      place.advance = slot.advances() ? slot.size : 0;
+      switch (slot.home) {
+        case Home::number:
+          place.memory = cells_ + slot.offset;
+          break;
+        case Home::cell:
+          place.memory = cells_ + slot.offset;
+          place.step = steps.width > 1 ? 0 : slot.size;
+          break;
+        case Home::chunk:
+          place.memory = registers_ + slot.number * kRegister;
+          break;
+        case Home::row:
+          place.step = row_bytes(steps, slot, call.extents);
+          place.memory = take(place.step * turns);
+          break;
+        case Home::shared:
+          place.memory = take(row_bytes(steps, slot, call.extents));
+          break;
+        case Home::input:
+          place.step = call.in_stride[slot.number];
+          break;
+        case Home::column:
+          place.memory = memory_of_input(slot.number);
+          break;
+        case Home::output:
+          place.step = slot.size * extent(slot.extent);
+          break;
+      }
+      at_[i] = {place.memory, place.advance};
     }
   }
 
-  static int64_t scratch_bytes(const Tape& tape, c10::ArrayRef<int64_t> extents) {
+  static int64_t scratch_bytes(const Steps& steps, const int64_t* extents) {
     int64_t bytes = 0;
-    for (const int64_t part :
-         {tape.cell_bytes_, tape.registers_ * kRegister, kLanes, kTotals, tape.most_reductions_ * kState, kTile})
-      bytes += Tape::whole_lines(part);
-    for (const Tape::Slot& slot : tape.slots_)
-      if (slot.home == Home::row)
-        bytes += Tape::whole_lines(slot.size * extents[static_cast<size_t>(slot.extent)] * tape.width_);
+    for (const int64_t part : {steps.cell_bytes, steps.registers * kRegister, kLanes, kTotals, kTile})
+      bytes += Steps::whole_lines(part);
+    const int64_t turns = steps.width > 1 ? 1 : rows_of_block(steps, extents);
+    for (const Steps::Slot& slot : steps.slots) {
+      if (slot.home == Home::row) bytes += row_bytes(steps, slot, extents) * turns;
+      if (slot.home == Home::shared) bytes += row_bytes(steps, slot, extents);
+    }
     return bytes;
   }
 
   void run(int64_t begin, int64_t end) {
     begin_call();
-    for (int64_t row = begin; row < end; row += tape_.width_) {
-      used_ = std::min(end - row, tape_.width_);
+    for (int64_t row = begin; row < end; row += block_rows_) {
+      used_ = std::min(end - row, block_rows_);
       read(row);
-      for (const Tape::Level& level : tape_.levels_) run(level);
+      for (const Steps::Level& level : steps_.levels) run(level);
       write(row);
     }
   }
 
  private:
-  // Bytes of scratch memory.
-  static constexpr int64_t kRegister = Tape::chunk * 8, kLanes = lane_count * 8, kTotals = tile_lanes * 8;
-  static constexpr int64_t kState = kLanes + 64;  // of one reduction: its lanes, its total
-  static constexpr int64_t segment_block = 64, kTile = segment_block * tile_lanes * 8;
-  static constexpr int64_t block = 2048;  // positions, as in kernels (loops/emit.cpp)
+  /// Of a slot in the first row of the block, and how far it is to the next row and to the next value.
+  struct Place {
+    char* memory = nullptr;
+    int64_t step = 0, advance = 0;
+  };
+  /// Of a slot in the row at hand.
+  struct Here {
+    char* memory = nullptr;
+    int64_t advance = 0;
+    char* at(int64_t position) const { return memory + position * advance; }
+  };
 
   int64_t extent(int32_t index) const { return call_.extents[index]; }
   char* memory_of_input(int32_t number) const { return static_cast<char*>(const_cast<void*>(call_.in[number])); }
-  const Tape::Slot& slot(int32_t index) const { return tape_.slots_[static_cast<size_t>(index)]; }
-  char* base(int32_t index) const { return base_[static_cast<size_t>(index)]; }
+  const Steps::Slot& slot(int32_t index) const { return steps_.slot(index); }
+  const Place& block(int32_t index) const { return block_[static_cast<size_t>(index)]; }
+  Here& here(int32_t index) { return at_[static_cast<size_t>(index)]; }
+
+  bool holds(int32_t condition, int64_t row) const {
+    const Place& place = block(condition);
+    return place.memory[row * place.step] != 0;
+  }
+  Here in_row(int32_t index, int64_t row) const {
+    if (const int32_t choice = slot(index).choice; choice >= 0) {
+      const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
+      const bool which = holds(one.condition, row);
+      if (one.how[which] == How::forward) return in_row(one.of[which], row);
+    }
+    const Place& place = block(index);
+    return {place.memory + row * place.step, place.advance};
+  }
+  char* memory(int32_t index, int64_t row) const { return in_row(index, row).memory; }
 
   // --- what is the same for all rows
 
   void begin_call() {
-    for (const auto& [offset, bytes] : tape_.literals_) std::memcpy(cells_ + offset, bytes.data(), bytes.size());
-    for (const auto& [cell, counted] : tape_.counts_) {
+    for (const auto& [offset, bytes] : steps_.literals) std::memcpy(cells_ + offset, bytes.data(), bytes.size());
+    for (const auto& [number, counted] : steps_.counts) {
       const int64_t count = extent(counted);
-      std::memcpy(base(cell), &count, sizeof(count));
+      std::memcpy(block(number).memory, &count, sizeof(count));
     }
-    for (const Tape::Transfer& one : tape_.numbers_) read_cell(one, memory_of_input(one.number), base(one.slot));
-    for (const Tape::Op& op : tape_.once_) apply(op, 0, 1);
-    for (const Tape::Spread& one : tape_.spread_once_) spread(one);
-    for (const Tape::Positions& one : tape_.positions_) positions(one);
+    for (const Steps::Transfer& one : steps_.numbers)
+      read_values(one, memory_of_input(one.number), 0, block(one.slot).memory, 1);
+    for (const Steps::Op& op : steps_.once) apply_to_cells(op, 1);
+    for (const Steps::Spread& one : steps_.spread_once) spread(one, 0);
+    for (const Steps::Positions& one : steps_.positions) positions(one);
   }
 
-  void positions(const Tape::Positions& one) const {
-    auto* to = reinterpret_cast<int64_t*>(base(one.out));
+  void positions(const Steps::Positions& one) const {
+    auto* to = reinterpret_cast<int64_t*>(block(one.out).memory);
     const Parts parts = parts_of(one.extent);
     for (int64_t i = 0; i < extent(one.extent); ++i)
-      for (int64_t lane = 0; lane < tape_.width_; ++lane) *to++ = one.in_segment ? parts.position(i) : i;
+      for (int64_t lane = 0; lane < steps_.width; ++lane) *to++ = one.in_segment ? parts.position(i) : i;
   }
 
   // --- between memory of the caller and slots
 
-  void read_cell(const Tape::Transfer& one, const char* from, char* to) const {
-    const void* const in[] = {from, nullptr, nullptr};
-    if (one.step)
-      one.step(to, in, 1, nullptr);
-    else
-      std::memcpy(to, from, static_cast<size_t>(slot(one.slot).size));
+  void read_values(const Steps::Transfer& one, const char* from, int64_t stride, char* to, int64_t count) const {
+    const int64_t size = slot(one.slot).size;
+    if (!one.step && stride == size) {
+      std::memcpy(to, from, static_cast<size_t>(size * count));
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const void* const in[] = {from + i * stride};
+      if (one.step)
+        one.step(to + i * size, in, 1, nullptr);
+      else
+        std::memcpy(to + i * size, in[0], static_cast<size_t>(size));
+    }
   }
 
   void read(int64_t row) {
-    for (const int32_t index : tape_.moving_) {
-      const Tape::Slot& one = slot(index);
-      base_[static_cast<size_t>(index)] =
-          one.home == Home::input ? memory_of_input(one.number) + row * call_.in_stride[one.number]
-                                  : static_cast<char*>(call_.out[one.number]) + row * extent(one.extent) * one.size;
+    for (size_t i = 0; i < block_.size(); ++i) {
+      const Steps::Slot& one = steps_.slots[i];
+      if (one.home == Home::input) block_[i].memory = memory_of_input(one.number) + row * block_[i].step;
+      if (one.home == Home::output)
+        block_[i].memory = static_cast<char*>(call_.out[one.number]) + row * block_[i].step;
     }
-    for (const Tape::Transfer& one : tape_.reads_) {
+    for (const Steps::Transfer& one : steps_.reads) {
       const int64_t stride = call_.in_stride[one.number];
       const char* const from = memory_of_input(one.number) + row * stride;
-      const int32_t size = slot(one.slot).size;
       if (one.extent >= 0)
-        turn(size, [&](auto type) {
+        turn(slot(one.slot).size, [&](auto type) {
           using T = decltype(type);
-          rows_to_lanes(reinterpret_cast<T*>(base(one.slot)), reinterpret_cast<const T*>(from), stride,
+          rows_to_lanes(reinterpret_cast<T*>(block(one.slot).memory), reinterpret_cast<const T*>(from), stride,
                         extent(one.extent), static_cast<int32_t>(used_));
         });
       else
-        for (int64_t lane = 0; lane < used_; ++lane) read_cell(one, from + lane * stride, base(one.slot) + lane * size);
+        read_values(one, from, stride, block(one.slot).memory, used_);
     }
   }
 
   void write(int64_t row) const {
-    for (const Tape::Transfer& one : tape_.writes_) {
+    for (const Steps::Transfer& one : steps_.writes) {
       char* const to = static_cast<char*>(call_.out[one.number]);
+      const char* const from = block(one.slot).memory;
       const int32_t size = slot(one.slot).size;
       if (one.extent >= 0) {
         turn(size, [&](auto type) {
           using T = decltype(type);
-          lanes_to_rows(reinterpret_cast<T*>(to) + row * extent(one.extent), reinterpret_cast<const T*>(base(one.slot)),
+          lanes_to_rows(reinterpret_cast<T*>(to) + row * extent(one.extent), reinterpret_cast<const T*>(from),
                         extent(one.extent), static_cast<int32_t>(used_));
         });
       } else if (one.step) {
-        const void* const in[] = {base(one.slot), nullptr, nullptr};
+        const void* const in[] = {from};
         one.step(to + row * 2, in, used_, nullptr);  // halves
       } else {
-        std::memcpy(to + row * size, base(one.slot), static_cast<size_t>(size * used_));
+        std::memcpy(to + row * size, from, static_cast<size_t>(size * used_));
       }
     }
   }
@@ -155,57 +246,94 @@ class TapeRun {
 
   // --- a level
 
-  void run(const Tape::Level& level) {
-    for (const Tape::Op& op : level.cells) apply(op, 0, tape_.width_);
-    for (const Tape::Classified& one : level.classified) classify(one);
-    for (const Tape::Op& op : level.after) apply(op, 0, tape_.width_);
-    for (const Tape::Spread& one : level.spreads) spread(one);
-    for (const Tape::Loop& loop : level.loops) run(loop);
-    for (const Tape::SegmentReduction& one : level.segments) reduce(one);
+  void run(const Steps::Level& level) {
+    for (const Steps::Op& op : level.cells) apply_to_cells(op, used_);
+    for (const Steps::Classified& one : level.classified) classify(one);
+    for (const Steps::Op& op : level.after) apply_to_cells(op, used_);
+    const int64_t turns = steps_.width > 1 ? 1 : used_;
+    for (int64_t row = 0; row < turns; ++row) {
+      for (const Steps::Spread& one : level.spreads) spread(one, row);
+      for (const Steps::Loop& loop : level.loops) run(loop, row);
+      for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
+    }
+    if (steps_.width > 1) return;
+    for (const Steps::Loop& loop : level.loops)
+      for (const Steps::Reduction& one : loop.reductions)
+        one.steps->finish(block(one.out).memory, block(one.total).memory, used_);
   }
 
-  void apply(const Tape::Op& op, int64_t first, int64_t n) const {
-    const void* in[3] = {nullptr, nullptr, nullptr};
-    for (size_t i = 0; i < 3 && op.in[i] >= 0; ++i) in[i] = at(op.in[i], first);
-    op.step(at(op.out, first), in, n, op.numbers.data());
+  void apply_to_cells(const Steps::Op& op, int64_t count) const {
+    const void* in[Steps::most_operands];
+    for (size_t i = 0; i < op.in.size() && op.in[i] >= 0; ++i) in[i] = block(op.in[i]).memory;
+    op.step(block(op.out).memory, in, count, op.numbers.data());
   }
-  char* at(int32_t index, int64_t first) const {
-    const Tape::Slot& one = slot(index);
-    return base(index) + (one.advances() ? first * one.size : 0);
+
+  // --- the positions of a row
+
+  void run(const Steps::Loop& loop, int64_t row) {
+    active_.clear();
+    for (const Steps::Op& op : loop.ops)
+      if (!loop.guarded || is_needed(op, row)) active_.push_back(&op);
+    if (active_.empty() && loop.reductions.empty()) return;
+    for (const int32_t index : loop.moving) here(index) = in_row(index, row);
+    if (!loop.choices.empty()) choose(loop, row);
+    const int64_t count = extent(loop.extent) * steps_.width;
+    for (const Steps::Reduction& one : loop.reductions) start(one);
+    for (int64_t first = 0; first < count; first += Steps::chunk) {
+      const int64_t n = std::min(Steps::chunk, count - first);
+      for (const Steps::Op* op : active_) {
+        const void* in[Steps::most_operands];
+        for (size_t i = 0; i < op->in.size() && op->in[i] >= 0; ++i) in[i] = here(op->in[i]).at(first);
+        op->step(here(op->out).at(first), in, n, op->numbers.data());
+      }
+      for (const Steps::Reduction& one : loop.reductions) reduce_chunk(one, first, n);
+    }
+  }
+
+  bool is_needed(const Steps::Op& op, int64_t row) const {
+    for (const Steps::Guard& guard : op.guards)
+      if (holds(guard.condition, row) != guard.wanted) return false;
+    if (op.choice < 0) return true;
+    const Steps::Choice& choice = steps_.choices[static_cast<size_t>(op.choice)];
+    const How how = choice.how[holds(choice.condition, row)];
+    return how == How::run || how == How::copy;
+  }
+
+  /// Values go straight to where the last of the selections that they pass belongs; then others are read where they are.
+  void choose(const Steps::Loop& loop, int64_t row) {
+    for (size_t i = loop.choices.size(); i-- > 0;) {
+      const Steps::Choice& one = steps_.choices[static_cast<size_t>(loop.choices[i])];
+      const bool which = holds(one.condition, row);
+      if (one.how[which] == How::through) here(one.of[which]) = here(one.out);
+    }
+    for (const int32_t index : loop.choices) {
+      const Steps::Choice& one = steps_.choices[static_cast<size_t>(index)];
+      const bool which = holds(one.condition, row);
+      if (one.how[which] == How::forward) here(one.out) = here(one.of[which]);
+    }
   }
 
   /// Sums of blocks are added up as doubles: in one float a lane would lose a row of a million elements.
-  void run(const Tape::Loop& loop) const {
-    const int64_t count = extent(loop.extent) * tape_.width_;
-    const bool tile = tape_.width_ > 1;
-    for (size_t i = 0; i < loop.reductions.size(); ++i) {
-      const Tape::Reduction& one = loop.reductions[i];
-      tile ? one.steps->start(base(one.out), tile_lanes, one.start) : start_total(one, total(i));
-    }
-    for (int64_t first = 0; first < count; first += Tape::chunk) {
-      const int64_t n = std::min(Tape::chunk, count - first);
-      for (const Tape::Op& op : loop.ops) apply(op, first, n);
-      for (size_t i = 0; i < loop.reductions.size(); ++i) {
-        const Tape::Reduction& one = loop.reductions[i];
-        if (tile) {
-          one.steps->into_tile(base(one.out), at(one.operand, first), n / tile_lanes);
-          continue;
-        }
-        const int64_t begun = first / block * block;
-        if (first == begun) one.steps->start(lanes(i), lane_count, one.start);
-        one.steps->into_lanes(lanes(i), at(one.operand, first), n);
-        if (first + n == std::min(begun + block, count)) one.steps->total(total(i), lanes(i), first + n - begun);
-      }
-    }
-    if (tile) return;
-    for (size_t i = 0; i < loop.reductions.size(); ++i)
-      loop.reductions[i].steps->finish(base(loop.reductions[i].out), total(i), 1);
+  void start(const Steps::Reduction& one) {
+    if (steps_.width > 1)
+      one.steps->start(block(one.out).memory, tile_lanes, one.start);
+    else
+      start_total(one, here(one.total).memory);
   }
-  char* lanes(size_t reduction) const { return states_ + static_cast<int64_t>(reduction) * kState; }
-  char* total(size_t reduction) const { return lanes(reduction) + kLanes; }
-  /// What a sum begins with has the same bits as a double.
-  static void start_total(const Tape::Reduction& one, char* total) {
-    std::memcpy(total, &one.start, sizeof(one.start));
+  void reduce_chunk(const Steps::Reduction& one, int64_t first, int64_t n) {
+    if (steps_.width > 1) {
+      one.steps->into_tile(block(one.out).memory, here(one.operand).at(first), n / tile_lanes);
+    } else if (one.merged) {
+      const void* in[Steps::most_operands];
+      for (size_t i = 0; i < one.in.size() && one.in[i] >= 0; ++i) in[i] = here(one.in[i]).at(first);
+      one.merged(here(one.total).memory, one.stored < 0 ? nullptr : here(one.stored).at(first), in, n, one.start);
+    } else {
+      one.steps->block(here(one.total).memory, here(one.operand).at(first), n, one.start);
+    }
+  }
+  /// What a sum begins with has the same bits as a double. Totals of others have the size of the value.
+  void start_total(const Steps::Reduction& one, char* total) const {
+    std::memcpy(total, &one.start, static_cast<size_t>(total_size(one)));
   }
 
   // --- segments
@@ -218,28 +346,36 @@ class TapeRun {
     int64_t first_of(int64_t segment) const { return segment / inner * positions * inner + segment % inner; }
   };
   Parts parts_of(int32_t index) const {
-    const Extent& whole = tape_.extents_[static_cast<size_t>(index)];
+    const Extent& whole = steps_.extents[static_cast<size_t>(index)];
     if (whole.segments < 0) return {1, extent(index), 1};
     return {extent(whole.segments), extent(whole.positions), whole.inner < 0 ? 1 : extent(whole.inner)};
   }
 
-  void reduce(const Tape::SegmentReduction& one) const {
+  /// The memory of a reduction in the row at hand.
+  struct Ends {
+    const char* from;
+    char* to;
+    int64_t from_size, to_size;
+  };
+  void reduce(const Steps::SegmentReduction& one, int64_t row) const {
     const Parts parts = parts_of(one.extent);
-    if (tape_.width_ > 1)
-      reduce_tile(one, parts);
+    const Ends ends{memory(one.of.operand, row), memory(one.of.out, row), slot(one.of.operand).size,
+                    slot(one.of.out).size};
+    if (steps_.width > 1)
+      reduce_tile(one, parts, ends);
     else if (one.in_lanes)
-      reduce_in_lanes(one, parts);
+      reduce_in_lanes(one, parts, ends);
     else
-      reduce_by_blocks(one, parts);
+      reduce_by_blocks(one, parts, ends);
   }
 
-  void reduce_tile(const Tape::SegmentReduction& one, const Parts& parts) const {
-    const int64_t from = slot(one.of.operand).size * tile_lanes, to = slot(one.of.out).size * tile_lanes;
-    if (one.whole) one.of.steps->start(base(one.of.out), tile_lanes, one.of.start);
+  static void reduce_tile(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) {
+    const int64_t from = ends.from_size * tile_lanes, to = ends.to_size * tile_lanes;
+    if (one.whole) one.of.steps->start(ends.to, tile_lanes, one.of.start);
     for (int64_t segment = 0; segment < parts.segments; ++segment) {
-      char* const out = base(one.of.out) + (one.whole ? 0 : segment * to);
+      char* const out = ends.to + (one.whole ? 0 : segment * to);
       if (!one.whole) one.of.steps->start(out, tile_lanes, one.of.start);
-      const char* const first = base(one.of.operand) + parts.first_of(segment) * from;
+      const char* const first = ends.from + parts.first_of(segment) * from;
       if (parts.inner == 1) {
         one.of.steps->into_tile(out, first, parts.positions);
         continue;
@@ -248,25 +384,20 @@ class TapeRun {
     }
   }
 
-  void reduce_by_blocks(const Tape::SegmentReduction& one, const Parts& parts) const {
-    const int64_t from = slot(one.of.operand).size, to = slot(one.of.out).size;
+  void reduce_by_blocks(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const {
     for (int64_t segment = 0; segment < parts.segments; ++segment) {
       if (segment == 0 || !one.whole) start_total(one.of, totals_);
-      const char* const first = base(one.of.operand) + segment * parts.positions * from;
-      for (int64_t i = 0; i < parts.positions; i += block) {
-        const int64_t n = std::min(block, parts.positions - i);
-        one.of.steps->start(lanes_, lane_count, one.of.start);
-        one.of.steps->into_lanes(lanes_, first + i * from, n);
-        one.of.steps->total(totals_, lanes_, n);
-      }
-      if (!one.whole) one.of.steps->finish(base(one.of.out) + segment * to, totals_, 1);
+      const char* const first = ends.from + segment * parts.positions * ends.from_size;
+      for (int64_t i = 0; i < parts.positions; i += block_positions)
+        one.of.steps->block(totals_, first + i * ends.from_size, std::min(block_positions, parts.positions - i),
+                            one.of.start);
+      if (!one.whole) one.of.steps->finish(ends.to + segment * ends.to_size, totals_, 1);
     }
-    if (one.whole) one.of.steps->finish(base(one.of.out), totals_, 1);
+    if (one.whole) one.of.steps->finish(ends.to, totals_, 1);
   }
 
   /// tile_lanes segments at a time, each in a lane of its own.
-  void reduce_in_lanes(const Tape::SegmentReduction& one, const Parts& parts) const {
-    const int64_t from = slot(one.of.operand).size, to = slot(one.of.out).size;
+  void reduce_in_lanes(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const {
     const int64_t side_by_side = is_inner(one.extent) ? parts.inner : parts.segments;
     const auto start_totals = [&] {
       for (int64_t lane = 0; lane < tile_lanes; ++lane) start_total(one.of, totals_ + lane * total_size(one.of));
@@ -276,24 +407,25 @@ class TapeRun {
       for (int64_t first = 0; first < side_by_side; first += tile_lanes) {
         const int64_t segment = outer * side_by_side + first, used = std::min(tile_lanes, side_by_side - first);
         if (!one.whole) start_totals();
-        add_segments(one, parts, segment, used, from);
-        if (!one.whole) one.of.steps->finish(base(one.of.out) + segment * to, totals_, used);
+        add_segments(one, parts, segment, used, ends);
+        if (!one.whole) one.of.steps->finish(ends.to + segment * ends.to_size, totals_, used);
       }
-    if (one.whole) one.of.steps->joined_totals(base(one.of.out), totals_);
+    if (one.whole) one.of.steps->joined_totals(ends.to, totals_);
   }
-  bool is_inner(int32_t index) const { return tape_.extents_[static_cast<size_t>(index)].inner >= 0; }
+  bool is_inner(int32_t index) const { return steps_.extents[static_cast<size_t>(index)].inner >= 0; }
   /// Sums of real numbers are added up as doubles.
-  int64_t total_size(const Tape::Reduction& one) const { return one.wide ? 8 : slot(one.out).size; }
+  int64_t total_size(const Steps::Reduction& one) const { return one.wide ? 8 : slot(one.out).size; }
 
-  void add_segments(const Tape::SegmentReduction& one, const Parts& parts, int64_t segment, int64_t used,
-                    int64_t size) const {
-    for (int64_t begun = 0; begun < parts.positions; begun += segment_block) {
-      const int64_t n = std::min(segment_block, parts.positions - begun);
+  void add_segments(const Steps::SegmentReduction& one, const Parts& parts, int64_t segment, int64_t used,
+                    const Ends& ends) const {
+    const int64_t size = ends.from_size;
+    for (int64_t begun = 0; begun < parts.positions; begun += segment_block_positions) {
+      const int64_t n = std::min(segment_block_positions, parts.positions - begun);
       std::memset(tile_, 0, static_cast<size_t>(n * tile_lanes * size));
       for (int64_t i = 0; i < n; ++i)
         for (int64_t lane = 0; lane < used; ++lane)
           std::memcpy(tile_ + (i * tile_lanes + lane) * size,
-                      base(one.of.operand) + (parts.first_of(segment + lane) + (begun + i) * parts.inner) * size,
+                      ends.from + (parts.first_of(segment + lane) + (begun + i) * parts.inner) * size,
                       static_cast<size_t>(size));
       one.of.steps->start(lanes_, tile_lanes, one.of.start);
       one.of.steps->into_tile(lanes_, tile_, n);
@@ -303,25 +435,25 @@ class TapeRun {
 
   // --- values in more places
 
-  void spread(const Tape::Spread& one) const {
+  void spread(const Steps::Spread& one, int64_t row) const {
     turn(slot(one.in).size, [&](auto type) {
       using T = decltype(type);
-      const T* const from = reinterpret_cast<const T*>(base(one.in));
-      T* to = reinterpret_cast<T*>(base(one.out));
-      const int64_t count = extent(one.extent), width = tape_.width_;
+      const T* const from = reinterpret_cast<const T*>(memory(one.in, row));
+      T* to = reinterpret_cast<T*>(memory(one.out, row));
+      const int64_t count = extent(one.extent), width = steps_.width;
       const Parts parts = parts_of(one.extent);
       for (int64_t i = 0; i < count; ++i, to += width) {
         switch (one.from) {
-          case Tape::Spread::From::lanes:
+          case Steps::Spread::From::lanes:
             std::copy_n(from, width, to);
             break;
-          case Tape::Spread::From::positions_of_tile:
+          case Steps::Spread::From::positions_of_tile:
             std::fill_n(to, width, from[i]);
             break;
-          case Tape::Spread::From::segments:
+          case Steps::Spread::From::segments:
             std::copy_n(from + parts.segment(i) * width, width, to);
             break;
-          case Tape::Spread::From::positions:
+          case Steps::Spread::From::positions:
             std::copy_n(from + parts.position(i) * width, width, to);
             break;
         }
@@ -330,29 +462,39 @@ class TapeRun {
   }
 
   /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at once more.
-  void classify(const Tape::Classified& one) const {
+  void classify(const Steps::Classified& one) const {
     one.type == Type::f64 ? classify<double, int64_t>(one) : classify<float, int32_t>(one);
   }
   template <class Real, class Bits>
-  void classify(const Tape::Classified& one) const {
-    const auto* const largest = reinterpret_cast<const Bits*>(base(one.largest));
-    const auto* const values = reinterpret_cast<const Real*>(base(one.element));
-    auto* const to = reinterpret_cast<NonFinite*>(base(one.out));
-    for (int64_t lane = 0; lane < tape_.width_; ++lane) {
-      to[lane] = {tells_nan(largest[lane]), tells_inf(largest[lane])};
-      if (!to[lane].nan || lane >= used_) continue;
-      for (int64_t i = 0; i < extent(one.extent); ++i) to[lane].inf |= is_inf(values[i * tape_.width_ + lane]);
+  void classify(const Steps::Classified& one) const {
+    const auto* const largest = reinterpret_cast<const Bits*>(block(one.largest).memory);
+    auto* const to = reinterpret_cast<NonFinite*>(block(one.out).memory);
+    const bool tile = steps_.width > 1;
+    for (int64_t row = 0; row < used_; ++row) {
+      to[row] = {tells_nan(largest[row]), tells_inf(largest[row])};
+      if (!to[row].nan) continue;
+      const int64_t count = extent(one.extent);
+      const auto* const values = reinterpret_cast<const Real*>(memory(one.element, tile ? 0 : row));
+      if (!tile) to[row].inf |= primitives().has_inf(values, count, one.type);
+      for (int64_t i = 0; tile && i < count; ++i) to[row].inf |= is_inf(values[i * tile_lanes + row]);
     }
   }
 
-  const Tape& tape_;
+  const Steps& steps_;
   const Call& call_;
-  c10::SmallVector<char*, 64> base_;
-  char *cells_, *registers_, *lanes_, *totals_, *states_, *tile_;
+  const int64_t block_rows_;
+  c10::SmallVector<Place, 48> block_;
+  c10::SmallVector<Here, 48> at_;
+  c10::SmallVector<const Steps::Op*, 32> active_;
+  char *cells_, *registers_, *lanes_, *totals_, *tile_;
   int64_t used_ = 1;
 };
 
-int64_t Tape::scratch_bytes(c10::ArrayRef<int64_t> extents) const { return TapeRun::scratch_bytes(*this, extents); }
-void Tape::run(const Call& call, int64_t begin, int64_t end) const { TapeRun(*this, call).run(begin, end); }
+Tape::Tape(Steps&& steps) : steps_(std::make_unique<const Steps>(std::move(steps))) {}
+Tape::~Tape() = default;
+int64_t Tape::scratch_bytes(c10::ArrayRef<int64_t> extents) const {
+  return TapeRun::scratch_bytes(*steps_, extents.data());
+}
+void Tape::run(const Call& call, int64_t begin, int64_t end) const { TapeRun(*steps_, call).run(begin, end); }
 
 }  // namespace triage::fused

@@ -1,0 +1,97 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/backends/fused/opcodes.h"
+
+/// Steps that often follow each other, as one: what is between them stays in registers. The table is read by what finds them
+/// (merging.cpp) and by what compiles them (primitives.inc).
+namespace triage::fused {
+
+/// An opcode of operands: k is the k-th of the merged step, -1 - k is the k-th node.
+struct MergedNode {
+  Opcode opcode;
+  std::array<int8_t, 3> in;
+};
+
+struct Merge {
+  std::string_view operands;  // e: has elements; s: one value for all of them; c: elements that are conditions
+  size_t count;               // of nodes
+  std::array<MergedNode, 5> nodes;
+  int8_t stored = -1;  // the node whose values go to memory
+  int8_t joined = -1;  // the node that a reduction joins
+  Join join = Join::sum;
+  bool first_read = false;  // mostly of what comes from memory for the first time: more of it is fetched meanwhile
+};
+
+namespace merging {
+
+using O = Opcode;
+using Nodes = std::array<MergedNode, 5>;
+constexpr MergedNode of(O opcode, int a, int b = 0, int c = 0) {
+  return {opcode, {static_cast<int8_t>(a), static_cast<int8_t>(b), static_cast<int8_t>(c)}};
+}
+constexpr Merge map(std::string_view operands, size_t count, const Nodes& nodes) {
+  return {operands, count, nodes, static_cast<int8_t>(count - 1), -1};
+}
+/// Of the detection of NaN and Inf, which goes first.
+constexpr Merge first_join(Join join, size_t count, const Nodes& nodes, int joined, int stored) {
+  return {"e", count, nodes, static_cast<int8_t>(stored), static_cast<int8_t>(joined), join, true};
+}
+/// `stored`: -1: nothing.
+constexpr Merge join(Join join, std::string_view operands, size_t count, const Nodes& nodes, int joined, int stored) {
+  return {operands, count, nodes, static_cast<int8_t>(stored), static_cast<int8_t>(joined), join};
+}
+
+}  // namespace merging
+
+/// Longer ones first.
+inline constexpr auto merges = [] {
+  using namespace merging;  // NOLINT: the words of the table
+  constexpr int first = -1, second = -2, third = -3, fourth = -4;
+  return std::array{
+      // Is there a NaN or an Inf? With the copy that rows without one are.
+      first_join(Join::largest, 2, {of(O::magnitude_bits, 0), of(O::copy, 0)}, 0, 1),
+      first_join(Join::largest, 1, {of(O::magnitude_bits, 0)}, 0, -1),
+      first_join(Join::any, 3, {of(O::is_finite, 0), of(O::logical_not, first), of(O::copy, 0)}, 1, 2),
+      first_join(Join::any, 2, {of(O::is_finite, 0), of(O::logical_not, first)}, 1, -1),
+      first_join(Join::any, 2, {of(O::is_nan, 0), of(O::copy, 0)}, 0, 1),
+      first_join(Join::any, 1, {of(O::is_nan, 0)}, 0, -1),
+      // How far values are from another one.
+      join(Join::any, "ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}, 2, -1),
+      join(Join::any, "es", 1, {of(O::gt, 0, 1)}, 0, -1),
+      join(Join::any, "es", 1, {of(O::lt, 0, 1)}, 0, -1),
+      join(Join::sum, "es", 2, {of(O::sub, 0, 1), of(O::mul, first, first)}, 1, -1),
+      join(Join::sum, "es", 2, {of(O::sub, 0, 1), of(O::exp, first)}, 1, 1),
+      join(Join::sum, "es", 2, {of(O::sub, 0, 1), of(O::exp, first)}, 1, -1),
+      join(Join::sum, "e", 1, {of(O::mul, 0, 0)}, 0, -1),
+      join(Join::sum, "ee", 1, {of(O::mul, 0, 1)}, 0, -1),
+      join(Join::sum, "e", 1, {of(O::abs, 0)}, 0, -1),
+      join(Join::largest, "e", 1, {of(O::abs, 0)}, 0, -1),
+      // Values beyond a distance to where it ends.
+      map("sesc", 5,
+          {of(O::sub, 1, 0), of(O::sign, first), of(O::mul, 2, second), of(O::add, 0, third),
+           of(O::select, 3, fourth, 1)}),
+      map("ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}),
+      // Normalisation, scale and shift, limits.
+      map("essee", 4,
+          {of(O::sub, 0, 1), of(O::mul, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
+      map("essee", 4,
+          {of(O::sub, 0, 1), of(O::div, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
+      map("ess", 2, {of(O::sub, 0, 1), of(O::mul, first, 2)}),
+      map("ess", 2, {of(O::sub, 0, 1), of(O::div, first, 2)}),
+      map("es", 2, {of(O::sub, 0, 1), of(O::exp, first)}),
+      map("eee", 2, {of(O::mul, 0, 1), of(O::add, first, 2)}),
+      map("ees", 2, {of(O::mul, 0, 1), of(O::add, first, 2)}),
+      map("ese", 2, {of(O::mul, 0, 1), of(O::add, first, 2)}),
+      map("ess", 2, {of(O::mul, 0, 1), of(O::add, first, 2)}),
+      map("ess", 2, {of(O::add, 0, 1), of(O::mul, first, 2)}),
+      map("ess", 2, {of(O::at_least, 0, 1), of(O::at_most, first, 2)}),
+      map("es", 2, {of(O::is_nan, 0), of(O::select, first, 1, 0)}),
+      map("e", 2, {of(O::sigmoid, 0), of(O::mul, 0, first)}),
+  };
+}();
+
+}  // namespace triage::fused

@@ -1,0 +1,275 @@
+// Finds steps that the table of merges has as one, and gives out the registers of loops.
+#include "runtime/backends/fused/tape/merges.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "runtime/backends/fused/tape/steps.h"
+
+namespace triage::fused {
+namespace {
+
+using Home = Steps::Slot::Home;
+using How = Steps::Choice::How;
+
+class MergesOfLoop {
+ public:
+  MergesOfLoop(Steps& steps, Steps::Loop& loop) : steps_(steps), loop_(loop) {}
+
+  void run() {
+    look();
+    for (size_t merge = 0; merge < merges.size(); ++merge)
+      if (merges[merge].joined < 0)
+        for (size_t i = loop_.ops.size(); i-- > 0;) i = std::min(map(merge, i), loop_.ops.size());
+      else if (steps_.width == 1)
+        for (Steps::Reduction& one : loop_.reductions) join(merge, one);
+  }
+
+ private:
+  /// What the nodes and operands of a merge are in this loop.
+  struct Found {
+    Steps::Operands operands = Steps::none;
+    std::array<int, 5> ops{-1, -1, -1, -1, -1};
+    std::optional<Type> type;
+  };
+
+  void look() {
+    producers_.clear(), readers_.clear();
+    for (size_t i = 0; i < loop_.ops.size(); ++i) {
+      const Steps::Op& op = loop_.ops[i];
+      if (!producers_.emplace(op.out, static_cast<int>(i)).second) producers_[op.out] = -1;
+      for (const int32_t in : op.in)
+        if (in >= 0) readers_[in].insert(static_cast<int>(i));
+    }
+    for (size_t i = 0; i < loop_.reductions.size(); ++i) {
+      const Steps::Reduction& one = loop_.reductions[i];
+      const int reader = -1 - static_cast<int>(i);
+      if (!one.merged) readers_[one.operand].insert(reader);
+      for (const int32_t in : one.in)
+        if (in >= 0) readers_[in].insert(reader);
+    }
+  }
+
+  const Steps::Op& op(int i) const { return loop_.ops[static_cast<size_t>(i)]; }
+  int producer(int32_t slot) const {
+    const auto found = producers_.find(slot);
+    return found == producers_.end() ? -1 : found->second;
+  }
+
+  bool node_is(const Merge& merge, int8_t node, int i, Found& found) const {
+    const auto k = static_cast<size_t>(node);
+    if (i < 0) return false;
+    if (found.ops[k] >= 0) return found.ops[k] == i;
+    if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 || (op(i).type != Type::boolean && !is(found, op(i).type)))
+      return false;
+    found.ops[k] = i;
+    for (size_t operand = 0; operand < row_of(op(i).opcode).arity(); ++operand)
+      if (!operand_is(merge, merge.nodes[k].in[operand], op(i).in[operand], op(i).single >> operand & 1, found))
+        return false;
+    return true;
+  }
+  static bool is(Found& found, Type type) { return found.type.value_or(type) == type && (found.type = type, true); }
+
+  bool operand_is(const Merge& merge, int8_t which, int32_t slot, bool single, Found& found) const {
+    if (which < 0) return !single && node_is(merge, static_cast<int8_t>(-1 - which), producer(slot), found);
+    const auto k = static_cast<size_t>(which);
+    if ((merge.operands[k] == 's') != single || (found.operands[k] >= 0 && found.operands[k] != slot)) return false;
+    found.operands[k] = slot;
+    return true;
+  }
+
+  /// Whether ops of the merge read the result, and no others. `reduction`: that does too; -1: none.
+  bool is_read_by(const Found& found, int k, int reduction) const {
+    const auto read = readers_.find(op(k).out);
+    return read == readers_.end() || std::all_of(read->second.begin(), read->second.end(), [&](int reader) {
+             return reader < 0 ? reduction >= 0 && reader == -1 - reduction
+                               : std::find(found.ops.begin(), found.ops.end(), reader) != found.ops.end();
+           });
+  }
+
+  /// Whether it saves steps: what others read too is computed twice, where that is cheap.
+  bool pays(const Merge& merge, const Found& found, int reduction) const {
+    int saved = reduction >= 0;
+    for (size_t k = 0; k < merge.count; ++k) {
+      const Steps::Op& one = op(found.ops[k]);
+      const bool root = static_cast<int8_t>(k) == (merge.joined >= 0 ? merge.joined : merge.stored);
+      const bool stored = static_cast<int8_t>(k) == merge.stored;
+      const bool own = is_read_by(found, found.ops[k], reduction);
+      if (root ? merge.joined >= 0 && !own : stored && !own) return false;
+      if (root && !stored && steps_.slot(one.out).home != Home::chunk) return false;
+      if (root || stored) continue;
+      const bool removed = own && steps_.slot(one.out).home == Home::chunk;
+      if (!removed && row_of(one.opcode).slow) return false;
+      saved += removed;
+    }
+    return saved > 0;
+  }
+
+  /// Where to look further.
+  size_t map(size_t number, size_t i) {
+    const Merge& merge = merges[number];
+    Found found;
+    if (!node_is(merge, merge.stored, static_cast<int>(i), found) || !pays(merge, found, -1)) return i;
+    Steps::Op& last = loop_.ops[i];
+    for (size_t k = 0; k < merge.count; ++k)
+      if (op(found.ops[k]).guards.size() != last.guards.size()) return i;
+    const MapStep step = primitives().merged(number, *found.type);
+    if (!step) return i;
+    last.step = step, last.in = found.operands, last.numbers.clear();
+    last.opcode = Opcode::literal, last.single = 0;
+    remove(merge, found, static_cast<int>(i), -1);
+    return i;
+  }
+
+  void join(size_t number, Steps::Reduction& one) {
+    const Merge& merge = merges[number];
+    const int reduction = static_cast<int>(&one - loop_.reductions.data());
+    if (one.merged || one.join != merge.join) return;
+    Found found;
+    if (!node_is(merge, merge.joined, producer(one.operand), found)) return;
+    if (merge.stored >= 0 && merge.stored != merge.joined && !find_copy(merge, found)) return;
+    if (!pays(merge, found, reduction)) return;
+    for (size_t k = 0; k < merge.count; ++k)
+      if (!op(found.ops[k]).guards.empty()) return;
+    const MergedJoin merged = primitives().merged_join(number, *found.type);
+    if (!merged) return;
+    const int32_t stored = merge.stored < 0 ? -1 : op(found.ops[static_cast<size_t>(merge.stored)]).out;
+    if (stored >= 0 && steps_.slot(stored).home == Home::chunk) return;  // another merge stores nothing
+    one.merged = merged, one.in = found.operands, one.stored = stored;
+    remove(merge, found, -1, reduction);
+  }
+
+  /// The op that copies the operand, as the node that is stored says.
+  bool find_copy(const Merge& merge, Found& found) const {
+    for (size_t i = 0; i < loop_.ops.size(); ++i) {
+      Found with = found;
+      if (node_is(merge, merge.stored, static_cast<int>(i), with)) {
+        found = with;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// The ops that nobody else reads. `but`: the one that the merge took the place of; `reduction`: that it became a part of.
+  void remove(const Merge& merge, const Found& found, int but, int reduction) {
+    std::vector<bool> removed(loop_.ops.size());
+    for (size_t k = 0; k < merge.count; ++k) {
+      const int i = found.ops[k];
+      const bool stored = static_cast<int8_t>(k) == merge.stored;
+      removed[static_cast<size_t>(i)] =
+          i != but && (stored || (is_read_by(found, i, reduction) && steps_.slot(op(i).out).home == Home::chunk));
+    }
+    std::vector<Steps::Op> left;
+    for (size_t i = 0; i < loop_.ops.size(); ++i)
+      if (!removed[i]) left.push_back(std::move(loop_.ops[i]));
+    loop_.ops = std::move(left);
+    look();
+  }
+
+  Steps& steps_;
+  Steps::Loop& loop_;
+  std::map<int32_t, int> producers_;
+  std::map<int32_t, std::set<int>> readers_;  // ops; reductions: -1 - index
+};
+
+/// The registers of a loop: one is free again behind the last op that reads it.
+class Registers {
+ public:
+  Registers(Steps& steps, Steps::Loop& loop) : steps_(steps), loop_(loop) {}
+
+  void run() {
+    find_last_uses();
+    std::vector<int32_t> free;
+    int32_t next = 0;
+    for (size_t i = 0; i < loop_.ops.size(); ++i) {
+      Steps::Slot& out = steps_.slot(loop_.ops[i].out);
+      if (out.home == Home::chunk) {
+        out.number = free.empty() ? next++ : free.back();
+        if (!free.empty()) free.pop_back();
+      }
+      for (const auto& [slot, last] : last_uses_)
+        if (last == i && steps_.slot(slot).home == Home::chunk) free.push_back(steps_.slot(slot).number);
+    }
+    steps_.registers = std::max(steps_.registers, next);
+  }
+
+  /// The slots that lie elsewhere for each row.
+  void find_moving() {
+    std::set<int32_t> slots;
+    for (const Steps::Op& op : loop_.ops) slots.insert(op.in.begin(), op.in.end()), slots.insert(op.out);
+    for (const Steps::Reduction& one : loop_.reductions) {
+      slots.insert(one.in.begin(), one.in.end());
+      slots.insert({one.total, one.stored});
+      if (!one.merged) slots.insert(one.operand);
+    }
+    std::set<int32_t> chosen;
+    for (const int32_t choice : loop_.choices) {
+      const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
+      chosen.insert({one.out, one.of[0], one.of[1]});
+    }
+    for (const int32_t slot : slots) {
+      if (slot < 0) continue;
+      const Home home = steps_.slot(slot).home;
+      if (home == Home::cell || home == Home::row || home == Home::input || home == Home::output || chosen.count(slot))
+        loop_.moving.push_back(slot);
+    }
+  }
+
+ private:
+  void find_last_uses() {
+    for (size_t i = 0; i < loop_.ops.size(); ++i) {
+      last_uses_[loop_.ops[i].out] = i;
+      for (const int32_t in : loop_.ops[i].in)
+        if (in >= 0) last_uses_[in] = i;
+    }
+    for (const Steps::Reduction& one : loop_.reductions) {
+      last_uses_[one.operand] = loop_.ops.size();
+      for (const int32_t in : one.in)
+        if (in >= 0) last_uses_[in] = loop_.ops.size();
+    }
+    for (size_t i = loop_.choices.size(); i-- > 0;) {  // who reads the result may read the operand
+      const Steps::Choice& one = steps_.choices[static_cast<size_t>(loop_.choices[i])];
+      for (const size_t which : {0, 1})
+        if (one.how[which] == How::forward)
+          last_uses_[one.of[which]] = std::max(last_uses_[one.of[which]], last_uses_[one.out]);
+    }
+  }
+
+  Steps& steps_;
+  Steps::Loop& loop_;
+  std::map<int32_t, size_t> last_uses_;
+};
+
+}  // namespace
+
+void drop_unread(Steps& steps) {
+  for (Steps::Level& level : steps.levels)
+    for (Steps::Loop& loop : level.loops) {
+      std::set<int32_t> read;
+      for (const Steps::Reduction& one : loop.reductions) read.insert(one.operand);
+      for (size_t i = loop.ops.size(); i-- > 0;)
+        if (steps.slot(loop.ops[i].out).home == Home::chunk && !read.count(loop.ops[i].out))
+          loop.ops.erase(loop.ops.begin() + static_cast<int64_t>(i));
+        else
+          read.insert(loop.ops[i].in.begin(), loop.ops[i].in.end());
+    }
+}
+
+void merge_steps(Steps& steps) {
+  for (Steps::Level& level : steps.levels)
+    for (Steps::Loop& loop : level.loops) MergesOfLoop(steps, loop).run();
+}
+
+void allot_registers(Steps& steps) {
+  for (Steps::Level& level : steps.levels)
+    for (Steps::Loop& loop : level.loops) {
+      Registers registers(steps, loop);
+      registers.run();
+      registers.find_moving();
+    }
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,165 @@
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <array>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/support/lanes.h"
+#include "runtime/backends/fused/tape/primitives.h"
+
+/// How the steps of a tape are stored; for the files of this folder.
+///
+/// Where lanes go through positions, up to rows_at_once rows are a block: what belongs to the row is computed for all rows of
+/// the block at once, then each row goes through the loops of the level. Where each lane has a row of its own, a block is one
+/// tile, whose rows go through loops side by side.
+namespace triage::fused {
+
+struct Steps {
+  static constexpr int64_t rows_at_once = tile_lanes;
+  static constexpr int64_t chunk = block_positions;  // that a step takes at a time
+  static constexpr size_t most_operands = 5;
+  using Operands = std::array<int32_t, most_operands>;
+  static constexpr Operands none{-1, -1, -1, -1, -1};
+
+  /// Where values are held.
+  struct Slot {
+    enum class Home : uint8_t {
+      number,  // one value for all rows
+      cell,    // one value for each row of the block
+      chunk,   // a register of the loop over chunks
+      row,     // scratch memory for all positions of each row
+      shared,  // the same for all rows
+      input,   // the caller's, one row after the other
+      column,  // the caller's, the same for all rows
+      output
+    };
+    Home home = Home::cell;
+    int32_t size = 0;     // bytes of one value
+    int32_t number = 0;   // register; index into inputs or outputs
+    int32_t extent = -1;  // of those in memory
+    int64_t offset = 0;   // numbers and cells: in the cell memory
+    int32_t choice = -1;  // index into choices, of a row that may be another slot's
+    bool advances() const { return home >= Home::row; }
+  };
+  struct Guard {
+    int32_t condition;  // a cell or a number
+    bool wanted;
+    bool operator<(const Guard& other) const {
+      return std::tie(condition, wanted) < std::tie(other.condition, other.wanted);
+    }
+  };
+  struct Op {
+    MapStep step;
+    int32_t out;
+    Operands in = none;
+    std::vector<int64_t> numbers{};
+    // what it does, for those that look for steps to merge
+    Opcode opcode = Opcode::literal;
+    Type type = Type::non_finite;
+    unsigned single = 0;  // a bit for each operand that is one value
+    int32_t choice = -1;
+    std::vector<Guard> guards{};  // of conditions that the row must meet; else nobody reads the result
+  };
+  /// One of two operands, by a condition that holds for the whole row: nothing has to be computed.
+  struct Choice {
+    enum class How : uint8_t {
+      run,      // the step fills in a single value
+      copy,     // the operand's values
+      forward,  // who reads the result reads the operand
+      through,  // the operand was written to where the result belongs
+      nothing   // the output has them
+    };
+    int32_t condition, out;
+    std::array<How, 2> how;  // where the condition does not hold, where it does
+    std::array<int32_t, 2> of;
+  };
+  /// A reduction over whole rows, in the loop over its operand's chunks.
+  struct Reduction {
+    const JoinSteps* steps;
+    int32_t operand, out, total;  // `total`: a cell
+    int64_t start;                // bits
+    bool wide;                    // the total is a double
+    Join join;
+    Type type;
+    MergedJoin merged = nullptr;  // computes the operand too, and stores it where `stored` says
+    Operands in = none;
+    int32_t stored = -1;
+  };
+  struct Loop {
+    int32_t extent;
+    std::vector<Op> ops;
+    std::vector<Reduction> reductions;
+    std::vector<int32_t> moving;   // slots that lie elsewhere for each row
+    std::vector<int32_t> choices;  // of its ops
+    bool guarded = false;          // some rows need not all ops
+  };
+  /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
+  struct SegmentReduction {
+    Reduction of;
+    int32_t extent;
+    bool whole, in_lanes;
+  };
+  /// A value in all positions of `extent`.
+  struct Spread {
+    enum class From : uint8_t { lanes, positions_of_tile, segments, positions } from;
+    int32_t in, out, extent;
+  };
+  struct Classified {
+    int32_t element, largest, out, extent;
+    Type type;
+  };
+  struct Level {
+    std::vector<Op> cells;
+    std::vector<Classified> classified;
+    std::vector<Op> after;  // cells that depend on those
+    std::vector<Spread> spreads;
+    std::vector<Loop> loops;
+    std::vector<SegmentReduction> segments;
+  };
+  /// Between memory of the caller and slots.
+  struct Transfer {
+    int32_t slot;    // a cell, a number, or the tile of a row
+    int32_t number;  // index into inputs or outputs
+    int32_t extent;  // of tiles; -1: one value a row
+    MapStep step;    // null: as it is
+  };
+  struct Positions {  // each value is its position, or the one in its segment
+    int32_t out, extent;
+    bool in_segment;
+  };
+
+  std::vector<Extent> extents;
+  int64_t width = 1;  // values side by side at a position: 1, or tile_lanes
+  std::vector<Slot> slots;
+  std::vector<Choice> choices;
+  int64_t cell_bytes = 0;
+  int32_t registers = 0;
+  std::vector<std::pair<int64_t, std::vector<char>>> literals;  // offset in the cell memory, bytes
+  std::vector<std::pair<int32_t, int32_t>> counts;              // numbers that hold how many positions an extent has
+  std::vector<Transfer> numbers;                                // inputs that are one number
+  std::vector<Op> once;                                         // what is the same for all rows
+  std::vector<Spread> spread_once;
+  std::vector<Positions> positions;
+  std::vector<Transfer> reads, writes;  // of each block
+  std::vector<Level> levels;
+
+  /// Bytes, up to the end of their cache line.
+  static constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  const Slot& slot(int32_t index) const { return slots[static_cast<size_t>(index)]; }
+  Slot& slot(int32_t index) { return slots[static_cast<size_t>(index)]; }
+};
+
+/// --- what makes them better; in this order ---
+/// What only later levels read was computed again there.
+void drop_unread(Steps& steps);
+/// Selections by a condition of the row compute nothing but what the row takes.
+void find_choices(Steps& steps);
+/// Steps that follow each other become one.
+void merge_steps(Steps& steps);
+void allot_registers(Steps& steps);
+
+}  // namespace triage::fused
