@@ -70,7 +70,8 @@ RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops
     scratch_rows = emitted.scratch_rows;
     scratch_sizes = std::move(emitted.scratch_sizes);
     kernel = kernel_of(emitted.source, graph);
-    if (!in_place) tape = Tape::make(loops, lanes);
+    tape = Tape::make(loops, lanes);
+    if (in_place && tape && !tape->can_overwrite(in_place->slot, in_place->output)) tape = nullptr;
     asked.store(true, std::memory_order_release);
   });
   return kernel->function();
@@ -80,22 +81,23 @@ void FusedGroup::Version::finish_compiling() const {
   if (asked.load(std::memory_order_acquire)) kernel->wait();
 }
 
-FusedGroup::FusedGroup(const FusionGroup& part)
+FusedGroup::FusedGroup(const FusionGroup& part, OutputPool* shared)
     : graph_(part.graph.name()),
       loops_(part.loops),
       choose_lanes_(part.loops),
       alone_(part.graph.nodes().size() == 1),
-      interpreter_(compile_eager(part.graph, {})) {
+      interpreter_(compile_eager(part.graph, {})),
+      shared_(shared) {
   c10::SmallVector<int64_t, 4> counts;
   for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
   captured_ = choose_lanes_(counts);
   versions_[static_cast<size_t>(captured_)].function(graph_, loops_, captured_, {});
-  pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
+  if (!shared_) pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
   for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
 }
 
 bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
-                           const CallContext& call) const {
+                           const CallContext& call, Donor donor) const {
   check_deadline(call.deadline);
   const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
   Memory memory;
@@ -112,17 +114,15 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     interpret();
     return true;
   }
-  Version* version = &versions_[static_cast<size_t>(lanes)];
-  RowsFunction function = version->function(graph_, loops_, lanes, {});
-  Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes);
+  Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes, donor);
+  Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(lanes)];
+  const RowsFunction function = version->function(graph_, loops_, lanes, {});
   const int64_t tape_bytes = !function && version->tape ? version->tape->scratch_bytes(memory.extents) : 0;
   if (!function && (!version->tape || tape_bytes > most_tape_bytes)) {
     interpret();
     return true;
   }
   if (variant) {
-    version = &variant->versions[static_cast<size_t>(lanes)];
-    function = version->kernel->function();
     make_outputs(memory, outputs, variant->where.output);
     const at::Tensor& input = inputs[loops_.inputs[variant->where.slot].argument];
     input.unsafeGetTensorImpl()->bump_version();
@@ -252,9 +252,9 @@ bool FusedGroup::resolve_sizes(Memory& memory) const {
   return memory.batch >= 0;
 }
 
-/// Null where nothing that was given can be used, or its kernel is not there yet.
+/// Null where nothing that was given can be used, or what would run is not there (yet).
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                                             const Memory& memory, Lanes lanes) const {
+                                             const Memory& memory, Lanes lanes, Donor donor) const {
   const auto can_take = [&](const InPlace& where) {
     const at::Tensor& input = inputs[loops_.inputs[where.slot].argument];
     const auto same = [&](const at::Tensor& other) { return other.is_same(input); };
@@ -263,10 +263,12 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
-  for (Variant& variant : variants_)
-    if (can_take(variant.where) &&
-        variant.versions[static_cast<size_t>(lanes)].function(graph_, loops_, lanes, variant.where))
+  for (Variant& variant : variants_) {
+    if (!can_take(variant.where)) continue;
+    Version& version = variant.versions[static_cast<size_t>(lanes)];
+    if (version.function(graph_, loops_, lanes, variant.where) || (donor == Donor::part && version.tape))
       return &variant;
+  }
   return nullptr;
 }
 
@@ -330,7 +332,7 @@ void FusedGroup::make_outputs(const Memory& memory, std::vector<at::Tensor>& out
     } else {
       sizes.resize(static_cast<size_t>(form.rank), 1);
     }
-    outputs.push_back(pools_[i].get(sizes, form.dtype));
+    outputs.push_back((shared_ ? *shared_ : pools_[i]).get(sizes, form.dtype));
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/kernels/kernel.h"
-#include "runtime/backends/fused/output_pool.h"
+#include "runtime/backends/fused/parts/output_pool.h"
 #include "runtime/backends/fused/tape/tape.h"
 
 namespace triage::fused {
@@ -17,15 +17,19 @@ namespace triage::fused {
 /// A fused group at run time: the kernel where it is there and the inputs are such as it was made for, else the interpreter.
 class FusedGroup final : public Executable {
  public:
-  /// `part.fused` holds.
-  explicit FusedGroup(const FusionGroup& part);
+  /// Who gives memory away: a host counts on healthy rows not being written, which kernels alone do; where another part made the
+  /// tensor, and nobody reads it any more, they may be.
+  enum class Donor : uint8_t { host, part };
+  /// `part.fused` holds. Outputs lie in memory of `shared`, or of pools of their own.
+  explicit FusedGroup(const FusionGroup& part, OutputPool* shared = nullptr);
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     run_loops(inputs, outputs, {call.deadline});
   }
   /// False where the interpreter had to serve, since the kernel is there and was made for other inputs.
   /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
-  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
+  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                 Donor donor = Donor::host) const;
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
@@ -51,7 +55,7 @@ class FusedGroup final : public Executable {
     Versions versions;
   };
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
-                       Lanes lanes) const;
+                       Lanes lanes, Donor donor) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
@@ -68,7 +72,8 @@ class FusedGroup final : public Executable {
   bool alone_;      // one operator
   Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;
-  std::unique_ptr<OutputPool[]> pools_;  // one for each output
+  OutputPool* const shared_;
+  std::unique_ptr<OutputPool[]> pools_;  // one for each output; null where they share one
   mutable std::deque<Variant> variants_;
 };
 

@@ -8,7 +8,8 @@
 #include <unordered_set>
 
 #include "runtime/backends/fused/lowering/lowering.h"
-#include "runtime/backends/fused/pooled_call.h"
+#include "runtime/backends/fused/parts/in_place_call.h"
+#include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
@@ -227,16 +228,23 @@ class Cutter {
       order_kept &= !has_order(*node);
     }
     if (nodes.empty() && refused && refuse) nodes.push_back(refused);
-    drop_early_views(nodes);
     if (!nodes.empty()) finish_calls(nodes);
   }
 
-  /// Calls that can write to pooled memory are parts of their own, with the views that they alone read.
+  /// Calls that can write to pooled memory are parts of their own, with the views that they alone read; so are those that can write
+  /// in the place of what another part has made.
   void finish_calls(const std::vector<const Node*>& nodes) {
     std::vector<std::vector<const Node*>> groups(1);
     std::set<const Node*> pooled;
     for (const Node* node : nodes) {
       groups.back().push_back(node);
+      if (overwrites(*node)) {
+        groups.back().pop_back();
+        if (groups.back().empty()) groups.pop_back();
+        groups.push_back({node});
+        groups.emplace_back();
+        continue;
+      }
       if (!PooledCall::takes(*node) || has_order(*node)) continue;
       std::vector<const Node*> own = own_views(*node, groups.back());
       own.push_back(node);
@@ -250,17 +258,19 @@ class Cutter {
       pooled.insert(node);
     }
     if (groups.back().empty()) groups.pop_back();
-    for (const auto& group : groups)  // a view that another part reads would be a copy
-      for (const Node* node : group)
-        if (const std::set<const Node*> inside(group.begin(), group.end());
-            groups.size() > 1 && graph::is_view(node->op) && !outputs_.count(node->results[0]) &&
-            is_read_outside(node->results[0], inside))
-          return finish(make_group(nodes, false), nodes);
     for (const auto& group : groups) {
       FusionGroup part = make_group(group, false);
       part.pooled = pooled.count(group.back()) != 0 && part.outputs.size() == 1;
+      part.in_place = group.size() == 1 && overwrites(*group.back());
       finish(std::move(part), group);
     }
+  }
+
+  /// Whether it can write in the place of its first argument, which nobody reads but it.
+  bool overwrites(const Node& node) const {
+    if (has_order(node) || !InPlaceCall::takes(node)) return false;
+    const Value* first = node.operands[0].value();
+    return !outputs_.count(first) && users_.at(first).size() == 1;
   }
 
   /// The views among `nodes` that only `node` reads, and those that only they read.
@@ -277,24 +287,6 @@ class Cutter {
     return own;
   }
 
-  /// A view goes where it is read: as the output of a part it would be a copy.
-  void drop_early_views(std::vector<const Node*>& nodes) const {
-    std::vector<const Node*> kept;
-    std::set<const Node*> inside;
-    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      bool read_here = false, output = false;
-      for (const Value* result : (*node)->results) {
-        output |= outputs_.count(result) != 0;
-        if (const auto users = users_.find(result); users != users_.end())
-          for (const Node* user : users->second) read_here |= inside.count(user) != 0;
-      }
-      if (graph::is_view((*node)->op) && !read_here && !output) continue;
-      inside.insert(*node);
-      kept.push_back(*node);
-    }
-    if (!kept.empty()) nodes.assign(kept.rbegin(), kept.rend());
-  }
-
   void finish(FusionGroup part, const std::vector<const Node*>& nodes) {
     for (const Node* node : nodes) {
       available_.insert(node->results.begin(), node->results.end());
@@ -306,7 +298,7 @@ class Cutter {
   /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
   /// what others read.
   FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
-    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, {}};
+    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, false, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {

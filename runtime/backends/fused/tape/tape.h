@@ -21,6 +21,8 @@ class Tape {
   /// What `run` takes of Call::scratch for rows of these extents.
   int64_t scratch_bytes(c10::ArrayRef<int64_t> extents) const;
   void run(const Call& call, int64_t begin, int64_t end) const;
+  /// Whether output `output` may lie in the memory of input `input`, of as many elements of the same size.
+  bool can_overwrite(size_t input, size_t output) const;
 
   /// --- how the steps are stored; for the files of this folder ---
   static constexpr int64_t chunk = 1024;  // values
