@@ -9,6 +9,7 @@
 
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/kernels/kernel.h"
+#include "runtime/backends/fused/parts/joined_outputs.h"
 #include "runtime/backends/fused/parts/output_pool.h"
 #include "runtime/backends/fused/tape/tape.h"
 
@@ -56,6 +57,7 @@ class FusedGroup final : public Executable {
   };
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
                        Lanes lanes, Donor donor) const;
+  const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
@@ -63,10 +65,13 @@ class FusedGroup final : public Executable {
   bool resolve_sizes(Memory& memory) const;
   bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
   bool numbers_fit(const Memory& memory) const;
-  void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;
+  Sizes sizes_of(const LoopOutput& output, const Memory& memory) const;
+  bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;
 
   std::string graph_;  // its name, for messages
   Loops loops_;
+  const std::vector<Concatenation> joins_;
+  std::vector<size_t> direct_;  // for each loop output that is no piece of a join: which output it is
   mutable Versions versions_;
   LaneChoice choose_lanes_;
   bool alone_;      // one operator

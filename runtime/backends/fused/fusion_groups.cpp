@@ -196,18 +196,70 @@ class Cutter {
     return true;
   }
 
-  void add_group(const std::vector<const Node*>& nodes, int64_t batch) {
+  void add_group(std::vector<const Node*> nodes, int64_t batch) {
     Lowering lowering(batch);
     for (const Node* node : nodes) lowering.add(*node);
+    const std::set<const Node*> joins = joins_of(nodes, lowering);
+    if (!joins.empty()) {
+      const std::set<const Node*> inside(nodes.begin(), nodes.end());
+      nodes.clear();
+      for (const Node* node : waiting_)
+        if (inside.count(node) || joins.count(node)) nodes.push_back(node);
+    }
     FusionGroup part = make_group(nodes, true);
-    const std::vector<const Value*> arguments = lowering.arguments();
-    part.loops = lowering.finish(part.outputs);
+    std::vector<const Value*> computed;
+    for (const Value* output : part.outputs)
+      if (!joins.count(output->producer)) computed.push_back(output);
+    for (size_t i = 0; i < part.outputs.size(); ++i)
+      if (const Node* join = part.outputs[i]->producer; joins.count(join)) {
+        part.joins.push_back({i, dim_of_join(*join).value(), is_stack(*join), {}});
+        each_value(join->operands[0], [&](const Value* piece) {
+          part.joins.back().pieces.push_back(computed.size());
+          computed.push_back(piece);
+        });
+      }
+    part.loops = lowering.finish(computed);
+    const std::vector<const Value*>& arguments = lowering.arguments();
     for (LoopInput& input : part.loops.inputs) {
       const auto found = std::find(part.inputs.begin(), part.inputs.end(), arguments[input.argument]);
       input.argument = static_cast<size_t>(found - part.inputs.begin());
     }
     part.fused = true;
     finish(std::move(part), nodes);
+  }
+
+  /// The calls that join what the group makes with one another, or with data that is there: loops can write to their results.
+  std::set<const Node*> joins_of(const std::vector<const Node*>& nodes, Lowering& lowering) const {
+    std::unordered_set<const Value*> made;
+    for (const Node* node : nodes) made.insert(node->results.begin(), node->results.end());
+    std::set<const Node*> joins;
+    for (const Node* node : waiting_) {
+      if (!dim_of_join(*node) || !ready(*node, made)) continue;
+      bool any = false, all = true;
+      each_value(node->operands[0], [&](const Value* piece) {
+        any |= made.count(piece) != 0;
+        all &= piece->meta && piece->meta->dtype == node->results[0]->meta->dtype &&
+               piece->meta->sizes.size() == node->results[0]->meta->sizes.size() - (is_stack(*node) ? 1 : 0);
+      });
+      each_value(node->operands[0], [&](const Value* piece) { all = all && any && lowering.has_data(*piece); });
+      if (any && all) joins.insert(node);
+    }
+    return joins;
+  }
+
+  static bool is_stack(const Node& node) { return graph::op_name(node.op) == "aten::stack"; }
+
+  /// Along which the call joins tensors; nothing where it is another one.
+  static std::optional<int64_t> dim_of_join(const Node& node) {
+    const std::string name = graph::op_name(node.op);
+    if (name != "aten::cat" && name != "aten::stack") return std::nullopt;
+    const auto* dim = node.operands[1].constant();
+    const auto& made = node.results[0]->meta;
+    const auto* items = node.operands[0].list();
+    if (!dim || !dim->isInt() || !made || made->sizes.empty() || node.results[0]->is_flags || !items) return std::nullopt;
+    if (std::any_of(items->begin(), items->end(), [](const Operand& item) { return !item.value(); })) return std::nullopt;
+    const int64_t at = dim->toInt(), rank = static_cast<int64_t>(made->sizes.size());
+    return (name == "aten::stack" && (at == 0 || at == -rank)) ? std::nullopt : std::optional(at < 0 ? at + rank : at);
   }
 
   /// Everything that can run now and that no group could take; where there is nothing and `refuse`, one node that a group could
@@ -298,7 +350,7 @@ class Cutter {
   /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
   /// what others read.
   FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
-    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, false, {}};
+    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, false, {}, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {

@@ -7,6 +7,14 @@
 
 namespace triage::fused {
 
+/// A result of `cat` (or `stack`) whose pieces loops compute, and write to their places in it.
+struct Concatenation {
+  size_t output;               // index into FusionGroup::outputs
+  int64_t dim;
+  bool stacks;
+  std::vector<size_t> pieces;  // indices into Loops::outputs
+};
+
 /// A part of a graph: a graph of its own, whose inputs and outputs are values of the whole.
 struct FusionGroup {
   graph::Graph graph;
@@ -15,7 +23,8 @@ struct FusionGroup {
   bool fused = false;                        // computed by `loops`; else by ATen
   bool pooled = false;    // one call of ATen that writes to memory it is given (parts/pooled_call.h)
   bool in_place = false;  // one call of ATen that can write to its first argument (parts/in_place_call.h)
-  Loops loops;                               // reads inputs[LoopInput::argument]
+  Loops loops;               // reads inputs[LoopInput::argument]; first those of `outputs` that are no joins, then pieces
+  std::vector<Concatenation> joins;
 };
 
 /// Cuts a graph into parts that run one after the other: groups that loops over rows compute, and what is left between them.
