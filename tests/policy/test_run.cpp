@@ -193,7 +193,7 @@ TEST_CASE("a deadline stops the script with LimitError") {
 }
 
 TEST_CASE("a deadline stops a captured graph between two operators") {
-  RuntimeOptions options;
+  triage::RuntimeOptions options;
   options.backend = "eager";  // two operators: `fused` makes one loop of them
   Runtime runtime(options);
   const Policy policy = runtime.load_source("add 1\nadd 2", "p.fake");

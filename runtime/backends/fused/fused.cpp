@@ -12,8 +12,7 @@
 
 #include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/eager.h"
-#include "runtime/backends/fused/fused_group.h"
-#include "runtime/backends/fused/pooled_call.h"
+#include "runtime/backends/fused/parts/part_sequence.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
@@ -28,144 +27,6 @@ using graph::Graph;
 using graph::Value;
 
 constexpr size_t most_nodes = 2000;  // cutting looks at every node many times
-
-/// Groups that run one after the other on a file of registers: the inputs and constants of the graph, and what parts made.
-class FusionGroups {
- public:
-  FusionGroups(const Graph& graph, const std::vector<fused::FusionGroup>& parts, CompilerMode compiler) {
-    for (const auto& input : graph.inputs()) add(input.value);
-    for (const auto& constant : graph.constants()) {
-      add(constant.value);
-      constants_.push_back(constant.tensor);
-    }
-    for (const auto& part : parts) {
-      Step step;
-      for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
-      for (const Value* value : part.outputs) step.outputs.push_back(add(value));
-      if (part.fused) {
-        auto group = std::make_unique<fused::FusedGroup>(part, compiler);
-        step.group = whole_ = group.get();
-        step.run = std::move(group);
-      } else if (part.pooled) {
-        step.run = std::make_unique<fused::PooledCall>(part);
-      } else {
-        step.run = compile_eager(part.graph, {});
-      }
-      steps_.push_back(std::move(step));
-    }
-    for (const Value* value : graph.outputs()) outputs_.push_back(registers_.at(value));
-    num_inputs_ = graph.inputs().size();
-    count_ = registers_.size();
-    registers_.clear();
-    if (steps_.size() != 1 || !makes_all_outputs(steps_[0]) || !reads_all_inputs(steps_[0])) whole_ = nullptr;
-    direct_ = whole_ && steps_[0].outputs == outputs_ && takes_the_inputs(steps_[0]);
-    find_last_uses();
-    TRIAGE_ASSERT(reads_what_is_there());
-  }
-
-  /// False where a kernel was made for other sizes.
-  bool run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const {
-    if (inputs.size() != num_inputs_)
-      throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " +
-                       std::to_string(inputs.size()));
-    if (direct_) return whole_->run_loops(inputs, outputs, call);
-    std::vector<at::Tensor> file(inputs.begin(), inputs.end());
-    file.insert(file.end(), constants_.begin(), constants_.end());
-    file.resize(count_);
-    std::vector<at::Tensor> given, made;
-    bool fits = true;
-    const CallContext inside{call.deadline, whole_ ? call.donated : at::ArrayRef<at::Tensor>()};
-    for (const Step& step : steps_) {
-      given.clear(), made.clear();
-      for (const size_t at : step.inputs) given.push_back(file[at]);
-      if (step.group)
-        fits &= step.group->run_loops(given, made, inside);
-      else
-        step.run->run(given, made, {call.deadline});
-      for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
-      for (const size_t at : step.done) file[at].reset();
-    }
-    for (const size_t at : outputs_) outputs.push_back(is_constant(at) ? file[at].clone() : file[at]);
-    return fits;
-  }
-
-  void finish_compiling() const {
-    for (const Step& step : steps_) step.run->finish_compiling();
-  }
-  LoopTiers loops() const {
-    LoopTiers loops;
-    for (const Step& step : steps_) loops += step.run->loops();
-    return loops;
-  }
-  size_t spared_calls() const {
-    size_t calls = 0;
-    for (const Step& step : steps_) calls += step.group ? step.group->spared_calls() : 0;
-    return calls;
-  }
-  size_t bytes() const {
-    size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
-    for (const Step& step : steps_) bytes += step.run->bytes();
-    return bytes;
-  }
-
- private:
-  struct Step {
-    std::unique_ptr<Executable> run;
-    const fused::FusedGroup* group = nullptr;  // where it is one
-    std::vector<size_t> inputs, outputs;       // registers
-    std::vector<size_t> done;                  // what nobody reads after it
-  };
-  void find_last_uses() {
-    std::vector<bool> used(count_);
-    for (const size_t at : outputs_) used[at] = true;
-    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step)
-      for (const auto* list : {&step->inputs, &step->outputs})
-        for (const size_t at : *list) {
-          if (!used[at]) step->done.push_back(at);
-          used[at] = true;
-        }
-  }
-  /// Each register is read after it is written, and not after it is given back.
-  bool reads_what_is_there() const {
-    std::vector<bool> there(count_);
-    std::fill_n(there.begin(), num_inputs_ + constants_.size(), true);
-    const auto is_there = [&](size_t at) { return there[at]; };
-    for (const Step& step : steps_) {
-      if (!std::all_of(step.inputs.begin(), step.inputs.end(), is_there)) return false;
-      for (const size_t at : step.outputs) there[at] = true;
-      for (const size_t at : step.done) there[at] = false;
-    }
-    return std::all_of(outputs_.begin(), outputs_.end(), is_there);
-  }
-  static bool has(const std::vector<size_t>& list, size_t at) {
-    return std::find(list.begin(), list.end(), at) != list.end();
-  }
-  bool makes_all_outputs(const Step& step) const {
-    return std::all_of(outputs_.begin(), outputs_.end(), [&](size_t at) { return has(step.outputs, at); });
-  }
-  bool reads_all_inputs(const Step& step) const {
-    for (size_t i = 0; i < num_inputs_; ++i)
-      if (!has(step.inputs, i)) return false;
-    return true;
-  }
-  /// The graph's inputs, all and in order?
-  bool takes_the_inputs(const Step& step) const {
-    bool same = step.inputs.size() == num_inputs_;
-    for (size_t i = 0; same && i < num_inputs_; ++i) same = step.inputs[i] == i;
-    return same;
-  }
-  size_t add(const Value* value) { return registers_.emplace(value, registers_.size()).first->second; }
-  bool is_constant(size_t at) const { return at >= num_inputs_ && at < num_inputs_ + constants_.size(); }
-
-  std::unordered_map<const Value*, size_t> registers_;
-  size_t num_inputs_ = 0, count_ = 0;
-  std::vector<at::Tensor> constants_;
-  std::vector<Step> steps_;
-  std::vector<size_t> outputs_;
-  const fused::FusedGroup* whole_ = nullptr;  // where one step is everything
-  bool direct_ =
-      false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
-};
 
 /// Sizes that were equal when parts were cut, by chance or not: two of inputs, or one of an input and one of a constant. What is
 /// data of the batch, and what belongs to a row, is told by them.
@@ -385,7 +246,7 @@ class FusedGraph final : public Executable {
   struct Kind {
     Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut, CompilerMode compiler)
         : parts(graph, cut, compiler), equal(graph) {}
-    FusionGroups parts;
+    fused::PartSequence parts;
     EqualSizes equal;
   };
   static constexpr size_t most_kinds = 4;
@@ -432,15 +293,20 @@ bool reads_strides(const Graph& graph) {
                      [](const auto& node) { return node->op.operator_name().name.rfind("aten::as_strided", 0) == 0; });
 }
 
+/// Whether a part is better than a call of the interpreter. What is small costs no more there.
+bool gains(const fused::FusionGroup& part) {
+  if (!part.in_place) return part.fused;
+  const auto& made = part.outputs[0]->meta;
+  return made && static_cast<size_t>(c10::multiply_integers(made->sizes)) * c10::elementSize(made->dtype) >= fused::OutputPool::smallest;
+}
+
 std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,
                                            CompilerMode compiler) {
   if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
   const std::vector<fused::FusionGroup> parts = fused::cut(graph);
-  bool any = false;
-  for (const auto& part : parts) any |= part.fused;
-  if (!any) return compile_eager(graph, examples);
+  if (std::none_of(parts.begin(), parts.end(), gains)) return compile_eager(graph, examples);
   return std::make_unique<FusedGraph>(graph, parts, compiler);
 }
 

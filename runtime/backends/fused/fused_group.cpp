@@ -52,22 +52,21 @@ char* scratch(size_t bytes) {
 
 }  // namespace
 
-using Sizes = c10::SmallVector<int64_t, 4>;
-
 struct FusedGroup::Memory {
   int64_t batch = -1;
   c10::SmallVector<const void*, 8> in;
   c10::SmallVector<int64_t, 8> stride;
   c10::SmallVector<int64_t, 4> extents;  // how many positions
   c10::SmallVector<Sizes, 4> sizes;      // of each extent; none until an input has told
-  c10::SmallVector<at::Tensor, 4> kept;  // dense copies
+  c10::SmallVector<std::pair<size_t, at::Tensor>, 4> kept;  // dense copies, and by which slot they are read
   bool too_large = false;                // a copy that what is not trusted may not take
+  c10::SmallVector<void*, 8> out;        // one for each loop output
+  c10::SmallVector<Piece, 4> pieces;     // of joins
 };
 
-/// Null until it is compiled; the first call asks for that.
+/// Null until it is compiled; the first call asks for that, and makes the tape.
 RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
-    if (!in_place) tape = Tape::make(group.loops_, lanes);
     if (may_have_kernel(group.compiler_)) {
       Emitted emitted = emit(group.loops_, lanes, in_place);
       scratch_rows = emitted.scratch_rows;
@@ -75,9 +74,14 @@ RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes,
       kernel = kernel_of(emitted.source, group.graph_, group.compiler_);
       if (group.compiler_ == CompilerMode::wait) kernel->wait();
     }
+    tape = Tape::make(group.loops_, lanes, in_place);
     asked.store(true, std::memory_order_release);
   });
   return kernel ? kernel->function() : nullptr;
+}
+
+bool FusedGroup::Version::has_tape(at::ArrayRef<int64_t> extents) const {
+  return tape && tape->scratch_bytes(extents) <= most_tape_bytes;
 }
 
 void FusedGroup::Version::finish_compiling() const {
@@ -94,19 +98,25 @@ LoopTiers FusedGroup::loops() const {
   return loops;
 }
 
-FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler)
+FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPool* shared)
     : graph_(part.graph.name()),
       loops_(part.loops),
       compiler_(compiler),
+      joins_(part.joins),
       choose_lanes_(part.loops),
       operators_(part.graph.nodes().size()),
-      interpreter_(compile_eager(part.graph, {})) {
+      interpreter_(compile_eager(part.graph, {})),
+      shared_(shared) {
   c10::SmallVector<int64_t, 4> counts;
   for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
   captured_ = choose_lanes_(counts);
   versions_[static_cast<size_t>(captured_)].function(*this, captured_, {});
-  pools_ = std::make_unique<OutputPool[]>(loops_.outputs.size());
-  for (const InPlace& where : in_place_choices(loops_)) variants_.emplace_back().where = where;
+  for (size_t i = 0; i < part.outputs.size(); ++i)
+    if (std::none_of(joins_.begin(), joins_.end(), [&](const Concatenation& join) { return join.output == i; }))
+      direct_.push_back(i);
+  if (!shared_) pools_ = std::make_unique<OutputPool[]>(part.outputs.size());
+  for (const InPlace& where : in_place_choices(loops_))
+    if (where.output < direct_.size()) variants_.emplace_back().where = where;
 }
 
 bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
@@ -127,36 +137,38 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     interpret();  // ATen is faster
     return true;
   }
-  Version* version = &versions_[static_cast<size_t>(lanes)];
-  RowsFunction function = version->function(*this, lanes, {});
-  Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes);
-  const int64_t tape_bytes = !function && version->tape ? version->tape->scratch_bytes(memory.extents) : 0;
-  if (!function && (!version->tape || tape_bytes > most_tape_bytes)) {
+  Variant* const variant = call.donated.empty() && memory.kept.empty()
+                               ? nullptr
+                               : variant_for(inputs, call.donated, memory, lanes);
+  Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(lanes)];
+  const RowsFunction function =
+      version->function(*this, lanes, variant ? std::optional(variant->where) : std::nullopt);
+  if (!function && !version->has_tape(memory.extents)) {
     interpret();
     return true;
   }
-  if (variant) {
-    version = &variant->versions[static_cast<size_t>(lanes)];
-    function = version->kernel->function();
-    make_outputs(memory, outputs, variant->where.output);
-    const at::Tensor& input = inputs[loops_.inputs[variant->where.slot].argument];
-    input.unsafeGetTensorImpl()->bump_version();
-    outputs[variant->where.output] = input;
-  } else {
-    make_outputs(memory, outputs, loops_.outputs.size());
+  const at::Tensor* const given = variant ? &read_by(variant->where.slot, inputs, memory) : nullptr;
+  if (!make_outputs(memory, outputs, given, variant ? variant->where.output : 0)) {
+    outputs.clear();
+    interpret();
+    return false;
   }
+  if (given) given->unsafeGetTensorImpl()->bump_version();
   if (memory.batch == 0) return true;
-  c10::SmallVector<void*, 8> out;
-  for (const at::Tensor& output : outputs) out.push_back(output.data_ptr());
   int64_t row_bytes = 32, longest = 0;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes =
-      function ? static_cast<size_t>(version->scratch_rows * 8 * longest) : static_cast<size_t>(tape_bytes);
+  const auto scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest
+                                                          : version->tape->scratch_bytes(memory.extents));
+  const PieceWriter writer(memory.pieces);
+  const auto staged = static_cast<size_t>(writer.scratch_bytes());
   const auto rows = [&](int64_t begin, int64_t end) {
-    const Call part{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
-                    scratch_bytes ? scratch(scratch_bytes) : nullptr};
-    function ? function(&part, begin, end) : version->tape->run(part, begin, end);
+    char* const own = scratch_bytes + staged ? scratch(scratch_bytes + staged) : nullptr;
+    const auto run = [&](void* const* out, int64_t first, int64_t last) {
+      const Call part{memory.in.data(), memory.stride.data(), out, memory.extents.data(), own + staged};
+      function ? function(&part, first, last) : version->tape->run(part, first, last);
+    };
+    memory.pieces.empty() ? run(memory.out.data(), begin, end) : writer(memory.out, own, begin, end, run);
   };
   const int64_t grain = std::max<int64_t>(1, task_bytes / row_bytes);
   if (memory.batch <= grain)
@@ -271,22 +283,32 @@ bool FusedGroup::resolve_sizes(Memory& memory) const {
   return memory.batch >= 0;
 }
 
-/// Null where nothing that was given can be used, or its kernel is not there yet.
+/// Null where nothing that was given can be used, or what would run is not there (yet).
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                                              const Memory& memory, Lanes lanes) const {
+  const auto is_copy = [&](size_t slot) { return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]); };
   const auto can_take = [&](const InPlace& where) {
-    const at::Tensor& input = inputs[loops_.inputs[where.slot].argument];
+    const at::Tensor& input = read_by(where.slot, inputs, memory);
+    if (is_copy(where.slot)) return !input.requires_grad() && !input.is_inference();
     const auto same = [&](const at::Tensor& other) { return other.is_same(input); };
     const auto shares = [&](const at::Tensor& other) { return other.has_storage() && other.is_alias_of(input); };
     return std::any_of(donated.begin(), donated.end(), same) &&
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
-  for (Variant& variant : variants_)
-    if (can_take(variant.where) &&
-        variant.versions[static_cast<size_t>(lanes)].function(*this, lanes, variant.where))
-      return &variant;
+  for (Variant& variant : variants_) {
+    if (!can_take(variant.where)) continue;
+    Version& version = variant.versions[static_cast<size_t>(lanes)];
+    if (version.function(*this, lanes, variant.where) || version.has_tape(memory.extents)) return &variant;
+  }
   return nullptr;
+}
+
+/// The tensor that a slot reads: an input, or the dense copy of one.
+const at::Tensor& FusedGroup::read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const {
+  for (const auto& [reader, copy] : memory.kept)
+    if (reader == slot) return copy;
+  return inputs[loops_.inputs[slot].argument];
 }
 
 /// Notes where an input lies; false where it is not what the loops were written for.
@@ -296,12 +318,16 @@ bool FusedGroup::lay_out(const LoopInput& input, const at::Tensor& given, Memory
   if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype || !tensor->device().is_cpu() ||
       tensor->layout() != at::kStrided || tensor->is_conj() || tensor->is_neg())
     return false;
+  const auto dense = [&](const at::Tensor& gaps) {
+    if (!shared_ || gaps.requires_grad()) return gaps.contiguous();
+    return shared_->get(gaps.sizes(), gaps.scalar_type()).copy_(gaps);
+  };
   const auto make_dense = [&] {  // of a view, which may be far larger than its memory
     const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
     memory.too_large = terms && terms->bytes > 0 && static_cast<int64_t>(tensor->nbytes()) > terms->bytes;
     if (memory.too_large) return false;
-    memory.kept.push_back(tensor->contiguous());
-    tensor = &memory.kept.back();
+    memory.kept.emplace_back(memory.in.size(), dense(*tensor));
+    tensor = &memory.kept.back().second;
     return true;
   };
   const bool of_batch = form.kind != Kind::number && form.kind != Kind::column;
@@ -331,26 +357,44 @@ bool FusedGroup::lay_out(const LoopInput& input, const at::Tensor& given, Memory
   return true;
 }
 
-/// All but `given`, which there is already.
-void FusedGroup::make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const {
-  outputs.reserve(loops_.outputs.size());
-  for (size_t i = 0; i < loops_.outputs.size(); ++i) {
-    if (i == given) {
-      outputs.emplace_back();
-      continue;
-    }
-    const TensorForm& form = loops_.outputs[i].form;
-    c10::SmallVector<int64_t, 6> sizes{memory.batch};
-    if (form.kind == Kind::element) {
-      const int64_t* next = memory.sizes[static_cast<size_t>(form.extent)].begin();
-      for (const int64_t captured : form.trailing) sizes.push_back(captured == 1 ? 1 : *next++);
-    } else if (form.kind == Kind::record) {
-      sizes.push_back(form.words);
-    } else {
-      sizes.resize(static_cast<size_t>(form.rank), 1);
-    }
-    outputs.push_back(pools_[i].get(sizes, form.dtype));
+Sizes FusedGroup::sizes_of(const LoopOutput& output, const Memory& memory) const {
+  const TensorForm& form = output.form;
+  Sizes sizes{memory.batch};
+  if (form.kind == Kind::element) {
+    const int64_t* next = memory.sizes[static_cast<size_t>(form.extent)].begin();
+    for (const int64_t captured : form.trailing) sizes.push_back(captured == 1 ? 1 : *next++);
+  } else if (form.kind == Kind::record) {
+    sizes.push_back(form.words);
+  } else {
+    sizes.resize(static_cast<size_t>(form.rank), 1);
   }
+  return sizes;
+}
+
+/// Loop output `given_for` is `given`, where there is that. False where pieces do not fit together.
+bool FusedGroup::make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given,
+                              size_t given_for) const {
+  const auto fresh = [&](size_t index, at::IntArrayRef sizes, at::ScalarType dtype) {
+    return (shared_ ? *shared_ : pools_[index]).get(sizes, dtype);
+  };
+  outputs.resize(direct_.size() + joins_.size());
+  memory.out.resize(loops_.outputs.size());
+  for (size_t i = 0; i < direct_.size(); ++i) {
+    const LoopOutput& output = loops_.outputs[i];
+    at::Tensor& made = outputs[direct_[i]];
+    made = given && i == given_for ? *given : fresh(direct_[i], sizes_of(output, memory), output.form.dtype);
+    memory.out[i] = made.data_ptr();
+  }
+  for (const Concatenation& join : joins_) {
+    c10::SmallVector<Sizes, 4> pieces;
+    for (const size_t piece : join.pieces) pieces.push_back(sizes_of(loops_.outputs[piece], memory));
+    const auto sizes = joined_sizes(join, pieces);
+    if (!sizes) return false;
+    at::Tensor& made = outputs[join.output];
+    made = fresh(join.output, *sizes, loops_.outputs[join.pieces[0]].form.dtype);
+    fused::lay_out(join, pieces, made, memory.out, memory.pieces);
+  }
+  return true;
 }
 
 }  // namespace triage::fused

@@ -9,7 +9,8 @@
 
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/kernels/kernel.h"
-#include "runtime/backends/fused/output_pool.h"
+#include "runtime/backends/fused/parts/joined_outputs.h"
+#include "runtime/backends/fused/parts/output_pool.h"
 #include "runtime/backends/fused/tape/tape.h"
 
 namespace triage::fused {
@@ -17,8 +18,8 @@ namespace triage::fused {
 /// A fused group at run time: the kernel where it is there and the inputs are such as it was made for, else the interpreter.
 class FusedGroup final : public Executable {
  public:
-  /// `part.fused` holds.
-  FusedGroup(const FusionGroup& part, CompilerMode compiler);
+  /// `part.fused` holds. Outputs lie in memory of `shared`, or of pools of their own.
+  FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPool* shared = nullptr);
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     run_loops(inputs, outputs, {call.deadline});
   }
@@ -44,6 +45,8 @@ class FusedGroup final : public Executable {
     std::unique_ptr<const Tape> tape;  // null where a value has no primitive
 
     RowsFunction function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place);
+    /// Whether a tape runs rows of these extents. Once `function` was asked.
+    bool has_tape(at::ArrayRef<int64_t> extents) const;
     void finish_compiling() const;
   };
   using Versions = std::array<Version, 3>;  // one for each of Lanes
@@ -54,6 +57,7 @@ class FusedGroup final : public Executable {
   };
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
                        Lanes lanes) const;
+  const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
@@ -62,17 +66,21 @@ class FusedGroup final : public Executable {
   bool resolve_sizes(Memory& memory) const;
   bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
   bool numbers_fit(const Memory& memory) const;
-  void make_outputs(const Memory& memory, std::vector<at::Tensor>& outputs, size_t given) const;
+  Sizes sizes_of(const LoopOutput& output, const Memory& memory) const;
+  bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;
 
   std::string graph_;  // its name, for messages
   Loops loops_;
   CompilerMode compiler_;
+  const std::vector<Concatenation> joins_;
+  std::vector<size_t> direct_;  // for each loop output that is no piece of a join: which output it is
   mutable Versions versions_;
   LaneChoice choose_lanes_;
   size_t operators_;
   Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;
-  std::unique_ptr<OutputPool[]> pools_;  // one for each output
+  OutputPool* const shared_;
+  std::unique_ptr<OutputPool[]> pools_;  // one for each output; null where they share one
   mutable std::deque<Variant> variants_;
 };
 

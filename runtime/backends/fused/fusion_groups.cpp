@@ -8,7 +8,8 @@
 #include <unordered_set>
 
 #include "runtime/backends/fused/lowering/lowering.h"
-#include "runtime/backends/fused/pooled_call.h"
+#include "runtime/backends/fused/parts/in_place_call.h"
+#include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
@@ -195,18 +196,70 @@ class Cutter {
     return true;
   }
 
-  void add_group(const std::vector<const Node*>& nodes, int64_t batch) {
+  void add_group(std::vector<const Node*> nodes, int64_t batch) {
     Lowering lowering(batch);
     for (const Node* node : nodes) lowering.add(*node);
+    const std::set<const Node*> joins = joins_of(nodes, lowering);
+    if (!joins.empty()) {
+      const std::set<const Node*> inside(nodes.begin(), nodes.end());
+      nodes.clear();
+      for (const Node* node : waiting_)
+        if (inside.count(node) || joins.count(node)) nodes.push_back(node);
+    }
     FusionGroup part = make_group(nodes, true);
-    const std::vector<const Value*> arguments = lowering.arguments();
-    part.loops = lowering.finish(part.outputs);
+    std::vector<const Value*> computed;
+    for (const Value* output : part.outputs)
+      if (!joins.count(output->producer)) computed.push_back(output);
+    for (size_t i = 0; i < part.outputs.size(); ++i)
+      if (const Node* join = part.outputs[i]->producer; joins.count(join)) {
+        part.joins.push_back({i, dim_of_join(*join).value(), is_stack(*join), {}});
+        each_value(join->operands[0], [&](const Value* piece) {
+          part.joins.back().pieces.push_back(computed.size());
+          computed.push_back(piece);
+        });
+      }
+    part.loops = lowering.finish(computed);
+    const std::vector<const Value*>& arguments = lowering.arguments();
     for (LoopInput& input : part.loops.inputs) {
       const auto found = std::find(part.inputs.begin(), part.inputs.end(), arguments[input.argument]);
       input.argument = static_cast<size_t>(found - part.inputs.begin());
     }
     part.fused = true;
     finish(std::move(part), nodes);
+  }
+
+  /// The calls that join what the group makes with one another, or with data that is there: loops can write to their results.
+  std::set<const Node*> joins_of(const std::vector<const Node*>& nodes, Lowering& lowering) const {
+    std::unordered_set<const Value*> made;
+    for (const Node* node : nodes) made.insert(node->results.begin(), node->results.end());
+    std::set<const Node*> joins;
+    for (const Node* node : waiting_) {
+      if (!dim_of_join(*node) || !ready(*node, made)) continue;
+      bool any = false, all = true;
+      each_value(node->operands[0], [&](const Value* piece) {
+        any |= made.count(piece) != 0;
+        all &= piece->meta && piece->meta->dtype == node->results[0]->meta->dtype &&
+               piece->meta->sizes.size() == node->results[0]->meta->sizes.size() - (is_stack(*node) ? 1 : 0);
+      });
+      each_value(node->operands[0], [&](const Value* piece) { all = all && any && lowering.has_data(*piece); });
+      if (any && all) joins.insert(node);
+    }
+    return joins;
+  }
+
+  static bool is_stack(const Node& node) { return graph::op_name(node.op) == "aten::stack"; }
+
+  /// Along which the call joins tensors; nothing where it is another one.
+  static std::optional<int64_t> dim_of_join(const Node& node) {
+    const std::string name = graph::op_name(node.op);
+    if (name != "aten::cat" && name != "aten::stack") return std::nullopt;
+    const auto* dim = node.operands[1].constant();
+    const auto& made = node.results[0]->meta;
+    const auto* items = node.operands[0].list();
+    if (!dim || !dim->isInt() || !made || made->sizes.empty() || node.results[0]->is_flags || !items) return std::nullopt;
+    if (std::any_of(items->begin(), items->end(), [](const Operand& item) { return !item.value(); })) return std::nullopt;
+    const int64_t at = dim->toInt(), rank = static_cast<int64_t>(made->sizes.size());
+    return (name == "aten::stack" && (at == 0 || at == -rank)) ? std::nullopt : std::optional(at < 0 ? at + rank : at);
   }
 
   /// Everything that can run now and that no group could take; where there is nothing and `refuse`, one node that a group could
@@ -227,16 +280,23 @@ class Cutter {
       order_kept &= !has_order(*node);
     }
     if (nodes.empty() && refused && refuse) nodes.push_back(refused);
-    drop_early_views(nodes);
     if (!nodes.empty()) finish_calls(nodes);
   }
 
-  /// Calls that can write to pooled memory are parts of their own, with the views that they alone read.
+  /// Calls that can write to pooled memory are parts of their own, with the views that they alone read; so are those that can write
+  /// in the place of what another part has made.
   void finish_calls(const std::vector<const Node*>& nodes) {
     std::vector<std::vector<const Node*>> groups(1);
     std::set<const Node*> pooled;
     for (const Node* node : nodes) {
       groups.back().push_back(node);
+      if (overwrites(*node)) {
+        groups.back().pop_back();
+        if (groups.back().empty()) groups.pop_back();
+        groups.push_back({node});
+        groups.emplace_back();
+        continue;
+      }
       if (!PooledCall::takes(*node) || has_order(*node)) continue;
       std::vector<const Node*> own = own_views(*node, groups.back());
       own.push_back(node);
@@ -250,17 +310,19 @@ class Cutter {
       pooled.insert(node);
     }
     if (groups.back().empty()) groups.pop_back();
-    for (const auto& group : groups)  // a view that another part reads would be a copy
-      for (const Node* node : group)
-        if (const std::set<const Node*> inside(group.begin(), group.end());
-            groups.size() > 1 && graph::is_view(node->op) && !outputs_.count(node->results[0]) &&
-            is_read_outside(node->results[0], inside))
-          return finish(make_group(nodes, false), nodes);
     for (const auto& group : groups) {
       FusionGroup part = make_group(group, false);
       part.pooled = pooled.count(group.back()) != 0 && part.outputs.size() == 1;
+      part.in_place = group.size() == 1 && overwrites(*group.back());
       finish(std::move(part), group);
     }
+  }
+
+  /// Whether it can write in the place of its first argument, which nobody reads but it.
+  bool overwrites(const Node& node) const {
+    if (has_order(node) || !InPlaceCall::takes(node)) return false;
+    const Value* first = node.operands[0].value();
+    return !outputs_.count(first) && users_.at(first).size() == 1;
   }
 
   /// The views among `nodes` that only `node` reads, and those that only they read.
@@ -277,24 +339,6 @@ class Cutter {
     return own;
   }
 
-  /// A view goes where it is read: as the output of a part it would be a copy.
-  void drop_early_views(std::vector<const Node*>& nodes) const {
-    std::vector<const Node*> kept;
-    std::set<const Node*> inside;
-    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      bool read_here = false, output = false;
-      for (const Value* result : (*node)->results) {
-        output |= outputs_.count(result) != 0;
-        if (const auto users = users_.find(result); users != users_.end())
-          for (const Node* user : users->second) read_here |= inside.count(user) != 0;
-      }
-      if (graph::is_view((*node)->op) && !read_here && !output) continue;
-      inside.insert(*node);
-      kept.push_back(*node);
-    }
-    if (!kept.empty()) nodes.assign(kept.rbegin(), kept.rend());
-  }
-
   void finish(FusionGroup part, const std::vector<const Node*>& nodes) {
     for (const Node* node : nodes) {
       available_.insert(node->results.begin(), node->results.end());
@@ -306,7 +350,7 @@ class Cutter {
   /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
   /// what others read.
   FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
-    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, {}};
+    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, false, {}, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {

@@ -224,6 +224,16 @@ std::optional<Lowered> Lowering::lowered(size_t argument) {
   return lowered;
 }
 
+bool Lowering::has_data(const Value& value) {
+  const auto is_data = [](const TensorForm& form) { return form.kind == Kind::row || form.kind == Kind::element; };
+  if (const auto found = tensors_.find(&value); found != tensors_.end()) return is_data(found->second.form);
+  if (const auto found = read_.find(&value); found != read_.end()) return is_data(found->second.form);
+  const auto form = form_of(value);
+  if (!form || !is_data(*form)) return false;
+  read_[&value] = {*form, read(value, *form)};
+  return true;
+}
+
 /// A tensor from outside that is the same for all rows, beside data of form `shape`.
 std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
   if (tensors_.count(&value) || !value.meta || !value.meta->device.is_cpu() || value.is_flags ||

@@ -26,7 +26,9 @@ class Lowering {
 
   /// Adds `node`, or returns false and leaves everything as it was.
   bool add(const graph::Node& node);
-  /// The loops with these results. What they read from outside: `arguments()`.
+  /// Whether loops have the value, or can read it, as data of the batch that is no record.
+  bool has_data(const graph::Value& value);
+  /// The loops with these results, or what was asked for by `has_data`. What they read from outside: `arguments()`.
   Loops finish(const std::vector<const graph::Value*>& outputs);
   const std::vector<const graph::Value*>& arguments() const { return arguments_; }
 

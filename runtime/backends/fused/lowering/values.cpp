@@ -255,7 +255,8 @@ void share_equal_values(Loops& loops) {
 
 Loops Lowering::finish(const std::vector<const graph::Value*>& outputs) {
   for (const graph::Value* output : outputs) {
-    const Lowered& lowered = tensors_.at(output);
+    const auto made = tensors_.find(output);
+    const Lowered& lowered = made != tensors_.end() ? made->second : read_.at(output);
     loops_.outputs.push_back({lowered.value, lowered.form});
   }
   share_equal_values(loops_);

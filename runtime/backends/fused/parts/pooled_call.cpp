@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/pooled_call.h"
+#include "runtime/backends/fused/parts/pooled_call.h"
 
 #include <ATen/ATen.h>
 
@@ -40,8 +40,11 @@ bool PooledCall::takes(const graph::Node& node) {
   return node.results.size() == 1 && node.results[0]->meta && out_variant(node) && is_of_matrices(node);
 }
 
-PooledCall::PooledCall(const FusionGroup& part)
-    : graph_(part.graph.clone()), interpreter_(compile_eager(graph_, {})), op_(*out_variant(*graph_.nodes().back())) {
+PooledCall::PooledCall(const FusionGroup& part, OutputPool& pool)
+    : graph_(part.graph.clone()),
+      interpreter_(compile_eager(graph_, {})),
+      op_(*out_variant(*graph_.nodes().back())),
+      pool_(pool) {
   const auto& name = graph_.nodes().back()->op.operator_name();
   contract_ = operators::find_contract(name.name, name.overload_name);
 }

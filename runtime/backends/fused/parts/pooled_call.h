@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "runtime/backends/fused/fusion_groups.h"
-#include "runtime/backends/fused/output_pool.h"
+#include "runtime/backends/fused/parts/output_pool.h"
 #include "runtime/operators/contract.h"
 
 namespace triage::fused {
@@ -16,7 +16,7 @@ class PooledCall final : public Executable {
   /// Whether ATen computes this operator by the same kernel into memory that it is given.
   static bool takes(const graph::Node& node);
   /// `part` has one such call, its last node, and views of what the call reads.
-  explicit PooledCall(const FusionGroup& part);
+  PooledCall(const FusionGroup& part, OutputPool& pool);
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
@@ -28,7 +28,7 @@ class PooledCall final : public Executable {
   std::unique_ptr<Executable> interpreter_;
   c10::OperatorHandle op_;
   const operators::Contract* contract_;  // of the operator without `out`; null: it has none
-  mutable OutputPool pool_;
+  OutputPool& pool_;
   mutable std::atomic<size_t> last_bytes_{0};  // of a result
 };
 

@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/output_pool.h"
+#include "runtime/backends/fused/parts/output_pool.h"
 
 #include <ATen/ATen.h>
 
@@ -53,7 +53,8 @@ void count(const c10::StorageImpl& storage, int sign) {
 
 }  // namespace
 
-OutputPool::OutputPool() {
+OutputPool::OutputPool(size_t most, bool any_size)
+    : most_(most), any_size_(any_size), kept_(std::make_unique<Slot[]>(most)) {
   AllPools& all = all_pools();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.pools.insert(this);
@@ -65,8 +66,8 @@ OutputPool::~OutputPool() {
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.pools.erase(this);
   }
-  for (auto& slot : kept_)
-    if (c10::StorageImpl* storage = slot.exchange(nullptr)) {
+  for (size_t i = 0; i < most_; ++i)
+    if (c10::StorageImpl* storage = kept_[i].exchange(nullptr)) {
       count(*storage, -1);
       StoragePointer::reclaim(storage);
     }
@@ -75,7 +76,8 @@ OutputPool::~OutputPool() {
 /// Takes out the buffers that nobody holds.
 std::vector<c10::Storage> OutputPool::take_idle() {
   std::vector<c10::Storage> idle;
-  for (auto& slot : kept_) {
+  for (size_t i = 0; i < most_; ++i) {
+    Slot& slot = kept_[i];
     if (!slot.load(std::memory_order_relaxed)) continue;
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
     if (!taken) continue;
@@ -90,7 +92,7 @@ std::vector<c10::Storage> OutputPool::take_idle() {
   return idle;
 }
 
-void OutputPool::put_back(std::atomic<c10::StorageImpl*>& slot, c10::intrusive_ptr<c10::StorageImpl> storage) {
+void OutputPool::put_back(Slot& slot, c10::intrusive_ptr<c10::StorageImpl> storage) {
   c10::StorageImpl* expected = nullptr;
   c10::StorageImpl* back = storage.release();
   if (slot.compare_exchange_strong(expected, back, std::memory_order_release)) return;
@@ -98,14 +100,32 @@ void OutputPool::put_back(std::atomic<c10::StorageImpl*>& slot, c10::intrusive_p
   StoragePointer::reclaim(back);
 }
 
+void OutputPool::keep(StoragePointer storage) {
+  for (size_t i = 0; i < most_; ++i) {
+    if (kept_[i].load(std::memory_order_relaxed)) continue;
+    count(*storage, 1);
+    return put_back(kept_[i], std::move(storage));
+  }
+}
+
+void OutputPool::begin_call(at::ArrayRef<at::Tensor> inputs) {
+  uint64_t sizes = 1;
+  for (const at::Tensor& input : inputs)
+    for (const int64_t size : input.sizes()) sizes = (sizes ^ static_cast<uint64_t>(size)) * 0x9E3779B97F4A7C15u;
+  if (sizes_.load(std::memory_order_relaxed) == sizes) return;
+  if (sizes_.exchange(sizes, std::memory_order_relaxed) != 0) take_idle();
+}
+
 at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
   size_t bytes = c10::elementSize(dtype);
   for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
   if (bytes < smallest) {
-    take_idle();
+    if (!any_size_) take_idle();
     return tensor_on(new_storage(bytes), sizes, dtype);
   }
-  for (auto& slot : kept_) {
+  for (size_t i = 0; i < most_; ++i) {
+    Slot& slot = kept_[i];
+    if (!slot.load(std::memory_order_relaxed)) continue;
     c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
     if (!taken) continue;
     StoragePointer storage = StoragePointer::reclaim(taken);
@@ -113,7 +133,7 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
     const bool free = unused && storage->nbytes() == bytes;  // whoever holds it may resize it meanwhile
     at::Tensor result;
     if (free) result = tensor_on(storage, sizes, dtype);
-    if (unused && !free)
+    if (unused && !free && !any_size_)
       count(*storage, -1);
     else
       put_back(slot, std::move(storage));
@@ -121,12 +141,7 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
   }
   StoragePointer storage = new_storage(bytes);
   at::Tensor result = tensor_on(storage, sizes, dtype);
-  for (auto& slot : kept_) {
-    if (slot.load(std::memory_order_relaxed)) continue;
-    count(*storage, 1);
-    put_back(slot, std::move(storage));
-    break;
-  }
+  keep(std::move(storage));
   return result;
 }
 

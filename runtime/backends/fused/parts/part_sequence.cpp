@@ -1,0 +1,211 @@
+#include "runtime/backends/fused/parts/part_sequence.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "runtime/backends/eager.h"
+#include "runtime/backends/fused/parts/in_place_call.h"
+#include "runtime/backends/fused/parts/pooled_call.h"
+#include "runtime/backends/output_aliases.h"
+#include "runtime/messages/assert.h"
+#include "runtime/operators/semantics.h"
+
+namespace triage::fused {
+namespace {
+
+using graph::Graph;
+using graph::Value;
+
+/// Whether values decide sizes: then what one call took, the next one has no use for.
+bool has_dynamic_sizes(const Graph& graph) {
+  using operators::Semantics;
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+    const Semantics semantics = operators::semantics_of(node->op);
+    return semantics.has(Semantics::dynamic) || semantics.has(Semantics::dynamic_by_mask) ||
+           semantics.has(Semantics::dynamic_by_classes);
+  });
+}
+
+bool has(const std::vector<size_t>& list, size_t at) { return std::find(list.begin(), list.end(), at) != list.end(); }
+
+bool shares(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b);
+}
+
+bool is_all_of_its_memory(const at::Tensor& tensor) { return tensor.nbytes() == tensor.storage().nbytes(); }
+
+}  // namespace
+
+PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, CompilerMode compiler) {
+  for (const auto& input : graph.inputs()) add(input.value);
+  for (const auto& constant : graph.constants()) {
+    add(constant.value);
+    constants_.push_back(constant.tensor);
+  }
+  num_inputs_ = graph.inputs().size();
+  if (parts.size() > 1 && !has_dynamic_sizes(graph)) {
+    size_t most = 4 * graph.outputs().size();  // a host may hold what some calls gave
+    for (const FusionGroup& part : parts) most += part.outputs.size();
+    shared_ = std::make_unique<OutputPool>(std::min<size_t>(most, 64));
+  }
+  for (const FusionGroup& part : parts) add_step(part, compiler);
+  for (const Value* value : graph.outputs()) outputs_.push_back(registers_.at(value));
+  count_ = registers_.size();
+  registers_.clear();
+  whole_ = steps_.size() == 1 ? steps_[0].group : nullptr;
+  if (!whole_ || !makes_all_outputs(steps_[0]) || !reads_all_inputs(steps_[0])) whole_ = nullptr;
+  direct_ = whole_ && steps_[0].outputs == outputs_ && takes_the_inputs(steps_[0]);
+  find_last_uses();
+  TRIAGE_ASSERT(reads_what_is_there());
+}
+
+void PartSequence::add_step(const FusionGroup& part, CompilerMode compiler) {
+  Step step;
+  for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
+  for (const Value* value : part.outputs) step.outputs.push_back(add(value));
+  if (part.fused) {
+    auto group = std::make_unique<FusedGroup>(part, compiler, shared_.get());
+    step.group = group.get();
+    step.run = std::move(group);
+  } else if (part.pooled) {
+    step.run = std::make_unique<PooledCall>(part, pool_of_call());
+  } else if (part.in_place) {
+    step.run = std::make_unique<InPlaceCall>(part);
+  } else {
+    step.run = compile_eager_as_it_is(part.graph);
+  }
+  step.overwrites = part.fused || part.in_place;
+  step.may_share = !part.fused && !part.pooled;
+  steps_.push_back(std::move(step));
+}
+
+OutputPool& PartSequence::pool_of_call() { return shared_ ? *shared_ : own_.emplace_back(); }
+
+void PartSequence::find_last_uses() {
+  std::vector<bool> used(count_);
+  for (const size_t at : outputs_) used[at] = true;
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step)
+    for (const auto* list : {&step->inputs, &step->outputs})
+      for (const size_t at : *list) {
+        if (!used[at]) step->done.push_back(at);
+        used[at] = true;
+      }
+}
+
+/// Each register is read after it is written, and not after it is given back.
+bool PartSequence::reads_what_is_there() const {
+  std::vector<bool> there(count_);
+  std::fill_n(there.begin(), num_inputs_ + constants_.size(), true);
+  const auto is_there = [&](size_t at) { return there[at]; };
+  for (const Step& step : steps_) {
+    if (!std::all_of(step.inputs.begin(), step.inputs.end(), is_there)) return false;
+    for (const size_t at : step.outputs) there[at] = true;
+    for (const size_t at : step.done) there[at] = false;
+  }
+  return std::all_of(outputs_.begin(), outputs_.end(), is_there);
+}
+
+bool PartSequence::makes_all_outputs(const Step& step) const {
+  return std::all_of(outputs_.begin(), outputs_.end(), [&](size_t at) { return has(step.outputs, at); });
+}
+
+bool PartSequence::reads_all_inputs(const Step& step) const {
+  for (size_t i = 0; i < num_inputs_; ++i)
+    if (!has(step.inputs, i)) return false;
+  return true;
+}
+
+/// The graph's inputs, all and in order?
+bool PartSequence::takes_the_inputs(const Step& step) const {
+  bool same = step.inputs.size() == num_inputs_;
+  for (size_t i = 0; same && i < num_inputs_; ++i) same = step.inputs[i] == i;
+  return same;
+}
+
+bool PartSequence::run(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const CallContext& call) const {
+  if (inputs.size() != num_inputs_)
+    throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " + std::to_string(inputs.size()));
+  if (direct_) return whole_->run_loops(inputs, outputs, call);
+  if (shared_) shared_->begin_call(inputs);
+  Tensors file(inputs.begin(), inputs.end()), made;
+  file.insert(file.end(), constants_.begin(), constants_.end());
+  file.resize(count_);
+  bool fits = true;
+  for (const Step& step : steps_) {
+    made.clear();
+    fits &= run(step, file, inputs, made, call);
+    if (step.may_share) own_outputs(step, file, inputs, made);
+    for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
+    for (const size_t at : step.done) file[at].reset();
+  }
+  for (const size_t at : outputs_) outputs.push_back(is_constant(at) ? file[at].clone() : file[at]);
+  return fits;
+}
+
+bool PartSequence::run(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
+                       const CallContext& call) const {
+  Tensors given, donated;
+  for (const size_t at : step.inputs) given.push_back(file[at]);
+  if (step.overwrites)
+    for (const size_t at : step.inputs)
+      if (is_made(at) && has(step.done, at) && is_alone(at, file, inputs)) donated.push_back(file[at]);
+  if (!step.group) {
+    step.run->run(given, made, {call.deadline, donated});
+    return true;
+  }
+  if (whole_) return whole_->run_loops(given, made, call);
+  return step.group->run_loops(given, made, {call.deadline, donated});
+}
+
+/// Whether nobody else has the memory of register `at`, which is all that there is of it.
+bool PartSequence::is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Tensor> inputs) const {
+  const at::Tensor& tensor = file[at];
+  if (!tensor.defined() || !tensor.has_storage() || !is_all_of_its_memory(tensor)) return false;
+  const auto is_shared = [&](const at::Tensor& other) { return shares(other, tensor); };
+  if (std::any_of(inputs.begin(), inputs.end(), is_shared) ||
+      std::any_of(constants_.begin(), constants_.end(), is_shared))
+    return false;
+  for (size_t i = num_inputs_ + constants_.size(); i < file.size(); ++i)
+    if (i != at && is_shared(file[i])) return false;
+  return true;
+}
+
+/// Copies of the results of ATen that leave the graph and have the memory of something else.
+void PartSequence::own_outputs(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs,
+                               Tensors& made) const {
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (!has(outputs_, step.outputs[i])) continue;
+    const bool lent = std::any_of(step.inputs.begin(), step.inputs.end(), [&](size_t at) {
+      const bool handed_on = is_made(at) && has(step.done, at) && is_alone(at, file, inputs) &&
+                             made[i].defined() && made[i].nbytes() == file[at].nbytes();
+      return shares(file[at], made[i]) && !handed_on;
+    });
+    const auto is_made = [&](const at::Tensor& constant) { return shares(constant, made[i]); };
+    if (lent || std::any_of(constants_.begin(), constants_.end(), is_made)) made[i] = own_copy(made[i]);
+  }
+}
+
+void PartSequence::finish_compiling() const {
+  for (const Step& step : steps_) step.run->finish_compiling();
+}
+
+LoopTiers PartSequence::loops() const {
+  LoopTiers loops;
+  for (const Step& step : steps_) loops += step.run->loops();
+  return loops;
+}
+
+size_t PartSequence::spared_calls() const {
+  size_t calls = 0;
+  for (const Step& step : steps_) calls += step.group ? step.group->spared_calls() : 0;
+  return calls;
+}
+
+size_t PartSequence::bytes() const {
+  size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
+  for (const Step& step : steps_) bytes += step.run->bytes();
+  return bytes;
+}
+
+}  // namespace triage::fused

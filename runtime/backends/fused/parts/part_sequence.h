@@ -1,0 +1,64 @@
+#pragma once
+#include <triage/backend.h>
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/backends/fused/fused_group.h"
+#include "runtime/backends/fused/fusion_groups.h"
+#include "runtime/backends/fused/parts/output_pool.h"
+
+namespace triage::fused {
+
+/// The parts of a graph, which run one after the other on a file of registers: the inputs and constants of the graph, and what parts
+/// made. A part gives its memory back when nobody reads it any more: to the part that reads it last, where that can write in its
+/// place, else to those that follow.
+class PartSequence {
+ public:
+  PartSequence(const graph::Graph& graph, const std::vector<FusionGroup>& parts, CompilerMode compiler);
+  /// False where a kernel was made for other sizes.
+  bool run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
+  void finish_compiling() const;
+  LoopTiers loops() const;
+  size_t spared_calls() const;
+  size_t bytes() const;
+
+ private:
+  using Registers = std::vector<size_t>;
+  using Tensors = std::vector<at::Tensor>;
+  struct Step {
+    std::unique_ptr<Executable> run;
+    const FusedGroup* group = nullptr;  // where it is one
+    bool overwrites = false;            // it can write in the place of what it reads
+    bool may_share = false;             // its results may have the memory of what it reads
+    Registers inputs, outputs, done;    // done: what nobody reads after it
+  };
+  void add_step(const FusionGroup& part, CompilerMode compiler);
+  OutputPool& pool_of_call();
+  void find_last_uses();
+  bool reads_what_is_there() const;
+  bool makes_all_outputs(const Step& step) const;
+  bool reads_all_inputs(const Step& step) const;
+  bool takes_the_inputs(const Step& step) const;
+  bool is_constant(size_t at) const { return at >= num_inputs_ && at < num_inputs_ + constants_.size(); }
+  bool is_made(size_t at) const { return at >= num_inputs_ + constants_.size(); }
+  bool run(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
+           const CallContext& call) const;
+  bool is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Tensor> inputs) const;
+  void own_outputs(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made) const;
+  size_t add(const graph::Value* value) { return registers_.emplace(value, registers_.size()).first->second; }
+
+  std::unordered_map<const graph::Value*, size_t> registers_;  // empty once it is built
+  size_t num_inputs_ = 0, count_ = 0;
+  Tensors constants_;
+  std::unique_ptr<OutputPool> shared_;  // of all parts, where there are several
+  std::deque<OutputPool> own_;          // of calls, where there is none
+  std::vector<Step> steps_;
+  Registers outputs_;
+  const FusedGroup* whole_ = nullptr;  // where one step is everything
+  bool direct_ = false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
+};
+
+}  // namespace triage::fused
