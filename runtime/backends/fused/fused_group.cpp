@@ -62,7 +62,7 @@ struct FusedGroup::Memory {
   bool too_large = false;                // a copy that what is not trusted may not take
 };
 
-/// Null until it is compiled; the first call asks for that.
+/// Null until it is compiled; the first call asks for that, and makes the tape.
 RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops& loops, Lanes lanes,
                                            std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
@@ -70,10 +70,14 @@ RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops
     scratch_rows = emitted.scratch_rows;
     scratch_sizes = std::move(emitted.scratch_sizes);
     kernel = kernel_of(emitted.source, graph);
-    if (!in_place) tape = Tape::make(loops, lanes);
+    tape = Tape::make(loops, lanes, in_place);
     asked.store(true, std::memory_order_release);
   });
   return kernel->function();
+}
+
+bool FusedGroup::Version::has_tape(at::ArrayRef<int64_t> extents) const {
+  return tape && tape->scratch_bytes(extents) <= most_tape_bytes;
 }
 
 void FusedGroup::Version::finish_compiling() const {
@@ -115,14 +119,15 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   Version* version = &versions_[static_cast<size_t>(lanes)];
   RowsFunction function = version->function(graph_, loops_, lanes, {});
   Variant* const variant = call.donated.empty() ? nullptr : variant_for(inputs, call.donated, memory, lanes);
-  const int64_t tape_bytes = !function && version->tape ? version->tape->scratch_bytes(memory.extents) : 0;
-  if (!function && (!version->tape || tape_bytes > most_tape_bytes)) {
+  if (variant) {
+    version = &variant->versions[static_cast<size_t>(lanes)];
+    function = version->kernel->function();
+  }
+  if (!function && !version->has_tape(memory.extents)) {
     interpret();
     return true;
   }
   if (variant) {
-    version = &variant->versions[static_cast<size_t>(lanes)];
-    function = version->kernel->function();
     make_outputs(memory, outputs, variant->where.output);
     const at::Tensor& input = inputs[loops_.inputs[variant->where.slot].argument];
     input.unsafeGetTensorImpl()->bump_version();
@@ -136,8 +141,8 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   int64_t row_bytes = 32, longest = 0;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes =
-      function ? static_cast<size_t>(version->scratch_rows * 8 * longest) : static_cast<size_t>(tape_bytes);
+  const auto scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest
+                                                          : version->tape->scratch_bytes(memory.extents));
   const auto rows = [&](int64_t begin, int64_t end) {
     const Call part{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
                     scratch_bytes ? scratch(scratch_bytes) : nullptr};
@@ -252,7 +257,7 @@ bool FusedGroup::resolve_sizes(Memory& memory) const {
   return memory.batch >= 0;
 }
 
-/// Null where nothing that was given can be used, or its kernel is not there yet.
+/// Null where nothing that was given can be used, or there is neither kernel nor tape for it.
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                                              const Memory& memory, Lanes lanes) const {
   const auto can_take = [&](const InPlace& where) {
@@ -263,10 +268,11 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
-  for (Variant& variant : variants_)
-    if (can_take(variant.where) &&
-        variant.versions[static_cast<size_t>(lanes)].function(graph_, loops_, lanes, variant.where))
-      return &variant;
+  for (Variant& variant : variants_) {
+    if (!can_take(variant.where)) continue;
+    Version& version = variant.versions[static_cast<size_t>(lanes)];
+    if (version.function(graph_, loops_, lanes, variant.where) || version.has_tape(memory.extents)) return &variant;
+  }
   return nullptr;
 }
 

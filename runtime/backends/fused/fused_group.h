@@ -42,6 +42,8 @@ class FusedGroup final : public Executable {
     std::unique_ptr<const Tape> tape;  // null where a value has no primitive
 
     RowsFunction function(const std::string& graph, const Loops& loops, Lanes lanes, std::optional<InPlace> in_place);
+    /// Whether a tape runs rows of these extents. Once `function` was asked.
+    bool has_tape(at::ArrayRef<int64_t> extents) const;
     void finish_compiling() const;
   };
   using Versions = std::array<Version, 3>;  // one for each of Lanes

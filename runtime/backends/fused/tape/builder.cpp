@@ -50,6 +50,7 @@ class Builder {
   Steps run() {
     find_levels();
     count_steps_again();
+    delay();
     find_kept();
     slots_.assign(loops_.values.size(), -1);
     for (size_t i = 0; i < loops_.values.size(); ++i) add(static_cast<Ref>(i));
@@ -149,6 +150,34 @@ class Builder {
     return steps_.width == 1 && at(ref).kind == Kind::map && steps_again_[static_cast<size_t>(ref)] <= few;
   }
 
+  /// Elements are computed where they are read first, if that does not keep others for them: so rows that do not take them need
+  /// not compute them, and fewer are kept.
+  void delay() {
+    std::vector<int> latest(loops_.values.size(), -1);
+    for (size_t i = loops_.values.size(); i-- > 0;) {
+      const auto user = static_cast<Ref>(i);
+      if (latest[i] < 0) latest[i] = levels_[i];
+      for (const Ref operand : at(user).operands) {
+        const auto k = static_cast<size_t>(operand);
+        const bool whole = is_part(operand, user) || is_reduced_after(user);
+        const int read = whole ? levels_[k] : is_element(user) && at(user).kind == Kind::map ? latest[i] : levels_[i];
+        latest[k] = latest[k] < 0 ? read : std::min(latest[k], read);
+      }
+    }
+    for (const LoopOutput& output : loops_.outputs)
+      latest[static_cast<size_t>(output.value)] = levels_[static_cast<size_t>(output.value)];
+    for (size_t i = 0; i < levels_.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      const auto ref = static_cast<Ref>(i);
+      if (value.kind != Kind::map || !is_element(ref) || value.opcode == Opcode::position || latest[i] <= levels_[i]) continue;
+      const bool free = std::all_of(value.operands.begin(), value.operands.end(), [&](Ref operand) {
+        return !is_element(operand) || levels_[static_cast<size_t>(operand)] == latest[i] ||
+               (!is_part(operand, ref) && steps_again_[static_cast<size_t>(operand)] <= few);
+      });
+      if (free) levels_[i] = latest[i];
+    }
+  }
+
   void find_kept() {
     kept_.assign(loops_.values.size(), false);
     for (size_t i = 0; i < loops_.values.size(); ++i) {
@@ -233,8 +262,11 @@ class Builder {
     std::vector<Steps::Op>& ops = value.place == Place::number ? steps_.once
                                  : is_behind_classified(ref)  ? level(ref).after
                                                               : level(ref).cells;
-    if (MapStep step = record_step(value.opcode)) {
-      ops.push_back({step, own, operands(ref), record_numbers(ref)});
+    if (is_of_records(ref)) {
+      const RecordStep how = record_numbers(ref);
+      const MapStep step = record_step(value.opcode, how.width);
+      if (!step) throw NoTape{};
+      ops.push_back({step, own, operands(ref), how.as_numbers()});
       return own;
     }
     ops.push_back(op_of(ref, own, operands(ref), ops));
@@ -256,23 +288,22 @@ class Builder {
     return in;
   }
 
-  /// How many slots a record has, the type of a code, and the numbers of the opcode.
-  std::vector<int64_t> record_numbers(Ref ref) const {
-    int64_t slots = at(ref).slots;
-    Type code = Type::i64;
-    for (const Ref operand : at(ref).operands) {
-      slots = std::max<int64_t>(slots, at(operand).slots);
-      if (!is_record(operand) && at(operand).type != Type::boolean) code = at(operand).type;
+  bool is_of_records(Ref ref) const {
+    return is_record(ref) || std::any_of(at(ref).operands.begin(), at(ref).operands.end(), [&](Ref operand) {
+             return is_record(operand) || at(operand).type == Type::non_finite;
+           });
+  }
+
+  RecordStep record_numbers(Ref ref) const {
+    const std::vector<Ref>& operands = at(ref).operands;
+    const auto is_single = [&](size_t i) { return operands.size() == 3 && at(operands[i]).place == Place::number; };
+    const bool selects = at(ref).is(Opcode::select);
+    RecordStep how{at(ref).slots, Type::i64, is_single(selects ? 0 : 1), is_single(2), at(ref).numbers};
+    for (const Ref operand : operands) {
+      how.width = std::max<int64_t>(how.width, at(operand).slots);
+      if (!is_record(operand) && at(operand).type != Type::boolean) how.code = at(operand).type;
     }
-    std::vector<int64_t> numbers{slots, static_cast<int64_t>(code)};
-    if (at(ref).operands.size() == 3) {
-      numbers.push_back(at(at(ref).operands[1]).place == Place::number);
-      numbers.push_back(at(at(ref).operands[2]).place == Place::number);
-    } else {
-      numbers.insert(numbers.end(), {0, 0});
-    }
-    numbers.insert(numbers.end(), at(ref).numbers.begin(), at(ref).numbers.end());
-    return numbers;
+    return how;
   }
 
   Type operand_type(Ref ref) const {
@@ -333,6 +364,7 @@ class Builder {
     }
     Steps::Loop& here = loop(at_level, at(ref).extent);
     here.ops.push_back(op_of(ref, out, in, here.ops));
+    here.slow |= at(ref).expensive;
   }
 
   /// Where the loops of that level find it.
@@ -529,6 +561,7 @@ std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::opt
     find_choices(steps);
     merge_steps(steps);
     allot_registers(steps);
+    choose_fetching(steps);
     if (in_place && !can_be_in_place(steps, *in_place)) return nullptr;
     return std::unique_ptr<const Tape>(new Tape(std::move(steps)));
   } catch (const NoTape&) {
