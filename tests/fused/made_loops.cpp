@@ -57,8 +57,9 @@ at::Tensor edges_of(int64_t count, int64_t input) {
   using Limits = std::numeric_limits<T>;
   std::vector<T> edges{T(0), T(1), Limits::max(), Limits::lowest(), T(2), T(3), T(100)};
   if constexpr (std::is_floating_point_v<T>) {
-    edges.insert(edges.end(), {T(-0.0), Limits::quiet_NaN(), -Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(),
-                               Limits::min(), Limits::denorm_min(), T(-0.5), T(1.5), T(-2.5), T(88.7), T(-104)});
+    edges.insert(edges.end(),
+                 {T(-0.0), Limits::quiet_NaN(), -Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(),
+                  Limits::min(), Limits::denorm_min(), T(-0.5), T(1.5), T(-2.5), T(88.7), T(-104)});
   } else if (Limits::is_signed) {
     edges.insert(edges.end(), {static_cast<T>(-1), static_cast<T>(-3)});
   }
@@ -153,7 +154,6 @@ Made all_opcodes(std::set<std::string>& done) {
   }
   return made;
 }
-
 
 std::vector<std::string> results_of(const Loops& loops, const Trial& trial) {
   const int64_t rows = trial.rows, positions = loops.extents[0].sizes[0];

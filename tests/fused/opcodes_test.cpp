@@ -78,8 +78,7 @@ TEST_CASE("every opcode compiles for each of its types, and makes the same bits 
   std::set<std::string> done;
   const Made made = all_opcodes(done);
   for (const OpcodeRow& row : opcode_rows()) CHECK_MESSAGE(done.count(row.name), std::string(row.name));
-  const auto by_position = results_of(made.loops, {Lanes::positions}),
-             by_row = results_of(made.loops, {Lanes::rows});
+  const auto by_position = results_of(made.loops, {Lanes::positions}), by_row = results_of(made.loops, {Lanes::rows});
   for (size_t i = 0; i < by_position.size(); ++i) {
     const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
     CHECK_MESSAGE(by_position[i] == by_row[i],

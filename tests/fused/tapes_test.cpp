@@ -1,5 +1,6 @@
 // Tapes make the bits of kernels: each step, merged or not, in every instruction set that this processor has.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/tape/instructions.h>
 #include <runtime/backends/fused/tape/merges.h>
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "made_loops.h"
+#include "programs.h"
 #include "tape_sets.h"
 
 namespace triage::fused {
@@ -31,7 +33,7 @@ bool same_reals(const std::string& a, const std::string& b, double ulps) {
   }
   return true;
 }
-bool same(Type type, const std::string& a, const std::string& b, double ulps) {
+bool same_values(Type type, const std::string& a, const std::string& b, double ulps) {
   return a.size() == b.size() && (type == Type::f32   ? same_reals<float>(a, b, ulps)
                                   : type == Type::f64 ? same_reals<double>(a, b, ulps)
                                                       : a == b);
@@ -46,41 +48,44 @@ void agree(const Made& made, Trial trial) {
     const auto tape = results_of(made.loops, trial);
     for (size_t i = 0; i < kernel.size(); ++i) {
       const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
-      const double ulps = !rounds_as_kernels(*set) && (row_of(value.opcode).slow || value.kind == LoopValue::Kind::reduce) ? 64 : 0;
-      CHECK_MESSAGE(same(value.type, kernel[i], tape[i], ulps),
-                    set->name << ": " << row_of(value.opcode).name << " to " << name_of(value.type) << ", output " << i);
+      const double ulps =
+          !rounds_as_kernels(*set) && (row_of(value.opcode).slow || value.kind == LoopValue::Kind::reduce) ? 64 : 0;
+      CHECK_MESSAGE(same_values(value.type, kernel[i], tape[i], ulps), set->name << ": " << row_of(value.opcode).name
+                                                                                 << " to " << name_of(value.type)
+                                                                                 << ", output " << i);
     }
   }
 }
 
 /// A row of the table of merges; `all`: what is between its steps is given out too.
 void add_merge(Made& made, const Merge& merge, bool all) {
-    std::vector<Ref> operands, nodes;
-    for (const char letter : merge.operands) {
-      TensorForm row;
-      row.kind = TensorForm::Kind::row, row.rank = 1;
-      operands.push_back(letter == 's'   ? made.input(row, Type::f32)
-                         : letter == 'c' ? made.element(Type::boolean)
-                                         : made.element(Type::f32));
+  std::vector<Ref> operands, nodes;
+  for (const char letter : merge.operands) {
+    TensorForm row;
+    row.kind = TensorForm::Kind::row, row.rank = 1;
+    operands.push_back(letter == 's'   ? made.input(row, Type::f32)
+                       : letter == 'c' ? made.element(Type::boolean)
+                                       : made.element(Type::f32));
+  }
+  for (size_t k = 0; k < merge.count; ++k) {
+    std::vector<Ref> in;
+    for (size_t i = 0; i < row_of(merge.nodes[k].opcode).arity(); ++i) {
+      const int which = merge.nodes[k].in[i];
+      in.push_back(which >= 0 ? operands[static_cast<size_t>(which)] : nodes[static_cast<size_t>(-1 - which)]);
     }
-    for (size_t k = 0; k < merge.count; ++k) {
-      std::vector<Ref> in;
-      for (size_t i = 0; i < row_of(merge.nodes[k].opcode).arity(); ++i) {
-        const int which = merge.nodes[k].in[i];
-        in.push_back(which >= 0 ? operands[static_cast<size_t>(which)] : nodes[static_cast<size_t>(-1 - which)]);
-      }
-      const Opcode opcode = merge.nodes[k].opcode;
-      nodes.push_back(made.map(opcode, in, {}, opcode == Opcode::magnitude_bits ? std::optional(Type::i32) : std::nullopt));
-      made.loops.values.back().expensive = row_of(opcode).slow;
-      if (all || static_cast<int>(k) == merge.stored) made.store(nodes.back());
-    }
-    if (merge.joined < 0) return;
-    LoopValue joined;
-    joined.kind = LoopValue::Kind::reduce, joined.place = Place::row, joined.join = merge.join;
-    joined.operands = {nodes[static_cast<size_t>(merge.joined)]};
-    joined.type = merge.join == Join::any ? Type::u32 : made.loops.values[static_cast<size_t>(joined.operands[0])].type;
-    joined.dtype = dtype_of(joined.type);
-    made.store(made.add(joined));
+    const Opcode opcode = merge.nodes[k].opcode;
+    nodes.push_back(
+        made.map(opcode, in, {}, opcode == Opcode::magnitude_bits ? std::optional(Type::i32) : std::nullopt));
+    made.loops.values.back().expensive = row_of(opcode).slow;
+    if (all || static_cast<int>(k) == merge.stored) made.store(nodes.back());
+  }
+  if (merge.joined < 0) return;
+  LoopValue joined;
+  joined.kind = LoopValue::Kind::reduce, joined.place = Place::row, joined.join = merge.join;
+  joined.operands = {nodes[static_cast<size_t>(merge.joined)]};
+  joined.type = merge.join == Join::any ? Type::u32 : made.loops.values[static_cast<size_t>(joined.operands[0])].type;
+  joined.dtype = dtype_of(joined.type);
+  made.store(made.add(joined));
 }
 
 }  // namespace
@@ -107,6 +112,47 @@ TEST_CASE("every merge of the table is found: each is one step") {
     const auto loads = std::count(merges[i].operands.begin(), merges[i].operands.end(), 'c');  // conditions in memory
     CHECK_MESSAGE(Tape::make(made.loops, Lanes::positions)->steps() == static_cast<size_t>(1 + loads), "merge " << i);
   }
+}
+
+TEST_CASE("tapes make the same bits on every number of threads, and of a row in every batch") {
+  const Program program = [](const Tensors& in) {
+    const Tensors clipped = zscore_clip(in);
+    return Tensors{clipped[0].softmax(-1), clipped[1], in[0].flatten(1).abs().sum(-1)};
+  };
+  for (const int64_t columns : {7, 300, 5000}) {
+    const at::Tensor z = with_bad_rows({600, columns});
+    const auto tapes = without_kernels(program, {z});
+    const int before = at::get_num_threads();
+    at::set_num_threads(1);
+    const Tensors alone = run_without_kernels(*tapes, {z});
+    for (const int threads : {2, 3}) {
+      at::set_num_threads(threads);
+      const Tensors got = run_without_kernels(*tapes, {z}), part = run_without_kernels(*tapes, {z.slice(0, 13, 31)});
+      for (size_t i = 0; i < got.size(); ++i) {
+        CHECK(same_bits(alone[i], got[i]));
+        CHECK(same_bits(alone[i].slice(0, 13, 31), part[i]));
+      }
+    }
+    at::set_num_threads(before);
+  }
+}
+
+TEST_CASE("donated: tapes write where the input was") {
+  const auto donated = [](const Program& program, const at::Tensor& z) {
+    const auto tapes = without_kernels(program, {z});
+    const Tensors expected = run_without_kernels(*tapes, {z});
+    const at::Tensor given = z.clone();
+    const Tensors got = run_without_kernels(*tapes, {given}, {{}, {given}});
+    CHECK(got[0].data_ptr() == given.data_ptr());
+    for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(expected[i], got[i]));
+  };
+  for (const int64_t columns : {7, 37, 3000})
+    for (const int64_t rows : {1, 16, 33}) {
+      donated(detect_repair, with_bad_rows({rows, columns}));
+      donated(zscore_clip, with_bad_rows({rows, columns}));
+      donated(softmax_repair, with_bad_rows({rows, columns}));
+      donated(detect_repair, with_bad_rows({rows, columns}, at::kHalf));
+    }
 }
 
 TEST_CASE("the best set of instructions comes first, and baseline is in all processors") {

@@ -76,8 +76,9 @@ RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops
   return kernel->function();
 }
 
-bool FusedGroup::Version::has_tape(at::ArrayRef<int64_t> extents) const {
-  return tape && tape->scratch_bytes(extents) <= most_tape_bytes;
+int64_t FusedGroup::Version::tape_bytes(at::ArrayRef<int64_t> extents) const {
+  const int64_t bytes = tape ? tape->scratch_bytes(extents) : -1;
+  return bytes <= most_tape_bytes ? bytes : -1;
 }
 
 void FusedGroup::Version::finish_compiling() const {
@@ -105,7 +106,8 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   Memory memory;
   if (!lay_out(inputs, memory)) {
     interpret();
-    return memory.too_large || !versions_[static_cast<size_t>(captured_)].kernel->function();
+    const Version& made = versions_[static_cast<size_t>(captured_)];
+    return memory.too_large || !(made.tape || made.kernel->function());
   }
   if (!within_terms(memory, call.deadline) || !numbers_fit(memory)) {
     interpret();
@@ -123,7 +125,8 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     version = &variant->versions[static_cast<size_t>(lanes)];
     function = version->kernel->function();
   }
-  if (!function && !version->has_tape(memory.extents)) {
+  const int64_t tape_bytes = function ? 0 : version->tape_bytes(memory.extents);
+  if (tape_bytes < 0) {
     interpret();
     return true;
   }
@@ -141,8 +144,7 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   int64_t row_bytes = 32, longest = 0;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest
-                                                          : version->tape->scratch_bytes(memory.extents));
+  const auto scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest : tape_bytes);
   const auto rows = [&](int64_t begin, int64_t end) {
     const Call part{memory.in.data(), memory.stride.data(), out.data(), memory.extents.data(),
                     scratch_bytes ? scratch(scratch_bytes) : nullptr};
@@ -271,7 +273,8 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
   for (Variant& variant : variants_) {
     if (!can_take(variant.where)) continue;
     Version& version = variant.versions[static_cast<size_t>(lanes)];
-    if (version.function(graph_, loops_, lanes, variant.where) || version.has_tape(memory.extents)) return &variant;
+    if (version.function(graph_, loops_, lanes, variant.where) || version.tape_bytes(memory.extents) >= 0)
+      return &variant;
   }
   return nullptr;
 }

@@ -22,7 +22,7 @@ class FusedGroup final : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     run_loops(inputs, outputs, {call.deadline});
   }
-  /// False where the interpreter had to serve, since the kernel is there and was made for other inputs.
+  /// False where the interpreter had to serve, since the loops were made for other inputs.
   /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
   bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
@@ -42,8 +42,8 @@ class FusedGroup final : public Executable {
     std::unique_ptr<const Tape> tape;  // null where a value has no primitive
 
     RowsFunction function(const std::string& graph, const Loops& loops, Lanes lanes, std::optional<InPlace> in_place);
-    /// Whether a tape runs rows of these extents. Once `function` was asked.
-    bool has_tape(at::ArrayRef<int64_t> extents) const;
+    /// The scratch memory that its tape takes for rows of these extents; -1: no tape runs them. Once `function` was asked.
+    int64_t tape_bytes(at::ArrayRef<int64_t> extents) const;
     void finish_compiling() const;
   };
   using Versions = std::array<Version, 3>;  // one for each of Lanes

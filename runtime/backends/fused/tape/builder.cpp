@@ -169,7 +169,8 @@ class Builder {
     for (size_t i = 0; i < levels_.size(); ++i) {
       const LoopValue& value = loops_.values[i];
       const auto ref = static_cast<Ref>(i);
-      if (value.kind != Kind::map || !is_element(ref) || value.opcode == Opcode::position || latest[i] <= levels_[i]) continue;
+      if (value.kind != Kind::map || !is_element(ref) || value.opcode == Opcode::position || latest[i] <= levels_[i])
+        continue;
       const bool free = std::all_of(value.operands.begin(), value.operands.end(), [&](Ref operand) {
         return !is_element(operand) || levels_[static_cast<size_t>(operand)] == latest[i] ||
                (!is_part(operand, ref) && steps_again_[static_cast<size_t>(operand)] <= few);
@@ -256,12 +257,13 @@ class Builder {
     }
     if (value.opcode == Opcode::record_empty) {
       const Steps::Slot& made = steps_.slot(own);
-      steps_.literals.emplace_back(made.offset, std::vector<char>(static_cast<size_t>(made.size * Steps::rows_at_once)));
+      steps_.literals.emplace_back(made.offset,
+                                   std::vector<char>(static_cast<size_t>(made.size * Steps::rows_at_once)));
       return own;
     }
     std::vector<Steps::Op>& ops = value.place == Place::number ? steps_.once
-                                 : is_behind_classified(ref)  ? level(ref).after
-                                                              : level(ref).cells;
+                                  : is_behind_classified(ref)  ? level(ref).after
+                                                               : level(ref).cells;
     if (is_of_records(ref)) {
       const RecordStep how = record_numbers(ref);
       const MapStep step = record_step(value.opcode, how.width);
@@ -421,8 +423,9 @@ class Builder {
     const int32_t extent = at(operand).extent;
     const int32_t own = is_element(ref) ? row(bytes_of(value.type), value.extent) : cell(ref);
     const bool wide = value.join == Join::sum && is_real(value.type);
-    Steps::Reduction made{steps, slots_[static_cast<size_t>(operand)], own, -1, start_of(value.join, value.type), wide,
-                          value.join, value.type};
+    Steps::Reduction made{
+        steps,     slots_[static_cast<size_t>(operand)], own, -1, start_of(value.join, value.type), wide, value.join,
+        value.type};
     if (is_reduced_after(ref)) {
       level(ref).segments.push_back(
           {made, extent, !is_element(ref), has_segment_lanes(schedule_.extent(extent), lanes_)});
@@ -490,7 +493,8 @@ class Builder {
         other.dtype != value.dtype || other.extent != value.extent)
       return std::nullopt;
     const auto& loops = steps_.levels[0].loops;
-    const bool goes_by = std::any_of(loops.begin(), loops.end(), [&](const Steps::Loop& loop) { return loop.extent == value.extent; });
+    const bool goes_by =
+        std::any_of(loops.begin(), loops.end(), [&](const Steps::Loop& loop) { return loop.extent == value.extent; });
     if (!goes_by) return std::nullopt;
     return Changed{true, slots_[static_cast<size_t>(value.operands[2])]};
   }
@@ -498,7 +502,8 @@ class Builder {
   /// The op that makes the value writes it to the output at once.
   bool take_over(const Steps::Loop& loop, int32_t from, const Steps::Slot& output) {
     Steps::Slot& made = steps_.slot(from);
-    const bool here = std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return op.out == from; });
+    const bool here =
+        std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return op.out == from; });
     if (!here || (made.home != Home::chunk && made.home != Home::row)) return false;
     made = output;
     return true;

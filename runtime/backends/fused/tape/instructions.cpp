@@ -45,7 +45,7 @@ const Primitives& chosen_set() {
     names += (names.empty() ? "" : ", ") + std::string(set->name);
   }
   messages::warn(fmt::format("TRIAGE_INSTRUCTION_SET is \"{}\"; this processor has {}. Loops run on {}", wanted, names,
-                            sets.front()->name));
+                             sets.front()->name));
   return *sets.front();
 }
 

@@ -71,10 +71,8 @@ inline constexpr auto merges = [] {
            of(O::select, 3, fourth, 1)}),
       map("ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}),
       // Normalisation, scale and shift, limits.
-      map("essee", 4,
-          {of(O::sub, 0, 1), of(O::mul, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
-      map("essee", 4,
-          {of(O::sub, 0, 1), of(O::div, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
+      map("essee", 4, {of(O::sub, 0, 1), of(O::mul, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
+      map("essee", 4, {of(O::sub, 0, 1), of(O::div, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
       map("ess", 2, {of(O::sub, 0, 1), of(O::mul, first, 2)}),
       map("ess", 2, {of(O::sub, 0, 1), of(O::div, first, 2)}),
       map("es", 2, {of(O::sub, 0, 1), of(O::exp, first)}),

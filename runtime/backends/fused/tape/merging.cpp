@@ -62,7 +62,8 @@ class MergesOfLoop {
     const auto k = static_cast<size_t>(node);
     if (i < 0) return false;
     if (found.ops[k] >= 0) return found.ops[k] == i;
-    if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 || (op(i).type != Type::boolean && !is(found, op(i).type)))
+    if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 ||
+        (op(i).type != Type::boolean && !is(found, op(i).type)))
       return false;
     found.ops[k] = i;
     for (size_t operand = 0; operand < row_of(op(i).opcode).arity(); ++operand)
@@ -159,7 +160,8 @@ class MergesOfLoop {
   /// Removes what is gone, but for the op that the merge took the place of.
   void remove(const Merge& merge, const Found& found, const Gone& gone, int but) {
     std::vector<bool> removed(loop_.ops.size());
-    for (size_t k = 0; k < merge.count; ++k) removed[static_cast<size_t>(found.ops[k])] = gone[k] && found.ops[k] != but;
+    for (size_t k = 0; k < merge.count; ++k)
+      removed[static_cast<size_t>(found.ops[k])] = gone[k] && found.ops[k] != but;
     std::vector<Steps::Op> left;
     for (size_t i = 0; i < loop_.ops.size(); ++i)
       if (!removed[i]) left.push_back(std::move(loop_.ops[i]));

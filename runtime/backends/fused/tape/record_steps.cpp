@@ -14,15 +14,15 @@ template <Opcode opcode>
 struct Code;
 #define LEAF(...)
 #define OPCODE(...)
-#define RECORD(name, letters, count, ...)                                                                           \
-  template <>                                                                                                       \
-  struct Code<Opcode::name> {                                                                                       \
-    static constexpr std::string_view signature = letters;                                                          \
-    template <class A, class B>                                                                                     \
-    static auto of(const A& a, [[maybe_unused]] const B& b, [[maybe_unused]] int64_t c, const int64_t* numbers) {   \
-      [[maybe_unused]] const int64_t n0 = numbers[0], n1 = numbers[1], n2 = numbers[2], n3 = numbers[3];            \
-      return __VA_ARGS__;                                                                                           \
-    }                                                                                                               \
+#define RECORD(name, letters, count, ...)                                                                         \
+  template <>                                                                                                     \
+  struct Code<Opcode::name> {                                                                                     \
+    static constexpr std::string_view signature = letters;                                                        \
+    template <class A, class B>                                                                                   \
+    static auto of(const A& a, [[maybe_unused]] const B& b, [[maybe_unused]] int64_t c, const int64_t* numbers) { \
+      [[maybe_unused]] const int64_t n0 = numbers[0], n1 = numbers[1], n2 = numbers[2], n3 = numbers[3];          \
+      return __VA_ARGS__;                                                                                         \
+    }                                                                                                             \
   };
 #include "runtime/backends/fused/opcodes.inc"
 #undef RECORD
@@ -75,7 +75,8 @@ void step(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
       if constexpr (arity == 3) {
         const bool where = static_cast<const uint8_t*>(in[1])[numbers[kSingleCondition] ? 0 : i];
         if (where)
-          Code<opcode>::of(a, where, whole_at(in[2], static_cast<Type>(numbers[kCode]), numbers[kSingleCode] ? 0 : i), own);
+          Code<opcode>::of(a, where, whole_at(in[2], static_cast<Type>(numbers[kCode]), numbers[kSingleCode] ? 0 : i),
+                           own);
       } else if constexpr (arity == 2) {
         const RecordInPlace<const uint16_t, width> b(static_cast<const uint16_t*>(in[1]) + i * slots, slots);
         Code<opcode>::of(a, b, 0, own);

@@ -8,8 +8,8 @@ namespace triage::fused {
 
 /// What a step on records takes beside its operands.
 struct RecordStep {
-  int64_t width;            // slots of a record in memory
-  Type code;                // of operand 2
+  int64_t width;                       // slots of a record in memory
+  Type code;                           // of operand 2
   bool single_condition, single_code;  // operands 1 and 2 are one value for all records
   std::vector<int64_t> numbers;        // LoopValue::numbers
 

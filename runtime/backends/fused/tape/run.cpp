@@ -194,8 +194,7 @@ class TapeRun {
     for (size_t i = 0; i < block_.size(); ++i) {
       const Steps::Slot& one = steps_.slots[i];
       if (one.home == Home::input) block_[i].memory = memory_of_input(one.number) + row * block_[i].step;
-      if (one.home == Home::output)
-        block_[i].memory = static_cast<char*>(call_.out[one.number]) + row * block_[i].step;
+      if (one.home == Home::output) block_[i].memory = static_cast<char*>(call_.out[one.number]) + row * block_[i].step;
     }
     for (const Steps::Transfer& one : steps_.reads) {
       const int64_t stride = call_.in_stride[one.number];
@@ -255,7 +254,8 @@ class TapeRun {
     for (int64_t row = 0; row < turns; ++row) {
       for (const Steps::Spread& one : level.spreads) spread(one, row);
       if (fetching) look_ahead(row);
-      for (const Steps::Loop& loop : level.loops) run(loop, row);
+      for (const Steps::Loop& loop : level.loops)
+        if (!loop.guarded || is_needed(loop, row)) run(loop, row);
       for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
     }
     ahead_ = {};
@@ -318,7 +318,6 @@ class TapeRun {
     active_.clear();
     for (const Steps::Op& op : loop.ops)
       if (!loop.guarded || is_needed(op, row)) active_.push_back(&op);
-    if (active_.empty() && loop.reductions.empty()) return;
     for (const int32_t index : loop.moving) here(index) = in_row(index, row);
     if (!loop.choices.empty()) choose(loop, row);
     const int64_t count = extent(loop.extent) * steps_.width;
@@ -334,6 +333,10 @@ class TapeRun {
     }
   }
 
+  bool is_needed(const Steps::Loop& loop, int64_t row) const {
+    return !loop.reductions.empty() ||
+           std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return is_needed(op, row); });
+  }
   bool is_needed(const Steps::Op& op, int64_t row) const {
     for (const Steps::Guard& guard : op.guards)
       if (holds(guard.condition, row) != guard.wanted) return false;
