@@ -381,6 +381,22 @@ TEST_CASE("no compiler, or one that fails or is killed: tapes run, and it is sai
   for (int call = 0; call < 5; ++call) CHECK(scene.run().status == 0);  // it ends before it has read its input
 }
 
+TEST_CASE("a set of instructions is chosen by its name; what is none is said once, and the best is taken") {
+  const Variable none("TRIAGE_CXX", "false");
+  for (const char* set : {"baseline", ""}) {
+    const Scene scene;
+    const Variable chosen("TRIAGE_INSTRUCTION_SET", set);
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CHECK(ran.err.find("TRIAGE_INSTRUCTION_SET") == std::string::npos);
+  }
+  const Scene scene;
+  const Variable chosen("TRIAGE_INSTRUCTION_SET", "avx9");
+  const Ran ran = scene.run();
+  CHECK(ran.status == 0);
+  CHECK(count(ran.err, "TRIAGE_INSTRUCTION_SET is \"avx9\"; this processor has ") == 1);
+}
+
 TEST_CASE("a compiler that hangs is ended, with what it has started, and tapes run") {
   const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
   for (const char* when : {"--version) echo slow", "--help) exit"}) {

@@ -87,7 +87,8 @@ TEST_CASE("run prints what was flagged and repaired") {
   flags    ErrorFlags(32 samples, 10 errors: 5xFALLBACK_VALUE, 3xNAN, 2xINF @ logits)
            location  FALLBACK_VALUE     INF     NAN
            logits                 5       2       3
-  graphs   1 (K ops), 0 graph breaks, backend eager
+  graphs   1 (K ops), 0 graph breaks, backend fused
+  loops    1 fused: 1 kernel
   time     T us per call (median of 3 warm calls; the first took T ms)
 )");
   at::Tensor clean = triage::load_tensor(triage.folder / "clean.pt");
@@ -101,10 +102,11 @@ TEST_CASE("run --json has exactly the fields it promises") {
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
   nlohmann::json json = ran.json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "call_us", "flags", "graph_breaks", "graphs", "inputs",
-                                                  "ops", "outputs", "policy"});
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "call_us", "flags", "fused_loops", "graph_breaks",
+                                                  "graphs", "inputs", "ops", "outputs", "policy"});
   CHECK(json["policy"] == "repair");
-  CHECK(json["backend"] == "eager");
+  CHECK(json["backend"] == "fused");
+  CHECK(json["fused_loops"] == parse_json(R"({"kernels": 1, "tapes": 0, "neither": 0})"));
   CHECK(json["inputs"] == parse_json(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]}])json"));
   CHECK(json["outputs"] == parse_json(R"json([
       {"name": "z", "dtype": "float32", "shape": [8, 4]},
@@ -357,8 +359,8 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("triage::") == std::string::npos);
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "breaks", "cache", "compile_times", "graph_breaks",
-                                                  "graphs", "inputs", "ops", "policy"});
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "breaks", "cache", "compile_times", "fused_loops",
+                                                  "graph_breaks", "graphs", "inputs", "ops", "policy"});
   CHECK(keys_of(json["compile_times"]) == std::vector<std::string>{"backend", "capture"});
   CHECK(json["compile_times"]["capture"] > 0);
   CHECK(keys_of(json["cache"]) == std::vector<std::string>{"bytes", "graphs", "retired", "segments"});

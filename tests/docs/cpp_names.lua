@@ -25,7 +25,7 @@ end
 local function is_type(head) return head:find("^class ") or head:find("^struct ") or head:find("^enum ") end
 
 local function is_function(head)
-  head = head:gsub("operator ?[=!<>]+", "operator"):gsub("%b<>", "")
+  head = head:gsub("operator ?[=!<>+]+", "operator"):gsub("%b<>", "")
   return head:find("()", 1, true) and not head:find("=", 1, true)
 end
 
@@ -54,7 +54,7 @@ local function function_name(head, class)
   if head:find("operator%(%) ?%(%)") then return "operator()" end
   local operator = head:match("%f[%w]operator ?([^(]+)%(%)")
   if operator then
-    if operator:find("^[=!<>]+ ?$") then return nil end
+    if operator:find("^[=!<>+]+ ?$") then return nil end
     return "operator" .. (operator:find("^%a") and " " or "") .. operator
   end
   local name = head:match("^[^=]*"):gsub("%b<>", ""):match("(~?[%w_]+) ?%(%)")

@@ -17,6 +17,7 @@
 #include <map>
 #include <set>
 
+#include "made_loops.h"
 #include "programs.h"
 
 namespace triage::fused {
@@ -26,221 +27,6 @@ size_t count_of(const std::string& part, const std::string& text) {
   size_t count = 0;
   for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
   return count;
-}
-
-/// Loops that were made by hand.
-struct Made {
-  Loops loops;
-
-  Made() { loops.extents.push_back({{positions}, false, -1, -1, -1}); }
-  static constexpr int64_t positions = 5;
-
-  Ref add(LoopValue value) {
-    loops.values.push_back(std::move(value));
-    return static_cast<Ref>(loops.values.size() - 1);
-  }
-  Ref input(TensorForm form, Type type) {
-    LoopValue value;
-    value.kind = LoopValue::Kind::input;
-    value.place = form.kind == TensorForm::Kind::element ? Place::element : Place::row;
-    value.type = type;
-    value.dtype = form.dtype;
-    value.extent = form.extent;
-    value.slots = type == Type::record ? static_cast<int32_t>(form.words * 4) : 0;
-    value.slot = static_cast<int32_t>(loops.inputs.size());
-    loops.inputs.push_back({loops.inputs.size(), form});
-    return add(std::move(value));
-  }
-  Ref element(Type type) { return input(element_form(type), type); }
-  Ref record() {
-    TensorForm form;
-    form.kind = TensorForm::Kind::record;
-    form.dtype = at::kLong, form.rank = 2, form.words = 1;
-    return input(form, Type::record);
-  }
-  static TensorForm element_form(Type type) {
-    TensorForm form;
-    form.kind = TensorForm::Kind::element;
-    form.dtype = dtype_of(type), form.rank = 2, form.extent = 0, form.trailing = {positions};
-    return form;
-  }
-  Ref map(Opcode opcode, std::vector<Ref> operands, std::vector<int64_t> numbers = {}, std::optional<Type> asked = {}) {
-    std::vector<Type> types;
-    LoopValue made;
-    made.opcode = opcode, made.place = operands.empty() ? Place::number : Place::row;
-    for (const Ref ref : operands) {
-      const LoopValue& from = loops.values[static_cast<size_t>(ref)];
-      types.push_back(from.type);
-      made.slots = std::max(made.slots, from.slots);
-      if (from.place != Place::element) continue;
-      made.place = Place::element, made.extent = 0;
-    }
-    const auto type = result_type(opcode, types, asked);
-    REQUIRE_MESSAGE(type.has_value(), std::string(row_of(opcode).name));
-    made.type = *type, made.dtype = dtype_of(*type);
-    if (opcode == Opcode::record_empty) made.slots = static_cast<int32_t>(numbers[0]), made.place = Place::row;
-    if (*type != Type::record) made.slots = 0;
-    made.operands = std::move(operands), made.numbers = std::move(numbers);
-    return add(std::move(made));
-  }
-  Ref literal(Type type, double number) {
-    return map(Opcode::literal, {}, {is_real(type) ? bits_of_real(type, number) : static_cast<int64_t>(number)}, type);
-  }
-  void store(Ref ref) {
-    const LoopValue& value = loops.values[static_cast<size_t>(ref)];
-    TensorForm form = element_form(value.type);
-    if (value.place != Place::element) form.kind = TensorForm::Kind::row, form.rank = 1, form.trailing = {};
-    if (value.type == Type::record) form.kind = TensorForm::Kind::record, form.rank = 2, form.words = value.slots / 4;
-    loops.outputs.push_back({ref, form});
-  }
-};
-
-/// The types for which an operand of this letter is tried: of two kinds is enough.
-std::vector<Type> samples(char letter) {
-  switch (letter) {
-    case 'F':
-      return {Type::f32, Type::f64};
-    case 'S':
-      return {Type::f32};
-    case 'T':
-      return {Type::i8, Type::f32};
-    case 'D':
-      return {Type::i64, Type::f32};
-    case 'W':
-      return {Type::boolean, Type::u8};
-    default:
-      return {Type::boolean, Type::f32};
-  }
-}
-constexpr Type all_samples[] = {Type::boolean, Type::u8, Type::i8, Type::i64, Type::f32, Type::f64};
-
-std::vector<int64_t> numbers_of(Opcode opcode) {
-  if (opcode == Opcode::record_push) return {4, 1, 3, 24};
-  if (opcode == Opcode::record_merge) return {4, 24};
-  return std::vector<int64_t>(row_of(opcode).numbers, 1);
-}
-
-/// What is left to ask for, of opcodes whose signature says so.
-std::vector<Type> asked_types(Opcode opcode, Type from) {
-  switch (opcode) {
-    case Opcode::convert:
-      return is_real(from) ? std::vector{Type::f32, Type::f64} : std::vector{Type::i16, Type::f32};
-    case Opcode::truncate:
-      return {Type::u8, Type::i32, Type::i64};
-    case Opcode::whole_as_real:
-      return {Type::f32, Type::f64};
-    case Opcode::magnitude_bits:
-      return {from == Type::f64 ? Type::i64 : Type::i32};
-    default:
-      return {};
-  }
-}
-
-/// Every opcode of every letter's types, each as an output. `done`: the names of those that are there.
-Made all_opcodes(std::set<std::string>& done) {
-  Made made;
-  std::map<Type, std::pair<Ref, Ref>> elements;
-  for (const Type type : all_samples) elements[type] = {made.element(type), made.element(type)};
-  TensorForm row_form;
-  row_form.kind = TensorForm::Kind::row, row_form.dtype = at::kBool, row_form.rank = 1;
-  const Ref row = made.input(row_form, Type::boolean), record = made.record(), other = made.record();
-  const auto emitted = [&](Ref ref, Opcode opcode) { made.store(ref), done.insert(row_of(opcode).name); };
-
-  LoopValue largest, found;
-  largest.kind = LoopValue::Kind::reduce, largest.join = Join::largest, largest.type = Type::i32;
-  largest.operands = {made.map(Opcode::magnitude_bits, {elements[Type::f32].first}, {}, Type::i32)};
-  found.kind = LoopValue::Kind::classify, found.type = Type::non_finite;
-  found.operands = {elements[Type::f32].first, made.add(largest)};
-  const Ref non_finite = made.add(found);
-
-  for (size_t i = 0; i < opcode_rows().size(); ++i) {
-    const auto opcode = static_cast<Opcode>(i);
-    const OpcodeRow& info = row_of(opcode);
-    if (info.is_leaf()) {
-      if (opcode == Opcode::record_empty) emitted(made.map(opcode, {}, {4}), opcode);
-      if (opcode == Opcode::literal)
-        for (const Type type : all_samples) {
-          LoopValue copy;  // in all positions
-          copy.opcode = Opcode::copy, copy.type = type, copy.dtype = dtype_of(type);
-          copy.place = Place::element, copy.extent = 0, copy.operands = {made.literal(type, 1)};
-          emitted(made.add(copy), opcode);
-        }
-      if (opcode == Opcode::count)
-        emitted(made.map(Opcode::add, {made.map(opcode, {}, {0}), elements[Type::i64].first}), opcode);
-      if (opcode == Opcode::position) {
-        const Ref position = made.map(opcode, {}, {-1});
-        LoopValue& value = made.loops.values.back();
-        value.place = Place::element, value.extent = 0;
-        emitted(made.map(Opcode::add, {position, elements[Type::i64].first}), opcode);
-      }
-      continue;
-    }
-    const size_t letter = info.signature.find_first_not_of("bRN");
-    const bool of_rows = info.signature.find_first_of("RN") != std::string_view::npos;
-    const std::vector<Type> types =
-        letter < info.arity() ? samples(info.signature[letter]) : std::vector{Type::boolean};
-    for (const Type type : types) {
-      if ((of_rows && type != types.front()) || (info.slow && type == Type::f64))
-        continue;  // numbers_test.cpp has these
-      int taken = 0;
-      std::vector<Ref> operands;
-      for (const char one : info.signature.substr(0, info.arity())) {
-        const Type own = one == 'b' ? Type::boolean : type;
-        const bool row_condition = one == 'b' && (opcode == Opcode::pick || of_rows);
-        operands.push_back(one == 'R'                 ? (taken++ ? other : record)
-                           : one == 'N'               ? non_finite
-                           : row_condition            ? row
-                           : one == 'W' && of_rows    ? made.literal(Type::i32, 3)
-                           : one == 'D' && taken == 1 ? made.literal(own, 3)  // what is left over in a vector is 0
-                           : taken++ % 2              ? elements[own].second
-                                                      : elements[own].first);
-      }
-      const auto asked = info.signature.back() == '?' ? asked_types(opcode, type) : std::vector<Type>{type};
-      for (const Type to : asked)
-        emitted(made.map(opcode, operands, numbers_of(opcode),
-                         info.signature.back() == '?' ? std::optional(to) : std::nullopt),
-                opcode);
-    }
-  }
-  return made;
-}
-
-/// The bytes of all outputs of `rows` rows of inputs that hold small numbers, by a kernel or by a tape.
-std::vector<std::string> results_of(const Loops& loops, Lanes lanes, int64_t rows, bool by_tape = false) {
-  const Emitted emitted = emit(loops, lanes);
-  const auto kernel = kernel_of(emitted.source);
-  kernel->wait();
-  REQUIRE_MESSAGE((kernel->function() != nullptr), emitted.source.substr(emitted.source.find("extern \"C\"")));
-  const auto bytes = [](const TensorForm& form) {
-    const int64_t count = form.kind == TensorForm::Kind::element ? Made::positions : std::max<int64_t>(1, form.words);
-    return static_cast<size_t>(count) * c10::elementSize(form.dtype);
-  };
-  std::vector<std::string> in, out;
-  std::vector<const void*> from;
-  std::vector<void*> to;
-  std::vector<int64_t> strides;
-  for (size_t i = 0; i < loops.inputs.size(); ++i) {
-    const TensorForm& form = loops.inputs[i].form;
-    const int64_t count = rows * static_cast<int64_t>(bytes(form) / c10::elementSize(form.dtype));
-    at::Tensor data = (at::arange(count, at::kDouble) * 0.37 + static_cast<double>(i)).remainder(3) + 1;
-    if (form.dtype == at::kBool) data = data.gt(2);
-    if (form.kind == TensorForm::Kind::record) data = data.mul(0x41);
-    data = data.to(form.dtype);
-    in.emplace_back(static_cast<const char*>(data.data_ptr()), data.nbytes());
-    strides.push_back(static_cast<int64_t>(bytes(form)));
-  }
-  for (const LoopOutput& output : loops.outputs) out.emplace_back(bytes(output.form) * static_cast<size_t>(rows), '\0');
-  for (const std::string& one : in) from.push_back(one.data());
-  for (std::string& one : out) to.push_back(one.data());
-  const int64_t extents[] = {Made::positions};
-  int64_t longest = 0;
-  for (const ScratchSize& size : emitted.scratch_sizes) longest = std::max(longest, size_of(size, extents));
-  const auto tape = Tape::make(loops, lanes);
-  REQUIRE(tape);
-  std::vector<double> scratch(static_cast<size_t>(emitted.scratch_rows * longest + tape->scratch_bytes(extents)) + 8);
-  const Call call{from.data(), strides.data(), to.data(), extents, reinterpret_cast<char*>(scratch.data())};
-  by_tape ? tape->run(call, 0, rows) : kernel->function()(&call, 0, rows);
-  return out;
 }
 
 /// The names in a piece of C++.
@@ -292,25 +78,11 @@ TEST_CASE("every opcode compiles for each of its types, and makes the same bits 
   std::set<std::string> done;
   const Made made = all_opcodes(done);
   for (const OpcodeRow& row : opcode_rows()) CHECK_MESSAGE(done.count(row.name), std::string(row.name));
-  const auto by_position = results_of(made.loops, Lanes::positions, 19),
-             by_row = results_of(made.loops, Lanes::rows, 19);
+  const auto by_position = results_of(made.loops, {Lanes::positions}), by_row = results_of(made.loops, {Lanes::rows});
   for (size_t i = 0; i < by_position.size(); ++i) {
     const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
     CHECK_MESSAGE(by_position[i] == by_row[i],
                   row_of(value.opcode).name << " to " << name_of(value.type) << ", output " << i);
-  }
-}
-
-TEST_CASE("every opcode has a step for each of its types, which makes the bits of the kernel") {
-  std::set<std::string> done;
-  const Made made = all_opcodes(done);
-  for (const Lanes lanes : {Lanes::positions, Lanes::rows}) {
-    const auto kernel = results_of(made.loops, lanes, 19), tape = results_of(made.loops, lanes, 19, /*by_tape=*/true);
-    for (size_t i = 0; i < kernel.size(); ++i) {
-      const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
-      CHECK_MESSAGE(kernel[i] == tape[i],
-                    row_of(value.opcode).name << " to " << name_of(value.type) << ", output " << i);
-    }
   }
 }
 

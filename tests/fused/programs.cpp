@@ -53,9 +53,9 @@ std::unique_ptr<Executable> without_kernels(const Program& program, const Tensor
   return compile_fused(graph::trace(program, examples), examples, CompilerMode::background);
 }
 
-Tensors run_without_kernels(const Executable& executable, const Tensors& inputs) {
+Tensors run_without_kernels(const Executable& executable, const Tensors& inputs, const CallContext& call) {
   const NoKernels none;
-  return run(executable, inputs);
+  return run(executable, inputs, call);
 }
 
 Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call) {

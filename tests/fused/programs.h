@@ -22,7 +22,7 @@ at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloa
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples);
 /// The same without kernels, as where there is no compiler: loops run by tapes. Other threads must compile nothing meanwhile.
 std::unique_ptr<Executable> without_kernels(const Program& program, const Tensors& examples);
-Tensors run_without_kernels(const Executable& executable, const Tensors& inputs);
+Tensors run_without_kernels(const Executable& executable, const Tensors& inputs, const CallContext& call = {});
 Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call = {});
 /// The operators of ATen that a call goes to, and what it gives.
 std::set<std::string> operators_called(const Executable& executable, const Tensors& inputs, Tensors* outputs = nullptr);

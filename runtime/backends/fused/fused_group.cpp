@@ -80,8 +80,9 @@ RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes,
   return kernel ? kernel->function() : nullptr;
 }
 
-bool FusedGroup::Version::has_tape(at::ArrayRef<int64_t> extents) const {
-  return tape && tape->scratch_bytes(extents) <= most_tape_bytes;
+int64_t FusedGroup::Version::tape_bytes(at::ArrayRef<int64_t> extents) const {
+  const int64_t bytes = tape ? tape->scratch_bytes(extents) : -1;
+  return bytes <= most_tape_bytes ? bytes : -1;
 }
 
 void FusedGroup::Version::finish_compiling() const {
@@ -143,7 +144,8 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(lanes)];
   const RowsFunction function =
       version->function(*this, lanes, variant ? std::optional(variant->where) : std::nullopt);
-  if (!function && !version->has_tape(memory.extents)) {
+  const int64_t tape_bytes = function ? 0 : version->tape_bytes(memory.extents);
+  if (tape_bytes < 0) {
     interpret();
     return true;
   }
@@ -158,8 +160,7 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   int64_t row_bytes = 32, longest = 0;
   for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest
-                                                          : version->tape->scratch_bytes(memory.extents));
+  const auto scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest : tape_bytes);
   const PieceWriter writer(memory.pieces);
   const auto staged = static_cast<size_t>(writer.scratch_bytes());
   const auto rows = [&](int64_t begin, int64_t end) {
@@ -283,7 +284,7 @@ bool FusedGroup::resolve_sizes(Memory& memory) const {
   return memory.batch >= 0;
 }
 
-/// Null where nothing that was given can be used, or what would run is not there (yet).
+/// Null where nothing that was given can be used, or there is neither kernel nor tape for it.
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                                              const Memory& memory, Lanes lanes) const {
   const auto is_copy = [&](size_t slot) { return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]); };
@@ -299,7 +300,8 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
   for (Variant& variant : variants_) {
     if (!can_take(variant.where)) continue;
     Version& version = variant.versions[static_cast<size_t>(lanes)];
-    if (version.function(*this, lanes, variant.where) || version.has_tape(memory.extents)) return &variant;
+    if (version.function(*this, lanes, variant.where) || version.tape_bytes(memory.extents) >= 0)
+      return &variant;
   }
   return nullptr;
 }

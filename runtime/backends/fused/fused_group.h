@@ -45,8 +45,8 @@ class FusedGroup final : public Executable {
     std::unique_ptr<const Tape> tape;  // null where a value has no primitive
 
     RowsFunction function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place);
-    /// Whether a tape runs rows of these extents. Once `function` was asked.
-    bool has_tape(at::ArrayRef<int64_t> extents) const;
+    /// The scratch memory that its tape takes for rows of these extents; -1: no tape runs them. Once `function` was asked.
+    int64_t tape_bytes(at::ArrayRef<int64_t> extents) const;
     void finish_compiling() const;
   };
   using Versions = std::array<Version, 3>;  // one for each of Lanes

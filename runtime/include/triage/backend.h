@@ -1,13 +1,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <triage/api.h>
+#include <triage/cache_statistics.h>
 #include <triage/compiler_mode.h>
 #include <triage/graph.h>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,18 +23,6 @@ struct CallContext {
   /// Donated inputs: outputs may take over their memory. An Executable passes them to others only if it knows that
   /// nobody reads these inputs afterwards.
   at::ArrayRef<at::Tensor> donated = {};
-};
-
-/// What runs the fused loops of a compiled graph at this moment.
-struct LoopTiers {
-  size_t kernels = 0;  // machine code
-  size_t tapes = 0;    // precompiled steps
-  size_t unfused = 0;  // calls of ATen: no kernel is there, and some operation has no precompiled step
-  size_t count() const noexcept { return kernels + tapes + unfused; }
-  LoopTiers& operator+=(const LoopTiers& other) noexcept {
-    kernels += other.kernels, tapes += other.tapes, unfused += other.unfused;
-    return *this;
-  }
 };
 
 /// A compiled graph. Immutable; any number of threads may call `run` at once.
@@ -55,7 +43,7 @@ class TRIAGE_API Executable {
   virtual bool answers_capture() const { return false; }
   /// The number of operator calls that a run spares, about, against the same operators one by one. Where graph breaks
   /// leave nothing to gain, triage runs the script instead. An Executable that does not say is always used.
-  virtual size_t spared_calls() const { return std::numeric_limits<uint32_t>::max(); }
+  virtual size_t spared_calls() const { return UINT32_MAX; }
   /// From now on it throws GraphError instead of falling back to another backend when it cannot compile what a call
   /// needs (`fail_on_backend_error`). Called before the first `run`.
   virtual void never_fall_back() {}

@@ -1,9 +1,21 @@
 #pragma once
-#include <triage/backend.h>
-
 #include <cstddef>
 
 namespace triage {
+
+/// What runs the fused loops at this moment.
+struct LoopTiers {
+  size_t kernels = 0;  // machine code
+  size_t tapes = 0;    // precompiled steps
+  size_t unfused = 0;  // calls of ATen: no kernel is there, and some operation has no precompiled step
+  size_t count() const noexcept { return kernels + tapes + unfused; }
+  LoopTiers& operator+=(const LoopTiers& other) noexcept {
+    kernels += other.kernels;
+    tapes += other.tapes;
+    unfused += other.unfused;
+    return *this;
+  }
+};
 
 /// The graphs that a compiled function, or a version of a policy, keeps. The recompile limits (CompilerConfig) bound
 /// their number: no graph is evicted for another. A compiled function drops a graph if a table or function of its

@@ -245,8 +245,9 @@ class Emitter : public LoopText {
     for (const Ref ref : reductions)
       if (is_element(ref) || !run.segment)  // else of all segments, in front of their loop
         line(2, fmt::format("{} {}total = {};", total_type(ref), name(ref), start(ref)));
-    line(2, fmt::format("for (int64_t block = 0; block < {}; block += 2048) {{", run.count));
-    line(2, fmt::format("const int64_t end_of_block = block + 2048 < {0} ? block + 2048 : {0};", run.count));
+    line(2, fmt::format("for (int64_t block = 0; block < {}; block += block_positions) {{", run.count));
+    line(2, fmt::format("const int64_t end_of_block = block + block_positions < {0} ? block + block_positions : {0};",
+                        run.count));
     for (const Ref ref : reductions) {
       line(2, fmt::format("{} {}lanes[lane_count];", type_code(at(ref)), name(ref)));
       line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), start(ref)));

@@ -133,8 +133,10 @@ void SegmentLanes::joined_positions(const Run& run, const std::vector<Ref>& redu
   for (const Ref ref : reductions)
     if (text_.is_element(ref))
       text_.lane_array(text_.total_type(ref), text_.bare_name(ref) + "totals", text_.start(ref));
-  text_.line(2, fmt::format("for (int64_t block = 0; block < {}; block += 64) {{", run.count));
-  text_.line(2, fmt::format("const int64_t end_of_block = block + 64 < {0} ? block + 64 : {0};", run.count));
+  text_.line(2, fmt::format("for (int64_t block = 0; block < {}; block += segment_block_positions) {{", run.count));
+  text_.line(2, fmt::format("const int64_t end_of_block = block + segment_block_positions < {0} ? block + "
+                            "segment_block_positions : {0};",
+                            run.count));
   for (const Ref ref : reductions)
     text_.lane_array(type_code(at(ref)), text_.bare_name(ref) + "lanes", text_.start(ref));
   text_.line(2, "for (int64_t i = block; i < end_of_block; ++i) {");

@@ -168,12 +168,17 @@ bool Lowering::is_zero(Ref ref) const {
 }
 
 bool Lowering::in_segments(Ref ref) const {
-  const LoopValue& one = value(ref);
-  if (one.place != Place::element || one.kind == Kind::input) return false;
-  return one.kind == Kind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
-           return value(operand).place == Place::element &&
-                  (value(operand).extent != one.extent || in_segments(operand));
-         });
+  std::vector<bool> known(static_cast<size_t>(ref) + 1);  // operands come before what reads them
+  for (Ref i = 0; i <= ref; ++i) {
+    const LoopValue& one = value(i);
+    if (one.place != Place::element || one.kind == Kind::input) continue;
+    known[static_cast<size_t>(i)] =
+        one.kind == Kind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
+          return value(operand).place == Place::element &&
+                 (value(operand).extent != one.extent || known[static_cast<size_t>(operand)]);
+        });
+  }
+  return known[static_cast<size_t>(ref)];
 }
 
 // --- conversions -----------------------------------------------------------------------------------------------------

@@ -23,15 +23,16 @@ struct VectorOf {
   typedef T type __attribute__((vector_size(count * sizeof(T))));  // NOLINT: `using` does not take the attribute
 };
 
-/// Brings what lane_count values occupy, `bytes` away from `at`, into the first cache.
+/// Brings what lane_count values occupy, `bytes` away from `at`, into the first cache. (A call would have no effect that
+/// compilers see, and be left out.)
 template <class T>
-inline void fetch_to_read(const T* at, int64_t bytes) {
+[[gnu::always_inline]] inline void fetch_to_read(const T* at, int64_t bytes) {
 #pragma GCC unroll 8
   for (uint64_t line = 0; line < lane_count * sizeof(T); line += 64)
     __builtin_prefetch(reinterpret_cast<const char*>(at) + bytes + line, 0);
 }
 template <class T>
-inline void fetch_to_write(const T* at, int64_t bytes) {
+[[gnu::always_inline]] inline void fetch_to_write(const T* at, int64_t bytes) {
 #pragma GCC unroll 8
   for (uint64_t line = 0; line < lane_count * sizeof(T); line += 64)
     __builtin_prefetch(reinterpret_cast<const char*>(at) + bytes + line, 1);

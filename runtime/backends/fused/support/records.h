@@ -1,6 +1,6 @@
 #pragma once
-// What generated loops do with the record of one sample: `count` slots of 16 bits (layout.h, slots.h), of which `width` lie in
-// memory. The operations of runtime/flags, one row at a time.
+// What generated loops and tapes do with the record of one sample: slots of 16 bits (layout.h, slots.h), of which some hold
+// entries. The operations of runtime/flags, one row at a time.
 #include <runtime/flags/slots.h>
 
 #include "runtime/backends/fused/support/numbers.h"
@@ -10,27 +10,16 @@ inline namespace TRIAGE_SUPPORT {
 
 using namespace triage::flags;  // NOLINT: the code of this namespace is written by the emitter
 
-template <int64_t width>
-struct Record {
-  uint16_t slots[width];
-
-  static Record from(const void* memory) {
-    Record record;
-    __builtin_memcpy(record.slots, memory, sizeof(record.slots));
-    return record;
-  }
-  static Record empty() {
-    Record record;
-    __builtin_memset(record.slots, 0, sizeof(record.slots));
-    return record;
-  }
-  void store(void* memory) const { __builtin_memcpy(memory, slots, sizeof(slots)); }
+/// Of a type that has `slots`, and `width()` tells how many lie in memory.
+template <class Own>
+struct RecordOperations {
+  const Own& own() const { return static_cast<const Own&>(*this); }
 
   /// Calls visit(slot) for every entry, slot 0 first.
   template <class Visit>
   void each(Visit visit) const {
-    for (int64_t i = 0; i < width; ++i)
-      if (slots[i] & SEVERITY_MASK) visit(slots[i]);
+    for (int64_t i = 0; i < own().width(); ++i)
+      if (own().slots[i] & SEVERITY_MASK) visit(own().slots[i]);
   }
 
   /// Looked at as one vector: in pieces the record would have to come back from memory to be copied.
@@ -38,12 +27,12 @@ struct Record {
     typedef uint64_t Words __attribute__((vector_size(32)));  // NOLINT: `using` does not take the attribute
     uint64_t any = 0;
     int64_t i = 0;
-    for (; i + 16 <= width; i += 16) {
+    for (; i + 16 <= own().width(); i += 16) {
       Words words;
-      __builtin_memcpy(&words, slots + i, sizeof(words));
+      __builtin_memcpy(&words, own().slots + i, sizeof(words));
       any |= words[0] | words[1] | words[2] | words[3];
     }
-    for (; i < width; i += 4) any |= four_slots(slots + i, width - i);
+    for (; i < own().width(); i += 4) any |= four_slots(own().slots + i, own().width() - i);
     return (any & SEVERITIES) != 0;
   }
   /// Has an entry whose code is in the set, at least this bad.
@@ -57,7 +46,8 @@ struct Record {
   }
   int32_t count_errors() const {
     int32_t count = 0;
-    for (int64_t i = 0; i < width; i += 4) count += __builtin_popcountll(live_lanes(four_slots(slots + i, width - i)));
+    for (int64_t i = 0; i < own().width(); i += 4)
+      count += __builtin_popcountll(live_lanes(four_slots(own().slots + i, own().width() - i)));
     return count;
   }
   int64_t max_severity() const {
@@ -65,33 +55,62 @@ struct Record {
     each([&](uint16_t slot) { worst = (slot & SEVERITY_MASK) > worst ? slot & SEVERITY_MASK : worst; });
     return worst;
   }
-  int32_t first_severity() const { return slots[0] & SEVERITY_MASK; }
-  int32_t first_code() const { return (slots[0] & CODE_IN_SLOT) >> CODE_SHIFT; }
-  int32_t first_location() const { return slots[0] >> LOCATION_SHIFT; }
-  int64_t slot(int64_t index) const { return slots[index]; }
+  int32_t first_severity() const { return own().slots[0] & SEVERITY_MASK; }
+  int32_t first_code() const { return (own().slots[0] & CODE_IN_SLOT) >> CODE_SHIFT; }
+  int32_t first_location() const { return own().slots[0] >> LOCATION_SHIFT; }
+  int64_t slot(int64_t index) const { return own().slots[index]; }
 
-  /// Copied first, changed then: rows without errors are one copy.
-  Record pushed_if(bool where, int64_t count, int64_t code, int64_t location, int64_t severity,
-                   const Recording& how) const {
-    Record record = *this;
+  /// Changed from what it was: rows without errors are one copy.
+  Own pushed_if(bool where, int64_t count, int64_t code, int64_t location, int64_t severity,
+                const Recording& how) const {
+    Own record = own();
     if (__builtin_expect(where, 0)) {
       const bool known = code >= 0 && code <= 15;
       push_slot(record.slots, count, pack_slot(known ? code : 15, location, severity), how);
     }
     return record;
   }
-  Record merged(const Record& other, int64_t count, const Recording& how) const {
-    Record record = *this;
+  template <class Other>
+  Own merged(const Other& other, int64_t count, const Recording& how) const {
+    Own record = own();
     merge_slots(record.slots, count, other.slots, how);
     return record;
   }
-  Record cleared(int64_t code) const {
-    Record record = *this;
-    for (int64_t i = 0; i < width; ++i)
+  Own cleared(int64_t code) const {
+    Own record = own();
+    for (int64_t i = 0; i < record.width(); ++i)
       if ((record.slots[i] & SEVERITY_MASK) && (record.slots[i] & CODE_IN_SLOT) >> CODE_SHIFT == code)
         record.slots[i] = 0;
     return record;
   }
+};
+
+template <int64_t count>
+struct Record : RecordOperations<Record<count>> {
+  uint16_t slots[count];
+
+  static constexpr int64_t width() { return count; }
+  static Record from(const void* memory) {
+    Record record;
+    __builtin_memcpy(record.slots, memory, sizeof(record.slots));
+    return record;
+  }
+  static Record empty() {
+    Record record;
+    __builtin_memset(record.slots, 0, sizeof(record.slots));
+    return record;
+  }
+  void store(void* memory) const { __builtin_memcpy(memory, slots, sizeof(slots)); }
+};
+
+/// A record where it lies: what is changed is changed there. `count`: 0: told at run time.
+template <class Slot, int64_t count>
+struct RecordInPlace : RecordOperations<RecordInPlace<Slot, count>> {
+  Slot* slots;
+  int64_t told;
+
+  RecordInPlace(Slot* slots, int64_t told) : slots(slots), told(told) {}
+  int64_t width() const { return count > 0 ? count : told; }
 };
 
 }  // namespace TRIAGE_SUPPORT

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -50,6 +51,7 @@ class Builder {
   Steps run() {
     find_levels();
     count_steps_again();
+    delay();
     find_kept();
     slots_.assign(loops_.values.size(), -1);
     for (size_t i = 0; i < loops_.values.size(); ++i) add(static_cast<Ref>(i));
@@ -149,6 +151,35 @@ class Builder {
     return steps_.width == 1 && at(ref).kind == Kind::map && steps_again_[static_cast<size_t>(ref)] <= few;
   }
 
+  /// Elements are computed where they are read first, if that does not keep others for them: so rows that do not take them need
+  /// not compute them, and fewer are kept.
+  void delay() {
+    std::vector<int> latest(loops_.values.size(), -1);
+    for (size_t i = loops_.values.size(); i-- > 0;) {
+      const auto user = static_cast<Ref>(i);
+      if (latest[i] < 0) latest[i] = levels_[i];
+      for (const Ref operand : at(user).operands) {
+        const auto k = static_cast<size_t>(operand);
+        const bool whole = is_part(operand, user) || is_reduced_after(user);
+        const int read = whole ? levels_[k] : is_element(user) && at(user).kind == Kind::map ? latest[i] : levels_[i];
+        latest[k] = latest[k] < 0 ? read : std::min(latest[k], read);
+      }
+    }
+    for (const LoopOutput& output : loops_.outputs)
+      latest[static_cast<size_t>(output.value)] = levels_[static_cast<size_t>(output.value)];
+    for (size_t i = 0; i < levels_.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      const auto ref = static_cast<Ref>(i);
+      if (value.kind != Kind::map || !is_element(ref) || value.opcode == Opcode::position || latest[i] <= levels_[i])
+        continue;
+      const bool free = std::all_of(value.operands.begin(), value.operands.end(), [&](Ref operand) {
+        return !is_element(operand) || levels_[static_cast<size_t>(operand)] == latest[i] ||
+               (!is_part(operand, ref) && steps_again_[static_cast<size_t>(operand)] <= few);
+      });
+      if (free) levels_[i] = latest[i];
+    }
+  }
+
   void find_kept() {
     kept_.assign(loops_.values.size(), false);
     for (size_t i = 0; i < loops_.values.size(); ++i) {
@@ -227,27 +258,36 @@ class Builder {
     }
     if (value.opcode == Opcode::record_empty) {
       const Steps::Slot& made = steps_.slot(own);
-      steps_.literals.emplace_back(made.offset, std::vector<char>(static_cast<size_t>(made.size * Steps::rows_at_once)));
+      steps_.literals.emplace_back(made.offset,
+                                   std::vector<char>(static_cast<size_t>(made.size * Steps::rows_at_once)));
       return own;
     }
     std::vector<Steps::Op>& ops = value.place == Place::number ? steps_.once
-                                 : is_behind_classified(ref)  ? level(ref).after
-                                                              : level(ref).cells;
-    if (MapStep step = record_step(value.opcode)) {
-      ops.push_back({step, own, operands(ref), record_numbers(ref)});
+                                  : is_behind_classified(ref)  ? level(ref).after
+                                                               : level(ref).cells;
+    if (is_of_records(ref)) {
+      const RecordStep how = record_numbers(ref);
+      const MapStep step = record_step(value.opcode, how.width);
+      if (!step) throw NoTape{};
+      ops.push_back({step, own, operands(ref), how.as_numbers()});
       return own;
     }
     ops.push_back(op_of(ref, own, operands(ref), ops));
     return own;
   }
 
-  /// Whether a value of its level that is told of a row's elements comes before it.
-  bool is_behind_classified(Ref ref) const {
-    return std::any_of(at(ref).operands.begin(), at(ref).operands.end(), [&](Ref operand) {
+  /// Whether a value of its level that is told of a row's elements comes before it. Asked once for each value: without that,
+  /// values that are used twice would double the work at each step.
+  bool is_behind_classified(Ref ref) {
+    std::optional<bool>& known = behind_classified_[ref];
+    if (known) return *known;
+    const bool answer = std::any_of(at(ref).operands.begin(), at(ref).operands.end(), [&](Ref operand) {
       if (levels_[static_cast<size_t>(operand)] != levels_[static_cast<size_t>(ref)]) return false;
       return at(operand).kind == Kind::classify ||
              (at(operand).kind == Kind::map && !is_element(operand) && is_behind_classified(operand));
     });
+    behind_classified_[ref] = answer;
+    return answer;
   }
 
   Steps::Operands operands(Ref ref) const {
@@ -256,23 +296,22 @@ class Builder {
     return in;
   }
 
-  /// How many slots a record has, the type of a code, and the numbers of the opcode.
-  std::vector<int64_t> record_numbers(Ref ref) const {
-    int64_t slots = at(ref).slots;
-    Type code = Type::i64;
-    for (const Ref operand : at(ref).operands) {
-      slots = std::max<int64_t>(slots, at(operand).slots);
-      if (!is_record(operand) && at(operand).type != Type::boolean) code = at(operand).type;
+  bool is_of_records(Ref ref) const {
+    return is_record(ref) || std::any_of(at(ref).operands.begin(), at(ref).operands.end(), [&](Ref operand) {
+             return is_record(operand) || at(operand).type == Type::non_finite;
+           });
+  }
+
+  RecordStep record_numbers(Ref ref) const {
+    const std::vector<Ref>& operands = at(ref).operands;
+    const auto is_single = [&](size_t i) { return operands.size() == 3 && at(operands[i]).place == Place::number; };
+    const bool selects = at(ref).is(Opcode::select);
+    RecordStep how{at(ref).slots, Type::i64, is_single(selects ? 0 : 1), is_single(2), at(ref).numbers};
+    for (const Ref operand : operands) {
+      how.width = std::max<int64_t>(how.width, at(operand).slots);
+      if (!is_record(operand) && at(operand).type != Type::boolean) how.code = at(operand).type;
     }
-    std::vector<int64_t> numbers{slots, static_cast<int64_t>(code)};
-    if (at(ref).operands.size() == 3) {
-      numbers.push_back(at(at(ref).operands[1]).place == Place::number);
-      numbers.push_back(at(at(ref).operands[2]).place == Place::number);
-    } else {
-      numbers.insert(numbers.end(), {0, 0});
-    }
-    numbers.insert(numbers.end(), at(ref).numbers.begin(), at(ref).numbers.end());
-    return numbers;
+    return how;
   }
 
   Type operand_type(Ref ref) const {
@@ -333,6 +372,7 @@ class Builder {
     }
     Steps::Loop& here = loop(at_level, at(ref).extent);
     here.ops.push_back(op_of(ref, out, in, here.ops));
+    here.slow |= at(ref).expensive;
   }
 
   /// Where the loops of that level find it.
@@ -389,8 +429,9 @@ class Builder {
     const int32_t extent = at(operand).extent;
     const int32_t own = is_element(ref) ? row(bytes_of(value.type), value.extent) : cell(ref);
     const bool wide = value.join == Join::sum && is_real(value.type);
-    Steps::Reduction made{steps, slots_[static_cast<size_t>(operand)], own, -1, start_of(value.join, value.type), wide,
-                          value.join, value.type};
+    Steps::Reduction made{
+        steps,     slots_[static_cast<size_t>(operand)], own, -1, start_of(value.join, value.type), wide, value.join,
+        value.type};
     if (is_reduced_after(ref)) {
       level(ref).segments.push_back(
           {made, extent, !is_element(ref), has_segment_lanes(schedule_.extent(extent), lanes_)});
@@ -458,7 +499,8 @@ class Builder {
         other.dtype != value.dtype || other.extent != value.extent)
       return std::nullopt;
     const auto& loops = steps_.levels[0].loops;
-    const bool goes_by = std::any_of(loops.begin(), loops.end(), [&](const Steps::Loop& loop) { return loop.extent == value.extent; });
+    const bool goes_by =
+        std::any_of(loops.begin(), loops.end(), [&](const Steps::Loop& loop) { return loop.extent == value.extent; });
     if (!goes_by) return std::nullopt;
     return Changed{true, slots_[static_cast<size_t>(value.operands[2])]};
   }
@@ -466,7 +508,8 @@ class Builder {
   /// The op that makes the value writes it to the output at once.
   bool take_over(const Steps::Loop& loop, int32_t from, const Steps::Slot& output) {
     Steps::Slot& made = steps_.slot(from);
-    const bool here = std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return op.out == from; });
+    const bool here =
+        std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return op.out == from; });
     if (!here || (made.home != Home::chunk && made.home != Home::row)) return false;
     made = output;
     return true;
@@ -478,6 +521,7 @@ class Builder {
   const std::optional<InPlace> in_place_;
   Steps steps_;
   std::vector<int> levels_;
+  std::map<Ref, std::optional<bool>> behind_classified_;
   static constexpr int few = 2, never = 1000;
   std::vector<int> steps_again_;
   std::vector<bool> kept_;
@@ -529,6 +573,7 @@ std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::opt
     find_choices(steps);
     merge_steps(steps);
     allot_registers(steps);
+    choose_fetching(steps);
     if (in_place && !can_be_in_place(steps, *in_place)) return nullptr;
     return std::unique_ptr<const Tape>(new Tape(std::move(steps)));
   } catch (const NoTape&) {

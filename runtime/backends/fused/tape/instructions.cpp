@@ -1,4 +1,12 @@
-#include "runtime/backends/fused/tape/primitives.h"
+#include "runtime/backends/fused/tape/instructions.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "runtime/messages/log.h"
 
 namespace triage::fused {
 
@@ -12,19 +20,50 @@ namespace avx512 {
 extern const Primitives steps;
 }
 
-const Primitives& primitives() {
+namespace {
+
+std::vector<const Primitives*> find_sets() {
+  std::vector<const Primitives*> sets;
 #ifdef __x86_64__
-  static const Primitives& best = [&]() -> const Primitives& {
-    const auto has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-      return avx512::steps;
-    return has_avx2 ? avx2::steps : baseline::steps;
-  }();
-  return best;
-#else
-  return baseline::steps;
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    sets.push_back(&avx512::steps);
+  if (has_avx2) sets.push_back(&avx2::steps);
 #endif
+  sets.push_back(&baseline::steps);
+  return sets;
 }
+
+const Primitives& chosen_set() {
+  const std::vector<const Primitives*>& sets = instruction_sets();
+  const char* const wanted = std::getenv("TRIAGE_INSTRUCTION_SET");
+  if (!wanted || !*wanted) return *sets.front();
+  std::string names;
+  for (const Primitives* set : sets) {
+    if (std::string_view(set->name) == wanted) return *set;
+    names += (names.empty() ? "" : ", ") + std::string(set->name);
+  }
+  messages::warn(fmt::format("TRIAGE_INSTRUCTION_SET is \"{}\"; this processor has {}. Loops run on {}", wanted, names,
+                             sets.front()->name));
+  return *sets.front();
+}
+
+std::atomic<const Primitives*> used{nullptr};
+
+}  // namespace
+
+const std::vector<const Primitives*>& instruction_sets() {
+  static const std::vector<const Primitives*> sets = find_sets();
+  return sets;
+}
+
+const Primitives& primitives() {
+  if (const Primitives* set = used.load(std::memory_order_acquire)) return *set;
+  static const Primitives& chosen = chosen_set();
+  return chosen;
+}
+
+void use_instructions(const Primitives* set) { used.store(set, std::memory_order_release); }
 
 }  // namespace triage::fused

@@ -23,7 +23,6 @@ struct Merge {
   int8_t stored = -1;  // the node whose values go to memory
   int8_t joined = -1;  // the node that a reduction joins
   Join join = Join::sum;
-  bool first_read = false;  // mostly of what comes from memory for the first time: more of it is fetched meanwhile
 };
 
 namespace merging {
@@ -35,10 +34,6 @@ constexpr MergedNode of(O opcode, int a, int b = 0, int c = 0) {
 }
 constexpr Merge map(std::string_view operands, size_t count, const Nodes& nodes) {
   return {operands, count, nodes, static_cast<int8_t>(count - 1), -1};
-}
-/// Of the detection of NaN and Inf, which goes first.
-constexpr Merge first_join(Join join, size_t count, const Nodes& nodes, int joined, int stored) {
-  return {"e", count, nodes, static_cast<int8_t>(stored), static_cast<int8_t>(joined), join, true};
 }
 /// `stored`: -1: nothing.
 constexpr Merge join(Join join, std::string_view operands, size_t count, const Nodes& nodes, int joined, int stored) {
@@ -53,12 +48,12 @@ inline constexpr auto merges = [] {
   constexpr int first = -1, second = -2, third = -3, fourth = -4;
   return std::array{
       // Is there a NaN or an Inf? With the copy that rows without one are.
-      first_join(Join::largest, 2, {of(O::magnitude_bits, 0), of(O::copy, 0)}, 0, 1),
-      first_join(Join::largest, 1, {of(O::magnitude_bits, 0)}, 0, -1),
-      first_join(Join::any, 3, {of(O::is_finite, 0), of(O::logical_not, first), of(O::copy, 0)}, 1, 2),
-      first_join(Join::any, 2, {of(O::is_finite, 0), of(O::logical_not, first)}, 1, -1),
-      first_join(Join::any, 2, {of(O::is_nan, 0), of(O::copy, 0)}, 0, 1),
-      first_join(Join::any, 1, {of(O::is_nan, 0)}, 0, -1),
+      join(Join::largest, "e", 2, {of(O::magnitude_bits, 0), of(O::copy, 0)}, 0, 1),
+      join(Join::largest, "e", 1, {of(O::magnitude_bits, 0)}, 0, -1),
+      join(Join::any, "e", 3, {of(O::is_finite, 0), of(O::logical_not, first), of(O::copy, 0)}, 1, 2),
+      join(Join::any, "e", 2, {of(O::is_finite, 0), of(O::logical_not, first)}, 1, -1),
+      join(Join::any, "e", 2, {of(O::is_nan, 0), of(O::copy, 0)}, 0, 1),
+      join(Join::any, "e", 1, {of(O::is_nan, 0)}, 0, -1),
       // How far values are from another one.
       join(Join::any, "ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}, 2, -1),
       join(Join::any, "es", 1, {of(O::gt, 0, 1)}, 0, -1),
@@ -76,10 +71,8 @@ inline constexpr auto merges = [] {
            of(O::select, 3, fourth, 1)}),
       map("ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}),
       // Normalisation, scale and shift, limits.
-      map("essee", 4,
-          {of(O::sub, 0, 1), of(O::mul, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
-      map("essee", 4,
-          {of(O::sub, 0, 1), of(O::div, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
+      map("essee", 4, {of(O::sub, 0, 1), of(O::mul, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
+      map("essee", 4, {of(O::sub, 0, 1), of(O::div, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
       map("ess", 2, {of(O::sub, 0, 1), of(O::mul, first, 2)}),
       map("ess", 2, {of(O::sub, 0, 1), of(O::div, first, 2)}),
       map("es", 2, {of(O::sub, 0, 1), of(O::exp, first)}),

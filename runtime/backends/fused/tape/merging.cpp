@@ -22,7 +22,7 @@ class MergesOfLoop {
     look();
     for (size_t merge = 0; merge < merges.size(); ++merge)
       if (merges[merge].joined < 0)
-        for (size_t i = loop_.ops.size(); i-- > 0;) i = std::min(map(merge, i), loop_.ops.size());
+        for (size_t i = loop_.ops.size(); i > 0; i = std::min(i - 1, loop_.ops.size())) map(merge, i - 1);
       else if (steps_.width == 1)
         for (Steps::Reduction& one : loop_.reductions) join(merge, one);
   }
@@ -62,7 +62,8 @@ class MergesOfLoop {
     const auto k = static_cast<size_t>(node);
     if (i < 0) return false;
     if (found.ops[k] >= 0) return found.ops[k] == i;
-    if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 || (op(i).type != Type::boolean && !is(found, op(i).type)))
+    if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 ||
+        (op(i).type != Type::boolean && !is(found, op(i).type)))
       return false;
     found.ops[k] = i;
     for (size_t operand = 0; operand < row_of(op(i).opcode).arity(); ++operand)
@@ -80,47 +81,49 @@ class MergesOfLoop {
     return true;
   }
 
-  /// Whether ops of the merge read the result, and no others. `reduction`: that does too; -1: none.
-  bool is_read_by(const Found& found, int k, int reduction) const {
-    const auto read = readers_.find(op(k).out);
-    return read == readers_.end() || std::all_of(read->second.begin(), read->second.end(), [&](int reader) {
-             return reader < 0 ? reduction >= 0 && reader == -1 - reduction
-                               : std::find(found.ops.begin(), found.ops.end(), reader) != found.ops.end();
-           });
-  }
-
-  /// Whether it saves steps: what others read too is computed twice, where that is cheap.
-  bool pays(const Merge& merge, const Found& found, int reduction) const {
+  using Gone = std::array<bool, 5>;
+  /// The nodes that nobody else reads, so that the merge leaves nothing of them. Nothing where it does not pay: what others read
+  /// too is computed twice, which must be cheap, and some step must be saved. `reduction`: that the merge becomes a part of, or -1.
+  std::optional<Gone> leaves(const Merge& merge, const Found& found, int reduction) const {
+    Gone gone{};
+    const auto root = static_cast<size_t>(reduction >= 0 ? merge.joined : merge.stored);
     int saved = reduction >= 0;
-    for (size_t k = 0; k < merge.count; ++k) {
-      const Steps::Op& one = op(found.ops[k]);
-      const bool root = static_cast<int8_t>(k) == (merge.joined >= 0 ? merge.joined : merge.stored);
+    for (size_t k = merge.count; k-- > 0;) {
       const bool stored = static_cast<int8_t>(k) == merge.stored;
-      const bool own = is_read_by(found, found.ops[k], reduction);
-      if (root ? merge.joined >= 0 && !own : stored && !own) return false;
-      if (root && !stored && steps_.slot(one.out).home != Home::chunk) return false;
-      if (root || stored) continue;
-      const bool removed = own && steps_.slot(one.out).home == Home::chunk;
-      if (!removed && row_of(one.opcode).slow) return false;
-      saved += removed;
+      const bool others = is_read_by_others(merge, found, gone, k, reduction);
+      const bool in_memory = steps_.slot(op(found.ops[k]).out).home != Home::chunk;
+      gone[k] = stored || (!others && !in_memory);
+      if (reduction >= 0 && (stored || k == root) && others) return std::nullopt;  // it comes after all ops
+      if (!gone[k] && (k == root || row_of(op(found.ops[k]).opcode).slow)) return std::nullopt;
+      saved += gone[k] && k != root;
     }
-    return saved > 0;
+    return saved > 0 ? std::optional(gone) : std::nullopt;
+  }
+  bool is_read_by_others(const Merge& merge, const Found& found, const Gone& gone, size_t k, int reduction) const {
+    const auto read = readers_.find(op(found.ops[k]).out);
+    if (read == readers_.end()) return false;
+    return std::any_of(read->second.begin(), read->second.end(), [&](int reader) {
+      if (reader < 0) return reduction < 0 || reader != -1 - reduction;
+      for (size_t node = 0; node < merge.count; ++node)
+        if (found.ops[node] == reader) return !gone[node];
+      return true;
+    });
   }
 
-  /// Where to look further.
-  size_t map(size_t number, size_t i) {
+  void map(size_t number, size_t i) {
     const Merge& merge = merges[number];
     Found found;
-    if (!node_is(merge, merge.stored, static_cast<int>(i), found) || !pays(merge, found, -1)) return i;
+    if (!node_is(merge, merge.stored, static_cast<int>(i), found)) return;
+    const auto gone = leaves(merge, found, -1);
+    if (!gone) return;
     Steps::Op& last = loop_.ops[i];
     for (size_t k = 0; k < merge.count; ++k)
-      if (op(found.ops[k]).guards.size() != last.guards.size()) return i;
+      if (!(op(found.ops[k]).guards == last.guards)) return;
     const MapStep step = primitives().merged(number, *found.type);
-    if (!step) return i;
+    if (!step) return;
     last.step = step, last.in = found.operands, last.numbers.clear();
     last.opcode = Opcode::literal, last.single = 0;
-    remove(merge, found, static_cast<int>(i), -1);
-    return i;
+    remove(merge, found, *gone, static_cast<int>(i));
   }
 
   void join(size_t number, Steps::Reduction& one) {
@@ -130,7 +133,8 @@ class MergesOfLoop {
     Found found;
     if (!node_is(merge, merge.joined, producer(one.operand), found)) return;
     if (merge.stored >= 0 && merge.stored != merge.joined && !find_copy(merge, found)) return;
-    if (!pays(merge, found, reduction)) return;
+    const auto gone = leaves(merge, found, reduction);
+    if (!gone) return;
     for (size_t k = 0; k < merge.count; ++k)
       if (!op(found.ops[k]).guards.empty()) return;
     const MergedJoin merged = primitives().merged_join(number, *found.type);
@@ -138,7 +142,7 @@ class MergesOfLoop {
     const int32_t stored = merge.stored < 0 ? -1 : op(found.ops[static_cast<size_t>(merge.stored)]).out;
     if (stored >= 0 && steps_.slot(stored).home == Home::chunk) return;  // another merge stores nothing
     one.merged = merged, one.in = found.operands, one.stored = stored;
-    remove(merge, found, -1, reduction);
+    remove(merge, found, *gone, -1);
   }
 
   /// The op that copies the operand, as the node that is stored says.
@@ -153,15 +157,11 @@ class MergesOfLoop {
     return false;
   }
 
-  /// The ops that nobody else reads. `but`: the one that the merge took the place of; `reduction`: that it became a part of.
-  void remove(const Merge& merge, const Found& found, int but, int reduction) {
+  /// Removes what is gone, but for the op that the merge took the place of.
+  void remove(const Merge& merge, const Found& found, const Gone& gone, int but) {
     std::vector<bool> removed(loop_.ops.size());
-    for (size_t k = 0; k < merge.count; ++k) {
-      const int i = found.ops[k];
-      const bool stored = static_cast<int8_t>(k) == merge.stored;
-      removed[static_cast<size_t>(i)] =
-          i != but && (stored || (is_read_by(found, i, reduction) && steps_.slot(op(i).out).home == Home::chunk));
-    }
+    for (size_t k = 0; k < merge.count; ++k)
+      removed[static_cast<size_t>(found.ops[k])] = gone[k] && found.ops[k] != but;
     std::vector<Steps::Op> left;
     for (size_t i = 0; i < loop_.ops.size(); ++i)
       if (!removed[i]) left.push_back(std::move(loop_.ops[i]));
@@ -210,8 +210,10 @@ class Registers {
       const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
       chosen.insert({one.out, one.of[0], one.of[1]});
     }
+    loop_.direct = steps_.width == 1 && !loop_.guarded && loop_.choices.empty();
     for (const int32_t slot : slots) {
       if (slot < 0) continue;
+      loop_.direct &= steps_.slot(slot).choice < 0;
       const Home home = steps_.slot(slot).home;
       if (home == Home::cell || home == Home::row || home == Home::input || home == Home::output || chosen.count(slot))
         loop_.moving.push_back(slot);
@@ -261,6 +263,19 @@ void drop_unread(Steps& steps) {
 void merge_steps(Steps& steps) {
   for (Steps::Level& level : steps.levels)
     for (Steps::Loop& loop : level.loops) MergesOfLoop(steps, loop).run();
+}
+
+void choose_fetching(Steps& steps) {
+  if (steps.width > 1) return;
+  for (size_t i = 1; i < steps.levels.size(); ++i)
+    for (const Steps::Loop& loop : steps.levels[i].loops)
+      if (loop.slow) steps.fetching = i;
+  if (!steps.fetching) return;
+  for (size_t i = 0; i < steps.slots.size(); ++i) {
+    if (steps.slots[i].size != 4) continue;
+    if (steps.slots[i].home == Home::input) steps.fetched_input = static_cast<int32_t>(i);
+    if (steps.slots[i].home == Home::output) steps.fetched_output = static_cast<int32_t>(i);
+  }
 }
 
 void allot_registers(Steps& steps) {

@@ -28,8 +28,15 @@ struct JoinSteps {
   /// Totals as values of the type.
   void (*finish)(void* out, const void* totals, int64_t count);
 };
-/// As JoinSteps::block, of values that are computed from operands; they, or others beside them, go to `stored`.
-using MergedJoin = void (*)(void* total, void* stored, const void* const* in, int64_t n, int64_t start);
+/// What comes into the cache while a step computes: memory of as many values. Null: nothing.
+struct Ahead {
+  const void* read = nullptr;
+  const void* write = nullptr;
+};
+/// As JoinSteps::block, of values that are computed from operands; they, or others beside them, go to `stored`. Only those that
+/// take longer than memory fetch `ahead`.
+using MergedJoin = void (*)(void* total, void* stored, const void* const* in, int64_t n, int64_t start,
+                            const Ahead& ahead);
 
 /// Of one instruction set.
 struct Primitives {
@@ -48,7 +55,7 @@ struct Primitives {
   bool (*has_inf)(const void* values, int64_t n, Type type);
 };
 
-/// The best that this processor runs.
+/// Those that tapes are made of (instructions.h).
 const Primitives& primitives();
 
 }  // namespace triage::fused

@@ -1,40 +1,35 @@
 #include "runtime/backends/fused/tape/record_steps.h"
 
-#include <runtime/flags/slots.h>
-
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <type_traits>
 
-#include "runtime/backends/fused/support/numbers.h"
+#include "runtime/backends/fused/support/records.h"
 
 namespace triage::fused {
 namespace {
 
-using namespace triage::flags;  // NOLINT: records
+template <Opcode opcode>
+struct Code;
+#define LEAF(...)
+#define OPCODE(...)
+#define RECORD(name, letters, count, ...)                                                                         \
+  template <>                                                                                                     \
+  struct Code<Opcode::name> {                                                                                     \
+    static constexpr std::string_view signature = letters;                                                        \
+    template <class A, class B>                                                                                   \
+    static auto of(const A& a, [[maybe_unused]] const B& b, [[maybe_unused]] int64_t c, const int64_t* numbers) { \
+      [[maybe_unused]] const int64_t n0 = numbers[0], n1 = numbers[1], n2 = numbers[2], n3 = numbers[3];          \
+      return __VA_ARGS__;                                                                                         \
+    }                                                                                                             \
+  };
+#include "runtime/backends/fused/opcodes.inc"
+#undef RECORD
 
-/// Where the numbers of the opcode begin.
-constexpr int64_t kOwn = 4;
-
-struct Records {
-  const int64_t* numbers;
-  int64_t width() const { return numbers[0]; }
-  int64_t own(int64_t i) const { return numbers[kOwn + i]; }
-  template <class Memory>
-  auto* at(Memory* memory, int64_t i) const {
-    using Slot = std::conditional_t<std::is_const_v<Memory>, const uint16_t, uint16_t>;
-    return static_cast<Slot*>(memory) + i * width();
-  }
-};
-
-template <class Visit>
-void each_entry(const uint16_t* slots, int64_t width, const Visit& visit) {
-  each_error_slot(slots, width, [&](int64_t, uint16_t slot) { visit(slot); });
-}
-
-bool is_err(const uint16_t* slots, int64_t width) {
-  uint64_t any = 0;
-  for (int64_t i = 0; i < width; i += 4) any |= four_slots(slots + i, width - i);
-  return (any & SEVERITIES) != 0;
-}
+/// The numbers of a step: those of RecordStep, then so many of the value.
+enum : size_t { kWidth, kCode, kSingleCondition, kSingleCode, kOwn };
+constexpr size_t kMostNumbers = 4;
 
 int64_t whole_at(const void* memory, Type type, int64_t i) {
   switch (type) {
@@ -54,92 +49,51 @@ int64_t whole_at(const void* memory, Type type, int64_t i) {
   }
 }
 
-/// Copied first, changed then: rows without errors are one copy.
-void push(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  const Records records{numbers};
-  const Recording how(records.own(3));
-  for (int64_t i = 0; i < n; ++i) {
-    uint16_t* const slots = records.at(out, i);
-    std::memcpy(slots, records.at(in[0], i), static_cast<size_t>(records.width()) * 2);
-    if (!static_cast<const uint8_t*>(in[1])[numbers[2] ? 0 : i]) continue;
-    const int64_t code = whole_at(in[2], static_cast<Type>(numbers[1]), numbers[3] ? 0 : i);
-    const bool known = code >= 0 && code <= 15;
-    push_slot(slots, records.own(0), pack_slot(known ? code : 15, records.own(1), records.own(2)), how);
+template <char letter>
+using Value = std::conditional_t<letter == 'b', uint8_t, std::conditional_t<letter == 'i', int32_t, int64_t>>;
+
+/// `width`: 0: told by the numbers.
+template <Opcode opcode, int64_t width>
+void step(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
+  constexpr std::string_view signature = Code<opcode>::signature;
+  constexpr size_t arity = signature.find(':');
+  const int64_t slots = width > 0 ? width : numbers[kWidth];
+  const int64_t* const own = numbers + kOwn;
+  if constexpr (signature[0] == 'N') {
+    for (int64_t i = 0; i < n; ++i)
+      static_cast<uint8_t*>(out)[i] = Code<opcode>::of(static_cast<const NonFinite*>(in[0])[i], 0, 0, own);
+  } else if constexpr (signature.back() != 'R') {
+    using Result = Value<signature.back()>;
+    for (int64_t i = 0; i < n; ++i) {
+      const RecordInPlace<const uint16_t, width> a(static_cast<const uint16_t*>(in[0]) + i * slots, slots);
+      static_cast<Result*>(out)[i] = static_cast<Result>(Code<opcode>::of(a, 0, 0, own));
+    }
+  } else {  // copied first, changed then
+    std::memcpy(out, in[0], static_cast<size_t>(n * slots) * sizeof(uint16_t));
+    for (int64_t i = 0; i < n; ++i) {
+      const RecordInPlace<uint16_t, width> a(static_cast<uint16_t*>(out) + i * slots, slots);
+      if constexpr (arity == 3) {
+        const bool where = static_cast<const uint8_t*>(in[1])[numbers[kSingleCondition] ? 0 : i];
+        if (where)
+          Code<opcode>::of(a, where, whole_at(in[2], static_cast<Type>(numbers[kCode]), numbers[kSingleCode] ? 0 : i),
+                           own);
+      } else if constexpr (arity == 2) {
+        const RecordInPlace<const uint16_t, width> b(static_cast<const uint16_t*>(in[1]) + i * slots, slots);
+        Code<opcode>::of(a, b, 0, own);
+      } else {
+        Code<opcode>::of(a, 0, 0, own);
+      }
+    }
   }
 }
 
-void merge(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  const Records records{numbers};
-  const Recording how(records.own(1));
+void select(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
+  const auto size = static_cast<size_t>(numbers[kWidth]) * sizeof(uint16_t);
   for (int64_t i = 0; i < n; ++i) {
-    uint16_t* const slots = records.at(out, i);
-    std::memcpy(slots, records.at(in[0], i), static_cast<size_t>(records.width()) * 2);
-    merge_slots(slots, records.own(0), records.at(in[1], i), how);
+    const bool where = static_cast<const uint8_t*>(in[0])[numbers[kSingleCondition] ? 0 : i];
+    std::memcpy(static_cast<char*>(out) + static_cast<size_t>(i) * size,
+                static_cast<const char*>(in[where ? 1 : 2]) + static_cast<size_t>(i) * size, size);
   }
-}
-
-void clear(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  const Records records{numbers};
-  for (int64_t i = 0; i < n; ++i) {
-    uint16_t* const slots = records.at(out, i);
-    std::memcpy(slots, records.at(in[0], i), static_cast<size_t>(records.width()) * 2);
-    for (int64_t k = 0; k < records.width(); ++k)
-      if ((slots[k] & SEVERITY_MASK) && (slots[k] & CODE_IN_SLOT) >> CODE_SHIFT == records.own(0)) slots[k] = 0;
-  }
-}
-
-/// One value of each record.
-template <class Result, class Ask>
-void ask(void* out, const void* const* in, int64_t n, const int64_t* numbers, const Ask& of) {
-  const Records records{numbers};
-  for (int64_t i = 0; i < n; ++i) static_cast<Result*>(out)[i] = static_cast<Result>(of(records.at(in[0], i), records));
-}
-
-void ask_is_err(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<uint8_t>(out, in, n, numbers, [](const uint16_t* slots, const Records& r) { return is_err(slots, r.width()); });
-}
-void ask_match(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<uint8_t>(out, in, n, numbers, [](const uint16_t* slots, const Records& r) {
-    bool found = false;
-    each_entry(slots, r.width(), [&](uint16_t slot) {
-      found |= (r.own(0) >> ((slot & CODE_IN_SLOT) >> CODE_SHIFT) & 1) && (slot & SEVERITY_MASK) >= r.own(1);
-    });
-    return found;
-  });
-}
-void ask_count(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<int32_t>(out, in, n, numbers, [](const uint16_t* slots, const Records& r) {
-    int32_t count = 0;
-    each_entry(slots, r.width(), [&](uint16_t) { ++count; });
-    return count;
-  });
-}
-void ask_max_severity(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<int64_t>(out, in, n, numbers, [](const uint16_t* slots, const Records& r) {
-    int64_t worst = 0;
-    each_entry(slots, r.width(), [&](uint16_t slot) { worst = std::max<int64_t>(worst, slot & SEVERITY_MASK); });
-    return worst;
-  });
-}
-void ask_first_code(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<int32_t>(out, in, n, numbers,
-               [](const uint16_t* slots, const Records&) { return (slots[0] & CODE_IN_SLOT) >> CODE_SHIFT; });
-}
-void ask_first_location(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<int32_t>(out, in, n, numbers, [](const uint16_t* slots, const Records&) { return slots[0] >> LOCATION_SHIFT; });
-}
-void ask_first_severity(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<int32_t>(out, in, n, numbers, [](const uint16_t* slots, const Records&) { return slots[0] & SEVERITY_MASK; });
-}
-void ask_slot(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
-  ask<int64_t>(out, in, n, numbers, [](const uint16_t* slots, const Records& r) { return slots[r.own(0)]; });
-}
-
-void has_nan(void* out, const void* const* in, int64_t n, const int64_t*) {
-  for (int64_t i = 0; i < n; ++i) static_cast<uint8_t*>(out)[i] = static_cast<const NonFinite*>(in[0])[i].nan;
-}
-void has_inf(void* out, const void* const* in, int64_t n, const int64_t*) {
-  for (int64_t i = 0; i < n; ++i) static_cast<uint8_t*>(out)[i] = static_cast<const NonFinite*>(in[0])[i].inf;
 }
 
 template <class T>
@@ -153,34 +107,23 @@ void fill(void* out, const void* const* in, int64_t n, const int64_t*) {
 
 }  // namespace
 
-MapStep record_step(Opcode opcode) {
+std::vector<int64_t> RecordStep::as_numbers() const {
+  std::vector<int64_t> all{width, static_cast<int64_t>(code), single_condition, single_code};
+  all.insert(all.end(), numbers.begin(), numbers.end());
+  all.resize(kOwn + kMostNumbers);
+  return all;
+}
+
+/// Records of the usual number of slots have steps of their own.
+MapStep record_step(Opcode opcode, int64_t width) {
   switch (opcode) {
-    case Opcode::record_push:
-      return &push;
-    case Opcode::record_merge:
-      return &merge;
-    case Opcode::record_clear:
-      return &clear;
-    case Opcode::record_is_err:
-      return &ask_is_err;
-    case Opcode::record_match:
-      return &ask_match;
-    case Opcode::record_count_errors:
-      return &ask_count;
-    case Opcode::record_max_severity:
-      return &ask_max_severity;
-    case Opcode::record_first_code:
-      return &ask_first_code;
-    case Opcode::record_first_location:
-      return &ask_first_location;
-    case Opcode::record_first_severity:
-      return &ask_first_severity;
-    case Opcode::record_slot:
-      return &ask_slot;
-    case Opcode::has_nan:
-      return &has_nan;
-    case Opcode::has_inf:
-      return &has_inf;
+#define RECORD(name, ...) \
+  case Opcode::name:      \
+    return width == 16 ? &step<Opcode::name, 16> : &step<Opcode::name, 0>;
+#include "runtime/backends/fused/opcodes.inc"
+#undef RECORD
+    case Opcode::select:
+      return &select;
     default:
       return nullptr;
   }

@@ -1,12 +1,22 @@
 #pragma once
+#include <vector>
+
 #include "runtime/backends/fused/tape/primitives.h"
 
 /// Steps on records of flags, of any number of slots; and copies.
 namespace triage::fused {
 
-/// Null for other opcodes. `numbers`: how many slots, the Type of operand 2, whether operands 1 and 2 are one value for all
-/// records, then LoopValue::numbers.
-MapStep record_step(Opcode opcode);
+/// What a step on records takes beside its operands.
+struct RecordStep {
+  int64_t width;                       // slots of a record in memory
+  Type code;                           // of operand 2
+  bool single_condition, single_code;  // operands 1 and 2 are one value for all records
+  std::vector<int64_t> numbers;        // LoopValue::numbers
+
+  std::vector<int64_t> as_numbers() const;  // as MapStep takes them
+};
+/// Null for opcodes on something else. (`select` is one on records as well; of operand 0 it takes `single_condition`.)
+MapStep record_step(Opcode opcode, int64_t width);
 /// Values of that many bytes as they are; and one of them in all places.
 MapStep copy_step(int32_t size);
 MapStep fill_step(int32_t size);

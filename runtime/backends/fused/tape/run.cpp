@@ -111,7 +111,8 @@ class TapeRun {
     for (int64_t row = begin; row < end; row += block_rows_) {
       used_ = std::min(end - row, block_rows_);
       read(row);
-      for (const Steps::Level& level : steps_.levels) run(level);
+      left_ = end - row - block_rows_;
+      for (size_t i = 0; i < steps_.levels.size(); ++i) run(steps_.levels[i], i > 0 && i == steps_.fetching);
       write(row);
     }
   }
@@ -193,8 +194,7 @@ class TapeRun {
     for (size_t i = 0; i < block_.size(); ++i) {
       const Steps::Slot& one = steps_.slots[i];
       if (one.home == Home::input) block_[i].memory = memory_of_input(one.number) + row * block_[i].step;
-      if (one.home == Home::output)
-        block_[i].memory = static_cast<char*>(call_.out[one.number]) + row * block_[i].step;
+      if (one.home == Home::output) block_[i].memory = static_cast<char*>(call_.out[one.number]) + row * block_[i].step;
     }
     for (const Steps::Transfer& one : steps_.reads) {
       const int64_t stride = call_.in_stride[one.number];
@@ -246,20 +246,33 @@ class TapeRun {
 
   // --- a level
 
-  void run(const Steps::Level& level) {
+  void run(const Steps::Level& level, bool fetching) {
     for (const Steps::Op& op : level.cells) apply_to_cells(op, used_);
     for (const Steps::Classified& one : level.classified) classify(one);
     for (const Steps::Op& op : level.after) apply_to_cells(op, used_);
     const int64_t turns = steps_.width > 1 ? 1 : used_;
     for (int64_t row = 0; row < turns; ++row) {
       for (const Steps::Spread& one : level.spreads) spread(one, row);
-      for (const Steps::Loop& loop : level.loops) run(loop, row);
+      if (fetching) look_ahead(row);
+      for (const Steps::Loop& loop : level.loops)
+        if (!loop.guarded || is_needed(loop, row)) run(loop, row);
       for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
     }
+    ahead_ = {};
     if (steps_.width > 1) return;
     for (const Steps::Loop& loop : level.loops)
       for (const Steps::Reduction& one : loop.reductions)
         one.steps->finish(block(one.out).memory, block(one.total).memory, used_);
+  }
+
+  /// The row of the next block, and the output of this one. (Processors fetch within a page of memory; rows are many pages.)
+  void look_ahead(int64_t row) {
+    const auto memory_of = [&](int32_t slot, int64_t wanted) {
+      if (slot < 0 || extent(steps_.slot(slot).extent) > Steps::chunk) return static_cast<char*>(nullptr);
+      return block(slot).memory + wanted * block(slot).step;
+    };
+    ahead_ = {row < left_ ? memory_of(steps_.fetched_input, row + block_rows_) : nullptr,
+              memory_of(steps_.fetched_output, row)};
   }
 
   void apply_to_cells(const Steps::Op& op, int64_t count) const {
@@ -271,10 +284,40 @@ class TapeRun {
   // --- the positions of a row
 
   void run(const Steps::Loop& loop, int64_t row) {
+    if (loop.direct && extent(loop.extent) * steps_.width <= Steps::chunk)
+      run_at_once(loop, row);
+    else
+      run_in_chunks(loop, row);
+  }
+
+  /// Of rows that are one chunk, where every slot is its own: what most rows are.
+  void run_at_once(const Steps::Loop& loop, int64_t row) const {
+    const int64_t n = extent(loop.extent) * steps_.width;
+    const auto at = [&](int32_t slot) {
+      const Place& place = block(slot);
+      return place.memory + row * place.step;
+    };
+    const void* in[Steps::most_operands];
+    for (const Steps::Op& op : loop.ops) {
+      for (size_t i = 0; i < op.in.size() && op.in[i] >= 0; ++i) in[i] = at(op.in[i]);
+      op.step(at(op.out), in, n, op.numbers.data());
+    }
+    for (const Steps::Reduction& one : loop.reductions) {
+      char* const total = at(one.total);
+      start_total(one, total);
+      if (one.merged) {
+        for (size_t i = 0; i < one.in.size() && one.in[i] >= 0; ++i) in[i] = at(one.in[i]);
+        one.merged(total, one.stored < 0 ? nullptr : at(one.stored), in, n, one.start, ahead_);
+      } else {
+        one.steps->block(total, at(one.operand), n, one.start);
+      }
+    }
+  }
+
+  void run_in_chunks(const Steps::Loop& loop, int64_t row) {
     active_.clear();
     for (const Steps::Op& op : loop.ops)
       if (!loop.guarded || is_needed(op, row)) active_.push_back(&op);
-    if (active_.empty() && loop.reductions.empty()) return;
     for (const int32_t index : loop.moving) here(index) = in_row(index, row);
     if (!loop.choices.empty()) choose(loop, row);
     const int64_t count = extent(loop.extent) * steps_.width;
@@ -290,6 +333,10 @@ class TapeRun {
     }
   }
 
+  bool is_needed(const Steps::Loop& loop, int64_t row) const {
+    return !loop.reductions.empty() ||
+           std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return is_needed(op, row); });
+  }
   bool is_needed(const Steps::Op& op, int64_t row) const {
     for (const Steps::Guard& guard : op.guards)
       if (holds(guard.condition, row) != guard.wanted) return false;
@@ -326,7 +373,8 @@ class TapeRun {
     } else if (one.merged) {
       const void* in[Steps::most_operands];
       for (size_t i = 0; i < one.in.size() && one.in[i] >= 0; ++i) in[i] = here(one.in[i]).at(first);
-      one.merged(here(one.total).memory, one.stored < 0 ? nullptr : here(one.stored).at(first), in, n, one.start);
+      one.merged(here(one.total).memory, one.stored < 0 ? nullptr : here(one.stored).at(first), in, n, one.start,
+                 first == 0 ? ahead_ : Ahead{});
     } else {
       one.steps->block(here(one.total).memory, here(one.operand).at(first), n, one.start);
     }
@@ -486,14 +534,21 @@ class TapeRun {
   c10::SmallVector<Place, 48> block_;
   c10::SmallVector<Here, 48> at_;
   c10::SmallVector<const Steps::Op*, 32> active_;
+  Ahead ahead_;
   char *cells_, *registers_, *lanes_, *totals_, *tile_;
-  int64_t used_ = 1;
+  int64_t used_ = 1, left_ = 0;  // rows of the block; behind it
 };
 
 Tape::Tape(Steps&& steps) : steps_(std::make_unique<const Steps>(std::move(steps))) {}
 Tape::~Tape() = default;
 int64_t Tape::scratch_bytes(c10::ArrayRef<int64_t> extents) const {
   return TapeRun::scratch_bytes(*steps_, extents.data());
+}
+size_t Tape::steps() const {
+  size_t count = 0;
+  for (const Steps::Level& level : steps_->levels)
+    for (const Steps::Loop& loop : level.loops) count += loop.ops.size() + loop.reductions.size();
+  return count;
 }
 void Tape::run(const Call& call, int64_t begin, int64_t end) const { TapeRun(*steps_, call).run(begin, end); }
 

@@ -2,8 +2,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <array>
+#include <compare>
 #include <cstdint>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,9 +48,7 @@ struct Steps {
   struct Guard {
     int32_t condition;  // a cell or a number
     bool wanted;
-    bool operator<(const Guard& other) const {
-      return std::tie(condition, wanted) < std::tie(other.condition, other.wanted);
-    }
+    auto operator<=>(const Guard&) const = default;
   };
   struct Op {
     MapStep step;
@@ -95,7 +93,9 @@ struct Steps {
     std::vector<Reduction> reductions;
     std::vector<int32_t> moving;   // slots that lie elsewhere for each row
     std::vector<int32_t> choices;  // of its ops
+    bool slow = false;             // takes longer than memory
     bool guarded = false;          // some rows need not all ops
+    bool direct = false;           // every row needs all ops, and reads and writes no slot but its own
   };
   /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
   struct SegmentReduction {
@@ -146,6 +146,8 @@ struct Steps {
   std::vector<Positions> positions;
   std::vector<Transfer> reads, writes;  // of each block
   std::vector<Level> levels;
+  size_t fetching = 0;  // the level that takes so long that memory for others can come in meanwhile; 0: none
+  int32_t fetched_input = -1, fetched_output = -1;
 
   /// Bytes, up to the end of their cache line.
   static constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -161,5 +163,6 @@ void find_choices(Steps& steps);
 /// Steps that follow each other become one.
 void merge_steps(Steps& steps);
 void allot_registers(Steps& steps);
+void choose_fetching(Steps& steps);
 
 }  // namespace triage::fused

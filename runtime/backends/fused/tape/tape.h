@@ -21,6 +21,8 @@ class Tape {
   /// What `run` takes of Call::scratch for rows of these extents.
   int64_t scratch_bytes(c10::ArrayRef<int64_t> extents) const;
   void run(const Call& call, int64_t begin, int64_t end) const;
+  /// How many there are over positions.
+  size_t steps() const;
 
  private:
   explicit Tape(Steps&& steps);

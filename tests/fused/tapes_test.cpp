@@ -1,0 +1,169 @@
+// Tapes make the bits of kernels: each step, merged or not, in every instruction set that this processor has.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <doctest/doctest.h>
+#include <runtime/backends/fused/tape/instructions.h>
+#include <runtime/backends/fused/tape/merges.h>
+#include <runtime/backends/fused/tape/tape.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "made_loops.h"
+#include "programs.h"
+#include "tape_sets.h"
+
+namespace triage::fused {
+namespace {
+
+/// The same bits; which NaN it is that comes of two, no compiler promises.
+template <class T>
+bool same_reals(const std::string& a, const std::string& b, double ulps) {
+  std::vector<T> x(a.size() / sizeof(T)), y(x.size());
+  std::memcpy(x.data(), a.data(), a.size()), std::memcpy(y.data(), b.data(), b.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i]) && std::isnan(y[i])) continue;
+    if (std::memcmp(&x[i], &y[i], sizeof(T)) == 0) continue;
+    const T most = static_cast<T>(ulps) * std::numeric_limits<T>::epsilon() * std::abs(x[i]);
+    if (ulps == 0 || !(std::abs(x[i] - y[i]) <= most + std::numeric_limits<T>::min())) return false;
+  }
+  return true;
+}
+bool same_values(Type type, const std::string& a, const std::string& b, double ulps) {
+  return a.size() == b.size() && (type == Type::f32   ? same_reals<float>(a, b, ulps)
+                                  : type == Type::f64 ? same_reals<double>(a, b, ulps)
+                                                      : a == b);
+}
+
+/// Compares the outputs of tapes with those of the kernel, in every set.
+void agree(const Made& made, Trial trial) {
+  const auto kernel = results_of(made.loops, trial);
+  trial.by_tape = true;
+  for (const Primitives* set : sets_to_try()) {
+    const UseInstructions use(set);
+    const auto tape = results_of(made.loops, trial);
+    for (size_t i = 0; i < kernel.size(); ++i) {
+      const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
+      const double ulps =
+          !rounds_as_kernels(*set) && (row_of(value.opcode).slow || value.kind == LoopValue::Kind::reduce) ? 64 : 0;
+      CHECK_MESSAGE(same_values(value.type, kernel[i], tape[i], ulps), set->name << ": " << row_of(value.opcode).name
+                                                                                 << " to " << name_of(value.type)
+                                                                                 << ", output " << i);
+    }
+  }
+}
+
+/// A row of the table of merges; `all`: what is between its steps is given out too.
+void add_merge(Made& made, const Merge& merge, bool all) {
+  std::vector<Ref> operands, nodes;
+  for (const char letter : merge.operands) {
+    TensorForm row;
+    row.kind = TensorForm::Kind::row, row.rank = 1;
+    operands.push_back(letter == 's'   ? made.input(row, Type::f32)
+                       : letter == 'c' ? made.element(Type::boolean)
+                                       : made.element(Type::f32));
+  }
+  for (size_t k = 0; k < merge.count; ++k) {
+    std::vector<Ref> in;
+    for (size_t i = 0; i < row_of(merge.nodes[k].opcode).arity(); ++i) {
+      const int which = merge.nodes[k].in[i];
+      in.push_back(which >= 0 ? operands[static_cast<size_t>(which)] : nodes[static_cast<size_t>(-1 - which)]);
+    }
+    const Opcode opcode = merge.nodes[k].opcode;
+    nodes.push_back(
+        made.map(opcode, in, {}, opcode == Opcode::magnitude_bits ? std::optional(Type::i32) : std::nullopt));
+    made.loops.values.back().expensive = row_of(opcode).slow;
+    if (all || static_cast<int>(k) == merge.stored) made.store(nodes.back());
+  }
+  if (merge.joined < 0) return;
+  LoopValue joined;
+  joined.kind = LoopValue::Kind::reduce, joined.place = Place::row, joined.join = merge.join;
+  joined.operands = {nodes[static_cast<size_t>(merge.joined)]};
+  joined.type = merge.join == Join::any ? Type::u32 : made.loops.values[static_cast<size_t>(joined.operands[0])].type;
+  joined.dtype = dtype_of(joined.type);
+  made.store(made.add(joined));
+}
+
+}  // namespace
+
+TEST_CASE("every opcode has a step for each of its types, which makes the bits of the kernel, at the edges too") {
+  std::set<std::string> done;
+  const Made made = all_opcodes(done);
+  for (const Lanes lanes : {Lanes::positions, Lanes::rows})
+    for (const bool edges : {false, true}) agree(made, {lanes, edges ? 80 : 19, edges});
+}
+
+TEST_CASE("every merged step makes the bits of its steps, and what others read of them is there") {
+  for (const bool all : {false, true}) {
+    Made made(150);
+    for (const Merge& merge : merges) add_merge(made, merge, all);
+    for (const bool edges : {false, true}) agree(made, {Lanes::positions, 20, edges});
+  }
+}
+
+TEST_CASE("every merge of the table is found: each is one step") {
+  for (size_t i = 0; i < merges.size(); ++i) {
+    Made made;
+    add_merge(made, merges[i], /*all=*/false);
+    const auto loads = std::count(merges[i].operands.begin(), merges[i].operands.end(), 'c');  // conditions in memory
+    CHECK_MESSAGE(Tape::make(made.loops, Lanes::positions)->steps() == static_cast<size_t>(1 + loads), "merge " << i);
+  }
+}
+
+TEST_CASE("tapes make the same bits on every number of threads, and of a row in every batch") {
+  const Program program = [](const Tensors& in) {
+    const Tensors clipped = zscore_clip(in);
+    return Tensors{clipped[0].softmax(-1), clipped[1], in[0].flatten(1).abs().sum(-1)};
+  };
+  for (const int64_t columns : {7, 300, 5000}) {
+    const at::Tensor z = with_bad_rows({600, columns});
+    const auto tapes = without_kernels(program, {z});
+    const int before = at::get_num_threads();
+    at::set_num_threads(1);
+    const Tensors alone = run_without_kernels(*tapes, {z});
+    for (const int threads : {2, 3}) {
+      at::set_num_threads(threads);
+      const Tensors got = run_without_kernels(*tapes, {z}), part = run_without_kernels(*tapes, {z.slice(0, 13, 31)});
+      for (size_t i = 0; i < got.size(); ++i) {
+        CHECK(same_bits(alone[i], got[i]));
+        CHECK(same_bits(alone[i].slice(0, 13, 31), part[i]));
+      }
+    }
+    at::set_num_threads(before);
+  }
+}
+
+TEST_CASE("donated: tapes write where the input was") {
+  const auto donated = [](const Program& program, const at::Tensor& z) {
+    const auto tapes = without_kernels(program, {z});
+    const Tensors expected = run_without_kernels(*tapes, {z});
+    const at::Tensor given = z.clone();
+    const Tensors got = run_without_kernels(*tapes, {given}, {{}, {given}});
+    CHECK(got[0].data_ptr() == given.data_ptr());
+    for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(expected[i], got[i]));
+  };
+  for (const int64_t columns : {7, 37, 3000})
+    for (const int64_t rows : {1, 16, 33}) {
+      donated(detect_repair, with_bad_rows({rows, columns}));
+      donated(zscore_clip, with_bad_rows({rows, columns}));
+      donated(softmax_repair, with_bad_rows({rows, columns}));
+      donated(detect_repair, with_bad_rows({rows, columns}, at::kHalf));
+    }
+}
+
+TEST_CASE("the best set of instructions comes first, and baseline is in all processors") {
+  const auto& sets = instruction_sets();
+  CHECK(std::string_view(sets.back()->name) == "baseline");
+  CHECK(&primitives() == sets.front());
+  {
+    const UseInstructions use(sets.back());
+    CHECK(&primitives() == sets.back());
+  }
+  CHECK(&primitives() == sets.front());
+}
+
+}  // namespace triage::fused
