@@ -197,11 +197,12 @@ bool FusedGroup::within_terms(const Memory& memory,
   const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
   if (!terms) return true;
   constexpr int64_t few = 1 << 16;
-  int64_t positions = 1;
-  if (memory.extents.empty()) return true;
-  for (const int64_t extent : memory.extents) positions += extent;
+  int64_t positions = 1, longest = 1;
+  for (const int64_t extent : memory.extents) {
+    positions += extent;
+    longest = std::max(longest, extent);
+  }
   if (memory.batch <= few && positions <= few && memory.batch * positions <= few) return true;
-  const int64_t longest = *std::max_element(memory.extents.begin(), memory.extents.end());
   double bytes = 0, largest = static_cast<double>(memory.batch) * static_cast<double>(longest) * 4;
   for (const LoopOutput& output : loops_.outputs) {
     const TensorForm& form = output.form;
