@@ -105,6 +105,23 @@ TEST_CASE("every merged step makes the bits of its steps, and what others read o
   }
 }
 
+TEST_CASE("merged steps are of float32 alone: those of other types stay as they are") {
+  for (const Type type : {Type::boolean, Type::i8, Type::f64}) {
+    Made made(150);
+    const Ref a = made.element(type), b = made.element(type);
+    const Ref asked[] = {made.map(Opcode::is_nan, {a}),
+                         made.map(Opcode::logical_not, {made.map(Opcode::is_finite, {a})}),
+                         made.map(Opcode::gt, {a, b}), made.map(Opcode::lt, {a, b})};
+    for (const Ref ref : asked) {
+      LoopValue any;
+      any.kind = LoopValue::Kind::reduce, any.place = Place::row, any.join = Join::any, any.operands = {ref};
+      any.type = Type::u32, any.dtype = dtype_of(any.type);
+      made.store(made.add(any));
+    }
+    agree(made, {Lanes::positions, 20, /*edges=*/true});
+  }
+}
+
 TEST_CASE("every merge of the table is found: each is one step") {
   for (size_t i = 0; i < merges.size(); ++i) {
     Made made;

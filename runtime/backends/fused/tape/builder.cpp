@@ -530,17 +530,30 @@ class Builder {
   std::map<std::tuple<Ref, int32_t>, int32_t> spreads_;
 };
 
+/// The slots that may lie in memory of the caller: `whose`, and by selections those that are read, or written, in its place.
+std::set<int32_t> slots_in(const Steps& steps, Home whose, size_t number) {
+  std::set<int32_t> slots;
+  for (size_t i = 0; i < steps.slots.size(); ++i)
+    if (steps.slots[i].home == whose && steps.slots[i].number == static_cast<int32_t>(number))
+      slots.insert(static_cast<int32_t>(i));
+  for (size_t before = 0; before != slots.size();) {
+    before = slots.size();
+    for (const Steps::Choice& one : steps.choices)
+      for (const size_t which : {0, 1}) {
+        if (one.how[which] == Steps::Choice::How::forward && slots.count(one.of[which])) slots.insert(one.out);
+        if (one.how[which] == Steps::Choice::How::through && slots.count(one.out)) slots.insert(one.of[which]);
+      }
+  }
+  return slots;
+}
+
 /// Whether nobody reads a row of the input once the output has written there.
 bool can_be_in_place(const Steps& steps, const InPlace& where) {
   if (steps.width > 1) return true;  // tiles are read before, and written after
-  const auto is_input = [&](int32_t slot) {
-    return slot >= 0 && steps.slot(slot).home == Home::input &&
-           steps.slot(slot).number == static_cast<int32_t>(where.slot);
-  };
-  const auto is_output = [&](int32_t slot) {
-    return slot >= 0 && steps.slot(slot).home == Home::output &&
-           steps.slot(slot).number == static_cast<int32_t>(where.output);
-  };
+  const std::set<int32_t> inputs = slots_in(steps, Home::input, where.slot),
+                          outputs = slots_in(steps, Home::output, where.output);
+  const auto is_input = [&](int32_t slot) { return inputs.count(slot) > 0; };
+  const auto is_output = [&](int32_t slot) { return outputs.count(slot) > 0; };
   bool written = false;
   for (const Steps::Level& level : steps.levels) {
     for (const Steps::Classified& one : level.classified)

@@ -62,8 +62,8 @@ class MergesOfLoop {
     const auto k = static_cast<size_t>(node);
     if (i < 0) return false;
     if (found.ops[k] >= 0) return found.ops[k] == i;
-    if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 ||
-        (op(i).type != Type::boolean && !is(found, op(i).type)))
+    const bool of_conditions = row_of(op(i).opcode).signature == "b:b";
+    if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 || !(of_conditions || is(found, op(i).type)))
       return false;
     found.ops[k] = i;
     for (size_t operand = 0; operand < row_of(op(i).opcode).arity(); ++operand)
@@ -287,6 +287,7 @@ void allot_registers(Steps& steps) {
       Registers registers(steps, loop);
       registers.run();
       registers.find_moving();
+      steps.most_ops = std::max(steps.most_ops, loop.ops.size());
     }
 }
 

@@ -1,8 +1,7 @@
 // What a tape does with rows.
-#include <c10/util/SmallVector.h>
-
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "runtime/backends/fused/support/numbers.h"
 #include "runtime/backends/fused/support/tiles.h"
@@ -43,22 +42,39 @@ constexpr int64_t kTile = segment_block_positions * tile_lanes * 8;
 
 /// One call on one thread.
 class TapeRun {
+  /// Of a slot in the first row of the block, and how far it is to the next row and to the next value.
+  struct Place {
+    char* memory = nullptr;
+    int64_t step = 0, advance = 0;
+  };
+  /// Of a slot in the row at hand.
+  struct Here {
+    char* memory = nullptr;
+    int64_t advance = 0;
+    char* at(int64_t position) const { return memory + position * advance; }
+  };
+
+  template <class T>
+  static int64_t bytes_of(size_t count) {
+    return static_cast<int64_t>(count * sizeof(T));
+  }
+
  public:
   TapeRun(const Steps& steps, const Call& call)
-      : steps_(steps),
-        call_(call),
-        block_rows_(rows_of_block(steps, call.extents)),
-        block_(steps.slots.size()),
-        at_(steps.slots.size()) {
+      : steps_(steps), call_(call), block_rows_(rows_of_block(steps, call.extents)) {
     char* memory = call.scratch;
     const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + Steps::whole_lines(bytes)); };
+    const size_t count = steps.slots.size();
+    block_ = new (take(bytes_of<Place>(count))) Place[count];
+    at_ = new (take(bytes_of<Here>(count))) Here[count];
+    active_ = new (take(bytes_of<const Steps::Op*>(steps.most_ops))) const Steps::Op*[steps.most_ops];
     cells_ = take(steps.cell_bytes);
     registers_ = take(steps.registers * kRegister);
     lanes_ = take(kLanes);
     totals_ = take(kTotals);
     tile_ = take(kTile);
     const int64_t turns = steps.width > 1 ? 1 : block_rows_;
-    for (size_t i = 0; i < block_.size(); ++i) {
+    for (size_t i = 0; i < steps_.slots.size(); ++i) {
       const Steps::Slot& slot = steps.slots[i];
       Place& place = block_[i];
       place.advance = slot.advances() ? slot.size : 0;
@@ -96,7 +112,9 @@ class TapeRun {
 
   static int64_t scratch_bytes(const Steps& steps, const int64_t* extents) {
     int64_t bytes = 0;
-    for (const int64_t part : {steps.cell_bytes, steps.registers * kRegister, kLanes, kTotals, kTile})
+    for (const int64_t part : {bytes_of<Place>(steps.slots.size()), bytes_of<Here>(steps.slots.size()),
+                               bytes_of<const Steps::Op*>(steps.most_ops), steps.cell_bytes,
+                               steps.registers * kRegister, kLanes, kTotals, kTile})
       bytes += Steps::whole_lines(part);
     const int64_t turns = steps.width > 1 ? 1 : rows_of_block(steps, extents);
     for (const Steps::Slot& slot : steps.slots) {
@@ -118,23 +136,11 @@ class TapeRun {
   }
 
  private:
-  /// Of a slot in the first row of the block, and how far it is to the next row and to the next value.
-  struct Place {
-    char* memory = nullptr;
-    int64_t step = 0, advance = 0;
-  };
-  /// Of a slot in the row at hand.
-  struct Here {
-    char* memory = nullptr;
-    int64_t advance = 0;
-    char* at(int64_t position) const { return memory + position * advance; }
-  };
-
   int64_t extent(int32_t index) const { return call_.extents[index]; }
   char* memory_of_input(int32_t number) const { return static_cast<char*>(const_cast<void*>(call_.in[number])); }
   const Steps::Slot& slot(int32_t index) const { return steps_.slot(index); }
-  const Place& block(int32_t index) const { return block_[static_cast<size_t>(index)]; }
-  Here& here(int32_t index) { return at_[static_cast<size_t>(index)]; }
+  const Place& block(int32_t index) const { return block_[index]; }
+  Here& here(int32_t index) { return at_[index]; }
 
   bool holds(int32_t condition, int64_t row) const {
     const Place& place = block(condition);
@@ -191,7 +197,7 @@ class TapeRun {
   }
 
   void read(int64_t row) {
-    for (size_t i = 0; i < block_.size(); ++i) {
+    for (size_t i = 0; i < steps_.slots.size(); ++i) {
       const Steps::Slot& one = steps_.slots[i];
       if (one.home == Home::input) block_[i].memory = memory_of_input(one.number) + row * block_[i].step;
       if (one.home == Home::output) block_[i].memory = static_cast<char*>(call_.out[one.number]) + row * block_[i].step;
@@ -315,16 +321,17 @@ class TapeRun {
   }
 
   void run_in_chunks(const Steps::Loop& loop, int64_t row) {
-    active_.clear();
+    size_t active = 0;
     for (const Steps::Op& op : loop.ops)
-      if (!loop.guarded || is_needed(op, row)) active_.push_back(&op);
+      if (!loop.guarded || is_needed(op, row)) active_[active++] = &op;
     for (const int32_t index : loop.moving) here(index) = in_row(index, row);
     if (!loop.choices.empty()) choose(loop, row);
     const int64_t count = extent(loop.extent) * steps_.width;
     for (const Steps::Reduction& one : loop.reductions) start(one);
     for (int64_t first = 0; first < count; first += Steps::chunk) {
       const int64_t n = std::min(Steps::chunk, count - first);
-      for (const Steps::Op* op : active_) {
+      for (size_t k = 0; k < active; ++k) {
+        const Steps::Op* const op = active_[k];
         const void* in[Steps::most_operands];
         for (size_t i = 0; i < op->in.size() && op->in[i] >= 0; ++i) in[i] = here(op->in[i]).at(first);
         op->step(here(op->out).at(first), in, n, op->numbers.data());
@@ -531,9 +538,9 @@ class TapeRun {
   const Steps& steps_;
   const Call& call_;
   const int64_t block_rows_;
-  c10::SmallVector<Place, 48> block_;
-  c10::SmallVector<Here, 48> at_;
-  c10::SmallVector<const Steps::Op*, 32> active_;
+  Place* block_;              // of each slot
+  Here* at_;                  // the same
+  const Steps::Op** active_;  // what the row at hand needs of a loop
   Ahead ahead_;
   char *cells_, *registers_, *lanes_, *totals_, *tile_;
   int64_t used_ = 1, left_ = 0;  // rows of the block; behind it

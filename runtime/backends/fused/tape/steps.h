@@ -138,6 +138,7 @@ struct Steps {
   std::vector<Choice> choices;
   int64_t cell_bytes = 0;
   int32_t registers = 0;
+  size_t most_ops = 0;                                          // of one loop
   std::vector<std::pair<int64_t, std::vector<char>>> literals;  // offset in the cell memory, bytes
   std::vector<std::pair<int32_t, int32_t>> counts;              // numbers that hold how many positions an extent has
   std::vector<Transfer> numbers;                                // inputs that are one number
