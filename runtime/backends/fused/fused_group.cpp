@@ -70,8 +70,7 @@ RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops
     scratch_rows = emitted.scratch_rows;
     scratch_sizes = std::move(emitted.scratch_sizes);
     kernel = kernel_of(emitted.source, graph);
-    tape = Tape::make(loops, lanes);
-    if (in_place && tape && !tape->can_overwrite(in_place->slot, in_place->output)) tape = nullptr;
+    tape = Tape::make(loops, lanes, in_place);
     asked.store(true, std::memory_order_release);
   });
   return kernel->function();
@@ -232,32 +231,76 @@ bool FusedGroup::tell_parts(const Extent& extent, at::IntArrayRef whole, Memory&
   return tell(segments, outside, memory) && tell(positions, whole.slice(first, count), memory);
 }
 
-/// The sizes that no input told are those that stand in the graph, or follow from those of segments and positions; false where
-/// two do not agree.
+/// Of an extent that is looked at as segments: its sizes are those of segments and positions. False where they do not agree; as yet
+/// unknown ones may.
+bool FusedGroup::resolve_parts(size_t index, Memory& memory) const {
+  const Extent& extent = loops_.extents[index];
+  if (extent.segments < 0) return true;
+  const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
+  Sizes both = memory.sizes[segments];
+  const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
+  if (both.size() >= behind)
+    both.insert(both.end() - static_cast<int64_t>(behind), memory.sizes[positions].begin(),
+                memory.sizes[positions].end());
+  if (memory.sizes[index].empty() && both.size() == extent.sizes.size()) memory.sizes[index] = both;
+  return memory.sizes[index].empty() ||
+         (memory.sizes[index].size() == extent.sizes.size() && tell_parts(extent, memory.sizes[index], memory));
+}
+
+int64_t FusedGroup::count(int32_t extent, const Memory& memory) const {
+  return c10::multiply_integers(memory.sizes[static_cast<size_t>(extent)]);
+}
+
+bool FusedGroup::reshape(const Reshape& reshape, Memory& memory) const {
+  using From = Reshape::Size::From;
+  if (!resolve_parts(static_cast<size_t>(reshape.from), memory)) return false;
+  const Sizes& from = memory.sizes[static_cast<size_t>(reshape.from)];
+  Sizes sizes;
+  int64_t known = 1, rest = -1;
+  for (const Reshape::Size& size : reshape.sizes) {
+    const auto at = static_cast<size_t>(size.value);
+    if (size.from == From::dim && at >= from.size()) return false;
+    sizes.push_back(size.from == From::constant ? size.value
+                    : size.from == From::dim    ? from[at]
+                    : size.from == From::extent ? count(static_cast<int32_t>(size.value), memory)
+                    : size.from == From::input  ? *static_cast<const int64_t*>(memory.in[at])
+                                                : 1);
+    if (size.from == From::rest || sizes.back() < 0)
+      rest = static_cast<int64_t>(sizes.size()) - 1;
+    else
+      known *= sizes.back();
+  }
+  const int64_t all = c10::multiply_integers(from);
+  if (from.empty() || known == 0) return false;
+  if (rest >= 0) sizes[static_cast<size_t>(rest)] = all / known;
+  return c10::multiply_integers(sizes) == all && tell(static_cast<size_t>(reshape.to), sizes, memory) &&
+         resolve_parts(static_cast<size_t>(reshape.to), memory);
+}
+
+/// The sizes that no input told are those that stand in the graph, or follow from others; false where two do not agree.
 bool FusedGroup::resolve_sizes(Memory& memory) const {
   if (loops_.fixed_batch && memory.batch >= 0 && memory.batch != *loops_.fixed_batch) return false;
   if (loops_.fixed_batch) memory.batch = *loops_.fixed_batch;
+  for (const size_t input : loops_.batch_inputs)  // -1 asks for what the others leave: the rows, as their sizes fit
+    if (const int64_t asked = *static_cast<const int64_t*>(memory.in[input]); asked != memory.batch && asked != -1)
+      return false;
   for (size_t i = 0; i < loops_.extents.size(); ++i)
     if (loops_.extents[i].fixed && !tell(i, loops_.extents[i].sizes, memory)) return false;
+  if (!loops_.reshapes.empty())
+    for (size_t i = 0; i < loops_.extents.size(); ++i)
+      if (!resolve_parts(i, memory)) return false;
+  for (const Reshape& one : loops_.reshapes)
+    if (!reshape(one, memory)) return false;
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (!resolve_parts(i, memory)) return false;
   for (size_t i = 0; i < loops_.extents.size(); ++i) {
-    const Extent& extent = loops_.extents[i];
-    if (extent.segments < 0) continue;
-    const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
-    Sizes both = memory.sizes[segments];
-    const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
-    if (both.size() >= behind)
-      both.insert(both.end() - static_cast<int64_t>(behind), memory.sizes[positions].begin(),
-                  memory.sizes[positions].end());
-    if (memory.sizes[i].empty() && both.size() == extent.sizes.size()) memory.sizes[i] = both;
-    if (memory.sizes[i].size() != extent.sizes.size()) return false;
-    if (!tell_parts(extent, memory.sizes[i], memory)) return false;
+    const int64_t positions = count(static_cast<int32_t>(i), memory);
+    if (memory.sizes[i].empty() || positions == 0) return false;  // of nothing, the interpreter knows what ATen makes
+    memory.extents.push_back(positions);
   }
-  for (const Sizes& sizes : memory.sizes) {
-    int64_t count = 1;
-    for (const int64_t size : sizes) count *= size;
-    if (sizes.empty() || count == 0) return false;  // of nothing, the interpreter knows what ATen makes
-    memory.extents.push_back(count);
-  }
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (const int32_t same = loops_.extents[i].same; same >= 0 && memory.extents[i] != memory.extents[static_cast<size_t>(same)])
+      return false;
   return memory.batch >= 0;
 }
 
@@ -313,7 +356,7 @@ bool FusedGroup::lay_out(const LoopInput& input, const at::Tensor& given, Memory
   if (of_batch) {
     if (memory.batch >= 0 && tensor->size(0) != memory.batch) return false;
     memory.batch = tensor->size(0);
-    if (!has_dense_rows(*tensor) && !make_dense()) return false;
+    if (!has_dense_rows(*tensor) && (input.viewed || !make_dense())) return false;
   } else if (!tensor->is_contiguous() && !make_dense()) {
     return false;
   }

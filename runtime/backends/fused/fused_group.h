@@ -63,6 +63,9 @@ class FusedGroup final : public Executable {
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
   bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
   bool resolve_sizes(Memory& memory) const;
+  bool resolve_parts(size_t extent, Memory& memory) const;
+  bool reshape(const Reshape& reshape, Memory& memory) const;
+  int64_t count(int32_t extent, const Memory& memory) const;
   bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
   bool numbers_fit(const Memory& memory) const;
   Sizes sizes_of(const LoopOutput& output, const Memory& memory) const;

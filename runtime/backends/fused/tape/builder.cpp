@@ -426,9 +426,10 @@ class TapeBuilder {
   std::map<std::tuple<Ref, int32_t>, int32_t> spreads_;
 };
 
-std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes) {
+std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
   try {
-    return TapeBuilder(loops, lanes).run();
+    auto tape = TapeBuilder(loops, lanes).run();
+    return !in_place || tape->can_overwrite(in_place->slot, in_place->output) ? std::move(tape) : nullptr;
   } catch (const NoTape&) {
     return nullptr;
   }

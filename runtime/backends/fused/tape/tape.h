@@ -16,13 +16,11 @@ namespace triage::fused {
 /// additions, and every bit, is that of the kernel.
 class Tape {
  public:
-  /// Null where some value has no primitive.
-  static std::unique_ptr<const Tape> make(const Loops& loops, Lanes lanes);
+  /// Null where some value has no primitive; or where the output cannot be written in place.
+  static std::unique_ptr<const Tape> make(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place = {});
   /// What `run` takes of Call::scratch for rows of these extents.
   int64_t scratch_bytes(c10::ArrayRef<int64_t> extents) const;
   void run(const Call& call, int64_t begin, int64_t end) const;
-  /// Whether output `output` may lie in the memory of input `input`, of as many elements of the same size.
-  bool can_overwrite(size_t input, size_t output) const;
 
   /// --- how the steps are stored; for the files of this folder ---
   static constexpr int64_t chunk = 1024;  // values
@@ -100,6 +98,9 @@ class Tape {
   };
 
  private:
+  /// Whether output `output` may lie in the memory of input `input`, of as many elements of the same size.
+  bool can_overwrite(size_t input, size_t output) const;
+
   friend class TapeBuilder;
   friend class TapeRun;
 
