@@ -20,6 +20,9 @@ using Kind = TensorForm::Kind;
 
 constexpr int64_t task_bytes = 256 << 10;  // a thread should at least get this much: 32,768 elements, as at::sum has it
 
+/// Positions of a row that is any stretch of memory: few enough for what tapes hold to stay in the first cache.
+constexpr int64_t most_at_once = 4096;
+
 /// A tape holds values for all positions of a row; of longer rows ATen's own memory is no more.
 constexpr int64_t most_tape_bytes = 32 << 20;
 
@@ -62,6 +65,16 @@ struct FusedGroup::Memory {
   c10::SmallVector<Piece, 4> pieces;     // of joins
 };
 
+/// The rows that loops go through.
+struct FusedGroup::Rows {
+  Lanes lanes;
+  int64_t count, block;                  // `block`: so many lie evenly apart
+  c10::SmallVector<int64_t, 8> stride;   // bytes from one to the next
+  c10::SmallVector<int64_t, 4> extents;  // how many positions
+  bool flat = false;                     // one row, of any part of the positions
+  size_t scratch_bytes = 0;
+};
+
 /// Null until it is compiled; the first call asks for that.
 RowsFunction FusedGroup::Version::function(const std::string& graph, const Loops& loops, Lanes lanes,
                                            std::optional<InPlace> in_place) {
@@ -84,19 +97,22 @@ FusedGroup::FusedGroup(const FusionGroup& part, OutputPool* shared)
     : graph_(part.graph.name()),
       loops_(part.loops),
       joins_(part.joins),
+      by_segments_(joins_.empty() ? segments_as_rows(loops_) : std::nullopt),
+      elementwise_(by_segments_ ? std::nullopt : extent_of_elementwise(loops_)),
       choose_lanes_(part.loops),
+      choose_own_lanes_(running()),
       alone_(part.graph.nodes().size() == 1),
       interpreter_(compile_eager(part.graph, {})),
       shared_(shared) {
   c10::SmallVector<int64_t, 4> counts;
-  for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
-  captured_ = choose_lanes_(counts);
-  versions_[static_cast<size_t>(captured_)].function(graph_, loops_, captured_, {});
+  for (const Extent& extent : running().extents) counts.push_back(c10::multiply_integers(extent.sizes));
+  captured_ = elementwise_ ? Lanes::positions : choose_own_lanes_(counts);
+  versions_[static_cast<size_t>(captured_)].function(graph_, running(), captured_, {});
   for (size_t i = 0; i < part.outputs.size(); ++i)
     if (std::none_of(joins_.begin(), joins_.end(), [&](const Concatenation& join) { return join.output == i; }))
       direct_.push_back(i);
   if (!shared_) pools_ = std::make_unique<OutputPool[]>(part.outputs.size());
-  for (const InPlace& where : in_place_choices(loops_))
+  for (const InPlace& where : in_place_choices(running()))
     if (where.output < direct_.size()) variants_.emplace_back().where = where;
 }
 
@@ -113,17 +129,18 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     interpret();
     return true;
   }
-  const Lanes lanes = choose_lanes_(memory.extents);
-  if (alone_ && (lanes != Lanes::positions || !memory.kept.empty())) {  // of short rows, or with gaps: ATen is faster
+  const Lanes of_batch = choose_lanes_(memory.extents);
+  if (alone_ && (of_batch != Lanes::positions || !memory.kept.empty())) {  // of short rows, or with gaps: ATen is faster
     interpret();
     return true;
   }
+  Rows rows = rows_of(memory);
   Variant* const variant = call.donated.empty() && memory.kept.empty()
                                ? nullptr
-                               : variant_for(inputs, call.donated, memory, lanes, donor);
-  Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(lanes)];
-  const RowsFunction function = version->function(graph_, loops_, lanes, {});
-  const int64_t tape_bytes = !function && version->tape ? version->tape->scratch_bytes(memory.extents) : 0;
+                               : variant_for(inputs, call.donated, memory, rows.lanes, donor);
+  Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(rows.lanes)];
+  const RowsFunction function = version->function(graph_, running(), rows.lanes, {});
+  const int64_t tape_bytes = !function && version->tape ? version->tape->scratch_bytes(rows.extents) : 0;
   if (!function && (!version->tape || tape_bytes > most_tape_bytes)) {
     interpret();
     return true;
@@ -135,28 +152,91 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     return false;
   }
   if (given) given->unsafeGetTensorImpl()->bump_version();
-  if (memory.batch == 0) return true;
-  int64_t row_bytes = 32, longest = 0;
-  for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
-  for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes =
+  int64_t longest = 0;
+  for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, rows.extents));
+  rows.scratch_bytes =
       function ? static_cast<size_t>(version->scratch_rows * 8 * longest) : static_cast<size_t>(tape_bytes);
+  run(rows, memory, [&](const Call& part, int64_t first, int64_t last) {
+    function ? function(&part, first, last) : version->tape->run(part, first, last);
+  });
+  return true;
+}
+
+/// Segments are rows where they can be. Elements that lie side by side are one long row where rows are short.
+FusedGroup::Rows FusedGroup::rows_of(const Memory& memory) const {
+  Rows rows{Lanes::positions, memory.batch, memory.batch, memory.stride, memory.extents};
+  const auto item = [&](size_t slot) { return static_cast<int64_t>(c10::elementSize(loops_.inputs[slot].form.dtype)); };
+  if (by_segments_) {
+    const int64_t segments = count(by_segments_->segments, memory), positions = count(by_segments_->positions, memory);
+    rows.count *= segments, rows.block = segments, rows.extents = {positions};
+    for (size_t i = 0; i < rows.stride.size(); ++i) {
+      const Kind kind = by_segments_->loops.inputs[i].form.kind;
+      rows.stride[i] = kind == Kind::element ? item(i) * positions : kind == Kind::row ? item(i) : 0;
+    }
+
+    bool all = true;
+    for (size_t i = 0; i < rows.stride.size(); ++i) all &= memory.stride[i] == segments * rows.stride[i];
+    if (all) rows.block = rows.count;
+  }
+  rows.lanes = choose_own_lanes_(rows.extents);
+  if (!elementwise_ || rows.lanes != Lanes::rows || !memory.pieces.empty()) return rows;
+  const int64_t positions = rows.extents[static_cast<size_t>(*elementwise_)];
+  for (size_t i = 0; i < rows.stride.size(); ++i)
+    if (loops_.inputs[i].form.kind == Kind::element && rows.stride[i] != item(i) * positions) return rows;
+  rows.flat = true;
+  rows.lanes = Lanes::positions;
+  rows.count *= positions;
+  for (int64_t& extent : rows.extents) extent = std::min(rows.count, most_at_once);
+  return rows;
+}
+
+template <class Loop>
+void FusedGroup::run(const Rows& rows, const Memory& memory, const Loop& loop) const {
+  if (rows.count == 0) return;
   const PieceWriter writer(memory.pieces);
   const auto staged = static_cast<size_t>(writer.scratch_bytes());
-  const auto rows = [&](int64_t begin, int64_t end) {
-    char* const own = scratch_bytes + staged ? scratch(scratch_bytes + staged) : nullptr;
-    const auto run = [&](void* const* out, int64_t first, int64_t last) {
-      const Call part{memory.in.data(), memory.stride.data(), out, memory.extents.data(), own + staged};
-      function ? function(&part, first, last) : version->tape->run(part, first, last);
+  const size_t bytes = rows.scratch_bytes + staged;
+  const auto task = [&](int64_t begin, int64_t end) {
+    char* const own = bytes ? scratch(bytes) : nullptr;
+    if (rows.flat) return run_flat(rows, memory, own, begin, end, loop);
+    auto in = memory.in;
+    const auto part = [&](void* const* out, int64_t first, int64_t last) {
+      for (int64_t next; first < last; first = next) {
+        const int64_t block = first / rows.block;
+        next = std::min(last, (block + 1) * rows.block);
+        for (size_t i = 0; i < in.size(); ++i)
+          in[i] = static_cast<const char*>(memory.in[i]) + block * (memory.stride[i] - rows.block * rows.stride[i]);
+        loop(Call{in.data(), rows.stride.data(), out, rows.extents.data(), own + staged}, first, next);
+      }
     };
-    memory.pieces.empty() ? run(memory.out.data(), begin, end) : writer(memory.out, own, begin, end, run);
+    memory.pieces.empty() ? part(memory.out.data(), begin, end) : writer(memory.out, own, begin, end, part);
   };
+  int64_t row_bytes = rows.flat ? 16 : 32;
+  if (!rows.flat)
+    for (const int64_t extent : rows.extents) row_bytes += 8 * extent;
   const int64_t grain = std::max<int64_t>(1, task_bytes / row_bytes);
-  if (memory.batch <= grain)
-    rows(0, memory.batch);
+  if (rows.count <= grain)
+    task(0, rows.count);
   else
-    at::parallel_for(0, memory.batch, grain, rows);
-  return true;
+    at::parallel_for(0, rows.count, grain, task);
+}
+
+/// Elements from `begin` to `end`, as rows of as many as tapes hold at once.
+template <class Loop>
+void FusedGroup::run_flat(const Rows& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
+                          const Loop& loop) const {
+  auto in = memory.in;
+  auto out = memory.out;
+  auto extents = rows.extents;
+  for (int64_t first = begin; first < end; first += most_at_once) {
+    for (int64_t& extent : extents) extent = std::min(end - first, most_at_once);
+    for (size_t i = 0; i < in.size(); ++i)
+      if (const TensorForm& form = loops_.inputs[i].form; form.kind == Kind::element)
+        in[i] = static_cast<const char*>(memory.in[i]) + first * static_cast<int64_t>(c10::elementSize(form.dtype));
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<char*>(memory.out[i]) + first * static_cast<int64_t>(c10::elementSize(loops_.outputs[i].form.dtype));
+    loop(Call{in.data(), rows.stride.data(), out.data(), extents.data(), scratch}, 0, 1);
+  }
 }
 
 void FusedGroup::finish_compiling() const {
@@ -320,7 +400,7 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
   for (Variant& variant : variants_) {
     if (!can_take(variant.where)) continue;
     Version& version = variant.versions[static_cast<size_t>(lanes)];
-    if (version.function(graph_, loops_, lanes, variant.where) || ((donor == Donor::part || is_copy(variant.where.slot)) && version.tape))
+    if (version.function(graph_, running(), lanes, variant.where) || ((donor == Donor::part || is_copy(variant.where.slot)) && version.tape))
       return &variant;
   }
   return nullptr;
