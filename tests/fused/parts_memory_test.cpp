@@ -46,9 +46,6 @@ const std::vector<Shown>& graphs() {
          const at::Tensor a = at::cat({in[0] * 2, in[0] + 1}, -1).relu();
          return Tensors{at::cat({a * 3, a - 1}, -1).abs()};
        }},
-      {"cat and matmul",
-       [] { return Tensors{data({256, 96}), data({192, 96})}; },
-       [](const Tensors& in) { return Tensors{at::mm(at::cat({in[0] * 2, in[0] + 1}, -1).relu(), in[1]).tanh() * 2}; }},
       {"layers",
        [] { return Tensors{data({256, 96}), data({96, 96}), data({96, 96}), data({96, 96})}; },
        [](const Tensors& in) {
@@ -94,8 +91,6 @@ const std::vector<Shown>& graphs() {
       {"rows selected", [] { return Tensors{data({256, 96}), at::randint(0, 256, {512})}; },
        [](const Tensors& in) { return Tensors{at::index_select(in[0] * 2 + 1, 0, in[1]).relu() - 1}; }},
       {"cumsum", one, [](const Tensors& in) { return Tensors{(in[0] * 2 + 1).cumsum(1).relu() - 1}; }},
-      {"sort", one,
-       [](const Tensors& in) { return Tensors{std::get<0>((in[0] * 2 + 1).sort(1)).relu() - 1}; }},
       {"repeat", one, [](const Tensors& in) { return Tensors{(in[0] * 2 + 1).repeat({1, 2}).relu() - 1}; }},
       {"turned", one, [](const Tensors& in) { return Tensors{(in[0] * 2 + 1).t().contiguous().relu() - 1}; }},
       {"flipped", one, [](const Tensors& in) { return Tensors{(in[0] * 2 + 1).flip({1}).relu() - 1}; }},

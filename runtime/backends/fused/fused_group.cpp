@@ -22,6 +22,9 @@ constexpr int64_t task_bytes = 256 << 10;  // a thread should at least get this 
 
 constexpr int64_t shortest_alone = 256;  // elements of a row from which on a loop of one operator is as fast as ATen's
 
+/// Positions of a row that is any stretch of memory: few enough for what tapes hold to stay in the first cache.
+constexpr int64_t most_at_once = 4096;
+
 /// A tape holds values for all positions of a row; of longer rows ATen's own memory is no more.
 constexpr int64_t most_tape_bytes = 32 << 20;
 
@@ -64,17 +67,27 @@ struct FusedGroup::Memory {
   c10::SmallVector<Piece, 4> pieces;     // of joins
 };
 
+/// The rows that loops go through.
+struct FusedGroup::Rows {
+  Lanes lanes;
+  int64_t count, block;                  // `block`: so many lie evenly apart
+  c10::SmallVector<int64_t, 8> stride;   // bytes from one to the next
+  c10::SmallVector<int64_t, 4> extents;  // how many positions
+  bool flat = false;                     // one row, of any part of the positions
+  size_t scratch_bytes = 0;
+};
+
 /// Null until it is compiled; the first call asks for that, and makes the tape.
 RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
     if (may_have_kernel(group.compiler_)) {
-      Emitted emitted = emit(group.loops_, lanes, in_place);
+      Emitted emitted = emit(group.running(), lanes, in_place);
       scratch_rows = emitted.scratch_rows;
       scratch_sizes = std::move(emitted.scratch_sizes);
       kernel = kernel_of(emitted.source, group.graph_, group.compiler_);
       if (group.compiler_ == CompilerMode::wait) kernel->wait();
     }
-    tape = Tape::make(group.loops_, lanes, in_place);
+    tape = Tape::make(group.running(), lanes, in_place);
     asked.store(true, std::memory_order_release);
   });
   return kernel ? kernel->function() : nullptr;
@@ -104,19 +117,22 @@ FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPoo
       loops_(part.loops),
       compiler_(compiler),
       joins_(part.joins),
+      by_segments_(joins_.empty() ? segments_as_rows(loops_) : std::nullopt),
+      elementwise_(by_segments_ ? std::nullopt : extent_of_elementwise(loops_)),
       choose_lanes_(part.loops),
+      choose_own_lanes_(running()),
       operators_(part.graph.nodes().size()),
       interpreter_(compile_eager(part.graph, {})),
       shared_(shared) {
   c10::SmallVector<int64_t, 4> counts;
-  for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
-  captured_ = choose_lanes_(counts);
+  for (const Extent& extent : running().extents) counts.push_back(c10::multiply_integers(extent.sizes));
+  captured_ = elementwise_ ? Lanes::positions : choose_own_lanes_(counts);
   versions_[static_cast<size_t>(captured_)].function(*this, captured_, {});
   for (size_t i = 0; i < part.outputs.size(); ++i)
     if (std::none_of(joins_.begin(), joins_.end(), [&](const Concatenation& join) { return join.output == i; }))
       direct_.push_back(i);
   if (!shared_) pools_ = std::make_unique<OutputPool[]>(part.outputs.size());
-  for (const InPlace& where : in_place_choices(loops_))
+  for (const InPlace& where : in_place_choices(running()))
     if (where.output < direct_.size()) variants_.emplace_back().where = where;
 }
 
@@ -133,18 +149,19 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     interpret();
     return true;
   }
-  const Lanes lanes = choose_lanes_(memory.extents);
-  if (operators_ == 1 && (lanes != Lanes::positions || !memory.kept.empty() || has_short_rows(memory))) {
+  const Lanes of_batch = choose_lanes_(memory.extents);
+  if (operators_ == 1 && (of_batch != Lanes::positions || !memory.kept.empty() || has_short_rows(memory))) {
     interpret();  // ATen is faster
     return true;
   }
+  Rows rows = rows_of(memory);
   Variant* const variant = call.donated.empty() && memory.kept.empty()
                                ? nullptr
-                               : variant_for(inputs, call.donated, memory, lanes);
-  Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(lanes)];
+                               : variant_for(inputs, call.donated, memory, rows);
+  Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(rows.lanes)];
   const RowsFunction function =
-      version->function(*this, lanes, variant ? std::optional(variant->where) : std::nullopt);
-  const int64_t tape_bytes = function ? 0 : version->tape_bytes(memory.extents);
+      version->function(*this, rows.lanes, variant ? std::optional(variant->where) : std::nullopt);
+  const int64_t tape_bytes = function ? 0 : version->tape_bytes(rows.extents);
   if (tape_bytes < 0) {
     interpret();
     return true;
@@ -156,27 +173,90 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     return false;
   }
   if (given) given->unsafeGetTensorImpl()->bump_version();
-  if (memory.batch == 0) return true;
-  int64_t row_bytes = 32, longest = 0;
-  for (const int64_t extent : memory.extents) row_bytes += 8 * extent;
-  for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, memory.extents));
-  const auto scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest : tape_bytes);
+  int64_t longest = 0;
+  for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, rows.extents));
+  rows.scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest : tape_bytes);
+  run(rows, memory, [&](const Call& part, int64_t first, int64_t last) {
+    function ? function(&part, first, last) : version->tape->run(part, first, last);
+  });
+  return true;
+}
+
+/// Segments are rows where they can be. Elements that lie side by side are one long row where rows are short.
+FusedGroup::Rows FusedGroup::rows_of(const Memory& memory) const {
+  Rows rows{Lanes::positions, memory.batch, memory.batch, memory.stride, memory.extents};
+  const auto item = [&](size_t slot) { return static_cast<int64_t>(c10::elementSize(loops_.inputs[slot].form.dtype)); };
+  if (by_segments_) {
+    const int64_t segments = count(by_segments_->segments, memory), positions = count(by_segments_->positions, memory);
+    rows.count *= segments, rows.block = segments, rows.extents = {positions};
+    for (size_t i = 0; i < rows.stride.size(); ++i) {
+      const Kind kind = by_segments_->loops.inputs[i].form.kind;
+      rows.stride[i] = kind == Kind::element ? item(i) * positions : kind == Kind::row ? item(i) : 0;
+    }
+
+    bool all = true;
+    for (size_t i = 0; i < rows.stride.size(); ++i) all &= memory.stride[i] == segments * rows.stride[i];
+    if (all) rows.block = rows.count;
+  }
+  rows.lanes = choose_own_lanes_(rows.extents);
+  if (!elementwise_ || rows.lanes != Lanes::rows || !memory.pieces.empty()) return rows;
+  const int64_t positions = rows.extents[static_cast<size_t>(*elementwise_)];
+  for (size_t i = 0; i < rows.stride.size(); ++i)
+    if (loops_.inputs[i].form.kind == Kind::element && rows.stride[i] != item(i) * positions) return rows;
+  rows.flat = true;
+  rows.lanes = Lanes::positions;
+  rows.count *= positions;
+  for (int64_t& extent : rows.extents) extent = std::min(rows.count, most_at_once);
+  return rows;
+}
+
+template <class Loop>
+void FusedGroup::run(const Rows& rows, const Memory& memory, const Loop& loop) const {
+  if (rows.count == 0) return;
   const PieceWriter writer(memory.pieces);
   const auto staged = static_cast<size_t>(writer.scratch_bytes());
-  const auto rows = [&](int64_t begin, int64_t end) {
-    char* const own = scratch_bytes + staged ? scratch(scratch_bytes + staged) : nullptr;
-    const auto run = [&](void* const* out, int64_t first, int64_t last) {
-      const Call part{memory.in.data(), memory.stride.data(), out, memory.extents.data(), own + staged};
-      function ? function(&part, first, last) : version->tape->run(part, first, last);
+  const size_t bytes = rows.scratch_bytes + staged;
+  const auto task = [&](int64_t begin, int64_t end) {
+    char* const own = bytes ? scratch(bytes) : nullptr;
+    if (rows.flat) return run_flat(rows, memory, own, begin, end, loop);
+    auto in = memory.in;
+    const auto part = [&](void* const* out, int64_t first, int64_t last) {
+      for (int64_t next; first < last; first = next) {
+        const int64_t block = first / rows.block;
+        next = std::min(last, (block + 1) * rows.block);
+        for (size_t i = 0; i < in.size(); ++i)
+          in[i] = static_cast<const char*>(memory.in[i]) + block * (memory.stride[i] - rows.block * rows.stride[i]);
+        loop(Call{in.data(), rows.stride.data(), out, rows.extents.data(), own + staged}, first, next);
+      }
     };
-    memory.pieces.empty() ? run(memory.out.data(), begin, end) : writer(memory.out, own, begin, end, run);
+    memory.pieces.empty() ? part(memory.out.data(), begin, end) : writer(memory.out, own, begin, end, part);
   };
+  int64_t row_bytes = rows.flat ? 16 : 32;
+  if (!rows.flat)
+    for (const int64_t extent : rows.extents) row_bytes += 8 * extent;
   const int64_t grain = std::max<int64_t>(1, task_bytes / row_bytes);
-  if (memory.batch <= grain)
-    rows(0, memory.batch);
+  if (rows.count <= grain)
+    task(0, rows.count);
   else
-    at::parallel_for(0, memory.batch, grain, rows);
-  return true;
+    at::parallel_for(0, rows.count, grain, task);
+}
+
+/// Elements from `begin` to `end`, as rows of as many as tapes hold at once.
+template <class Loop>
+void FusedGroup::run_flat(const Rows& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
+                          const Loop& loop) const {
+  auto in = memory.in;
+  auto out = memory.out;
+  auto extents = rows.extents;
+  for (int64_t first = begin; first < end; first += most_at_once) {
+    for (int64_t& extent : extents) extent = std::min(end - first, most_at_once);
+    for (size_t i = 0; i < in.size(); ++i)
+      if (const TensorForm& form = loops_.inputs[i].form; form.kind == Kind::element)
+        in[i] = static_cast<const char*>(memory.in[i]) + first * static_cast<int64_t>(c10::elementSize(form.dtype));
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<char*>(memory.out[i]) + first * static_cast<int64_t>(c10::elementSize(loops_.outputs[i].form.dtype));
+    loop(Call{in.data(), rows.stride.data(), out.data(), extents.data(), scratch}, 0, 1);
+  }
 }
 
 bool FusedGroup::has_short_rows(const Memory& memory) {
@@ -256,38 +336,82 @@ bool FusedGroup::tell_parts(const Extent& extent, at::IntArrayRef whole, Memory&
   return tell(segments, outside, memory) && tell(positions, whole.slice(first, count), memory);
 }
 
-/// The sizes that no input told are those that stand in the graph, or follow from those of segments and positions; false where
-/// two do not agree.
+/// Of an extent that is looked at as segments: its sizes are those of segments and positions. False where they do not agree; as yet
+/// unknown ones may.
+bool FusedGroup::resolve_parts(size_t index, Memory& memory) const {
+  const Extent& extent = loops_.extents[index];
+  if (extent.segments < 0) return true;
+  const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
+  Sizes both = memory.sizes[segments];
+  const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
+  if (both.size() >= behind)
+    both.insert(both.end() - static_cast<int64_t>(behind), memory.sizes[positions].begin(),
+                memory.sizes[positions].end());
+  if (memory.sizes[index].empty() && both.size() == extent.sizes.size()) memory.sizes[index] = both;
+  return memory.sizes[index].empty() ||
+         (memory.sizes[index].size() == extent.sizes.size() && tell_parts(extent, memory.sizes[index], memory));
+}
+
+int64_t FusedGroup::count(int32_t extent, const Memory& memory) const {
+  return c10::multiply_integers(memory.sizes[static_cast<size_t>(extent)]);
+}
+
+bool FusedGroup::reshape(const Reshape& reshape, Memory& memory) const {
+  using From = Reshape::Size::From;
+  if (!resolve_parts(static_cast<size_t>(reshape.from), memory)) return false;
+  const Sizes& from = memory.sizes[static_cast<size_t>(reshape.from)];
+  Sizes sizes;
+  int64_t known = 1, rest = -1;
+  for (const Reshape::Size& size : reshape.sizes) {
+    const auto at = static_cast<size_t>(size.value);
+    if (size.from == From::dim && at >= from.size()) return false;
+    sizes.push_back(size.from == From::constant ? size.value
+                    : size.from == From::dim    ? from[at]
+                    : size.from == From::extent ? count(static_cast<int32_t>(size.value), memory)
+                    : size.from == From::input  ? *static_cast<const int64_t*>(memory.in[at])
+                                                : 1);
+    if (size.from == From::rest || sizes.back() < 0)
+      rest = static_cast<int64_t>(sizes.size()) - 1;
+    else
+      known *= sizes.back();
+  }
+  const int64_t all = c10::multiply_integers(from);
+  if (from.empty() || known == 0) return false;
+  if (rest >= 0) sizes[static_cast<size_t>(rest)] = all / known;
+  return c10::multiply_integers(sizes) == all && tell(static_cast<size_t>(reshape.to), sizes, memory) &&
+         resolve_parts(static_cast<size_t>(reshape.to), memory);
+}
+
+/// The sizes that no input told are those that stand in the graph, or follow from others; false where two do not agree.
 bool FusedGroup::resolve_sizes(Memory& memory) const {
   if (loops_.fixed_batch && memory.batch >= 0 && memory.batch != *loops_.fixed_batch) return false;
   if (loops_.fixed_batch) memory.batch = *loops_.fixed_batch;
+  for (const size_t input : loops_.batch_inputs)  // -1 asks for what the others leave: the rows, as their sizes fit
+    if (const int64_t asked = *static_cast<const int64_t*>(memory.in[input]); asked != memory.batch && asked != -1)
+      return false;
   for (size_t i = 0; i < loops_.extents.size(); ++i)
     if (loops_.extents[i].fixed && !tell(i, loops_.extents[i].sizes, memory)) return false;
+  if (!loops_.reshapes.empty())
+    for (size_t i = 0; i < loops_.extents.size(); ++i)
+      if (!resolve_parts(i, memory)) return false;
+  for (const Reshape& one : loops_.reshapes)
+    if (!reshape(one, memory)) return false;
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (!resolve_parts(i, memory)) return false;
   for (size_t i = 0; i < loops_.extents.size(); ++i) {
-    const Extent& extent = loops_.extents[i];
-    if (extent.segments < 0) continue;
-    const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
-    Sizes both = memory.sizes[segments];
-    const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
-    if (both.size() >= behind)
-      both.insert(both.end() - static_cast<int64_t>(behind), memory.sizes[positions].begin(),
-                  memory.sizes[positions].end());
-    if (memory.sizes[i].empty() && both.size() == extent.sizes.size()) memory.sizes[i] = both;
-    if (memory.sizes[i].size() != extent.sizes.size()) return false;
-    if (!tell_parts(extent, memory.sizes[i], memory)) return false;
+    const int64_t positions = count(static_cast<int32_t>(i), memory);
+    if (memory.sizes[i].empty() || positions == 0) return false;  // of nothing, the interpreter knows what ATen makes
+    memory.extents.push_back(positions);
   }
-  for (const Sizes& sizes : memory.sizes) {
-    int64_t count = 1;
-    for (const int64_t size : sizes) count *= size;
-    if (sizes.empty() || count == 0) return false;  // of nothing, the interpreter knows what ATen makes
-    memory.extents.push_back(count);
-  }
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (const int32_t same = loops_.extents[i].same; same >= 0 && memory.extents[i] != memory.extents[static_cast<size_t>(same)])
+      return false;
   return memory.batch >= 0;
 }
 
 /// Null where nothing that was given can be used, or there is neither kernel nor tape for it.
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                                             const Memory& memory, Lanes lanes) const {
+                                             const Memory& memory, const Rows& rows) const {
   const auto is_copy = [&](size_t slot) { return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]); };
   const auto can_take = [&](const InPlace& where) {
     const at::Tensor& input = read_by(where.slot, inputs, memory);
@@ -300,8 +424,8 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
   };
   for (Variant& variant : variants_) {
     if (!can_take(variant.where)) continue;
-    Version& version = variant.versions[static_cast<size_t>(lanes)];
-    if (version.function(*this, lanes, variant.where) || version.tape_bytes(memory.extents) >= 0)
+    Version& version = variant.versions[static_cast<size_t>(rows.lanes)];
+    if (version.function(*this, rows.lanes, variant.where) || version.tape_bytes(rows.extents) >= 0)
       return &variant;
   }
   return nullptr;
@@ -337,7 +461,7 @@ bool FusedGroup::lay_out(const LoopInput& input, const at::Tensor& given, Memory
   if (of_batch) {
     if (memory.batch >= 0 && tensor->size(0) != memory.batch) return false;
     memory.batch = tensor->size(0);
-    if (!has_dense_rows(*tensor) && !make_dense()) return false;
+    if (!has_dense_rows(*tensor) && (input.viewed || !make_dense())) return false;
   } else if (!tensor->is_contiguous() && !make_dense()) {
     return false;
   }

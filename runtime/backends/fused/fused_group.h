@@ -11,6 +11,7 @@
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/parts/joined_outputs.h"
 #include "runtime/backends/fused/parts/output_pool.h"
+#include "runtime/backends/fused/parts/row_views.h"
 #include "runtime/backends/fused/tape/tape.h"
 
 namespace triage::fused {
@@ -55,8 +56,16 @@ class FusedGroup final : public Executable {
     InPlace where;
     Versions versions;
   };
+  const Loops& running() const { return by_segments_ ? by_segments_->loops : loops_; }
+  struct Rows;
+  Rows rows_of(const Memory& memory) const;
+  template <class Loop>
+  void run(const Rows& rows, const Memory& memory, const Loop& loop) const;
+  template <class Loop>
+  void run_flat(const Rows& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
+                const Loop& loop) const;
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
-                       Lanes lanes) const;
+                       const Rows& rows) const;
   const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
   bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
@@ -64,6 +73,9 @@ class FusedGroup final : public Executable {
   bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
   static bool has_short_rows(const Memory& memory);
   bool resolve_sizes(Memory& memory) const;
+  bool resolve_parts(size_t extent, Memory& memory) const;
+  bool reshape(const Reshape& reshape, Memory& memory) const;
+  int64_t count(int32_t extent, const Memory& memory) const;
   bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
   bool numbers_fit(const Memory& memory) const;
   Sizes sizes_of(const LoopOutput& output, const Memory& memory) const;
@@ -73,9 +85,11 @@ class FusedGroup final : public Executable {
   Loops loops_;
   CompilerMode compiler_;
   const std::vector<Concatenation> joins_;
+  const std::optional<SegmentsAsRows> by_segments_;  // then these loops run
+  const std::optional<int32_t> elementwise_;         // the extent of all elements
   std::vector<size_t> direct_;  // for each loop output that is no piece of a join: which output it is
   mutable Versions versions_;
-  LaneChoice choose_lanes_;
+  LaneChoice choose_lanes_, choose_own_lanes_;  // of the rows of the batch, of those that loops go through
   size_t operators_;
   Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;

@@ -24,7 +24,7 @@ using graph::Node;
 using graph::Operand;
 using graph::Value;
 
-constexpr size_t fewest_nodes = 2;  // but for those below, a single operator gains nothing
+constexpr int64_t fewest_nodes = 2;  // but for those below, a single operator gains nothing
 
 /// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours and the threads. In
 /// loops they do not. (FusedGroup leaves those of short rows to ATen, where one by itself would take longer.)
@@ -34,8 +34,16 @@ bool is_worth_a_loop(const Node& node) {
          operators::semantics_of(node.op).has(operators::Semantics::rounds_by_position);
 }
 
+/// Not what only says how elements are counted.
+bool computes(const Node& node) {
+  const std::string op = graph::op_name(node.op);
+  return !is_reshape(op) && op != "triage::size";
+}
+
 bool is_worth_a_loop(const std::vector<const Node*>& nodes) {
-  return nodes.size() >= fewest_nodes || (nodes.size() == 1 && is_worth_a_loop(*nodes[0]));
+  const auto computing = std::count_if(nodes.begin(), nodes.end(), [](const Node* node) { return computes(*node); });
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [](const Node* node) { return computes(*node); });
+  return computing >= fewest_nodes || (computing == 1 && is_worth_a_loop(**found));
 }
 
 void each_value(const Operand& operand, const std::function<void(const Value*)>& visit) {
@@ -145,7 +153,24 @@ class Cutter {
     std::pair<std::vector<const Node*>, int64_t> best;
     for (const int64_t batch : batches())
       if (auto nodes = group(batch, {}); nodes.size() > best.first.size()) best = {std::move(nodes), batch};
+    drop_last_reshapes(best.first);
     return best;
+  }
+
+  /// Where only others read what loops have, they look at it in other sizes by themselves: it is not written once more.
+  void drop_last_reshapes(std::vector<const Node*>& nodes) const {
+    std::set<const Node*> inside;
+    std::vector<const Node*> kept;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      const auto users = users_.find((*node)->results.empty() ? nullptr : (*node)->results[0]);
+      const bool read = users != users_.end() && std::any_of(users->second.begin(), users->second.end(), [&](const Node* user) {
+        return inside.count(user) || dim_of_join(*user);
+      });
+      if (is_reshape(graph::op_name((*node)->op)) && !read && !outputs_.count((*node)->results[0])) continue;
+      inside.insert(*node);
+      kept.push_back(*node);
+    }
+    nodes.assign(kept.rbegin(), kept.rend());
   }
 
   /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.

@@ -24,6 +24,26 @@ struct Extent {
   int32_t segments = -1;       // where there are segments: the extent of how many there are,
   int32_t positions = -1;      // and of those of one segment; together their sizes are these
   int32_t inner = -1;          // where dims of the segments follow those of the positions: the extent of these
+  int32_t same = -1;           // the extent that values have instead: the same positions, counted in other sizes
+  int32_t again = -1;          // the extent that is looked at here in another way
+};
+
+/// Extent `to` has the positions of `from`, counted in these sizes.
+struct Reshape {
+  struct Size {
+    enum class From : uint8_t {
+      constant,  // `value`
+      dim,       // dim `value` of `from`
+      extent,    // how many positions extent `value` has
+      input,     // the number that Loops::inputs[value] is
+      rest,      // what the others leave
+      batch      // how many rows there are: for those who ask, not in `sizes`
+    };
+    From from;
+    int64_t value;
+  };
+  int32_t from, to;
+  std::vector<Size> sizes;
 };
 
 struct LoopValue {
@@ -71,6 +91,7 @@ struct TensorForm {
 struct LoopInput {
   size_t argument;  // of the group
   TensorForm form;
+  bool viewed = false;  // ATen raises where its memory cannot be looked at in other sizes
 };
 
 /// A number for which ATen raises where it is beyond the range of the dtype that is computed in: such a call is ATen's.
@@ -90,7 +111,9 @@ struct Loops {
   std::vector<LoopOutput> outputs;
   std::vector<NumberBound> bounds;
   std::vector<Extent> extents;
+  std::vector<Reshape> reshapes;
   std::optional<int64_t> fixed_batch;  // where it stands in the graph how many rows there are
+  std::vector<size_t> batch_inputs;    // inputs that are that number
 };
 
 }  // namespace triage::fused

@@ -143,7 +143,7 @@ bool power_of_number(Lowering& l) {
 /// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
 Opcode selection(Lowering& l, Ref condition, const TensorForm& shape) {
   const bool by_element = l.value(condition).place == Place::element &&
-                          !(l.extent(shape).segments >= 0 && l.value(condition).extent == l.extent(shape).segments);
+                          !(l.extent(shape).segments >= 0 && l.are_same(l.value(condition).extent, l.extent(shape).segments));
   return by_element ? Opcode::select : Opcode::pick;
 }
 
@@ -199,13 +199,14 @@ bool convert(Lowering& l) {
   return l.result(0, form, *value);
 }
 
-/// triage::size: of a dim of a row. How many rows there are, a kernel does not know.
+/// triage::size: of a dim of a row. How many rows there are, a kernel does not know: only reshapes may ask.
 bool size(Lowering& l) {
   const auto x = l.lowered(0);
   const auto dim = l.integer(1);
-  if (!x || !dim || x->form.kind != Kind::element) return false;
+  if (!x || !dim || (x->form.kind != Kind::element && x->form.kind != Kind::row)) return false;
   const int64_t at = (*dim < 0 ? *dim + x->form.rank : *dim) - 1;
-  if (at < 0 || at >= x->form.rank - 1 || x->form.trailing[static_cast<size_t>(at)] == 1) return false;
+  if (at == -1) return l.note_batch_size();
+  if (at < 0 || x->form.kind != Kind::element || at >= x->form.rank - 1 || x->form.trailing[static_cast<size_t>(at)] == 1) return false;
   const auto& trailing = x->form.trailing;
   const auto before = std::count_if(trailing.begin(), trailing.begin() + at, [](int64_t size) { return size != 1; });
   const size_t dims = l.extent(x->form).sizes.size();
@@ -250,38 +251,6 @@ bool expand(Lowering& l) {
   return l.result(0, *form, same ? x->value : l.spread(x->value, *form));
 }
 
-/// view and its kind: to the same sizes, or with other dims of size 1.
-bool view(Lowering& l) {
-  const auto x = l.lowered(0);
-  const auto& seen = l.node().results[0]->meta;
-  if (!x || !seen || (x->form.kind != Kind::row && x->form.kind != Kind::element)) return false;
-  const auto form = l.batch_form(seen->sizes, x->form.dtype);
-  return form && form->kind == x->form.kind && form->extent == x->form.extent && l.fix_sizes(1, seen->sizes, *form) &&
-         l.result(0, *form, x->value);
-}
-
-/// One dim of size 1 more or less, behind the batch: another shape for the same values.
-bool reshaped_by_one(Lowering& l, int64_t more) {
-  const auto x = l.lowered(0);
-  const auto dim = l.integer(1);
-  if (!x || !dim || (x->form.kind != Kind::row && x->form.kind != Kind::element)) return false;
-  TensorForm form = x->form;
-  const int64_t at = (*dim < 0 ? *dim + form.rank + (more > 0 ? 1 : 0) : *dim) - 1;
-  if (at < 0 || at >= form.rank - (more > 0 ? 0 : 1)) return false;
-  form.rank += more;
-  if (form.kind == Kind::row) return l.result(0, form, x->value);
-  if (more > 0)
-    form.trailing.insert(form.trailing.begin() + at, 1);
-  else if (form.trailing[static_cast<size_t>(at)] == 1)
-    form.trailing.erase(form.trailing.begin() + at);
-  else
-    return false;
-  return l.result(0, form, x->value);
-}
-
-bool unsqueeze(Lowering& l) { return reshaped_by_one(l, 1); }
-bool squeeze(Lowering& l) { return reshaped_by_one(l, -1); }
-
 }  // namespace
 
 const LowerTable& elementwise_operators() {
@@ -313,11 +282,6 @@ const LowerTable& elementwise_operators() {
       {"triage::size", size},
       {"triage::math", number_math},
       {"aten::expand", expand},
-      {"aten::view", view},
-      {"aten::reshape", view},
-      {"aten::_unsafe_view", view},
-      {"aten::unsqueeze", unsqueeze},
-      {"aten::squeeze.dim", squeeze},
   };
   return table;
 }

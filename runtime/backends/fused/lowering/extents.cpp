@@ -1,4 +1,6 @@
 // The positions of a row, looked at whole or as segments, and which tensors have values at which of them.
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 
 #include "runtime/backends/fused/lowering/lowering.h"
@@ -26,15 +28,30 @@ bool all_are(const std::vector<bool>& list, bool value) {
 int32_t Lowering::extent_of(std::vector<int64_t> sizes) {
   for (size_t i = 0; i < loops_.extents.size(); ++i)
     if (loops_.extents[i].sizes == sizes) return static_cast<int32_t>(i);
-  loops_.extents.push_back({std::move(sizes), false, -1, -1});
+  loops_.extents.push_back({std::move(sizes)});
   return static_cast<int32_t>(loops_.extents.size() - 1);
 }
 
 bool Lowering::split(int32_t extent, const std::vector<bool>& outside) {
   if (extent_at(extent).segments >= 0) return this->outside(extent) == outside || turn_around(extent, outside);
-  for (const Extent& other : loops_.extents)
-    if (other.segments == extent || other.positions == extent || other.inner == extent)
-      return false;  // a segment has no segments
+  const int32_t whole = root(extent);
+  if (is_part(whole)) return false;  // a segment has no segments
+  const auto before = loops_.extents;
+  const bool again = extent_at(whole).segments >= 0;
+  if (!make_parts(extent, outside) || !(again ? split_as(extent, whole) : has_parts_of_values(extent))) {
+    loops_.extents = before;
+    return false;
+  }
+  if (again || whole == extent) return true;
+  for (Extent& other : loops_.extents)  // values have the extent that is split
+    if (other.same == whole) other.same = extent;
+  extent_at(whole).same = extent;
+  extent_at(extent).same = -1;
+  return true;
+}
+
+/// Writes down which dims number segments, and which positions.
+bool Lowering::make_parts(int32_t extent, const std::vector<bool>& outside) {
   const auto first = std::find(outside.begin(), outside.end(), false);
   const auto behind = std::find(first, outside.end(), true);
   if (std::find(behind, outside.end(), false) != outside.end()) return false;
@@ -43,7 +60,7 @@ bool Lowering::split(int32_t extent, const std::vector<bool>& outside) {
   std::vector<int64_t> around(sizes.begin(), at(first));
   around.insert(around.end(), at(behind), sizes.end());
   const auto fresh = [&](std::vector<int64_t> of) {
-    loops_.extents.push_back({std::move(of), false, -1, -1});
+    loops_.extents.push_back({std::move(of)});
     return static_cast<int32_t>(loops_.extents.size() - 1);
   };
   const int32_t segments = extent_of(around);
@@ -55,6 +72,58 @@ bool Lowering::split(int32_t extent, const std::vector<bool>& outside) {
   if (inner >= 0 && first != outside.begin()) inner = fresh({at(behind), sizes.end()});
   extent_at(extent).segments = segments, extent_at(extent).positions = positions, extent_at(extent).inner = inner;
   return true;
+}
+
+// --- extents of the same positions, one of which (`root`) values have
+
+int32_t Lowering::root(int32_t extent) const {
+  if (extent < 0) return extent;
+  const int32_t same = loops_.extents[static_cast<size_t>(extent)].same;
+  return same < 0 ? extent : same;
+}
+
+bool Lowering::has_parts_of_values(int32_t index) const {
+  const Extent& extent = loops_.extents[static_cast<size_t>(index)];
+  return root(extent.segments) == extent.segments && root(extent.positions) == extent.positions &&
+         root(extent.inner) == extent.inner;
+}
+
+/// Of an extent that values have.
+bool Lowering::is_part(int32_t extent) const {
+  return std::any_of(loops_.extents.begin(), loops_.extents.end(), [&](const Extent& whole) {
+    return whole.same < 0 && (whole.segments == extent || whole.positions == extent || whole.inner == extent);
+  });
+}
+
+/// Makes one of the positions of two extents; false where values of both are looked at in ways that loops cannot join.
+bool Lowering::link(int32_t a, int32_t b) {
+  int32_t kept = root(a), gone = root(b);
+  if (kept == gone) return true;
+  if (is_part(gone) || extent_at(gone).segments >= 0) std::swap(kept, gone);
+  if (is_part(gone) || (is_part(kept) && extent_at(gone).segments >= 0)) return false;
+  if (extent_at(gone).segments >= 0 && !split_as(gone, kept)) return false;
+  for (Extent& other : loops_.extents)
+    if (other.same == gone) other.same = kept;
+  extent_at(gone).same = kept;
+  return true;
+}
+
+/// Whether the parts of `extent` are as many as those of `other`, in the same order; then these are the same too.
+bool Lowering::split_as(int32_t extent, int32_t other) {
+  const Extent one = extent_at(extent), whole = extent_at(other);
+  const auto count = [&](int32_t part) { return c10::multiply_integers(extent_at(part).sizes); };
+  if ((one.inner < 0) != (whole.inner < 0) || count(one.segments) != count(whole.segments) ||
+      count(one.positions) != count(whole.positions) ||
+      (one.inner >= 0 && count(one.inner) != count(whole.inner)))
+    return false;
+  extent_at(extent).same = other;  // its parts need not be what values have
+  return link(whole.segments, one.segments) && link(whole.positions, one.positions) &&
+         (one.inner < 0 || link(whole.inner, one.inner));
+}
+
+/// At the end: what is left has the parts that values have.
+void Lowering::use_roots() {
+  for (LoopValue& value : loops_.values) value.extent = root(value.extent);
 }
 
 /// Which dims number the segments of an extent.
@@ -73,9 +142,11 @@ bool Lowering::turn_around(int32_t index, std::vector<bool> wanted) {
   wanted.flip();
   const bool reduced = std::any_of(loops_.values.begin(), loops_.values.end(), [&](const LoopValue& value) {
     return value.kind == LoopValue::Kind::reduce && value.place == Place::element &&
-           this->value(value.operands[0]).extent == index;
+           are_same(this->value(value.operands[0]).extent, index);
   });
-  if (reduced || outside(index) != wanted || (extent.inner >= 0 && extent.inner != extent.segments)) return false;
+  for (const Extent& other : loops_.extents)
+    if (other.same == index && other.segments >= 0) return false;
+  if (reduced || extent.same >= 0 || outside(index) != wanted || (extent.inner >= 0 && extent.inner != extent.segments)) return false;
   std::swap(extent.segments, extent.positions);
   extent.inner = extent.inner < 0 ? extent.segments : -1;
   return true;
@@ -99,7 +170,9 @@ bool Lowering::covers(const TensorForm& part, const TensorForm& whole) {
   if (part.kind == Kind::row) return whole.kind == Kind::row || whole.kind == Kind::element;
   if (part.kind != Kind::element || whole.kind != Kind::element) return false;
   const auto found = dims_of_own(part.trailing, whole.trailing);
-  return found && !all_are(*found, false) && part_of(whole.extent, *found) == part.extent;
+  if (!found || all_are(*found, false)) return false;
+  const auto same = part_of(whole.extent, *found);
+  return same && are_same(*same, part.extent);
 }
 
 }  // namespace triage::fused

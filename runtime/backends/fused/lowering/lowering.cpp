@@ -61,7 +61,7 @@ struct Ways {
 const Ways* find_ways(const std::string& op) {
   static const std::unordered_map<std::string, Ways> table = [] {
     std::unordered_map<std::string, Ways> all;
-    for (const auto* part : {&elementwise_operators(), &activations(), &divisions(), &reductions(), &flags_operators()})
+    for (const auto* part : {&elementwise_operators(), &reshapes(), &activations(), &divisions(), &reductions(), &flags_operators()})
       for (const auto& [name, function] : *part) all[name].function = function;
     for (const FormulaRow& row : formula_operators()) all[row.op].formulas.push_back(&row);
     return all;
@@ -83,16 +83,20 @@ bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
 bool Lowering::add(const Node& node) {
   const Ways* const ways = find_ways(graph::op_name(node.op));
   if (!ways) return false;
-  const auto values = loops_.values.size(), inputs = loops_.inputs.size(), arguments = arguments_.size(),
+  const auto values = loops_.values.size(), arguments = arguments_.size(),
              bounds = loops_.bounds.size();
   auto extents = loops_.extents;
   const auto fixed_batch = loops_.fixed_batch;
+  const auto viewed = loops_.inputs;
+  const auto asked = loops_.reshapes.size(), batch_inputs = loops_.batch_inputs.size();
   added_.clear();
   node_ = &node;
   refuses_numbers_ = operators::semantics_of(node.op).has(operators::Semantics::checks_numbers);
   if (lower(*this, *ways)) return true;
   loops_.values.resize(values);
-  loops_.inputs.resize(inputs);
+  loops_.inputs = viewed;
+  loops_.reshapes.resize(asked);
+  loops_.batch_inputs.resize(batch_inputs);
   loops_.bounds.resize(bounds);
   loops_.extents = std::move(extents);
   loops_.fixed_batch = fixed_batch;
@@ -214,7 +218,7 @@ Ref Lowering::read(const Value& value, const TensorForm& form) {
 
 std::optional<Lowered> Lowering::lowered(size_t argument) {
   const Value* value = tensor(argument);
-  if (!value) return std::nullopt;
+  if (!value || batch_sizes_.count(value)) return std::nullopt;
   if (const auto found = tensors_.find(value); found != tensors_.end()) return found->second;
   if (const auto found = read_.find(value); found != read_.end()) return found->second;
   const auto form = form_of(*value);
@@ -236,7 +240,7 @@ bool Lowering::has_data(const Value& value) {
 
 /// A tensor from outside that is the same for all rows, beside data of form `shape`.
 std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
-  if (tensors_.count(&value) || !value.meta || !value.meta->device.is_cpu() || value.is_flags ||
+  if (tensors_.count(&value) || batch_sizes_.count(&value) || !value.meta || !value.meta->device.is_cpu() || value.is_flags ||
       !computed_type(value.meta->dtype) || shape.kind == Kind::number || shape.kind == Kind::record)
     return std::nullopt;
   std::vector<int64_t> sizes = value.meta->sizes;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -84,6 +85,8 @@ class Lowering {
   /// Looks at the positions of `extent` as segments, which those of its dims number that are `outside`; false where the others
   /// do not stand side by side, or it is looked at in another way already.
   bool split(int32_t extent, const std::vector<bool>& outside);
+  /// The values of `x` where its rows are split so beside the way in which they are split; nothing where that would take long.
+  std::optional<Lowered> split_again(const Lowered& x, const std::vector<bool>& outside);
   /// Which part of `extent`, the segments or the positions, has these dims, where it is split so or can be.
   std::optional<int32_t> part_of(int32_t extent, const std::vector<bool>& dims);
   const Extent& extent(const TensorForm& form) const { return loops_.extents[static_cast<size_t>(form.extent)]; }
@@ -93,6 +96,14 @@ class Lowering {
   /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
   /// it. False where they are not constants.
   void fix_extent(int32_t extent) { loops_.extents[static_cast<size_t>(extent)].fixed = true; }
+  /// The sizes that argument `argument`, a list, asks for; nothing where loops cannot find them.
+  std::optional<std::vector<Reshape::Size>> asked_sizes(size_t argument);
+  /// The result has the values of `x`, rows of these sizes (the batch in front). `is_view`: ATen raises where it would have to copy.
+  bool reshaped(const Lowered& x, const std::vector<Reshape::Size>& sizes, bool is_view);
+  bool note_batch_size();
+  int64_t batch() const { return batch_; }
+  /// Whether extents are the same positions.
+  bool are_same(int32_t a, int32_t b) const { return root(a) == root(b); }
   bool fix_sizes(size_t argument, const std::vector<int64_t>& seen, const TensorForm& form);
 
   /// Result `index` of the node. A value that was computed in another dtype (float for halves) is rounded to that of `form`.
@@ -115,6 +126,17 @@ class Lowering {
   Ref steps(const Formula& formula, const std::vector<Ref>& operands);
   bool fits(size_t argument, const Lowered& number, at::ScalarType dtype);
   int32_t extent_of(std::vector<int64_t> sizes);
+  std::optional<Reshape::Size> asked_size(const graph::Operand& item);
+  bool fits_batch(const std::vector<Reshape::Size>& sizes);
+  int32_t root(int32_t extent) const;
+  bool is_part(int32_t extent) const;
+  std::optional<int32_t> extent_again(int32_t first, const std::vector<bool>& outside);
+  std::optional<Ref> value_again(Ref ref, int32_t first, int32_t extent, std::map<Ref, Ref>& known);
+  bool has_parts_of_values(int32_t extent) const;
+  bool link(int32_t a, int32_t b);
+  bool split_as(int32_t extent, int32_t other);
+  bool make_parts(int32_t extent, const std::vector<bool>& outside);
+  void use_roots();
   std::vector<bool> outside(int32_t extent) const;
   bool turn_around(int32_t extent, std::vector<bool> wanted);
   Extent& extent_at(int32_t index) { return loops_.extents[static_cast<size_t>(index)]; }
@@ -129,6 +151,7 @@ class Lowering {
   Loops loops_;
   std::vector<const graph::Value*> arguments_;
   Known tensors_;                                                   // computed here
+  std::set<const graph::Value*> batch_sizes_;                       // of tensors of the batch
   Known read_;                                                      // read in their own form
   std::map<std::pair<const graph::Value*, int32_t>, Ref> columns_;  // read as a column of that extent
   std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
@@ -171,6 +194,7 @@ const std::vector<FormulaRow>& formula_operators();
 using Lower = bool (*)(Lowering&);
 using LowerTable = std::vector<std::pair<const char*, Lower>>;
 const LowerTable& elementwise_operators();
+const LowerTable& reshapes();
 const LowerTable& activations();
 const LowerTable& divisions();
 const LowerTable& reductions();
@@ -180,5 +204,6 @@ const LowerTable& flags_operators();
 void share_equal_values(Loops& loops);
 
 bool can_lower(const std::string& op);  // "aten::add.Tensor"
+bool is_reshape(const std::string& op);
 
 }  // namespace triage::fused

@@ -28,7 +28,8 @@ std::vector<int64_t> dims_of(const c10::IValue& dims, int64_t rank) {
 }
 
 /// Element argument 0 as rows of `dims`: all of a row, or dims side by side of it, each segment of which is a row then.
-std::optional<Rows> rows_over(Lowering& l, const Lowered& x, const std::vector<int64_t>& dims, bool keepdim) {
+/// `again`: also where its rows are split in another way already, for results that have no positions.
+std::optional<Rows> rows_over(Lowering& l, Lowered x, const std::vector<int64_t>& dims, bool keepdim, bool again) {
   const auto& seen = l.node().results[0]->meta;
   if (x.form.kind != Kind::element || dims.empty() || !seen) return std::nullopt;
   TensorForm result = x.form;
@@ -47,7 +48,11 @@ std::optional<Rows> rows_over(Lowering& l, const Lowered& x, const std::vector<i
   if (std::count(joined.begin(), joined.end(), false) == 0)
     return Rows{x.value, x.form, l.row_form(seen->dtype, result.rank), -1};
   joined.flip();
-  if (!l.split(x.form.extent, joined)) return std::nullopt;
+  if (!l.split(x.form.extent, joined)) {
+    const auto other = again ? l.split_again(x, joined) : std::nullopt;
+    if (!other) return std::nullopt;
+    x = *other;
+  }
   result.extent = l.extent(x.form).segments;
   return Rows{x.value, x.form, result, result.extent};
 }
@@ -58,7 +63,7 @@ std::optional<Rows> rows(Lowering& l, size_t dim, std::optional<size_t> keepdim)
   const auto* dims = l.constant(dim);
   const auto keep = keepdim ? l.flag(*keepdim) : std::optional(true);
   if (!x || !dims || !keep) return std::nullopt;
-  return rows_over(l, *x, dims_of(*dims, x->form.rank), *keep);
+  return rows_over(l, *x, dims_of(*dims, x->form.rank), *keep, keepdim.has_value());
 }
 
 /// The type in which ATen adds up values of this dtype.
@@ -88,7 +93,7 @@ Ref sum_of(Lowering& l, const Rows& r, Ref element) {
   // The sum of a row that a selection may have made 0 is the sum of the row, or 0: it need not wait for the selection.
   const LoopValue& value = l.value(element);
   if (value.is(Opcode::pick) && l.value(value.operands[0]).place == Place::row && l.is_zero(value.operands[1]) &&
-      l.value(value.operands[2]).place == Place::element && l.value(value.operands[2]).extent == value.extent) {
+      l.value(value.operands[2]).place == Place::element && l.are_same(l.value(value.operands[2]).extent, value.extent)) {
     const std::vector<Ref> parts = value.operands;
     return l.apply(Opcode::pick, {parts[0], parts[1], sum_of(l, r, parts[2])});
   }
@@ -278,7 +283,7 @@ bool layer_norm(Lowering& l) {
   const auto asked = sizes->toIntVector();
   std::vector<int64_t> dims;
   for (size_t i = 0; i < asked.size(); ++i) dims.push_back(x->form.rank - 1 - static_cast<int64_t>(i));
-  const auto r = rows_over(l, *x, dims, true);
+  const auto r = rows_over(l, *x, dims, true, false);
   if (!r || !std::equal(asked.rbegin(), asked.rend(), x->form.trailing.rbegin())) return false;
   const at::ScalarType dtype = wide(x->form.dtype);
   const Ref positions = count(l, *r, dtype);

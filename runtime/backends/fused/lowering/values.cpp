@@ -66,14 +66,14 @@ at::ScalarType Lowering::joint_dtype(const OpcodeRow& row, const std::vector<Ref
 int32_t Lowering::joint_extent(const std::vector<Ref>& operands) const {
   std::set<int32_t> used;
   for (const Ref ref : operands)
-    if (value(ref).place == Place::element) used.insert(value(ref).extent);
+    if (value(ref).place == Place::element) used.insert(root(value(ref).extent));
   if (used.size() < 2) return used.empty() ? -1 : *used.begin();
   for (size_t i = 0; i < loops_.extents.size(); ++i) {
     const Extent& whole = loops_.extents[i];
     const auto is_part = [&](int32_t extent) {
       return extent == static_cast<int32_t>(i) || extent == whole.segments || extent == whole.positions;
     };
-    if (whole.segments >= 0 && std::all_of(used.begin(), used.end(), is_part)) return static_cast<int32_t>(i);
+    if (whole.segments >= 0 && whole.same < 0 && std::all_of(used.begin(), used.end(), is_part)) return static_cast<int32_t>(i);
   }
   throw GraphError("fused: values of unlike positions in one operation");
 }
@@ -151,7 +151,7 @@ Ref Lowering::spread(Ref one, const TensorForm& shape) {
 }
 
 Ref Lowering::count(Ref element, int32_t segments) {
-  const int32_t extent = value(element).extent;
+  const int32_t extent = root(value(element).extent);
   return apply(Opcode::count, {}, {segments < 0 ? extent : loops_.extents[static_cast<size_t>(extent)].positions});
 }
 
@@ -175,7 +175,7 @@ bool Lowering::in_segments(Ref ref) const {
     known[static_cast<size_t>(i)] =
         one.kind == Kind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
           return value(operand).place == Place::element &&
-                 (value(operand).extent != one.extent || known[static_cast<size_t>(operand)]);
+                 (!are_same(value(operand).extent, one.extent) || known[static_cast<size_t>(operand)]);
         });
   }
   return known[static_cast<size_t>(ref)];
@@ -264,6 +264,7 @@ Loops Lowering::finish(const std::vector<const graph::Value*>& outputs) {
     const Lowered& lowered = made != tensors_.end() ? made->second : read_.at(output);
     loops_.outputs.push_back({lowered.value, lowered.form});
   }
+  use_roots();
   share_equal_values(loops_);
   return std::move(loops_);
 }

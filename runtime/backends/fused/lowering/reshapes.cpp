@@ -1,0 +1,192 @@
+// Operators that keep the rows and count the elements of each in other sizes: the same values, in the same order.
+#include <algorithm>
+
+#include "runtime/backends/fused/lowering/lowering.h"
+
+namespace triage::fused {
+
+using Kind = TensorForm::Kind;
+using From = Reshape::Size::From;
+
+namespace {
+
+bool is_data(const Lowered& x) { return x.form.kind == Kind::row || x.form.kind == Kind::element; }
+
+/// All sizes, the batch's in front, as those of x.
+std::vector<Reshape::Size> sizes_of(const Lowered& x) {
+  std::vector<Reshape::Size> sizes{{From::batch, 0}};
+  int64_t next = 0;
+  for (int64_t dim = 1; dim < x.form.rank; ++dim) {
+    const bool one = x.form.kind == Kind::row || x.form.trailing[static_cast<size_t>(dim - 1)] == 1;
+    sizes.push_back(one ? Reshape::Size{From::constant, 1} : Reshape::Size{From::dim, next++});
+  }
+  return sizes;
+}
+
+std::optional<int64_t> dim_of(Lowering& l, size_t argument, int64_t rank) {
+  const auto dim = l.integer(argument);
+  if (!dim) return std::nullopt;
+  const int64_t at = *dim < 0 ? *dim + rank : *dim;
+  return at >= 0 && at < rank ? std::optional(at) : std::nullopt;
+}
+
+/// view and its kind.
+bool to_sizes(Lowering& l, bool is_view) {
+  const auto x = l.lowered(0);
+  const auto sizes = l.asked_sizes(1);
+  return x && is_data(*x) && sizes && l.reshaped(*x, *sizes, is_view);
+}
+bool view(Lowering& l) { return to_sizes(l, true); }
+bool reshape(Lowering& l) { return to_sizes(l, false); }
+
+/// flatten(start_dim, end_dim)
+bool flatten(Lowering& l) {
+  const auto x = l.lowered(0);
+  if (!x || !is_data(*x)) return false;
+  const auto first = dim_of(l, 1, x->form.rank), last = dim_of(l, 2, x->form.rank);
+  if (!first || !last || *first < 1 || *last < *first) return false;
+  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  sizes[static_cast<size_t>(*first)] = {From::rest, 0};
+  sizes.erase(sizes.begin() + *first + 1, sizes.begin() + *last + 1);
+  return l.reshaped(*x, sizes, false);
+}
+
+/// unflatten(dim, sizes)
+bool unflatten(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto asked = l.asked_sizes(2);
+  if (!x || !is_data(*x) || !asked) return false;
+  const auto dim = dim_of(l, 1, x->form.rank);
+  if (!dim || *dim < 1) return false;
+  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  sizes.erase(sizes.begin() + *dim);
+  sizes.insert(sizes.begin() + *dim, asked->begin(), asked->end());
+  return l.reshaped(*x, sizes, false);
+}
+
+bool unsqueeze(Lowering& l) {
+  const auto x = l.lowered(0);
+  if (!x || !is_data(*x)) return false;
+  const auto dim = dim_of(l, 1, x->form.rank + 1);
+  if (!dim || *dim < 1) return false;
+  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  sizes.insert(sizes.begin() + *dim, {From::constant, 1});
+  return l.reshaped(*x, sizes, false);
+}
+
+/// Without the dims of size 1 (of `dims`, where there are some): which these are, is seen at capture.
+bool squeezed(Lowering& l, const std::optional<std::vector<int64_t>>& dims) {
+  const auto x = l.lowered(0);
+  if (!x || !is_data(*x) || (!dims && l.batch() == 1)) return false;
+  const std::vector<Reshape::Size> all = sizes_of(*x);
+  std::vector<Reshape::Size> sizes{all[0]};
+  for (size_t i = 1; i < all.size(); ++i) {
+    const bool asked = !dims || std::count(dims->begin(), dims->end(), static_cast<int64_t>(i)) > 0;
+    if (!asked || all[i].from != From::constant) sizes.push_back(all[i]);
+  }
+  return !(dims && std::count(dims->begin(), dims->end(), 0) > 0) && l.reshaped(*x, sizes, false);
+}
+bool squeeze(Lowering& l) { return squeezed(l, {}); }
+bool squeeze_dim(Lowering& l) {
+  const auto x = l.lowered(0);
+  const auto dim = x ? dim_of(l, 1, x->form.rank) : std::nullopt;
+  return dim && squeezed(l, std::vector<int64_t>{*dim});
+}
+
+}  // namespace
+
+const LowerTable& reshapes() {
+  static const LowerTable table = {
+      {"aten::view", view},
+      {"aten::reshape", reshape},
+      {"aten::_unsafe_view", reshape},
+      {"aten::flatten.using_ints", flatten},
+      {"aten::unflatten.int", unflatten},
+      {"aten::unsqueeze", unsqueeze},
+      {"aten::squeeze", squeeze},
+      {"aten::squeeze.dim", squeeze_dim},
+  };
+  return table;
+}
+
+bool is_reshape(const std::string& op) {
+  return std::any_of(reshapes().begin(), reshapes().end(), [&](const auto& row) { return op == row.first; });
+}
+
+// --- for all of them -------------------------------------------------------------------------------------------------
+
+/// How one size that the call asks for is found in every run.
+std::optional<Reshape::Size> Lowering::asked_size(const graph::Operand& item) {
+  if (const auto* fixed = item.constant()) {
+    if (!fixed->isInt()) return std::nullopt;
+    return fixed->toInt() < 0 ? Reshape::Size{From::rest, 0} : Reshape::Size{From::constant, fixed->toInt()};
+  }
+  const graph::Value* value = item.value();
+  if (!value || !value->meta || value->meta->dtype != at::kLong || !value->meta->sizes.empty()) return std::nullopt;
+  if (batch_sizes_.count(value)) return Reshape::Size{From::batch, 0};
+  if (const auto made = tensors_.find(value); made != tensors_.end()) {
+    const LoopValue& count = this->value(made->second.value);
+    return count.is(Opcode::count) ? std::optional(Reshape::Size{From::extent, count.numbers[0]}) : std::nullopt;
+  }
+  const auto form = form_of(*value);
+  if (!form || form->kind != Kind::number) return std::nullopt;
+  if (!read_.count(value)) remember(read_, value, {*form, read(*value, *form)});
+  return Reshape::Size{From::input, this->value(read_.at(value).value).slot};
+}
+
+std::optional<std::vector<Reshape::Size>> Lowering::asked_sizes(size_t argument) {
+  std::vector<Reshape::Size> sizes;
+  if (const auto* fixed = constant(argument)) {
+    if (!fixed->isIntList()) return std::nullopt;
+    for (const int64_t size : fixed->toIntVector())
+      sizes.push_back(size < 0 ? Reshape::Size{From::rest, 0} : Reshape::Size{From::constant, size});
+    return sizes;
+  }
+  const auto* items = node_->operands.at(argument).list();
+  if (!items) return std::nullopt;
+  for (const graph::Operand& item : *items) {
+    const auto size = asked_size(item);
+    if (!size) return std::nullopt;
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+bool Lowering::reshaped(const Lowered& x, const std::vector<Reshape::Size>& sizes, bool is_view) {
+  const auto& seen = node_->results[0]->meta;
+  if (!seen || seen->sizes.size() != sizes.size() || !fits_batch(sizes)) return false;
+  const auto form = batch_form(seen->sizes, x.form.dtype);
+  if (!form || form->kind != x.form.kind) return false;
+  if (const LoopValue& from = value(x.value); is_view && from.kind == LoopValue::Kind::input)
+    loops_.inputs[static_cast<size_t>(from.slot)].viewed = true;
+  if (form->kind == Kind::element) {
+    Reshape made{x.form.extent, form->extent, {}};
+    for (size_t i = 1; i < sizes.size(); ++i) {
+      if (seen->sizes[i] != 1)
+        made.sizes.push_back(sizes[i]);
+      else if (sizes[i].from != From::constant && sizes[i].from != From::rest)
+        return false;  // it need not stay 1
+    }
+    if (!link(form->extent, x.form.extent)) return false;
+    loops_.reshapes.push_back(std::move(made));
+  }
+  return result(0, *form, x.value);
+}
+
+/// Whether the first size is that of the batch, in this call and, as far as loops find out, in every one.
+bool Lowering::fits_batch(const std::vector<Reshape::Size>& sizes) {
+  if (sizes.empty()) return false;
+  const Reshape::Size& first = sizes[0];
+  if (first.from == From::constant) loops_.fixed_batch = batch_;
+  if (first.from == From::input) loops_.batch_inputs.push_back(static_cast<size_t>(first.value));
+  return first.from != From::extent && first.from != From::dim &&
+         std::none_of(sizes.begin() + 1, sizes.end(), [](const auto& size) { return size.from == From::batch; });
+}
+
+/// A size of the batch is no value of loops, but reshapes may ask for it.
+bool Lowering::note_batch_size() {
+  batch_sizes_.insert(node_->results.at(0));
+  return true;
+}
+
+}  // namespace triage::fused
