@@ -156,6 +156,12 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
 
+// LibTorch has nothing for autograd of what has no kernel for it, other than for GPUs.
+TORCH_LIBRARY_IMPL(triage, AutogradPrivateUse1, m) {
+  for (const char* name : {"size", "item", "math", "math.Scalar", "math.Tensor", "assert_scalar"})
+    m.impl(name, torch::CppFunction::makeFallthrough());
+}
+
 using Guard = c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1>;
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 

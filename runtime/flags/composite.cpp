@@ -298,12 +298,11 @@ Tensor is_err(const Tensor& flags) {
 
 Tensor is_ok(const Tensor& flags) {
   check::flags("is_ok", flags);
-  if (const auto table = KnownRows::of(flags)) {
-    auto answers = table->changed([](const Row& row) { return Row{count_in(row, is_any) == 0}; });
-    auto mask = at::any(mask_of(answers, flags), 1);
-    return KnownRows::note(std::move(mask), std::move(answers));
-  }
-  return at::logical_not(is_err(flags));
+  const auto errors = rows_with_errors(flags);
+  const auto table = KnownRows::of(errors);
+  if (!table) return at::logical_not(errors);
+  auto mask = at::squeeze(at::logical_not(errors), 1);
+  return KnownRows::note(std::move(mask), table->changed([](const Row& row) { return Row{!row[0]}; }));
 }
 
 Tensor any_err(const Tensor& flags) {
