@@ -299,10 +299,11 @@ Tensor is_err(const Tensor& flags) {
 Tensor is_ok(const Tensor& flags) {
   check::flags("is_ok", flags);
   const auto errors = rows_with_errors(flags);
-  const auto table = KnownRows::of(errors);
-  if (!table) return at::logical_not(errors);
-  auto mask = at::squeeze(at::logical_not(errors), 1);
-  return KnownRows::note(std::move(mask), table->changed([](const Row& row) { return Row{!row[0]}; }));
+  auto fine = at::logical_not(errors);
+  if (errors.dim() == 2) fine = at::squeeze(fine, 1);
+  if (const auto table = KnownRows::of(errors))
+    return KnownRows::note(std::move(fine), table->changed([](const Row& row) { return Row{!row[0]}; }));
+  return fine;
 }
 
 Tensor any_err(const Tensor& flags) {

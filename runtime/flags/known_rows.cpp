@@ -48,6 +48,8 @@ std::optional<std::vector<int64_t>> KnownRows::versions(const at::Tensor& tensor
   std::vector<int64_t> result;
   if (writes_ == Writes::none) return result;
   if (writes_ == Writes::unseen || tensor.is_inference()) return std::nullopt;
+  // Few operators of LibTorch (`_unsafe_view`, `set_`) give the memory to a tensor that has a version of its own.
+  if (tensor.storage().use_count() > 1) return std::nullopt;
   result.push_back(static_cast<int64_t>(tensor._version()));
   for (const at::Tensor& mask : table.masks) {
     if (mask.is_inference()) return std::nullopt;

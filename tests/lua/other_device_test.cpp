@@ -115,6 +115,7 @@ TEST_CASE("T34: on a device without kernels what was written to is no longer kno
       "f:detach():copy_(g)",
       "f[{2}] = g[2]",
       "f:zero_()",
+      "local same = torch._unsafe_view(f, {24}); same:zero_()",
   };
   for (const char* write : writes) {
     CAPTURE(std::string(write));
