@@ -71,7 +71,8 @@ const Case cases[] = {
        return err.push(err.new(z), err.INF, 'a', {where = z:select(1, 0):eq(1)})
      end)",
      6},
-    {"flags of a number of samples", "return function(z) return err.from_code(err.INF, 'a', #z, {device = z.device}) end", 9},
+    {"flags of a number of samples",
+     "return function(z) return err.from_code(err.INF, 'a', #z, {device = z.device}) end", 9},
     {"questions", R"(return function(z)
        local f = flag_nan_and_inf(z, 'a')
        return err.has_nan(f), err.is_ok(f), err.has_critical(f)
