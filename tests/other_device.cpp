@@ -25,8 +25,7 @@ bool is_other(const Tensor& tensor) { return tensor.defined() && tensor.device()
 
 /// A tensor in this memory, laid out as `like`.
 Tensor tensor_in(c10::Storage storage, c10::DispatchKey key, const Tensor& like) {
-  Tensor result =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
+  Tensor result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
   result.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
   result.unsafeGetTensorImpl()->set_storage_offset(like.storage_offset());
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) result.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -37,7 +36,8 @@ Tensor tensor_in(c10::Storage storage, c10::DispatchKey key, const Tensor& like)
 c10::Storage same_memory(const Tensor& owner, c10::Device device) {
   const auto& storage = owner.storage();
   void* data = const_cast<void*>(static_cast<const void*>(storage.data_ptr().get()));
-  c10::DataPtr memory(data, new Tensor(owner), [](void* kept) { delete static_cast<Tensor*>(kept); }, device);
+  c10::DataPtr memory(
+      data, new Tensor(owner), [](void* kept) { delete static_cast<Tensor*>(kept); }, device);
   return {c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(memory), c10::GetCPUAllocator(), true};
 }
 
@@ -74,7 +74,8 @@ class HostCall {
     for (const auto& [host, original] : originals_) {
       if (!is_other(original)) continue;
       auto* const impl = original.unsafeGetTensorImpl();
-      const Tensor& now = *std::find_if(kept_.begin(), kept_.end(), [&](const Tensor& kept) { return kept.unsafeGetTensorImpl() == host; });
+      const Tensor& now = *std::find_if(kept_.begin(), kept_.end(),
+                                        [&](const Tensor& kept) { return kept.unsafeGetTensorImpl() == host; });
       if (now.storage().data_ptr().get() != original.storage().data_ptr().get())
         impl->set_storage_keep_dtype(same_memory(now, OTHER_DEVICE));
       if (now.sizes() != original.sizes() || now.strides() != original.strides())
@@ -114,9 +115,16 @@ class HostCall {
 
 /// Whether the host needs values, or a number of elements that values decide.
 bool reads_values(const std::string& name, at::ArrayRef<c10::IValue> arguments) {
-  static const std::set<std::string> all = {
-      "aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero",
-      "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::bincount", "aten::repeat_interleave"};
+  static const std::set<std::string> all = {"aten::_local_scalar_dense",
+                                            "aten::nonzero",
+                                            "aten::masked_select",
+                                            "aten::equal",
+                                            "aten::is_nonzero",
+                                            "aten::_unique2",
+                                            "aten::unique_dim",
+                                            "aten::unique_consecutive",
+                                            "aten::bincount",
+                                            "aten::repeat_interleave"};
   if (name != "aten::index") return all.count(name) != 0;
   for (const c10::IValue& index : arguments[1].toListRef())
     if (index.isTensor() && index.toTensor().defined() && index.toTensor().scalar_type() == at::kBool) return true;
@@ -152,8 +160,12 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     *value = call.result(*value);
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>()); }
+
+// LibTorch has nothing for autograd of what has no kernel for it, other than for GPUs.
+TORCH_LIBRARY_IMPL(triage, AutogradPrivateUse1, m) {
+  for (const char* name : {"size", "item", "math", "math.Scalar", "math.Tensor", "assert_scalar"})
+    m.impl(name, torch::CppFunction::makeFallthrough());
 }
 
 using Guard = c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1>;

@@ -315,8 +315,6 @@ bool is_eager(const Backend& backend) {
   return function && *function == &compile_eager;
 }
 
-std::unique_ptr<Executable> compile_eager_as_it_is(const graph::Graph& graph) {
-  return interpreter_of(graph, false);
-}
+std::unique_ptr<Executable> compile_eager_as_it_is(const graph::Graph& graph) { return interpreter_of(graph, false); }
 
 }  // namespace triage

@@ -123,7 +123,8 @@ Tensor found(const MaybeTensor& given, ScalarType dtype, int64_t location, int64
   for (const Finding& finding : findings)
     if (rows) rows = pushed_rows(*rows, RowTable::of_mask(finding.where), push(finding));
   if (rows) {
-    auto records = given ? records_of(*rows, given->scalar_type(), *given) : records_of(*rows, dtype, findings[0].where);
+    auto records =
+        given ? records_of(*rows, given->scalar_type(), *given) : records_of(*rows, dtype, findings[0].where);
     return KnownRows::note(std::move(records), std::move(*rows));
   }
   Tensor flags = *given;
@@ -134,7 +135,8 @@ Tensor found(const MaybeTensor& given, ScalarType dtype, int64_t location, int64
 Tensor detect(const char* op, const Tensor& z, const MaybeTensor& given, int64_t location, int64_t num_slots,
               int64_t policy, ScalarType dtype, bool nan, bool inf) {
   check::detection(op, z, given, location, num_slots, policy, dtype);
-  if (!can_be_non_finite(z)) return given ? at::clone(*given, at::MemoryFormat::Contiguous) : new_flags(z, num_slots, dtype);
+  if (!can_be_non_finite(z))
+    return given ? at::clone(*given, at::MemoryFormat::Contiguous) : new_flags(z, num_slots, dtype);
   const auto values = in_rows(comparable(z));
   std::vector<Finding> findings;
   const auto note = [&](Code code, const Tensor& mask) {
@@ -165,6 +167,8 @@ Tensor equal_to(const Tensor& z, double value) {
 
 Tensor over_rows(const Tensor& mask, int64_t dim) {
   if (dim == mask.dim() || mask.dim() == 0) return mask;
+  // What a known mask was made of is (N, 1).
+  if (const auto table = KnownRows::of(mask); table && dim == 2 && !table->masks.empty()) return mask_of(*table, mask);
   if (dim <= 1) return mask.dim() == 2 ? at::squeeze(mask, 1) : mask;
   std::vector<int64_t> shape(static_cast<size_t>(dim), 1);
   shape[0] = -1;
@@ -298,12 +302,12 @@ Tensor is_err(const Tensor& flags) {
 
 Tensor is_ok(const Tensor& flags) {
   check::flags("is_ok", flags);
-  if (const auto table = KnownRows::of(flags)) {
-    auto answers = table->changed([](const Row& row) { return Row{count_in(row, is_any) == 0}; });
-    auto mask = at::any(mask_of(answers, flags), 1);
-    return KnownRows::note(std::move(mask), std::move(answers));
-  }
-  return at::logical_not(is_err(flags));
+  const auto errors = rows_with_errors(flags);
+  auto fine = at::logical_not(errors);
+  if (errors.dim() == 2) fine = at::squeeze(fine, 1);
+  if (const auto table = KnownRows::of(errors))
+    return KnownRows::note(std::move(fine), table->changed([](const Row& row) { return Row{!row[0]}; }));
+  return fine;
 }
 
 Tensor any_err(const Tensor& flags) {
@@ -320,16 +324,15 @@ Tensor all_ok(const Tensor& flags) {
 Tensor has_critical(const Tensor& flags) {
   check::flags("has_critical", flags);
   const auto is_critical = [](uint16_t slot) { return (slot & SEVERITY_MASK) == to_int(err::critical); };
-  return answer(rows_with(flags, is_critical, [&] {
-    return at::any(at::eq(severity_of(slots_of(flags)), to_int(err::critical)), 1);
-  }));
+  return answer(rows_with(flags, is_critical,
+                          [&] { return at::any(at::eq(severity_of(slots_of(flags)), to_int(err::critical)), 1); }));
 }
 
 Tensor count_errors(const Tensor& flags) {
   check::flags("count_errors", flags);
-  return number(flags, at::kInt, [](const Row& row) { return count_in(row, is_any); }, [&] {
-    return at::sum(has_bits(slots_of(flags), SEVERITY_MASK), {1}, /*keepdim=*/false, at::kInt);
-  });
+  return number(
+      flags, at::kInt, [](const Row& row) { return count_in(row, is_any); },
+      [&] { return at::sum(has_bits(slots_of(flags), SEVERITY_MASK), {1}, /*keepdim=*/false, at::kInt); });
 }
 
 Tensor max_severity(const Tensor& flags) {

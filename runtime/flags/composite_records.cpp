@@ -64,7 +64,9 @@ class Number {
   Tensor in(Use use) const {
     return each_.defined() ? use(each_) : use(Scalar(all_));
   }
-  Number bits(int64_t mask) const { return each_.defined() ? Number(at::bitwise_and(each_, mask)) : Number(all_ & mask); }
+  Number bits(int64_t mask) const {
+    return each_.defined() ? Number(at::bitwise_and(each_, mask)) : Number(all_ & mask);
+  }
   /// The number times `factor`, plus `more`.
   Number scaled(int64_t factor, int64_t more) const {
     return each_.defined() ? Number(at::rsub(each_, more, -factor)) : Number(all_ * factor + more);
@@ -253,13 +255,15 @@ Tensor record_words(const Tensor& flags, const Fresh& fresh, const Tensor& which
 }
 
 bool is_empty(const RowTable& table) {
-  return table.is_constant() && std::all_of(table.rows[0].begin(), table.rows[0].end(), [](auto slot) { return !slot; });
+  return table.is_constant() &&
+         std::all_of(table.rows[0].begin(), table.rows[0].end(), [](auto slot) { return !slot; });
 }
 
 /// (N, 1): the slot of each row's code, 0 of code 0. What is no code is UNKNOWN.
 Tensor slots_of_codes(const Tensor& code, int64_t location, int64_t severity, ScalarType carrier) {
   const int64_t rest = location << LOCATION_SHIFT | severity;
-  auto known = at::bitwise_and(at::clamp(at::unsqueeze(as_dtype(code, at::kLong), 1), -1, to_int(err::unknown)), to_int(err::unknown));
+  auto known = at::bitwise_and(at::clamp(at::unsqueeze(as_dtype(code, at::kLong), 1), -1, to_int(err::unknown)),
+                               to_int(err::unknown));
   auto slots = at::threshold(at::rsub(known, rest, -(1 << CODE_SHIFT)), rest, 0);
   return as_dtype(slots, bits_dtype(carrier));
 }
@@ -309,11 +313,10 @@ Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
   auto rows = at::slice(like.dim() == 1 ? at::unsqueeze(like, 1) : like, 1, 0, 0);
   if (rows.dim() > 2) rows = at::flatten(rows, 1, -1);
   const int64_t words = check::words_for(num_slots, dtype);
-  return KnownRows::note(
-      at::constant_pad_nd(
-          at::zeros_like(rows, dtype, at::kStrided, like.device(), c10::nullopt, at::MemoryFormat::Contiguous),
-          {0, words}),
-      empty_rows(words, dtype));
+  return KnownRows::note(at::constant_pad_nd(at::zeros_like(rows, dtype, at::kStrided, like.device(), c10::nullopt,
+                                                            at::MemoryFormat::Contiguous),
+                                             {0, words}),
+                         empty_rows(words, dtype));
 }
 
 RowTable empty_rows(int64_t words, ScalarType carrier) {
@@ -381,7 +384,9 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
 
 Tensor clear(const Tensor& flags, int64_t code) {
   check::code("clear", flags, code);
-  const auto is_meant = [code](uint16_t slot) { return (slot & SEVERITY_MASK) && (slot & CODE_IN_SLOT) == code << CODE_SHIFT; };
+  const auto is_meant = [code](uint16_t slot) {
+    return (slot & SEVERITY_MASK) && (slot & CODE_IN_SLOT) == code << CODE_SHIFT;
+  };
   if (const auto table = KnownRows::of(flags)) {
     auto rows = table->changed([&](Row row) {
       std::replace_if(row.begin(), row.end(), is_meant, uint16_t{0});

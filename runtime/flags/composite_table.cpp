@@ -100,7 +100,8 @@ Tensor records_of(const RowTable& table, at::ScalarType carrier, const Tensor& l
       if (word_of(row, word, slots)) used = word + 1;
   std::vector<Tensor> columns;
   for (size_t word = 0; word < used; ++word)
-    columns.push_back(numbers_of(table, [&](const auto& row) { return word_of(row, word, slots); }, like));
+    columns.push_back(numbers_of(
+        table, [&](const auto& row) { return word_of(row, word, slots); }, like));
   Tensor record = used == 1 ? columns[0] : at::cat(columns, 1);
   if (slots == 2) record = record.to(at::kInt);
   if (used < words) record = at::constant_pad_nd(record, {0, static_cast<int64_t>(words - used)});

@@ -18,7 +18,8 @@ std::optional<RowTable> RowTable::joined(const RowTable& other,
   RowTable result{masks, {}};
   std::vector<size_t> place;  // of each mask of the other table
   for (const at::Tensor& mask : other.masks) {
-    const auto same = std::find_if(result.masks.begin(), result.masks.end(), [&](const auto& m) { return m.is_same(mask); });
+    const auto same =
+        std::find_if(result.masks.begin(), result.masks.end(), [&](const auto& m) { return m.is_same(mask); });
     place.push_back(static_cast<size_t>(same - result.masks.begin()));
     if (same == result.masks.end()) result.masks.push_back(mask);
   }
@@ -48,6 +49,8 @@ std::optional<std::vector<int64_t>> KnownRows::versions(const at::Tensor& tensor
   std::vector<int64_t> result;
   if (writes_ == Writes::none) return result;
   if (writes_ == Writes::unseen || tensor.is_inference()) return std::nullopt;
+  // Few operators of LibTorch (`_unsafe_view`, `set_`) give the memory to a tensor that has a version of its own.
+  if (tensor.storage().use_count() > 1) return std::nullopt;
   result.push_back(static_cast<int64_t>(tensor._version()));
   for (const at::Tensor& mask : table.masks) {
     if (mask.is_inference()) return std::nullopt;
@@ -73,8 +76,8 @@ at::Tensor KnownRows::note(at::Tensor tensor, RowTable table) {
   if (!versions) return tensor;
   auto& entries = known->entries_;
   if (entries.size() == MOST_ENTRIES) entries.erase(entries.begin());
-  entries.push_back({Weak(tensor.getIntrusivePtr()), std::move(*versions),
-                     std::make_shared<const RowTable>(std::move(table))});
+  entries.push_back(
+      {Weak(tensor.getIntrusivePtr()), std::move(*versions), std::make_shared<const RowTable>(std::move(table))});
   return tensor;
 }
 

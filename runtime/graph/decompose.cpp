@@ -238,7 +238,8 @@ class Decomposer {
     for (const Value* value : site.tensors) inputs.push_back(examples_.of(value));
     for (const Value* mask : site.masks)
       for (size_t i = 0; i < site.known.size(); ++i)
-        if (site.known[i] && std::find(site.known[i]->masks.begin(), site.known[i]->masks.end(), mask) != site.known[i]->masks.end()) {
+        if (site.known[i] &&
+            std::find(site.known[i]->masks.begin(), site.known[i]->masks.end(), mask) != site.known[i]->masks.end()) {
           inputs.push_back(at::zeros({inputs[i].size(0), 1}, inputs[i].options().dtype(at::kBool)));
           break;
         }
@@ -255,8 +256,7 @@ class Decomposer {
 
     std::unordered_map<const Value*, Value*> inner;
     for (size_t i = 0; i < site.tensors.size(); ++i) inner[body.inputs()[i].value] = map_.at(site.tensors[i]);
-    for (size_t i = 0; i < site.masks.size(); ++i)
-      inner[body.inputs()[site.tensors.size() + i].value] = site.masks[i];
+    for (size_t i = 0; i < site.masks.size(); ++i) inner[body.inputs()[site.tensors.size() + i].value] = site.masks[i];
     for (const auto& constant : body.constants()) inner[constant.value] = out_.add_constant(constant.tensor);
     for (const auto& call : body.nodes()) inline_node(site, *call, inner);
     if (site.number && !site.number_used)

@@ -1,4 +1,4 @@
-// Properties, on random operations, configurations and carriers: both levels give the same bits, and merge is what pushes give.
+// Properties, on random operations, configurations and carriers: all levels give the same bits, and merge is what pushes give.
 #include "levels.h"
 
 #include <rapidcheck.h>
@@ -42,16 +42,18 @@ Tensor draw_mask(int64_t samples) {
   return mask.slice(0, 0, samples * 2, 2);
 }
 
-void same_on_both(const std::string& name, const std::vector<IValue>& arguments) {
+void same_on_all(const std::string& name, const std::vector<IValue>& arguments) {
   const auto kernel = run_all(Level::kernel, name, arguments);
-  const auto composite = run_all(Level::composite, name, arguments);
-  RC_ASSERT(kernel.size() == composite.size());
-  for (size_t i = 0; i < kernel.size(); ++i) RC_ASSERT(same_bits(kernel[i].toTensor(), composite[i].toTensor()));
+  for (const Level level : {Level::composite, Level::other_device}) {
+    const auto composite = run_all(level, name, arguments);
+    RC_ASSERT(kernel.size() == composite.size());
+    for (size_t i = 0; i < kernel.size(); ++i) RC_ASSERT(same_bits(kernel[i].toTensor(), composite[i].toTensor()));
+  }
 }
 
 }  // namespace
 
-TEST_CASE("T05 T26 T27: push gives the same bits on both levels") {
+TEST_CASE("T05 T26 T27: push gives the same bits on all levels") {
   CHECK(rc::check([] {
     const auto form = draw_form();
     const auto f = draw_flags(form);
@@ -61,18 +63,18 @@ TEST_CASE("T05 T26 T27: push gives the same bits on both levels") {
     auto codes = at::zeros({form.samples}, at::kLong);
     for (int64_t i = 0; i < form.samples; ++i) codes[i] = *rc::gen::inRange<int64_t>(-2, 19);
     const auto dtype = *rc::gen::elementOf(std::vector<at::ScalarType>{at::kLong, at::kInt, at::kShort, at::kChar});
-    same_on_both("push", {f, codes.to(dtype), location, severity, slots, policy});
-    same_on_both("push.where", {f, code, location, severity, draw_mask(form.samples), slots, policy});
-    same_on_both("push.scalar", {f, code, location, severity, slots, policy});
+    same_on_all("push", {f, codes.to(dtype), location, severity, slots, policy});
+    same_on_all("push.where", {f, code, location, severity, draw_mask(form.samples), slots, policy});
+    same_on_all("push.scalar", {f, code, location, severity, slots, policy});
   }));
 }
 
-TEST_CASE("T06 T27: merge gives the same bits on both levels, and is what pushing each slot gives") {
+TEST_CASE("T06 T27: merge gives the same bits on all levels, and is what pushing each slot gives") {
   CHECK(rc::check([] {
     const auto form = draw_form();
     const auto f = draw_flags(form), other = draw_flags(form);
     const int64_t slots = form.config.num_slots, policy = form.config.accumulation.packed();
-    same_on_both("merge", {f, other, slots, policy});
+    same_on_all("merge", {f, other, slots, policy});
     auto pushed = f.clone();
     for (int64_t i = 0; i < slots; ++i) {
       const auto slot = run(Level::kernel, "get_slot", {other, i});
@@ -90,27 +92,26 @@ TEST_CASE("T06 T27: merge gives the same bits on both levels, and is what pushin
   }));
 }
 
-TEST_CASE("T07 T10: queries and clear give the same bits on both levels") {
+TEST_CASE("T07 T10: queries and clear give the same bits on all levels") {
   CHECK(rc::check([] {
     const auto form = draw_form();
     const auto f = draw_flags(form);
     for (const char* name : {"is_ok", "is_err", "has_critical", "all_ok", "any_err", "count_errors", "max_severity",
                              "get_first_code", "get_first_location", "get_first_severity"}) {
-      same_on_both(name, {f});
+      same_on_all(name, {f});
     }
     const int64_t code = *rc::gen::inRange<int64_t>(0, 16);
-    same_on_both("has_code", {f, code});
-    same_on_both("clear", {f, code});
-    same_on_both("has_domain", {f, *rc::gen::inRange<int64_t>(0, 4)});
-    same_on_both("get_slot",
-                 {f, *rc::gen::inRange<int64_t>(0, form.config.num_words() * form.config.slots_per_word())});
-    same_on_both("match", {f, *rc::gen::inRange<int64_t>(0, 0x10000), *rc::gen::inRange<int64_t>(0, 4)});
-    same_on_both("match", {f, 0xFFFF, 0});
-    same_on_both("new", {f, form.config.num_slots, *rc::gen::elementOf(CARRIERS)});
+    same_on_all("has_code", {f, code});
+    same_on_all("clear", {f, code});
+    same_on_all("has_domain", {f, *rc::gen::inRange<int64_t>(0, 4)});
+    same_on_all("get_slot", {f, *rc::gen::inRange<int64_t>(0, form.config.num_words() * form.config.slots_per_word())});
+    same_on_all("match", {f, *rc::gen::inRange<int64_t>(0, 0x10000), *rc::gen::inRange<int64_t>(0, 4)});
+    same_on_all("match", {f, 0xFFFF, 0});
+    same_on_all("new", {f, form.config.num_slots, *rc::gen::elementOf(CARRIERS)});
   }));
 }
 
-TEST_CASE("T09 T14: repairs give the same bits on both levels") {
+TEST_CASE("T09 T14: repairs give the same bits on all levels") {
   CHECK(rc::check([] {
     const auto form = draw_form();
     const auto f = draw_flags(form);
@@ -125,19 +126,19 @@ TEST_CASE("T09 T14: repairs give the same bits on both levels") {
     const auto number = *rc::gen::elementOf(std::vector<c10::Scalar>{0.0, 2.5, int64_t{7}, -1.0});
     const int64_t codes = *rc::gen::elementOf(std::vector<int64_t>{0xFFFF, 0x6, 0x0});
     const int64_t least = *rc::gen::inRange<int64_t>(0, 4);
-    same_on_both("take_ok_p", {f, z, number});
-    same_on_both("take_err_p", {f, z, number});
-    same_on_both("fix.scalar", {z, f, number, 3, codes, least, slots, policy});
+    same_on_all("take_ok_p", {f, z, number});
+    same_on_all("take_err_p", {f, z, number});
+    same_on_all("fix.scalar", {z, f, number, 3, codes, least, slots, policy});
     const auto row = at::ones(at::IntArrayRef(sizes).slice(1), z.options());
     for (const auto& fallback : {row, z * 2, at::full({}, 3.5, at::kFloat), at::full({1}, 2, at::kFloat)}) {
-      same_on_both("fix", {z, f, fallback, 3, codes, least, slots, policy});
+      same_on_all("fix", {z, f, fallback, 3, codes, least, slots, policy});
     }
-    same_on_both("select", {draw_mask(form.samples), z, z + z});
-    same_on_both("select", {at::scalar_tensor(*rc::gen::arbitrary<bool>(), at::kBool), f, at::zeros_like(f)});
+    same_on_all("select", {draw_mask(form.samples), z, z + z});
+    same_on_all("select", {at::scalar_tensor(*rc::gen::arbitrary<bool>(), at::kBool), f, at::zeros_like(f)});
   }));
 }
 
-TEST_CASE("T11: replace gives the same bits on both levels") {
+TEST_CASE("T11: replace gives the same bits on all levels") {
   CHECK(rc::check([] {
     const auto dtype = *rc::gen::elementOf(
         std::vector<at::ScalarType>{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt});
@@ -150,7 +151,7 @@ TEST_CASE("T11: replace gives the same bits on both levels") {
     const auto value = *rc::gen::elementOf(std::vector<c10::Scalar>{0.0, 2.5, int64_t{7}});
     const auto integers =
         *rc::gen::elementOf(std::vector<std::vector<int64_t>>{{}, {2}, {-1, 1000000}, {(int64_t{1} << 53) + 1}});
-    same_on_both("replace", {z, value, flag(), flag(), flag(), values, integers});
+    same_on_all("replace", {z, value, flag(), flag(), flag(), values, integers});
   }));
 }
 

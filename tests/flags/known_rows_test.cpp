@@ -146,9 +146,11 @@ class Sequence {
         flags_ = run_both("push.scalar", {flags_, code(), location(), severity(), slots, policy})[0];
         break;
       case 3:
-        flags_ = run_both("push", {flags_,
-                                   at::randint(-2, 19, {samples_}, at::kLong).to(one_of<at::ScalarType>({at::kLong, at::kInt, at::kChar})),
-                                   location(), severity(), slots, policy})[0];
+        flags_ = run_both(
+            "push",
+            {flags_,
+             at::randint(-2, 19, {samples_}, at::kLong).to(one_of<at::ScalarType>({at::kLong, at::kInt, at::kChar})),
+             location(), severity(), slots, policy})[0];
         break;
       case 4:
         flags_ = run_both(detector(), detection(draw_data(samples_), flags_))[0];
@@ -191,9 +193,7 @@ Counted counted(const std::function<void()>& run) {
 }
 
 /// Words of other carriers than int64 are made of int64 words.
-size_t conversions(at::ScalarType carrier) {
-  return carrier == at::kFloat ? 2 : carrier == at::kLong ? 0 : 1;
-}
+size_t conversions(at::ScalarType carrier) { return carrier == at::kFloat ? 2 : carrier == at::kLong ? 0 : 1; }
 
 /// Makes at most so many calls, and waits for none.
 void check_calls(const std::string& what, size_t most, const std::function<void()>& run) {
@@ -244,6 +244,17 @@ TEST_CASE("T05 T06 T07 T10 T27: the same where writes are watched") {
       sequence.ask();
     }
   }));
+}
+
+TEST_CASE("the device of the tests tells of what waits") {
+  const auto z = to_other(at::ones({3}));
+  const auto waits = [](const std::function<void()>& run) { return calls_of(run).waits; };
+  CHECK(waits([&] { z[0].item<float>(); }) == std::vector<std::string>{"aten::_local_scalar_dense"});
+  CHECK(waits([&] { at::nonzero(z); }).size() == 1);
+  CHECK_FALSE(waits([&] { z.index({z.gt(0)}); }).empty());
+  CHECK(waits([&] { z.cpu(); }).size() == 1);
+  CHECK(waits([&] { z.copy_(at::zeros({3})); }).size() == 1);
+  CHECK(waits([&] { at::where(z > 0, z + 1, z.sum()); }).empty());
 }
 
 TEST_CASE("detection makes few calls and waits for none") {

@@ -35,10 +35,14 @@ inline std::vector<IValue> run_all(Level level, const std::string& name, std::ve
   const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
   auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(("triage::" + name.substr(0, dot)).c_str(), overload.c_str());
-  op.callBoxed(&arguments);
-  if (level == Level::other_device)
-    for (IValue& result : arguments)
-      if (result.isTensor()) result = from_other(result.toTensor());
+  if (level == Level::kernel) {
+    op.callBoxed(&arguments);
+    return arguments;
+  }
+  const Calls calls = calls_of([&] { op.callBoxed(&arguments); });
+  CHECK_MESSAGE(calls.waits.empty(), name << " waits for the device: " << listed(calls.waits));
+  for (IValue& result : arguments)
+    if (result.isTensor()) result = from_other(result.toTensor());
   return arguments;
 }
 

@@ -101,7 +101,8 @@ void ask(const Sequence& now, int64_t sample, std::istringstream& in) {
   std::string codes, domains;
   in >> ok >> count >> worst >> codes >> critical >> domains >> fallback >> code >> location >> severity;
   for (Level level : now.levels) {
-    if (level == Level::other_device && sample > 0) continue;  // whole batches are compared elsewhere; here it takes time
+    if (level == Level::other_device && sample > 0)
+      continue;  // whole batches are compared elsewhere; here it takes time
     const Tensor f = now.flags[static_cast<int>(level)];
     auto value = [&](const char* name, std::vector<IValue> more = {}) {
       more.insert(more.begin(), f);

@@ -55,9 +55,7 @@ Graph plain_of(const Program& program, const Tensors& examples) {
   return decompose(graph);
 }
 
-size_t calls_of(const Program& program, const Tensors& examples) {
-  return plain_of(program, examples).nodes().size();
-}
+size_t calls_of(const Program& program, const Tensors& examples) { return plain_of(program, examples).nodes().size(); }
 
 /// That graph, captured on 32 rows, and its decomposition at every batch size.
 void check_bits(const Program& program, const std::function<Tensors(int64_t)>& inputs) {
@@ -83,7 +81,8 @@ TEST_CASE("decompose: detection and repair are a tenth as long as they would be 
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{}, {8}, {3, 4}, {2, 3, 4}}) {
     const Tensors z{data(32, sizes)};
     const size_t view = sizes.size() != 1;
-    CHECK(calls_of([&](const Tensors& in) { return Tensors{flag_nan_and_inf(in[0], 3, {}, {config})}; }, z) <= 8 + view);
+    CHECK(calls_of([&](const Tensors& in) { return Tensors{flag_nan_and_inf(in[0], 3, {}, {config})}; }, z) <=
+          8 + view);
     CHECK(calls_of([&](const Tensors& in) { return repaired(in[0], config); }, z) <= 10 + 2 * view);
     check_bits([&](const Tensors& in) { return repaired(in[0], config); },
                [&](int64_t rows) { return Tensors{data(rows, sizes, at::kFloat, rows % 2 == 1)}; });
@@ -111,10 +110,11 @@ TEST_CASE("decompose: zeros that a graph makes are empty records") {
   const Program programs[] = {
       [&](const Tensors& in) { return push(err::new_(in[0], {config})); },
       [&](const Tensors& in) { return push(at::zeros_like(in[1])); },
-      [&](const Tensors& in) { return push(in[1].new_zeros({in[1].size(0), 4})); },
+      [&](const Tensors& in) {
+        return push(in[1].new_zeros({in[1].size(0), 4}));
+      },
   };
-  for (const Program& program : programs)
-    CHECK(calls_of(program, {data(32, {8}), at::zeros({32, 4}, at::kLong)}) <= 7);
+  for (const Program& program : programs) CHECK(calls_of(program, {data(32, {8}), at::zeros({32, 4}, at::kLong)}) <= 7);
   for (const Program& program : {programs[0], programs[1]})
     check_bits(program, [&](int64_t rows) { return Tensors{data(rows, {8}), at::ones({rows, 4}, at::kLong)}; });
 }
@@ -155,7 +155,8 @@ TEST_CASE("decompose: nothing is known of inputs, of what may change, and behind
     Graph graph("variable");
     Tensor held = at::zeros({2, 4}, at::kLong);
     Value* f = graph.add_variable(held);
-    Value* pushed = add(graph, "triage::push.scalar", {f, integer(2), integer(7), integer(3), integer(16), integer(24)});
+    Value* pushed =
+        add(graph, "triage::push.scalar", {f, integer(2), integer(7), integer(3), integer(16), integer(24)});
     graph.set_outputs({pushed});
     const Graph plain = decompose(graph);
     held.copy_(records(2)[0]);
@@ -167,7 +168,8 @@ TEST_CASE("decompose: nothing is known of inputs, of what may change, and behind
       const Tensor words = at::full({2, 8}, bits, at::kLong).to(at::kInt).view(at::kFloat);
       Value* f = graph.add_constant(words);
       Value* z = graph.add_input("m", InputKind::tensor, meta({2}, at::kBool));
-      Value* pushed = add(graph, "triage::push.where", {f, integer(2), integer(7), integer(3), z, integer(16), integer(24)});
+      Value* pushed =
+          add(graph, "triage::push.where", {f, integer(2), integer(7), integer(3), z, integer(16), integer(24)});
       graph.set_outputs({pushed});
       const Tensors mask{at::ones({2}, at::kBool)};
       CHECK(same_bits(run(graph, mask)[0], run(decompose(graph), mask)[0]));
@@ -181,9 +183,10 @@ namespace {
 class RandomProgram {
  public:
   RandomProgram()
-      : config_(config_of(*rc::gen::elementOf(std::vector<int64_t>{2, 3, 4, 5, 16}),
-                          *rc::gen::elementOf(std::vector<at::ScalarType>{at::kLong, at::kInt, at::kFloat, at::kDouble}),
-                          *rc::gen::elementOf(policies()))),
+      : config_(
+            config_of(*rc::gen::elementOf(std::vector<int64_t>{2, 3, 4, 5, 16}),
+                      *rc::gen::elementOf(std::vector<at::ScalarType>{at::kLong, at::kInt, at::kFloat, at::kDouble}),
+                      *rc::gen::elementOf(policies()))),
         sizes_(*rc::gen::elementOf(std::vector<std::vector<int64_t>>{{}, {5}, {3, 4}})),
         dtype_(*rc::gen::elementOf(std::vector<at::ScalarType>{at::kFloat, at::kDouble, at::kHalf})),
         start_(*rc::gen::inRange(0, 3)),
@@ -192,7 +195,9 @@ class RandomProgram {
   Tensors operator()(const Tensors& in) const {
     Tensor z = in[0];
     Tensors results;
-    Tensor f = start_ == 0 ? err::new_(z, {config_}) : start_ == 1 ? flag_nan(z, 1, {}, {config_}) : flag_nan_and_inf(z, 1, {}, {config_});
+    Tensor f = start_ == 0   ? err::new_(z, {config_})
+               : start_ == 1 ? flag_nan(z, 1, {}, {config_})
+                             : flag_nan_and_inf(z, 1, {}, {config_});
     int64_t place = 0;
     for (const int step : steps_) {
       const int64_t location = ++place % 3 * 400;
@@ -226,14 +231,22 @@ class RandomProgram {
           results.push_back(f);
       }
     }
-    const Tensors answers{z, f, err::is_ok(f), err::has_code(f, err::inf), err::max_severity(f), err::any_err(f),
-                          err::take_ok_p(f, in[0]), err::get_first_code(f)};
+    const Tensors answers{z,
+                          f,
+                          err::is_ok(f),
+                          err::has_code(f, err::inf),
+                          err::max_severity(f),
+                          err::any_err(f),
+                          err::take_ok_p(f, in[0]),
+                          err::get_first_code(f)};
     results.insert(results.end(), answers.begin(), answers.end());
     return results;
   }
 
   Tensors inputs(int64_t rows) const {
-    const auto mask = [&] { return at::rand({rows * 2}).lt(*rc::gen::elementOf(std::vector<double>{0, 0.5, 1})).slice(0, 0, rows * 2, 2); };
+    const auto mask = [&] {
+      return at::rand({rows * 2}).lt(*rc::gen::elementOf(std::vector<double>{0, 0.5, 1})).slice(0, 0, rows * 2, 2);
+    };
     return {data(rows, sizes_, dtype_, rows % 2 == 1), mask(), mask(), at::randint(-1, 18, {rows}, at::kLong)};
   }
 

@@ -61,7 +61,8 @@ TEST_CASE("T01 T03 T04 T05 T06 T07 T08 T09 T10 T11 T12 T14 T15 T26 T27 T32 T33 T
           if (mode.needs_graph && program.breaks) continue;
           const std::string differs = difference(expected, run_or_tell(mode, program, given, warm_up), mode.exact);
           CHECK_MESSAGE(differs.empty(), program.name << ", " << mode.name << ", " << n << " samples"
-                                                      << std::string(strided ? ", strided: " : ": ") << differs << " differs");
+                                                      << std::string(strided ? ", strided: " : ": ") << differs
+                                                      << " differs");
         }
       }
     }
