@@ -297,7 +297,8 @@ bool reads_strides(const Graph& graph) {
 bool gains(const fused::FusionGroup& part) {
   if (!part.in_place) return part.fused;
   const auto& made = part.outputs[0]->meta;
-  return made && static_cast<size_t>(c10::multiply_integers(made->sizes)) * c10::elementSize(made->dtype) >= fused::OutputPool::smallest;
+  return made && static_cast<size_t>(c10::multiply_integers(made->sizes)) * c10::elementSize(made->dtype) >=
+                     fused::OutputPool::smallest;
 }
 
 std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,

@@ -59,12 +59,12 @@ struct FusedGroup::Memory {
   int64_t batch = -1;
   c10::SmallVector<const void*, 8> in;
   c10::SmallVector<int64_t, 8> stride;
-  c10::SmallVector<int64_t, 4> extents;  // how many positions
-  c10::SmallVector<Sizes, 4> sizes;      // of each extent; none until an input has told
+  c10::SmallVector<int64_t, 4> extents;                     // how many positions
+  c10::SmallVector<Sizes, 4> sizes;                         // of each extent; none until an input has told
   c10::SmallVector<std::pair<size_t, at::Tensor>, 4> kept;  // dense copies, and by which slot they are read
-  bool too_large = false;                // a copy that what is not trusted may not take
-  c10::SmallVector<void*, 8> out;        // one for each loop output
-  c10::SmallVector<Piece, 4> pieces;     // of joins
+  bool too_large = false;                                   // a copy that what is not trusted may not take
+  c10::SmallVector<void*, 8> out;                           // one for each loop output
+  c10::SmallVector<Piece, 4> pieces;                        // of joins
 };
 
 /// The rows that loops go through.
@@ -118,15 +118,15 @@ FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPoo
       compiler_(compiler),
       joins_(part.joins),
       by_segments_(joins_.empty() ? segments_as_rows(loops_) : std::nullopt),
-      elementwise_(by_segments_ ? std::nullopt : extent_of_elementwise(loops_)),
+      elementwise_(by_segments_ || !joins_.empty() ? std::nullopt : extent_of_elementwise(loops_)),
       choose_lanes_(part.loops),
-      choose_own_lanes_(running()),
       operators_(part.graph.nodes().size()),
       interpreter_(compile_eager(part.graph, {})),
       shared_(shared) {
   c10::SmallVector<int64_t, 4> counts;
-  for (const Extent& extent : running().extents) counts.push_back(c10::multiply_integers(extent.sizes));
-  captured_ = elementwise_ ? Lanes::positions : choose_own_lanes_(counts);
+  for (const Extent& extent : loops_.extents) counts.push_back(c10::multiply_integers(extent.sizes));
+  captured_ = lanes_of(counts);
+  if (elementwise_ && captured_ == Lanes::rows) captured_ = Lanes::positions;  // one row, as long as nothing has gaps
   versions_[static_cast<size_t>(captured_)].function(*this, captured_, {});
   for (size_t i = 0; i < part.outputs.size(); ++i)
     if (std::none_of(joins_.begin(), joins_.end(), [&](const Concatenation& join) { return join.output == i; }))
@@ -182,6 +182,12 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   return true;
 }
 
+/// Those that give the bits of the rows of the batch: segments in lanes are rows in lanes.
+Lanes FusedGroup::lanes_of(at::ArrayRef<int64_t> extents) const {
+  const Lanes lanes = choose_lanes_(extents);
+  return by_segments_ && lanes == Lanes::segments ? Lanes::rows : lanes;
+}
+
 /// Segments are rows where they can be. Elements that lie side by side are one long row where rows are short.
 FusedGroup::Rows FusedGroup::rows_of(const Memory& memory) const {
   Rows rows{Lanes::positions, memory.batch, memory.batch, memory.stride, memory.extents};
@@ -198,8 +204,8 @@ FusedGroup::Rows FusedGroup::rows_of(const Memory& memory) const {
     for (size_t i = 0; i < rows.stride.size(); ++i) all &= memory.stride[i] == segments * rows.stride[i];
     if (all) rows.block = rows.count;
   }
-  rows.lanes = choose_own_lanes_(rows.extents);
-  if (!elementwise_ || rows.lanes != Lanes::rows || !memory.pieces.empty()) return rows;
+  rows.lanes = lanes_of(memory.extents);
+  if (!elementwise_ || rows.lanes != Lanes::rows) return rows;
   const int64_t positions = rows.extents[static_cast<size_t>(*elementwise_)];
   for (size_t i = 0; i < rows.stride.size(); ++i)
     if (loops_.inputs[i].form.kind == Kind::element && rows.stride[i] != item(i) * positions) return rows;
@@ -254,7 +260,8 @@ void FusedGroup::run_flat(const Rows& rows, const Memory& memory, char* scratch,
       if (const TensorForm& form = loops_.inputs[i].form; form.kind == Kind::element)
         in[i] = static_cast<const char*>(memory.in[i]) + first * static_cast<int64_t>(c10::elementSize(form.dtype));
     for (size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<char*>(memory.out[i]) + first * static_cast<int64_t>(c10::elementSize(loops_.outputs[i].form.dtype));
+      out[i] = static_cast<char*>(memory.out[i]) +
+               first * static_cast<int64_t>(c10::elementSize(loops_.outputs[i].form.dtype));
     loop(Call{in.data(), rows.stride.data(), out.data(), extents.data(), scratch}, 0, 1);
   }
 }
@@ -404,7 +411,8 @@ bool FusedGroup::resolve_sizes(Memory& memory) const {
     memory.extents.push_back(positions);
   }
   for (size_t i = 0; i < loops_.extents.size(); ++i)
-    if (const int32_t same = loops_.extents[i].same; same >= 0 && memory.extents[i] != memory.extents[static_cast<size_t>(same)])
+    if (const int32_t same = loops_.extents[i].same;
+        same >= 0 && memory.extents[i] != memory.extents[static_cast<size_t>(same)])
       return false;
   return memory.batch >= 0;
 }
@@ -412,7 +420,9 @@ bool FusedGroup::resolve_sizes(Memory& memory) const {
 /// Null where nothing that was given can be used, or there is neither kernel nor tape for it.
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                                              const Memory& memory, const Rows& rows) const {
-  const auto is_copy = [&](size_t slot) { return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]); };
+  const auto is_copy = [&](size_t slot) {
+    return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]);
+  };
   const auto can_take = [&](const InPlace& where) {
     const at::Tensor& input = read_by(where.slot, inputs, memory);
     if (is_copy(where.slot)) return !input.requires_grad() && !input.is_inference();

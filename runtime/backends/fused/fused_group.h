@@ -58,6 +58,7 @@ class FusedGroup final : public Executable {
   };
   const Loops& running() const { return by_segments_ ? by_segments_->loops : loops_; }
   struct Rows;
+  Lanes lanes_of(at::ArrayRef<int64_t> extents) const;
   Rows rows_of(const Memory& memory) const;
   template <class Loop>
   void run(const Rows& rows, const Memory& memory, const Loop& loop) const;
@@ -89,7 +90,7 @@ class FusedGroup final : public Executable {
   const std::optional<int32_t> elementwise_;         // the extent of all elements
   std::vector<size_t> direct_;  // for each loop output that is no piece of a join: which output it is
   mutable Versions versions_;
-  LaneChoice choose_lanes_, choose_own_lanes_;  // of the rows of the batch, of those that loops go through
+  LaneChoice choose_lanes_;
   size_t operators_;
   Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;

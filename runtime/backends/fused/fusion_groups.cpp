@@ -163,9 +163,9 @@ class Cutter {
     std::vector<const Node*> kept;
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       const auto users = users_.find((*node)->results.empty() ? nullptr : (*node)->results[0]);
-      const bool read = users != users_.end() && std::any_of(users->second.begin(), users->second.end(), [&](const Node* user) {
-        return inside.count(user) || dim_of_join(*user);
-      });
+      const bool read = users != users_.end() &&
+                        std::any_of(users->second.begin(), users->second.end(),
+                                    [&](const Node* user) { return inside.count(user) || dim_of_join(*user); });
       if (is_reshape(graph::op_name((*node)->op)) && !read && !outputs_.count((*node)->results[0])) continue;
       inside.insert(*node);
       kept.push_back(*node);
@@ -281,8 +281,10 @@ class Cutter {
     const auto* dim = node.operands[1].constant();
     const auto& made = node.results[0]->meta;
     const auto* items = node.operands[0].list();
-    if (!dim || !dim->isInt() || !made || made->sizes.empty() || node.results[0]->is_flags || !items) return std::nullopt;
-    if (std::any_of(items->begin(), items->end(), [](const Operand& item) { return !item.value(); })) return std::nullopt;
+    if (!dim || !dim->isInt() || !made || made->sizes.empty() || node.results[0]->is_flags || !items)
+      return std::nullopt;
+    if (std::any_of(items->begin(), items->end(), [](const Operand& item) { return !item.value(); }))
+      return std::nullopt;
     const int64_t at = dim->toInt(), rank = static_cast<int64_t>(made->sizes.size());
     return (name == "aten::stack" && (at == 0 || at == -rank)) ? std::nullopt : std::optional(at < 0 ? at + rank : at);
   }

@@ -9,7 +9,7 @@ namespace triage::fused {
 
 /// A result of `cat` (or `stack`) whose pieces loops compute, and write to their places in it.
 struct Concatenation {
-  size_t output;               // index into FusionGroup::outputs
+  size_t output;  // index into FusionGroup::outputs
   int64_t dim;
   bool stacks;
   std::vector<size_t> pieces;  // indices into Loops::outputs
@@ -21,9 +21,9 @@ struct FusionGroup {
   std::vector<const graph::Value*> inputs;   // of the whole graph, in the order of graph.inputs()
   std::vector<const graph::Value*> outputs;  // likewise
   bool fused = false;                        // computed by `loops`; else by ATen
-  bool pooled = false;    // one call of ATen that writes to memory it is given (parts/pooled_call.h)
+  bool pooled = false;                       // one call of ATen that writes to memory it is given (parts/pooled_call.h)
   bool in_place = false;  // one call of ATen that can write to its first argument (parts/in_place_call.h)
-  Loops loops;               // reads inputs[LoopInput::argument]; first those of `outputs` that are no joins, then pieces
+  Loops loops;            // reads inputs[LoopInput::argument]; first those of `outputs` that are no joins, then pieces
   std::vector<Concatenation> joins;
 };
 

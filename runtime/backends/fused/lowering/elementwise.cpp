@@ -142,8 +142,9 @@ bool power_of_number(Lowering& l) {
 
 /// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
 Opcode selection(Lowering& l, Ref condition, const TensorForm& shape) {
-  const bool by_element = l.value(condition).place == Place::element &&
-                          !(l.extent(shape).segments >= 0 && l.are_same(l.value(condition).extent, l.extent(shape).segments));
+  const bool by_element =
+      l.value(condition).place == Place::element &&
+      !(l.extent(shape).segments >= 0 && l.are_same(l.value(condition).extent, l.extent(shape).segments));
   return by_element ? Opcode::select : Opcode::pick;
 }
 
@@ -206,7 +207,9 @@ bool size(Lowering& l) {
   if (!x || !dim || (x->form.kind != Kind::element && x->form.kind != Kind::row)) return false;
   const int64_t at = (*dim < 0 ? *dim + x->form.rank : *dim) - 1;
   if (at == -1) return l.note_batch_size();
-  if (at < 0 || x->form.kind != Kind::element || at >= x->form.rank - 1 || x->form.trailing[static_cast<size_t>(at)] == 1) return false;
+  if (at < 0 || x->form.kind != Kind::element || at >= x->form.rank - 1 ||
+      x->form.trailing[static_cast<size_t>(at)] == 1)
+    return false;
   const auto& trailing = x->form.trailing;
   const auto before = std::count_if(trailing.begin(), trailing.begin() + at, [](int64_t size) { return size != 1; });
   const size_t dims = l.extent(x->form).sizes.size();

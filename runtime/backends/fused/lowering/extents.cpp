@@ -113,8 +113,7 @@ bool Lowering::split_as(int32_t extent, int32_t other) {
   const Extent one = extent_at(extent), whole = extent_at(other);
   const auto count = [&](int32_t part) { return c10::multiply_integers(extent_at(part).sizes); };
   if ((one.inner < 0) != (whole.inner < 0) || count(one.segments) != count(whole.segments) ||
-      count(one.positions) != count(whole.positions) ||
-      (one.inner >= 0 && count(one.inner) != count(whole.inner)))
+      count(one.positions) != count(whole.positions) || (one.inner >= 0 && count(one.inner) != count(whole.inner)))
     return false;
   extent_at(extent).same = other;  // its parts need not be what values have
   return link(whole.segments, one.segments) && link(whole.positions, one.positions) &&
@@ -146,7 +145,8 @@ bool Lowering::turn_around(int32_t index, std::vector<bool> wanted) {
   });
   for (const Extent& other : loops_.extents)
     if (other.same == index && other.segments >= 0) return false;
-  if (reduced || extent.same >= 0 || outside(index) != wanted || (extent.inner >= 0 && extent.inner != extent.segments)) return false;
+  if (reduced || extent.same >= 0 || outside(index) != wanted || (extent.inner >= 0 && extent.inner != extent.segments))
+    return false;
   std::swap(extent.segments, extent.positions);
   extent.inner = extent.inner < 0 ? extent.segments : -1;
   return true;

@@ -61,7 +61,8 @@ struct Ways {
 const Ways* find_ways(const std::string& op) {
   static const std::unordered_map<std::string, Ways> table = [] {
     std::unordered_map<std::string, Ways> all;
-    for (const auto* part : {&elementwise_operators(), &reshapes(), &activations(), &divisions(), &reductions(), &flags_operators()})
+    for (const auto* part :
+         {&elementwise_operators(), &reshapes(), &activations(), &divisions(), &reductions(), &flags_operators()})
       for (const auto& [name, function] : *part) all[name].function = function;
     for (const FormulaRow& row : formula_operators()) all[row.op].formulas.push_back(&row);
     return all;
@@ -83,8 +84,7 @@ bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
 bool Lowering::add(const Node& node) {
   const Ways* const ways = find_ways(graph::op_name(node.op));
   if (!ways) return false;
-  const auto values = loops_.values.size(), arguments = arguments_.size(),
-             bounds = loops_.bounds.size();
+  const auto values = loops_.values.size(), arguments = arguments_.size(), bounds = loops_.bounds.size();
   auto extents = loops_.extents;
   const auto fixed_batch = loops_.fixed_batch;
   const auto viewed = loops_.inputs;
@@ -240,8 +240,8 @@ bool Lowering::has_data(const Value& value) {
 
 /// A tensor from outside that is the same for all rows, beside data of form `shape`.
 std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
-  if (tensors_.count(&value) || batch_sizes_.count(&value) || !value.meta || !value.meta->device.is_cpu() || value.is_flags ||
-      !computed_type(value.meta->dtype) || shape.kind == Kind::number || shape.kind == Kind::record)
+  if (tensors_.count(&value) || batch_sizes_.count(&value) || !value.meta || !value.meta->device.is_cpu() ||
+      value.is_flags || !computed_type(value.meta->dtype) || shape.kind == Kind::number || shape.kind == Kind::record)
     return std::nullopt;
   std::vector<int64_t> sizes = value.meta->sizes;
   TensorForm form;

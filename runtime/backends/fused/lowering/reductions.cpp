@@ -93,7 +93,8 @@ Ref sum_of(Lowering& l, const Rows& r, Ref element) {
   // The sum of a row that a selection may have made 0 is the sum of the row, or 0: it need not wait for the selection.
   const LoopValue& value = l.value(element);
   if (value.is(Opcode::pick) && l.value(value.operands[0]).place == Place::row && l.is_zero(value.operands[1]) &&
-      l.value(value.operands[2]).place == Place::element && l.are_same(l.value(value.operands[2]).extent, value.extent)) {
+      l.value(value.operands[2]).place == Place::element &&
+      l.are_same(l.value(value.operands[2]).extent, value.extent)) {
     const std::vector<Ref> parts = value.operands;
     return l.apply(Opcode::pick, {parts[0], parts[1], sum_of(l, r, parts[2])});
   }

@@ -73,7 +73,8 @@ int32_t Lowering::joint_extent(const std::vector<Ref>& operands) const {
     const auto is_part = [&](int32_t extent) {
       return extent == static_cast<int32_t>(i) || extent == whole.segments || extent == whole.positions;
     };
-    if (whole.segments >= 0 && whole.same < 0 && std::all_of(used.begin(), used.end(), is_part)) return static_cast<int32_t>(i);
+    if (whole.segments >= 0 && whole.same < 0 && std::all_of(used.begin(), used.end(), is_part))
+      return static_cast<int32_t>(i);
   }
   throw GraphError("fused: values of unlike positions in one operation");
 }

@@ -21,10 +21,10 @@ std::optional<c10::OperatorHandle> writing_form(const graph::Node& node) {
   const auto found = c10::Dispatcher::singleton().findSchema({name.name + "_", name.overload_name});
   if (!found) return std::nullopt;
   const auto &given = node.op.schema().arguments(), &own = found->schema().arguments();
-  const bool same = given.size() == own.size() && !own.empty() && own[0].alias_info() && own[0].alias_info()->isWrite() &&
-                    std::equal(given.begin(), given.end(), own.begin(), [](const auto& a, const auto& b) {
-                      return a.name() == b.name() && *a.type() == *b.type();
-                    });
+  const bool same =
+      given.size() == own.size() && !own.empty() && own[0].alias_info() && own[0].alias_info()->isWrite() &&
+      std::equal(given.begin(), given.end(), own.begin(),
+                 [](const auto& a, const auto& b) { return a.name() == b.name() && *a.type() == *b.type(); });
   return same ? std::optional(*found) : std::nullopt;
 }
 
@@ -39,7 +39,8 @@ bool InPlaceCall::takes(const graph::Node& node) {
   const graph::Value* const first = node.operands[0].value();
   const auto& made = node.results[0]->meta;
   return first && first->producer && first->meta && made && first->meta->sizes == made->sizes &&
-         first->meta->dtype == made->dtype && made->device.is_cpu() && c10::multiply_integers(made->sizes) > 1;  // one may be a number of the plan
+         first->meta->dtype == made->dtype && made->device.is_cpu() &&
+         c10::multiply_integers(made->sizes) > 1;  // one may be a number of the plan
 }
 
 InPlaceCall::InPlaceCall(const FusionGroup& part)
@@ -71,7 +72,8 @@ bool InPlaceCall::can_run(at::ArrayRef<at::Tensor> inputs, const CallContext& ca
   });
 }
 
-void InPlaceCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const {
+void InPlaceCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+                      const CallContext& call) const {
   if (!can_run(inputs, call)) return interpreter_->run(inputs, outputs, {call.deadline});
   check_deadline(call.deadline);
   const graph::Lookup lookup = [&](const graph::Value* value) {

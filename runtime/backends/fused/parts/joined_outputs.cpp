@@ -34,8 +34,8 @@ std::optional<Sizes> joined_sizes(const Concatenation& join, c10::ArrayRef<Sizes
   return sizes;
 }
 
-void lay_out(const Concatenation& join, c10::ArrayRef<Sizes> sizes, const at::Tensor& joined, c10::SmallVectorImpl<void*>& out,
-             c10::SmallVectorImpl<Piece>& pieces) {
+void lay_out(const Concatenation& join, c10::ArrayRef<Sizes> sizes, const at::Tensor& joined,
+             c10::SmallVectorImpl<void*>& out, c10::SmallVectorImpl<Piece>& pieces) {
   const auto dim = static_cast<size_t>(join.dim);
   const auto item = static_cast<int64_t>(joined.element_size());
   auto* memory = static_cast<char*>(joined.data_ptr());

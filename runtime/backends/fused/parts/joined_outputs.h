@@ -25,8 +25,8 @@ struct Piece {
 
 /// Lays the pieces into the memory of `joined`. Those that have their rows one after the other there go into `out`, others into
 /// `pieces`.
-void lay_out(const Concatenation& join, c10::ArrayRef<Sizes> sizes, const at::Tensor& joined, c10::SmallVectorImpl<void*>& out,
-             c10::SmallVectorImpl<Piece>& pieces);
+void lay_out(const Concatenation& join, c10::ArrayRef<Sizes> sizes, const at::Tensor& joined,
+             c10::SmallVectorImpl<void*>& out, c10::SmallVectorImpl<Piece>& pieces);
 
 /// Loops write rows without gaps: they write some rows of each piece to memory of this thread, from where these go to their
 /// places while they are in the cache.

@@ -125,7 +125,8 @@ bool PartSequence::takes_the_inputs(const Step& step) const {
 
 bool PartSequence::run(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const CallContext& call) const {
   if (inputs.size() != num_inputs_)
-    throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " + std::to_string(inputs.size()));
+    throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " +
+                     std::to_string(inputs.size()));
   if (direct_) return whole_->run_loops(inputs, outputs, call);
   if (shared_) shared_->begin_call(inputs);
   Tensors file(inputs.begin(), inputs.end()), made;
@@ -177,8 +178,8 @@ void PartSequence::own_outputs(const Step& step, const Tensors& file, at::ArrayR
   for (size_t i = 0; i < made.size(); ++i) {
     if (!has(outputs_, step.outputs[i])) continue;
     const bool lent = std::any_of(step.inputs.begin(), step.inputs.end(), [&](size_t at) {
-      const bool handed_on = is_made(at) && has(step.done, at) && is_alone(at, file, inputs) &&
-                             made[i].defined() && made[i].nbytes() == file[at].nbytes();
+      const bool handed_on = is_made(at) && has(step.done, at) && is_alone(at, file, inputs) && made[i].defined() &&
+                             made[i].nbytes() == file[at].nbytes();
       return shares(file[at], made[i]) && !handed_on;
     });
     const auto is_made = [&](const at::Tensor& constant) { return shares(constant, made[i]); };

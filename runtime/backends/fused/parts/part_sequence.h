@@ -58,7 +58,8 @@ class PartSequence {
   std::vector<Step> steps_;
   Registers outputs_;
   const FusedGroup* whole_ = nullptr;  // where one step is everything
-  bool direct_ = false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
+  bool direct_ =
+      false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
 };
 
 }  // namespace triage::fused

@@ -23,7 +23,8 @@ class SegmentsToRows {
     bool all = true;
     for (LoopValue& value : made_.loops.values) all = all && turn(value);
     for (LoopInput& input : made_.loops.inputs) all = all && turn(input.form);
-    for (LoopOutput& output : made_.loops.outputs) all = all && turn(output.form) && output.form.kind != FormKind::column;
+    for (LoopOutput& output : made_.loops.outputs)
+      all = all && turn(output.form) && output.form.kind != FormKind::column;
     return all ? std::optional(std::move(made_)) : std::nullopt;
   }
 
