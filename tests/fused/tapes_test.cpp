@@ -122,6 +122,15 @@ TEST_CASE("merged steps are of float32 alone: those of other types stay as they 
   }
 }
 
+TEST_CASE("a merged step does not read what it took the place of") {
+  for (const Lanes lanes : {Lanes::positions, Lanes::rows}) {
+    Made made;
+    const Ref a = made.element(Type::f32), b = made.element(Type::f32), product = made.map(Opcode::mul, {a, b});
+    made.store(made.map(Opcode::add, {product, product}));
+    agree(made, {lanes});
+  }
+}
+
 TEST_CASE("every merge of the table is found: each is one step") {
   for (size_t i = 0; i < merges.size(); ++i) {
     Made made;

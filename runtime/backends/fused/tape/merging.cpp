@@ -103,7 +103,9 @@ class MergesOfLoop {
     return saved > 0 ? std::optional(gone) : std::nullopt;
   }
   bool is_read_by_others(const Merge& merge, const Found& found, const Gone& gone, size_t k, int reduction) const {
-    const auto read = readers_.find(op(found.ops[k]).out);
+    const int32_t out = op(found.ops[k]).out;
+    if (std::count(found.operands.begin(), found.operands.end(), out)) return true;  // t + t, where t is a * b
+    const auto read = readers_.find(out);
     if (read == readers_.end()) return false;
     return std::any_of(read->second.begin(), read->second.end(), [&](int reader) {
       if (reader < 0) return reduction < 0 || reader != -1 - reduction;
