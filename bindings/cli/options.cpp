@@ -56,9 +56,10 @@ void add_example_options(CLI::App& command, CallOptions& options) {
 
 void add_compiler_option(CLI::App& command, std::string& compiler) {
   command
-      .add_option("--compiler", compiler,
-                  "whether backend fused may use the C++ compiler: off, background (the default where there is one), or "
-                  "wait; loops run at once without it, and faster with it")
+      .add_option(
+          "--compiler", compiler,
+          "whether backend fused may use the C++ compiler: off, background (the default where there is one), or "
+          "wait; loops run at once without it, and faster with it")
       ->type_name("MODE");
 }
 

@@ -135,8 +135,7 @@ void print_report(const Report& report, const Call& call) {
   }
   say("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
-  if (report.loops.count() > 0)
-    say("  {:<8} {} fused: {}\n", "loops", report.loops.count(), loops_text(report.loops));
+  if (report.loops.count() > 0) say("  {:<8} {} fused: {}\n", "loops", report.loops.count(), loops_text(report.loops));
   say("  {:<8} {:.1f} us per call (median of {} warm calls; the first took {:.1f} ms)\n", "time", report.call_us,
       report.repeat, report.first_us / 1000);
   print_breaks(report.graph_breaks);

@@ -64,7 +64,8 @@ TEST_CASE("bench --json: a line for each batch size, the first call, and what bo
   CHECK(rows_of(json) == std::vector<int64_t>{1, 4, 8});
   for (const auto& batch : json["batches"]) {
     CHECK(batch["bytes"] == batch["rows"].get<int64_t>() * 16 * 4);
-    for (const char* field : {"read_us", "copy_us", "script_us", "eager_us", "tapes_us", "kernels_us", "fused_us", "ratio"})
+    for (const char* field :
+         {"read_us", "copy_us", "script_us", "eager_us", "tapes_us", "kernels_us", "fused_us", "ratio"})
       CHECK(batch[field].get<double>() > 0);
     CHECK(batch["limit"] == "copy");  // it gives data, not flags alone
     const std::string bound = batch["bound"];

@@ -381,7 +381,8 @@ TEST_CASE("a row never depends on its neighbours, the batch, or the threads") {
 
 TEST_CASE("one executable in several threads") {
   const at::Tensor z = with_bad_rows({40, 64});
-  const auto fused = compile_fused(graph::trace(zscore_clip, {z}), {z}, CompilerMode::background);  // some calls come before the kernel does
+  const auto fused = compile_fused(graph::trace(zscore_clip, {z}), {z},
+                                   CompilerMode::background);  // some calls come before the kernel does
   const Tensors expected = zscore_clip({z});
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;

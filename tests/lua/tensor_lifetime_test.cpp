@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <triage/runtime.h>
 #include <triage/output_memory.h>
+#include <triage/runtime.h>
 
 namespace triage::lua::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,9 +47,9 @@ struct BenchReport {
   int threads = 1;
   size_t graphs = 0;
   std::vector<std::string> graph_breaks;
-  bool writes_data = false;         // the limit is the copy; else the read
-  std::vector<BatchTimes> batches;  // by rising rows
-  double call = 0;                  // microseconds of `fused` at no rows at all, as two small batches tell
+  bool writes_data = false;            // the limit is the copy; else the read
+  std::vector<BatchTimes> batches;     // by rising rows
+  double call = 0;                     // microseconds of `fused` at no rows at all, as two small batches tell
   double script_ms = 0, first_ms = 0;  // the first call, of the size that `inputs` tells
   double ready_ms = 0;                 // until kernels were there; 0: there are none
 
@@ -110,7 +110,8 @@ void find_bounds(BenchReport& report) {
     if (2 * report.call >= batch.fused())
       batch.bound = Bound::overhead;
     else
-      batch.bound = batch.fused() - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
+      batch.bound =
+          batch.fused() - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
   }
 }
 
@@ -138,10 +139,10 @@ void print_bench(const BenchReport& report) {
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
   const bool tapes = report.batches[0].tapes > 0, kernels = report.batches[0].kernels > 0;
   const auto column = [](bool shown, const std::string& text) { return shown ? fmt::format(" {:>10}", text) : ""; };
-  say("{}\n", paint(Paint::faint,
-                    fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14}  bound by", "rows, us:", "read", "copy",
-                                "script", "eager", column(tapes, "tapes"), column(kernels, "kernels"),
-                                fmt::format("{} / {}", kernels ? "kernels" : "tapes", report.limit_name()))));
+  say("{}\n",
+      paint(Paint::faint, fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14}  bound by", "rows, us:", "read",
+                                      "copy", "script", "eager", column(tapes, "tapes"), column(kernels, "kernels"),
+                                      fmt::format("{} / {}", kernels ? "kernels" : "tapes", report.limit_name()))));
   for (const BatchTimes& batch : report.batches)
     say("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
         micros(batch.script), micros(batch.eager), column(tapes, micros(batch.tapes)),
@@ -225,7 +226,8 @@ class Subject {
   }
   /// A captured form of the policy, in a runtime of its own.
   struct Captured {
-    Captured(RuntimeOptions options, const std::string& file) : runtime(std::move(options)), policy(runtime.load(file)) {}
+    Captured(RuntimeOptions options, const std::string& file)
+        : runtime(std::move(options)), policy(runtime.load(file)) {}
     Runtime runtime;
     Policy policy;
   };
@@ -305,8 +307,7 @@ class Subject {
     std::sort(times.begin(), times.end());
     report.script_ms = times[1];
     report.first_ms = bench::milliseconds([&] { fused().run(example_.inputs, call_); });
-    if (kernels_)
-      report.ready_ms = report.first_ms + bench::milliseconds([&] { fused().prepare(example_.inputs); });
+    if (kernels_) report.ready_ms = report.first_ms + bench::milliseconds([&] { fused().prepare(example_.inputs); });
   }
 
   /// Of no rows at all: the line through the two smallest of what was measured and batches of 1 and 8, where the policy takes
@@ -341,14 +342,14 @@ class Subject {
       warm.push_back(at::zeros_like(data.back()));
     }
     double total = 0;  // keeps the sums from being optimised away
-    std::vector<std::function<void()>> candidates = {
-        [&] {
-          for (const at::Tensor& tensor : data) total += static_cast<double>(at::sum(tensor).dim());
-        },
-        [&] {
-          for (size_t i = 0; i < data.size(); ++i) warm[i].copy_(data[i]);
-        },
-        [&] { script_.call(inputs, example_.params, std::nullopt); }};
+    std::vector<std::function<void()>> candidates = {[&] {
+                                                       for (const at::Tensor& tensor : data)
+                                                         total += static_cast<double>(at::sum(tensor).dim());
+                                                     },
+                                                     [&] {
+                                                       for (size_t i = 0; i < data.size(); ++i) warm[i].copy_(data[i]);
+                                                     },
+                                                     [&] { script_.call(inputs, example_.params, std::nullopt); }};
     for (const Policy& policy : captured) candidates.push_back([&] { policy.run(inputs, call_); });
     const bench::Timing timing = bench::measure(candidates, 41, options_.seconds);
     size_t next = 0;

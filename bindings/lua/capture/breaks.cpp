@@ -81,8 +81,8 @@ int graph_break(lua_State* L) {
 
 /// core.is_compiling() -> whether what runs now is captured, in one graph or in several
 int is_compiling(lua_State* L) {
-  lua_pushboolean(L, capture::Recorder::current() || capture::TraceReplayer::current() ||
-                         capture::NotFollowed::current());
+  lua_pushboolean(L,
+                  capture::Recorder::current() || capture::TraceReplayer::current() || capture::NotFollowed::current());
   return 1;
 }
 

@@ -367,10 +367,10 @@ CacheStatistics statistics_of(const CompiledFunction& function) {
 
 void push_statistics(lua_State* L, const CacheStatistics& statistics) {
   lua_createtable(L, 0, 6);
-  for (const auto& [name, count] : {std::pair("graphs", statistics.graphs), std::pair("segments", statistics.segments),
-                                    std::pair("retired", statistics.retired), std::pair("bytes", statistics.bytes),
-                                    std::pair("kernels", statistics.loops.kernels),
-                                    std::pair("tapes", statistics.loops.tapes)}) {
+  for (const auto& [name, count] :
+       {std::pair("graphs", statistics.graphs), std::pair("segments", statistics.segments),
+        std::pair("retired", statistics.retired), std::pair("bytes", statistics.bytes),
+        std::pair("kernels", statistics.loops.kernels), std::pair("tapes", statistics.loops.tapes)}) {
     lua_pushinteger(L, static_cast<lua_Integer>(count));
     lua_setfield(L, -2, name);
   }

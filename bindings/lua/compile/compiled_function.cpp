@@ -203,9 +203,10 @@ constexpr size_t longest_name = 255;
 CompilerMode compiler_at(lua_State* L) {
   const CompilerMode mode = on_behalf_of("triage.compile", [&] { return compiler_mode_from(lua_tostring(L, -1)); });
   if (is_policy(L) && mode > context(L).compiler)
-    throw InputError(fmt::format("triage.compile: compiler '{}' is not allowed in this policy; the host's "
-                                 "RuntimeOptions::compiler is {}, and a policy can only lower it",
-                                 compiler_mode_name(mode), compiler_mode_name(context(L).compiler)));
+    throw InputError(
+        fmt::format("triage.compile: compiler '{}' is not allowed in this policy; the host's "
+                    "RuntimeOptions::compiler is {}, and a policy can only lower it",
+                    compiler_mode_name(mode), compiler_mode_name(context(L).compiler)));
   return mode;
 }
 
@@ -245,9 +246,8 @@ bool read_compile_options(lua_State* L, int index, CompiledFunction& function) {
 Backend chosen_backend(lua_State* L, int index, const CompiledFunction& function) {
   lua_pushliteral(L, "backend");
   lua_rawget(L, index);
-  Backend backend = on_behalf_of("triage.compile", [&] {
-    return backend_at(L, lua_gettop(L), function.options.compiler, function.caller);
-  });
+  Backend backend = on_behalf_of(
+      "triage.compile", [&] { return backend_at(L, lua_gettop(L), function.options.compiler, function.caller); });
   lua_pop(L, 1);
   return backend;
 }
@@ -366,9 +366,8 @@ CompiledFunction& push_compiled(lua_State* L) {
   function->options.warned = std::make_shared<Compiled::Warned>();
   function->options.compiler = context(L).compiler;
   const bool has_backend = read_compile_options(L, 2, *function);
-  function->options.compile_with = has_backend
-                                       ? chosen_backend(L, 2, *function)
-                                       : find_backend(function->options.backend, function->options.compiler);
+  function->options.compile_with = has_backend ? chosen_backend(L, 2, *function)
+                                               : find_backend(function->options.backend, function->options.compiler);
   function->options.clock = std::make_shared<capture::CompileClock>();
   function->options.traces = new_traces(*function);
   lua_pushvalue(L, 1);

@@ -112,8 +112,8 @@ struct CompiledFunction {
   std::map<std::string_view, std::shared_ptr<CachePartition>>
       partitions;  // by the key of their environment; a call keeps its own alive
   lua_Integer partitions_made = 0;
-  size_t sweep_at = 0;  // that many partitions: time to look for those without graphs
-  int misses = 0;       // calls that found no partition
+  size_t sweep_at = 0;       // that many partitions: time to look for those without graphs
+  int misses = 0;            // calls that found no partition
   size_t calls_to_skip = 0;  // may_skip
   std::shared_ptr<CachePartition>
       followed;  // for all environments: the function broke in several, or reads too much, and is not tried in one graph again

@@ -61,9 +61,9 @@ struct Context {
   bool expired = false;  // a budget ran out: every further hook raises again, pcall cannot absorb it
   uint64_t epoch = 0;    // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
-  std::string chunk;              // path of the script
+  std::string chunk;                          // path of the script
   CompilerMode compiler = CompilerMode::off;  // for `triage.compile`, where the script says nothing
-  bool calls_everything = false;  // every operator with any arguments; else those with a contract
+  bool calls_everything = false;              // every operator with any arguments; else those with a contract
   // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor and __gc.
   struct Storage {
     int64_t tensors = 0;

@@ -117,7 +117,7 @@ class Program {
   /// Waits until nothing about the graph and the halves there are gets faster any more.
   void finish_compiling();
   LoopTiers loops();  // of the graph and of all halves
-  size_t bytes();  // as Executable::bytes, with what all layouts have
+  size_t bytes();     // as Executable::bytes, with what all layouts have
 
   /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (never_fall_back).
   void fail(const std::string& reason) const;

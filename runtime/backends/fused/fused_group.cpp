@@ -155,9 +155,8 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     return true;
   }
   Rows rows = rows_of(memory);
-  Variant* const variant = call.donated.empty() && memory.kept.empty()
-                               ? nullptr
-                               : variant_for(inputs, call.donated, memory, rows);
+  Variant* const variant =
+      call.donated.empty() && memory.kept.empty() ? nullptr : variant_for(inputs, call.donated, memory, rows);
   Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(rows.lanes)];
   const RowsFunction function =
       version->function(*this, rows.lanes, variant ? std::optional(variant->where) : std::nullopt);
@@ -435,8 +434,7 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
   for (Variant& variant : variants_) {
     if (!can_take(variant.where)) continue;
     Version& version = variant.versions[static_cast<size_t>(rows.lanes)];
-    if (version.function(*this, rows.lanes, variant.where) || version.tape_bytes(rows.extents) >= 0)
-      return &variant;
+    if (version.function(*this, rows.lanes, variant.where) || version.tape_bytes(rows.extents) >= 0) return &variant;
   }
   return nullptr;
 }

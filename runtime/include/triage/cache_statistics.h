@@ -24,7 +24,7 @@ struct CacheStatistics {
   size_t graphs = 0;    // that hold a whole call
   size_t segments = 0;  // between graph breaks
   size_t retired =
-      0;  // no longer used, because the script wrote to its own variables; freed with the function or version
+      0;            // no longer used, because the script wrote to its own variables; freed with the function or version
   LoopTiers loops;  // of the graphs and segments: what runs their fused loops now
   /// Of all graphs: nodes, values and names, guards, the plans of the interpreter, and the data of tensors made during
   /// capture. Excludes tensors from outside and compiled code. Counted, not measured: without allocator overhead.

@@ -97,9 +97,6 @@ class MergesOfLoop {
       if (!gone[k] && (k == root || row_of(op(found.ops[k]).opcode).slow)) return std::nullopt;
       saved += gone[k] && k != root;
     }
-    for (size_t k = 0; k < merge.count; ++k)  // `t + t` reads what `a * b` gave twice: once as a node, once as an operand
-      if (gone[k] && std::count(found.operands.begin(), found.operands.end(), op(found.ops[k]).out) > 0)
-        return std::nullopt;
     return saved > 0 ? std::optional(gone) : std::nullopt;
   }
   bool is_read_by_others(const Merge& merge, const Found& found, const Gone& gone, size_t k, int reduction) const {
