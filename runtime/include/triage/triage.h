@@ -5,6 +5,7 @@
 #include <triage/cache_statistics.h>
 #include <triage/compile_times.h>
 #include <triage/compiler_config.h>
+#include <triage/compiler_mode.h>
 #include <triage/config.h>
 #include <triage/control_flow.h>
 #include <triage/error.h>
