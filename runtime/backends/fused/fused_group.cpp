@@ -20,7 +20,8 @@ using Kind = TensorForm::Kind;
 
 constexpr int64_t task_bytes = 256 << 10;  // a thread should at least get this much: 32,768 elements, as at::sum has it
 
-constexpr int64_t shortest_alone = 256;  // elements of a row from which on a loop of one operator is as fast as ATen's
+/// Elements of a row from which on a reduction by itself is as fast as ATen's.
+constexpr int64_t shortest_reduced_alone = 256;
 
 /// Positions of a row that is any stretch of memory: few enough for what tapes hold to stay in the first cache.
 constexpr int64_t most_at_once = 4096;
@@ -150,7 +151,7 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     return true;
   }
   const Lanes of_batch = choose_lanes_(memory.extents);
-  if (operators_ == 1 && (of_batch != Lanes::positions || !memory.kept.empty() || has_short_rows(memory))) {
+  if (operators_ == 1 && (of_batch != Lanes::positions || !memory.kept.empty() || reduces_short_rows(memory))) {
     interpret();  // ATen is faster
     return true;
   }
@@ -265,8 +266,11 @@ void FusedGroup::run_flat(const Rows& rows, const Memory& memory, char* scratch,
   }
 }
 
-bool FusedGroup::has_short_rows(const Memory& memory) {
-  return std::all_of(memory.extents.begin(), memory.extents.end(), [](int64_t size) { return size < shortest_alone; });
+bool FusedGroup::reduces_short_rows(const Memory& memory) const {
+  const auto is_short = [](int64_t size) { return size < shortest_reduced_alone; };
+  const auto has_elements = [](const LoopOutput& output) { return output.form.kind == Kind::element; };
+  return std::all_of(memory.extents.begin(), memory.extents.end(), is_short) &&
+         std::none_of(loops_.outputs.begin(), loops_.outputs.end(), has_elements);
 }
 
 void FusedGroup::finish_compiling() const {
@@ -523,10 +527,10 @@ bool FusedGroup::make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, 
   for (const Concatenation& join : joins_) {
     c10::SmallVector<Sizes, 4> pieces;
     for (const size_t piece : join.pieces) pieces.push_back(sizes_of(loops_.outputs[piece], memory));
-    const auto sizes = joined_sizes(join, pieces);
-    if (!sizes) return false;
+    Sizes sizes;
+    if (!joined_sizes(join, pieces, sizes)) return false;
     at::Tensor& made = outputs[join.output];
-    made = fresh(join.output, *sizes, loops_.outputs[join.pieces[0]].form.dtype);
+    made = fresh(join.output, sizes, loops_.outputs[join.pieces[0]].form.dtype);
     fused::lay_out(join, pieces, made, memory.out, memory.pieces);
   }
   return true;

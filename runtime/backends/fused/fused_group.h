@@ -72,7 +72,7 @@ class FusedGroup final : public Executable {
   bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
   static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
   bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
-  static bool has_short_rows(const Memory& memory);
+  bool reduces_short_rows(const Memory& memory) const;
   bool resolve_sizes(Memory& memory) const;
   bool resolve_parts(size_t extent, Memory& memory) const;
   bool reshape(const Reshape& reshape, Memory& memory) const;

@@ -17,13 +17,13 @@ int64_t product(const Sizes& sizes, size_t from, size_t to) {
 
 }  // namespace
 
-std::optional<Sizes> joined_sizes(const Concatenation& join, c10::ArrayRef<Sizes> pieces) {
+bool joined_sizes(const Concatenation& join, c10::ArrayRef<Sizes> pieces, Sizes& sizes) {
   const auto dim = static_cast<size_t>(join.dim);
-  Sizes sizes = pieces[0];
+  sizes = pieces[0];
   for (const Sizes& piece : pieces) {
-    if (piece.size() != sizes.size()) return std::nullopt;
+    if (piece.size() != sizes.size()) return false;
     for (size_t i = 0; i < piece.size(); ++i)
-      if (piece[i] != sizes[i] && (join.stacks || i != dim)) return std::nullopt;
+      if (piece[i] != sizes[i] && (join.stacks || i != dim)) return false;
   }
   if (join.stacks) {
     sizes.insert(sizes.begin() + dim, static_cast<int64_t>(pieces.size()));
@@ -31,7 +31,7 @@ std::optional<Sizes> joined_sizes(const Concatenation& join, c10::ArrayRef<Sizes
     sizes[dim] = 0;
     for (const Sizes& piece : pieces) sizes[dim] += piece[dim];
   }
-  return sizes;
+  return true;
 }
 
 void lay_out(const Concatenation& join, c10::ArrayRef<Sizes> sizes, const at::Tensor& joined,

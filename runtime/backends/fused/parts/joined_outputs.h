@@ -2,7 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
-#include <optional>
 #include <vector>
 
 #include "runtime/backends/fused/emit.h"
@@ -12,8 +11,8 @@ namespace triage::fused {
 
 using Sizes = c10::SmallVector<int64_t, 6>;
 
-/// The sizes of what a join makes of tensors of these sizes; nothing where they do not fit together.
-std::optional<Sizes> joined_sizes(const Concatenation& join, c10::ArrayRef<Sizes> pieces);
+/// The sizes of what a join makes of tensors of these sizes; false where they do not fit together.
+bool joined_sizes(const Concatenation& join, c10::ArrayRef<Sizes> pieces, Sizes& sizes);
 
 /// Where the rows of loop output `output` go that is a piece of a join: each is `count` times `bytes`, `pitch` bytes apart.
 struct Piece {
