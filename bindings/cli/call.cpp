@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "bindings/cli/call.h"
@@ -246,6 +247,10 @@ std::string loops_text(const LoopTiers& loops) {
   add(loops.tapes, "tape", "tapes");
   add(loops.unfused, "as calls of ATen", "as calls of ATen");
   return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+nlohmann::ordered_json loops_json(const LoopTiers& loops) {
+  return {{"kernels", loops.kernels}, {"tapes", loops.tapes}, {"neither", loops.unfused}};
 }
 
 void print_breaks(const std::vector<BreakReport>& breaks) {

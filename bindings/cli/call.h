@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <triage/runtime.h>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,7 @@ Call prepare_call(const CallOptions& options, bool json);
 
 /// "1 kernel, 2 tapes"
 std::string loops_text(const LoopTiers& loops);
+nlohmann::ordered_json loops_json(const LoopTiers& loops);
 
 /// What broke its graphs, each in full.
 void print_breaks(const std::vector<BreakReport>& breaks);

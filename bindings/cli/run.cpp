@@ -158,8 +158,7 @@ Json to_json(const Report& report, const Call& call) {
           {"graphs", report.graphs},
           {"graph_breaks", report.graph_breaks.size()},
           {"ops", report.operations},
-          {"fused_loops",
-           {{"kernels", report.loops.kernels}, {"tapes", report.loops.tapes}, {"neither", report.loops.unfused}}},
+          {"fused_loops", loops_json(report.loops)},
           {"call_us", report.call_us}};
 }
 

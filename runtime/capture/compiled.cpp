@@ -478,10 +478,7 @@ bool Compiled::is_worth_following() {
   constexpr size_t fewest_spared = 2;
   const uint64_t call = calls_with_breaks_++;
   if (call < first_calls) return true;
-  size_t spared = 0;
-  for (const CompiledSegment& segment : options_.traces->segments)
-    if (segment.executable) spared += segment.executable->spared_calls();
-  script_is_faster_ = spared < fewest_spared;
+  script_is_faster_ = options_.traces->spared_calls < fewest_spared;
   return !script_is_faster_ || call % follow_each == 0;
 }
 

@@ -81,4 +81,8 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, at::ArrayRef<const c10::
 
 bool is_uninitialized(const c10::OperatorHandle& op) { return semantics_of(op).has(Semantics::uninitialized); }
 
+bool computes_only(const c10::OperatorHandle& op) {
+  return !is_random(op) && !is_effect(op) && !writes(op) && !is_uninitialized(op);
+}
+
 }  // namespace triage::graph

@@ -55,7 +55,7 @@ class Folder {
 
  private:
   bool is_foldable(const Node& node) const {
-    if (is_random(node.op) || is_effect(node.op) || writes(node.op) || is_uninitialized(node.op)) return false;
+    if (!computes_only(node.op)) return false;
     if (node.results.empty()) return false;
     bool constant = true;
     double elements = 1;
@@ -252,7 +252,7 @@ void eliminate_common(Graph& graph, const Values& differentiable) {
       if (auto found = replacements.find(value); found != replacements.end()) value = found->second;
     });
     if (narrows(*node)) continue;
-    if (is_random(node->op) || is_effect(node->op) || writes(node->op) || is_uninitialized(node->op)) continue;
+    if (!computes_only(node->op)) continue;
     if (makes_one_of(differentiable, *node)) continue;
     auto [first, fresh] = seen.emplace(key_of(*node), node.get());
     if (fresh || first->second->results.size() != node->results.size()) continue;

@@ -31,6 +31,9 @@ void replace_uses(Graph& graph, const Replacements& replacements);
 /// Operators whose results hold whatever was in memory: equal calls do not give equal values.
 bool is_uninitialized(const c10::OperatorHandle& op);
 
+/// Whether equal calls give equal values, and nobody can tell how often there was one.
+bool computes_only(const c10::OperatorHandle& op);
+
 /// Whether the result of a call is its argument in another form, in the same memory.
 bool is_view(const c10::OperatorHandle& op);
 

@@ -199,9 +199,14 @@ int compiled_finish_compiling(lua_State* L) {
 
 constexpr size_t longest_name = 255;
 
-/// The one on top of the stack. A policy may start processes of the host only where the host lets it.
-CompilerMode compiler_at(lua_State* L) {
-  const CompilerMode mode = on_behalf_of("triage.compile", [&] { return compiler_mode_from(lua_tostring(L, -1)); });
+/// What the options name, or the host's. A policy may start processes of the host only where the host lets it.
+CompilerMode compiler_of(lua_State* L, int options) {
+  lua_pushliteral(L, "compiler");
+  const bool named = lua_rawget(L, options) == LUA_TSTRING;
+  const std::string name = named ? lua_tostring(L, -1) : "";
+  lua_pop(L, 1);
+  if (!named) return context(L).compiler;
+  const CompilerMode mode = on_behalf_of("triage.compile", [&] { return compiler_mode_from(name); });
   if (is_policy(L) && mode > context(L).compiler)
     throw InputError(
         fmt::format("triage.compile: compiler '{}' is not allowed in this policy; the host's "
@@ -210,20 +215,18 @@ CompilerMode compiler_at(lua_State* L) {
   return mode;
 }
 
-/// True where the options name a backend.
-bool read_compile_options(lua_State* L, int index, CompiledFunction& function) {
-  if (lua_isnoneornil(L, index)) return false;
+void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
+  if (lua_isnoneornil(L, index)) return;
   table_argument(L, {index, "triage.compile", "options"});
-  bool has_backend = false;
+  function.options.compiler = compiler_of(L, index);  // before the backend, which it is for
   lua_pushnil(L);
   while (lua_next(L, index)) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (key == "fullgraph" && lua_isboolean(L, -1))
       function.options.fullgraph = lua_toboolean(L, -1);
     else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
-      has_backend = true;  // found when the compiler mode is known
-    else if (key == "compiler" && lua_type(L, -1) == LUA_TSTRING)
-      function.options.compiler = compiler_at(L);
+      function.options.compile_with = on_behalf_of(
+          "triage.compile", [&] { return backend_at(L, lua_gettop(L), function.options.compiler, function.caller); });
     else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "dynamic" && lua_isboolean(L, -1))
@@ -232,7 +235,7 @@ bool read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       function.options.warn_of_breaks = lua_toboolean(L, -1);
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) <= longest_name)
       function.name = lua_tostring(L, -1);
-    else
+    else if (key != "compiler" || lua_type(L, -1) != LUA_TSTRING)
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
@@ -240,16 +243,6 @@ bool read_compile_options(lua_State* L, int index, CompiledFunction& function) {
           "name (a string of at most 255 bytes).");
     lua_pop(L, 1);
   }
-  return has_backend;
-}
-
-Backend chosen_backend(lua_State* L, int index, const CompiledFunction& function) {
-  lua_pushliteral(L, "backend");
-  lua_rawget(L, index);
-  Backend backend = on_behalf_of(
-      "triage.compile", [&] { return backend_at(L, lua_gettop(L), function.options.compiler, function.caller); });
-  lua_pop(L, 1);
-  return backend;
 }
 
 }  // namespace
@@ -365,9 +358,9 @@ CompiledFunction& push_compiled(lua_State* L) {
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function->options.warned = std::make_shared<Compiled::Warned>();
   function->options.compiler = context(L).compiler;
-  const bool has_backend = read_compile_options(L, 2, *function);
-  function->options.compile_with = has_backend ? chosen_backend(L, 2, *function)
-                                               : find_backend(function->options.backend, function->options.compiler);
+  read_compile_options(L, 2, *function);
+  if (!function->options.compile_with)
+    function->options.compile_with = find_backend(function->options.backend, function->options.compiler);
   function->options.clock = std::make_shared<capture::CompileClock>();
   function->options.traces = new_traces(*function);
   lua_pushvalue(L, 1);

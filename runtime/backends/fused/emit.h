@@ -17,6 +17,8 @@ struct Call {
   const int64_t* extents;    // positions of a row, one for each of Loops::extents
   char* scratch;  // this thread's: Emitted::scratch_rows times 8 bytes for each value of the largest scratch size
 };
+/// Bytes of scratch memory, up to the end of their cache line.
+constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 using RowsFunction = void (*)(const Call*, int64_t begin, int64_t end);
 
 /// What the lanes of vectors are given: in long rows the positions, one lane after the other; where rows (or the segments of

@@ -123,12 +123,9 @@ bool can_run_again(const Graph& graph) {
   });
 }
 
-/// A second run for the same inputs gives the same, and nobody can tell that there was one.
 bool computes_only(const Graph& graph) {
-  return std::none_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
-    return graph::is_effect(node->op) || graph::is_random(node->op) || graph::writes(node->op) ||
-           graph::is_uninitialized(node->op);
-  });
+  return std::all_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const auto& node) { return graph::computes_only(node->op); });
 }
 
 /// The same graph with the sizes that its values have for these inputs: it runs once, without the random numbers, which belong

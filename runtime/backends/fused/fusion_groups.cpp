@@ -469,4 +469,9 @@ std::vector<FusionGroup> cut(const Graph& graph) {
   return parts;
 }
 
+bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen) {
+  return seen && tensor.defined() && tensor.dim() == static_cast<int64_t>(seen->sizes.size()) &&
+         tensor.scalar_type() == seen->dtype && tensor.device().is_cpu();
+}
+
 }  // namespace triage::fused

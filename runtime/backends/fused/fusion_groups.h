@@ -31,4 +31,7 @@ struct FusionGroup {
 /// Random operators and assertions keep their order.
 std::vector<FusionGroup> cut(const graph::Graph& graph);
 
+/// A call of ATen was planned for a tensor such as `seen` at capture: of as many dims, of that dtype, on the CPU.
+bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen);
+
 }  // namespace triage::fused

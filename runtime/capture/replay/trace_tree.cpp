@@ -181,6 +181,9 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
     *old = segment.compiled;
   else
     tree.segments.push_back(segment.compiled);
+  tree.spared_calls = 0;
+  for (const CompiledSegment& one : tree.segments)
+    if (one.executable) tree.spared_calls += one.executable->spared_calls();
 }
 
 }  // namespace triage::capture

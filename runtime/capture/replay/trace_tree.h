@@ -127,6 +127,7 @@ class TraceTree {
   size_t num_steps = 0;
   uint64_t next_signature = 1;
   std::vector<CompiledSegment> segments;  // those compiled so far, newest form of each
+  size_t spared_calls = 0;                // by all of them
   std::unordered_set<const c10::FunctionSchema*>
       aliasing;                   // of operators that were seen to give views, which no schema says
   std::deque<GraphBreak> breaks;  // that were met, each line and reason once; they stay where they are

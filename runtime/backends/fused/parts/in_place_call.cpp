@@ -57,10 +57,7 @@ bool InPlaceCall::can_run(at::ArrayRef<at::Tensor> inputs, const CallContext& ca
   const graph::Value* const first = graph_.nodes().back()->operands[0].value();
   const at::Tensor* written = nullptr;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& seen = graph_.inputs()[i].value->meta;
-    if (!seen || !inputs[i].defined() || inputs[i].dim() != static_cast<int64_t>(seen->sizes.size()) ||
-        inputs[i].scalar_type() != seen->dtype || !inputs[i].device().is_cpu() || inputs[i].requires_grad())
-      return false;
+    if (!is_as_seen(inputs[i], graph_.inputs()[i].value->meta) || inputs[i].requires_grad()) return false;
     if (graph_.inputs()[i].value == first) written = &inputs[i];
   }
   if (!written || !written->is_contiguous() || written->is_inference() ||

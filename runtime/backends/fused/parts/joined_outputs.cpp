@@ -5,10 +5,11 @@
 #include <functional>
 #include <numeric>
 
+#include "runtime/backends/fused/support/lanes.h"
+
 namespace triage::fused {
 namespace {
 
-constexpr int64_t rows_of_tile = 16;        // that loops may go through side by side
 constexpr int64_t staged_bytes = 32 << 10;  // at a time, besides what the loops have in the cache
 
 int64_t product(const Sizes& sizes, size_t from, size_t to) {
@@ -53,8 +54,8 @@ void lay_out(const Concatenation& join, c10::ArrayRef<Sizes> sizes, const at::Te
 
 PieceWriter::PieceWriter(c10::ArrayRef<Piece> pieces) : pieces_(pieces) {
   for (const Piece& piece : pieces) row_bytes_ += whole_lines(piece.row_bytes());
-  const int64_t rows = staged_bytes / std::max<int64_t>(row_bytes_, 1) / rows_of_tile * rows_of_tile;
-  rows_ = std::max(rows, rows_of_tile);
+  const int64_t rows = staged_bytes / std::max<int64_t>(row_bytes_, 1) / tile_lanes * tile_lanes;
+  rows_ = std::max(rows, tile_lanes);
 }
 
 void PieceWriter::put(const Piece& piece, const char* from, int64_t first, int64_t last) {

@@ -53,7 +53,6 @@ class PieceWriter {
   }
 
  private:
-  static constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
   static void put(const Piece& piece, const char* rows, int64_t first, int64_t last);
   c10::ArrayRef<Piece> pieces_;
   int64_t row_bytes_ = 0, rows_ = 0;

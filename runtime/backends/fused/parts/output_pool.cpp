@@ -73,15 +73,20 @@ OutputPool::~OutputPool() {
     }
 }
 
+/// Null where nothing is, or another thread has it.
+StoragePointer OutputPool::take(Slot& slot) {
+  if (!slot.load(std::memory_order_relaxed)) return {};
+  c10::StorageImpl* const taken = slot.exchange(nullptr, std::memory_order_acquire);
+  return taken ? StoragePointer::reclaim(taken) : StoragePointer();
+}
+
 /// Takes out the buffers that nobody holds.
 std::vector<c10::Storage> OutputPool::take_idle() {
   std::vector<c10::Storage> idle;
   for (size_t i = 0; i < most_; ++i) {
     Slot& slot = kept_[i];
-    if (!slot.load(std::memory_order_relaxed)) continue;
-    c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
-    if (!taken) continue;
-    StoragePointer storage = StoragePointer::reclaim(taken);
+    StoragePointer storage = take(slot);
+    if (!storage) continue;
     if (compat::is_unique(storage)) {
       count(*storage, -1);
       idle.emplace_back(std::move(storage));
@@ -125,10 +130,8 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
   }
   for (size_t i = 0; i < most_; ++i) {
     Slot& slot = kept_[i];
-    if (!slot.load(std::memory_order_relaxed)) continue;
-    c10::StorageImpl* taken = slot.exchange(nullptr, std::memory_order_acquire);
-    if (!taken) continue;
-    StoragePointer storage = StoragePointer::reclaim(taken);
+    StoragePointer storage = take(slot);
+    if (!storage) continue;
     const bool unused = compat::is_unique(storage);
     const bool free = unused && storage->nbytes() == bytes;  // whoever holds it may resize it meanwhile
     at::Tensor result;

@@ -35,6 +35,7 @@ class OutputPool {
  private:
   OutputPool(size_t most, bool any_size);
   using Slot = std::atomic<c10::StorageImpl*>;  // owns one reference
+  static c10::intrusive_ptr<c10::StorageImpl> take(Slot& slot);
   static void put_back(Slot& slot, c10::intrusive_ptr<c10::StorageImpl> storage);
   void keep(c10::intrusive_ptr<c10::StorageImpl> storage);
   const size_t most_;

@@ -67,9 +67,7 @@ bool PooledCall::can_run(at::ArrayRef<at::Tensor> inputs) const {
   const at::ScalarType dtype = graph_.nodes().back()->results[0]->meta->dtype;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& seen = graph_.inputs()[i].value->meta;
-    if (!seen || !inputs[i].defined() || inputs[i].dim() != static_cast<int64_t>(seen->sizes.size()) ||
-        inputs[i].scalar_type() != seen->dtype || !inputs[i].device().is_cpu() || records(inputs[i]))
-      return false;
+    if (!is_as_seen(inputs[i], seen) || records(inputs[i])) return false;
     if (at::isFloatingType(seen->dtype) && seen->dtype != dtype) return false;
   }
   return true;

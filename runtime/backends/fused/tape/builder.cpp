@@ -116,7 +116,7 @@ class Builder {
   }
   int32_t in_cells(Home home, int64_t size) {
     const int64_t offset = steps_.cell_bytes;
-    steps_.cell_bytes += Steps::whole_lines(home == Home::number ? size : size * Steps::rows_at_once);
+    steps_.cell_bytes += whole_lines(home == Home::number ? size : size * Steps::rows_at_once);
     return slot({home, static_cast<int32_t>(size), 0, -1, offset});
   }
   int32_t cell_of(int32_t size) { return in_cells(Home::cell, size); }

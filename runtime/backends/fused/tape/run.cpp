@@ -1,5 +1,6 @@
 // What a tape does with rows.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
 
@@ -31,7 +32,7 @@ int64_t rows_of_block(const Steps& steps, const int64_t* extents) {
 
 /// Of one row (or tile) in slot of home `row`.
 int64_t row_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents) {
-  return Steps::whole_lines(slot.size * extents[slot.extent] * steps.width);
+  return whole_lines(slot.size * extents[slot.extent] * steps.width);
 }
 
 // Bytes of scratch memory.
@@ -58,22 +59,45 @@ class TapeRun {
   static int64_t bytes_of(size_t count) {
     return static_cast<int64_t>(count * sizeof(T));
   }
+  /// What every call keeps in scratch memory, in this order: places, those of the row at hand, active steps, cells, registers, lanes,
+  /// totals, tile.
+  static std::array<int64_t, 8> fixed_bytes(const Steps& steps) {
+    const size_t count = steps.slots.size();
+    return {bytes_of<Place>(count),
+            bytes_of<Here>(count),
+            bytes_of<const Steps::Op*>(steps.most_ops),
+            steps.cell_bytes,
+            steps.registers * kRegister,
+            kLanes,
+            kTotals,
+            kTile};
+  }
+  /// What a slot takes of it behind these: nothing, where it lies elsewhere.
+  static int64_t slot_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents, int64_t block_rows) {
+    const int64_t turns = steps.width > 1 ? 1 : block_rows;
+    return slot.home == Home::row      ? row_bytes(steps, slot, extents) * turns
+           : slot.home == Home::shared ? row_bytes(steps, slot, extents)
+                                       : 0;
+  }
+
+  /// Where the operands lie.
+  template <class Find>
+  static void find_operands(const Steps::Operands& slots, const void** in, const Find& find) {
+    for (size_t i = 0; i < slots.size() && slots[i] >= 0; ++i) in[i] = find(slots[i]);
+  }
 
  public:
   TapeRun(const Steps& steps, const Call& call)
       : steps_(steps), call_(call), block_rows_(rows_of_block(steps, call.extents)) {
     char* memory = call.scratch;
-    const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + Steps::whole_lines(bytes)); };
+    const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + whole_lines(bytes)); };
     const size_t count = steps.slots.size();
-    block_ = new (take(bytes_of<Place>(count))) Place[count];
-    at_ = new (take(bytes_of<Here>(count))) Here[count];
-    active_ = new (take(bytes_of<const Steps::Op*>(steps.most_ops))) const Steps::Op*[steps.most_ops];
-    cells_ = take(steps.cell_bytes);
-    registers_ = take(steps.registers * kRegister);
-    lanes_ = take(kLanes);
-    totals_ = take(kTotals);
-    tile_ = take(kTile);
-    const int64_t turns = steps.width > 1 ? 1 : block_rows_;
+    const auto fixed = fixed_bytes(steps);
+    block_ = new (take(fixed[0])) Place[count];
+    at_ = new (take(fixed[1])) Here[count];
+    active_ = new (take(fixed[2])) const Steps::Op*[steps.most_ops];
+    size_t next = 3;
+    for (char** const part : {&cells_, &registers_, &lanes_, &totals_, &tile_}) *part = take(fixed[next++]);
     for (size_t i = 0; i < steps_.slots.size(); ++i) {
       const Steps::Slot& slot = steps.slots[i];
       Place& place = block_[i];
@@ -91,10 +115,10 @@ class TapeRun {
           break;
         case Home::row:
           place.step = row_bytes(steps, slot, call.extents);
-          place.memory = take(place.step * turns);
+          place.memory = take(slot_bytes(steps, slot, call.extents, block_rows_));
           break;
         case Home::shared:
-          place.memory = take(row_bytes(steps, slot, call.extents));
+          place.memory = take(slot_bytes(steps, slot, call.extents, block_rows_));
           break;
         case Home::input:
           place.step = call.in_stride[slot.number];
@@ -112,15 +136,9 @@ class TapeRun {
 
   static int64_t scratch_bytes(const Steps& steps, const int64_t* extents) {
     int64_t bytes = 0;
-    for (const int64_t part : {bytes_of<Place>(steps.slots.size()), bytes_of<Here>(steps.slots.size()),
-                               bytes_of<const Steps::Op*>(steps.most_ops), steps.cell_bytes,
-                               steps.registers * kRegister, kLanes, kTotals, kTile})
-      bytes += Steps::whole_lines(part);
-    const int64_t turns = steps.width > 1 ? 1 : rows_of_block(steps, extents);
-    for (const Steps::Slot& slot : steps.slots) {
-      if (slot.home == Home::row) bytes += row_bytes(steps, slot, extents) * turns;
-      if (slot.home == Home::shared) bytes += row_bytes(steps, slot, extents);
-    }
+    for (const int64_t part : fixed_bytes(steps)) bytes += whole_lines(part);
+    const int64_t block_rows = rows_of_block(steps, extents);
+    for (const Steps::Slot& slot : steps.slots) bytes += slot_bytes(steps, slot, extents, block_rows);
     return bytes;
   }
 
@@ -283,7 +301,7 @@ class TapeRun {
 
   void apply_to_cells(const Steps::Op& op, int64_t count) const {
     const void* in[Steps::most_operands];
-    for (size_t i = 0; i < op.in.size() && op.in[i] >= 0; ++i) in[i] = block(op.in[i]).memory;
+    find_operands(op.in, in, [&](int32_t slot) { return block(slot).memory; });
     op.step(block(op.out).memory, in, count, op.numbers.data());
   }
 
@@ -305,14 +323,14 @@ class TapeRun {
     };
     const void* in[Steps::most_operands];
     for (const Steps::Op& op : loop.ops) {
-      for (size_t i = 0; i < op.in.size() && op.in[i] >= 0; ++i) in[i] = at(op.in[i]);
+      find_operands(op.in, in, at);
       op.step(at(op.out), in, n, op.numbers.data());
     }
     for (const Steps::Reduction& one : loop.reductions) {
       char* const total = at(one.total);
       start_total(one, total);
       if (one.merged) {
-        for (size_t i = 0; i < one.in.size() && one.in[i] >= 0; ++i) in[i] = at(one.in[i]);
+        find_operands(one.in, in, at);
         one.merged(total, one.stored < 0 ? nullptr : at(one.stored), in, n, one.start, ahead_);
       } else {
         one.steps->block(total, at(one.operand), n, one.start);
@@ -333,7 +351,7 @@ class TapeRun {
       for (size_t k = 0; k < active; ++k) {
         const Steps::Op* const op = active_[k];
         const void* in[Steps::most_operands];
-        for (size_t i = 0; i < op->in.size() && op->in[i] >= 0; ++i) in[i] = here(op->in[i]).at(first);
+        find_operands(op->in, in, [&](int32_t slot) { return here(slot).at(first); });
         op->step(here(op->out).at(first), in, n, op->numbers.data());
       }
       for (const Steps::Reduction& one : loop.reductions) reduce_chunk(one, first, n);
@@ -379,7 +397,7 @@ class TapeRun {
       one.steps->into_tile(block(one.out).memory, here(one.operand).at(first), n / tile_lanes);
     } else if (one.merged) {
       const void* in[Steps::most_operands];
-      for (size_t i = 0; i < one.in.size() && one.in[i] >= 0; ++i) in[i] = here(one.in[i]).at(first);
+      find_operands(one.in, in, [&](int32_t slot) { return here(slot).at(first); });
       one.merged(here(one.total).memory, one.stored < 0 ? nullptr : here(one.stored).at(first), in, n, one.start,
                  first == 0 ? ahead_ : Ahead{});
     } else {

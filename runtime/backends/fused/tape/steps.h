@@ -150,8 +150,6 @@ struct Steps {
   size_t fetching = 0;  // the level that takes so long that memory for others can come in meanwhile; 0: none
   int32_t fetched_input = -1, fetched_output = -1;
 
-  /// Bytes, up to the end of their cache line.
-  static constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
   const Slot& slot(int32_t index) const { return slots[static_cast<size_t>(index)]; }
   Slot& slot(int32_t index) { return slots[static_cast<size_t>(index)]; }
 };
