@@ -77,15 +77,32 @@ inline constexpr int64_t vector_bytes = 32;
 inline constexpr int64_t vector_bytes = 16;
 #endif
 
+/// What the lanes of a register come to, by halves.
+template <class Join, int64_t count, class T>
+[[gnu::always_inline]] inline T joined_register(typename VectorOf<T, count>::type lanes) {
+  if constexpr (count == 1) {
+    return lanes[0];
+  } else {
+    typename VectorOf<T, count / 2>::type low, high;
+    __builtin_memcpy(&low, &lanes, sizeof(low));
+    __builtin_memcpy(&high, reinterpret_cast<const char*>(&lanes) + sizeof(low), sizeof(high));
+    Join::join(low, high);
+    return joined_register<Join, count / 2, T>(low);
+  }
+}
+
 /// What `count` lanes, a power of two, come to. They are overwritten: by halves in memory, until a register holds what is left.
 template <class Join, int64_t count = lane_count, class T>
 inline T joined(T* lanes) {
   constexpr int64_t in_register = vector_bytes / static_cast<int64_t>(sizeof(T));
-  using Vector = typename VectorOf<T, count / 2 < in_register ? (count < 2 ? 1 : count / 2) : in_register>::type;
-  constexpr int64_t at_once = sizeof(Vector) / sizeof(T);
-  if constexpr (count > 1) {
+  if constexpr (count <= in_register) {
+    typename VectorOf<T, count>::type all;
+    __builtin_memcpy(&all, lanes, sizeof(all));
+    return joined_register<Join, count, T>(all);
+  } else {
+    using Vector = typename VectorOf<T, in_register>::type;
 #pragma GCC unroll 8
-    for (int64_t i = 0; i < count / 2; i += at_once) {
+    for (int64_t i = 0; i < count / 2; i += in_register) {
       Vector low, high;
       __builtin_memcpy(&low, lanes + i, sizeof(low));
       __builtin_memcpy(&high, lanes + count / 2 + i, sizeof(high));
@@ -94,7 +111,6 @@ inline T joined(T* lanes) {
     }
     return joined<Join, count / 2>(lanes);
   }
-  return lanes[0];
 }
 
 /// The same of lanes of which only the first `used` hold more than the join begins with.

@@ -257,9 +257,7 @@ class Builder {
       return own;
     }
     if (value.opcode == Opcode::record_empty) {
-      const Steps::Slot& made = steps_.slot(own);
-      steps_.literals.emplace_back(made.offset,
-                                   std::vector<char>(static_cast<size_t>(made.size * Steps::rows_at_once)));
+      steps_.zeros.push_back(own);
       return own;
     }
     std::vector<Steps::Op>& ops = value.place == Place::number ? steps_.once
@@ -587,6 +585,7 @@ std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::opt
     merge_steps(steps);
     allot_registers(steps);
     choose_fetching(steps);
+    find_read_again(steps);
     if (in_place && !can_be_in_place(steps, *in_place)) return nullptr;
     return std::unique_ptr<const Tape>(new Tape(std::move(steps)));
   } catch (const NoTape&) {

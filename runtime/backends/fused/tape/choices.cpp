@@ -37,12 +37,20 @@ class ChoicesOfLoop {
       if (is_forwarded(choice) && steps_.slot(choice.out).home == Home::row) steps_.slot(choice.out).choice = number;
     }
     for (const Steps::Op& op : loop_.ops) loop_.guarded |= op.choice >= 0 || !op.guards.empty();
+    if (is_all_or_nothing()) loop_.only = loop_.ops[0].guards[0];
   }
 
  private:
   struct Use {
     size_t op, operand;
   };
+  bool is_all_or_nothing() const {
+    const auto has_that_guard = [&](const Steps::Op& op) {
+      return op.choice < 0 && op.guards.size() == 1 && op.guards == loop_.ops[0].guards;
+    };
+    return !loop_.ops.empty() && loop_.reductions.empty() &&
+           std::all_of(loop_.ops.begin(), loop_.ops.end(), has_that_guard);
+  }
   static bool is_choice(const Steps::Op& op) { return op.opcode == Opcode::pick && (op.single & 1); }
   static bool is_forwarded(const Steps::Choice& choice) {
     return choice.how[0] == How::forward || choice.how[1] == How::forward;

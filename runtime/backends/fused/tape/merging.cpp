@@ -280,6 +280,27 @@ void choose_fetching(Steps& steps) {
   }
 }
 
+void find_read_again(Steps& steps) {
+  for (size_t i = 1; i < steps.levels.size(); ++i) {
+    const auto mark = [&](int32_t slot) {
+      if (slot >= 0) steps.slot(slot).again = true;
+    };
+    for (const Steps::Spread& one : steps.levels[i].spreads) mark(one.in);
+    for (const Steps::SegmentReduction& one : steps.levels[i].segments) mark(one.of.operand);
+    for (const Steps::Loop& loop : steps.levels[i].loops) {
+      for (const Steps::Op& op : loop.ops) {
+        if (!op.guards.empty()) continue;  // rows that are different are few
+        mark(op.out);
+        for (const int32_t in : op.in) mark(in);
+      }
+      for (const Steps::Reduction& one : loop.reductions) {
+        mark(one.operand), mark(one.stored);
+        for (const int32_t in : one.in) mark(in);
+      }
+    }
+  }
+}
+
 void allot_registers(Steps& steps) {
   for (Steps::Level& level : steps.levels)
     for (Steps::Loop& loop : level.loops) {

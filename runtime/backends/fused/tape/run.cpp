@@ -25,7 +25,7 @@ int64_t rows_of_block(const Steps& steps, const int64_t* extents) {
   if (steps.width > 1) return steps.width;
   int64_t bytes = 1;
   for (const Steps::Slot& slot : steps.slots)
-    if (slot.home == Home::row || slot.home == Home::input || slot.home == Home::output)
+    if (slot.home == Home::row || (slot.again && (slot.home == Home::input || slot.home == Home::output)))
       bytes += slot.size * extents[slot.extent];
   return std::clamp<int64_t>(block_bytes / bytes, 1, Steps::rows_at_once);
 }
@@ -143,6 +143,7 @@ class TapeRun {
   }
 
   void run(int64_t begin, int64_t end) {
+    used_ = std::min(end - begin, block_rows_);
     begin_call();
     for (int64_t row = begin; row < end; row += block_rows_) {
       used_ = std::min(end - row, block_rows_);
@@ -179,6 +180,8 @@ class TapeRun {
 
   void begin_call() {
     for (const auto& [offset, bytes] : steps_.literals) std::memcpy(cells_ + offset, bytes.data(), bytes.size());
+    for (const int32_t index : steps_.zeros)
+      std::memset(block(index).memory, 0, static_cast<size_t>(slot(index).size * used_));
     for (const auto& [number, counted] : steps_.counts) {
       const int64_t count = extent(counted);
       std::memcpy(block(number).memory, &count, sizeof(count));
@@ -279,7 +282,7 @@ class TapeRun {
       for (const Steps::Spread& one : level.spreads) spread(one, row);
       if (fetching) look_ahead(row);
       for (const Steps::Loop& loop : level.loops)
-        if (!loop.guarded || is_needed(loop, row)) run(loop, row);
+        if (is_needed(loop, row)) run(loop, row);
       for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
     }
     ahead_ = {};
@@ -341,7 +344,7 @@ class TapeRun {
   void run_in_chunks(const Steps::Loop& loop, int64_t row) {
     size_t active = 0;
     for (const Steps::Op& op : loop.ops)
-      if (!loop.guarded || is_needed(op, row)) active_[active++] = &op;
+      if (!loop.guarded || loop.only || is_needed(op, row)) active_[active++] = &op;
     for (const int32_t index : loop.moving) here(index) = in_row(index, row);
     if (!loop.choices.empty()) choose(loop, row);
     const int64_t count = extent(loop.extent) * steps_.width;
@@ -359,7 +362,8 @@ class TapeRun {
   }
 
   bool is_needed(const Steps::Loop& loop, int64_t row) const {
-    return !loop.reductions.empty() ||
+    if (loop.only) return holds(loop.only->condition, row) == loop.only->wanted;
+    return !loop.guarded || !loop.reductions.empty() ||
            std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return is_needed(op, row); });
   }
   bool is_needed(const Steps::Op& op, int64_t row) const {

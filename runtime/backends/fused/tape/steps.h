@@ -4,6 +4,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,7 @@
 namespace triage::fused {
 
 struct Steps {
-  static constexpr int64_t rows_at_once = tile_lanes;
+  static constexpr int64_t rows_at_once = 64;        // at most
   static constexpr int64_t chunk = block_positions;  // that a step takes at a time
   static constexpr size_t most_operands = 5;
   using Operands = std::array<int32_t, most_operands>;
@@ -43,6 +44,7 @@ struct Steps {
     int32_t extent = -1;  // of those in memory
     int64_t offset = 0;   // numbers and cells: in the cell memory
     int32_t choice = -1;  // index into choices, of a row that may be another slot's
+    bool again = false;   // inputs and outputs: later levels go through every row once more
     bool advances() const { return home >= Home::row; }
   };
   struct Guard {
@@ -95,6 +97,7 @@ struct Steps {
     std::vector<int32_t> choices;  // of its ops
     bool slow = false;             // takes longer than memory
     bool guarded = false;          // some rows need not all ops
+    std::optional<Guard> only{};   // rows that meet this need all of it, others nothing
     bool direct = false;           // every row needs all ops, and reads and writes no slot but its own
   };
   /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
@@ -140,6 +143,7 @@ struct Steps {
   int32_t registers = 0;
   size_t most_ops = 0;                                          // of one loop
   std::vector<std::pair<int64_t, std::vector<char>>> literals;  // offset in the cell memory, bytes
+  std::vector<int32_t> zeros;                                   // cells that are zero in each row
   std::vector<std::pair<int32_t, int32_t>> counts;              // numbers that hold how many positions an extent has
   std::vector<Transfer> numbers;                                // inputs that are one number
   std::vector<Op> once;                                         // what is the same for all rows
@@ -163,5 +167,7 @@ void find_choices(Steps& steps);
 void merge_steps(Steps& steps);
 void allot_registers(Steps& steps);
 void choose_fetching(Steps& steps);
+/// What later levels read or write once more should still be in the cache.
+void find_read_again(Steps& steps);
 
 }  // namespace triage::fused
