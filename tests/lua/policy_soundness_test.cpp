@@ -215,6 +215,24 @@ TEST_CASE("sandbox: one operator cannot take minutes, or more memory than the bu
   CHECK_NOTHROW(ones("local gone = torch.ones({250000})").run({at::ones({2})}));
 }
 
+TEST_CASE("records count by their rows: large batches of several dims are within the budget") {
+  const Policy policy = load(R"(
+return function(z)
+  local f = push(flag_nan(z, "z"), err.INF, "z", {where = z:eq(math.huge):flatten(1):any(-1)})
+  z, f = fix(z, f, "z", {fallback = 0.0})
+  return err.take_ok_p(f, z, 1.0), f
+end)");
+  at::Tensor z = at::ones({4096, 1, 8, 8});
+  z[7][0][1][2] = std::numeric_limits<float>::quiet_NaN();
+  for (const triage::Stance stance : {triage::Stance::default_stance, triage::Stance::force_eager}) {
+    triage::set_stance(stance);
+    const std::vector<at::Tensor> outputs = policy.run({z});
+    triage::set_stance(triage::Stance::default_stance);
+    CHECK(outputs[0].sum().item<float>() == 4096 * 64);
+    CHECK_FALSE(outputs[1][7].eq(0).all().item<bool>());
+  }
+}
+
 TEST_CASE("sandbox: a policy gets its share of the location ids, and no more") {
   const Policy greedy =
       load("return function(z) for i = 1, 1100 do ErrorLocation.register('greedy.' .. i) end return z end");

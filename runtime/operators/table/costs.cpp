@@ -392,13 +392,15 @@ static double records(const Call& call) {
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rows = std::max(rows, size_of(tensor, 0)); });
   return rows;
 }
+/// Records go with the rows of data, conditions and codes, and results have the shape of an argument: nothing is broadcast to
+/// more than was given.
 double flags(const Call& call) {
   constexpr double bytes_of_slot = 40;  // its fields side by side, each as an integer of 64 bits
   return records(call) * slots_of_record(call) * bytes_of_slot +
-         (broadcast_elements(call) + given_elements(call) + 64) * width(call, 8) * 4;
+         (2 * given_elements(call) + 64) * width(call, 8) * 4;
 }
 double flags_work(const Call& call) {
-  return std::max({given_elements(call), broadcast_elements(call), records(call) * slots_of_record(call) / 4});
+  return std::max(given_elements(call), records(call) * slots_of_record(call) / 4);
 }
 double merging_work(const Call& call) {  // each error of one record is looked for in the other
   const double slots = slots_of_record(call);
