@@ -70,12 +70,13 @@ void measure_all(const Add& add) {
   for (const auto& [name, work] : works()) measure_one(add, name, runtime.load_source(work.source, name));
   for (const auto& file : std::filesystem::directory_iterator(TRIAGE_SOURCE_DIR "/scripts/policies")) {
     const std::string name = file.path().stem().string();
-    if (file.path().extension() == ".lua") measure_one(add, name == "zscore_clip" ? "library's zscore_clip" : name,
-                                                       runtime.load(file.path().string()));
+    if (file.path().extension() == ".lua")
+      measure_one(add, name == "zscore_clip" ? "library's zscore_clip" : name, runtime.load(file.path().string()));
   }
 }
 
-const Table table("script", "Programs on the default backend, without a compiler, against their script (us)", measure_all);
+const Table table("script", "Programs on the default backend, without a compiler, against their script (us)",
+                  measure_all);
 
 }  // namespace
 }  // namespace triage::bench

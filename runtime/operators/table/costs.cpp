@@ -396,8 +396,7 @@ static double records(const Call& call) {
 /// more than was given.
 double flags(const Call& call) {
   constexpr double bytes_of_slot = 40;  // its fields side by side, each as an integer of 64 bits
-  return records(call) * slots_of_record(call) * bytes_of_slot +
-         (2 * given_elements(call) + 64) * width(call, 8) * 4;
+  return records(call) * slots_of_record(call) * bytes_of_slot + (2 * given_elements(call) + 64) * width(call, 8) * 4;
 }
 double flags_work(const Call& call) {
   return std::max(given_elements(call), records(call) * slots_of_record(call) / 4);

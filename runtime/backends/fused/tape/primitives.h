@@ -38,6 +38,14 @@ struct Ahead {
 using MergedJoin = void (*)(void* total, void* stored, const void* const* in, int64_t n, int64_t start,
                             const Ahead& ahead);
 
+/// Of values of one size, in tiles (support/tiles.h). `pitch`: bytes between rows.
+struct TileSteps {
+  void (*from_rows)(void* tile, const void* rows, int64_t pitch, int64_t positions, int32_t used);
+  void (*to_rows)(void* rows, const void* tile, int64_t positions, int32_t used);
+  /// Each lane's value at each position.
+  void (*fill)(void* tile, const void* lanes, int64_t positions);
+};
+
 /// Of one instruction set.
 struct Primitives {
   const char* name;
@@ -53,6 +61,7 @@ struct Primitives {
   MapStep (*store)(at::ScalarType dtype);
   /// Whether there is an Inf among values of the type, f32 or f64.
   bool (*has_inf)(const void* values, int64_t n, Type type);
+  const TileSteps* (*tiles)(int32_t size);
 };
 
 /// Those that tapes are made of (instructions.h).

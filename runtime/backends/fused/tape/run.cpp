@@ -5,7 +5,6 @@
 #include <new>
 
 #include "runtime/backends/fused/support/numbers.h"
-#include "runtime/backends/fused/support/tiles.h"
 #include "runtime/backends/fused/tape/record_steps.h"
 #include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
@@ -227,11 +226,9 @@ class TapeRun {
       const int64_t stride = call_.in_stride[one.number];
       const char* const from = memory_of_input(one.number) + row * stride;
       if (one.extent >= 0)
-        turn(slot(one.slot).size, [&](auto type) {
-          using T = decltype(type);
-          rows_to_lanes(reinterpret_cast<T*>(block(one.slot).memory), reinterpret_cast<const T*>(from), stride,
-                        extent(one.extent), static_cast<int32_t>(used_));
-        });
+        primitives()
+            .tiles(slot(one.slot).size)
+            ->from_rows(block(one.slot).memory, from, stride, extent(one.extent), static_cast<int32_t>(used_));
       else
         read_values(one, from, stride, block(one.slot).memory, used_);
     }
@@ -243,11 +240,8 @@ class TapeRun {
       const char* const from = block(one.slot).memory;
       const int32_t size = slot(one.slot).size;
       if (one.extent >= 0) {
-        turn(size, [&](auto type) {
-          using T = decltype(type);
-          lanes_to_rows(reinterpret_cast<T*>(to) + row * extent(one.extent), reinterpret_cast<const T*>(from),
-                        extent(one.extent), static_cast<int32_t>(used_));
-        });
+        primitives().tiles(size)->to_rows(to + row * extent(one.extent) * size, from, extent(one.extent),
+                                          static_cast<int32_t>(used_));
       } else if (one.step) {
         const void* const in[] = {from};
         one.step(to + row * 2, in, used_, nullptr);  // halves
@@ -513,6 +507,8 @@ class TapeRun {
   // --- values in more places
 
   void spread(const Steps::Spread& one, int64_t row) const {
+    if (one.from == Steps::Spread::From::lanes)
+      return primitives().tiles(slot(one.in).size)->fill(memory(one.out, row), memory(one.in, row), extent(one.extent));
     turn(slot(one.in).size, [&](auto type) {
       using T = decltype(type);
       const T* const from = reinterpret_cast<const T*>(memory(one.in, row));
@@ -521,9 +517,6 @@ class TapeRun {
       const Parts parts = parts_of(one.extent);
       for (int64_t i = 0; i < count; ++i, to += width) {
         switch (one.from) {
-          case Steps::Spread::From::lanes:
-            std::copy_n(from, width, to);
-            break;
           case Steps::Spread::From::positions_of_tile:
             std::fill_n(to, width, from[i]);
             break;
@@ -532,6 +525,8 @@ class TapeRun {
             break;
           case Steps::Spread::From::positions:
             std::copy_n(from + parts.position(i) * width, width, to);
+            break;
+          case Steps::Spread::From::lanes:  // above
             break;
         }
       }
