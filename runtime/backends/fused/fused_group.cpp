@@ -11,6 +11,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/emit.h"
 #include "runtime/flags/checks.h"
+#include "runtime/messages/artefacts.h"
 #include "runtime/operators/untrusted.h"
 
 namespace triage::fused {
@@ -54,6 +55,14 @@ char* scratch(size_t bytes) {
   return memory.data() + (line - reinterpret_cast<uintptr_t>(memory.data()) % line) % line;
 }
 
+void log_code(const std::string& graph, const std::string& source) {
+  using messages::Artefact;
+  if (!messages::logs(Artefact::output_code)) return;
+  const size_t begin = messages::logs(Artefact::output_code, messages::Detail::more) ? 0 : support_source().size();
+  messages::log_artefact(Artefact::output_code, LogLevel::debug, "loops of graph `" + graph + "` as C++",
+                         std::string_view(source).substr(begin), graph);
+}
+
 }  // namespace
 
 struct FusedGroup::Memory {
@@ -81,8 +90,11 @@ struct FusedGroup::Rows {
 /// Null until it is compiled; the first call asks for that, and makes the tape.
 RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
-    if (may_have_kernel(group.compiler_)) {
-      Emitted emitted = emit(group.running(), lanes, in_place);
+    const bool has_kernel = may_have_kernel(group.compiler_);
+    Emitted emitted;
+    if (has_kernel || messages::logs(messages::Artefact::output_code)) emitted = emit(group.running(), lanes, in_place);
+    log_code(group.graph_, emitted.source);
+    if (has_kernel) {
       scratch_rows = emitted.scratch_rows;
       scratch_sizes = std::move(emitted.scratch_sizes);
       kernel = kernel_of(emitted.source, group.graph_, group.compiler_);

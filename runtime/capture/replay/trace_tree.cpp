@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/capture/logs.h"
 #include "runtime/compat/autocast.h"
 
 namespace triage::capture {
@@ -174,6 +175,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   graph.set_recorded_types();
   const CompiledSegment before = std::exchange(segment.compiled, {});
   segment.compiled.graph = std::make_shared<const graph::Graph>(std::move(graph));
+  log_graph(*segment.compiled.graph);
   if (!segment.outputs.empty()) segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.segments.begin(), tree.segments.end(), before);
