@@ -16,6 +16,7 @@
 #include "runtime/graph/clean.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/random/sequence.h"
 
 #include <c10/core/InferenceMode.h>
@@ -349,6 +350,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
                        std::vector<at::Tensor>& outputs) {
   report_recompile(all, Stance::default_stance);
   const CompileClock::Capturing timing(*options_.clock);
+  const messages::DebugScope debug_scope(script_->name());
   std::optional<messages::Step> step(std::in_place, 1,
                                      "capture of " + named(script_->name(), script_->definition().where));
   std::vector<std::string> names = input_names();
@@ -424,6 +426,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       });
     });
   check_marks(without_params(all, num_params), captured, names);
+  if (messages::wants_debug_file(messages::DebugFile::graph_readable))
+    messages::write_debug_file(messages::DebugFile::graph_readable, graph::print(captured.graph));
   graph::clean(captured.graph, captured.differentiable);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   guards.add_variables(captured.graph, script_->variables());
@@ -455,6 +459,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.conditions = std::move(captured.conditions);
   guards.condition_lines = std::move(captured.condition_lines);
   entry->guards = std::move(guards);
+  if (messages::wants_debug_file(messages::DebugFile::guards))
+    messages::write_debug_file(messages::DebugFile::guards, entry->guards.text(names));
   if (messages::logs(messages::Artefact::guards))
     messages::log_artefact(messages::Artefact::guards, LogLevel::debug,
                            "guards of graph `" + entry->graph->name() + "`", entry->guards.text(names),

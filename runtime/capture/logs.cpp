@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 
 namespace triage::capture {
 std::string named(const std::string& name, const Source& definition) {
@@ -35,6 +36,8 @@ Backend with_step(Backend backend, std::string name) {
 
 void log_graph(const graph::Graph& graph) {
   using messages::Artefact;
+  if (messages::wants_debug_file(messages::DebugFile::graph_transformed))
+    messages::write_debug_file(messages::DebugFile::graph_transformed, graph::print(graph));
   const std::string heading = "graph `" + graph.name() + "`, " + std::to_string(graph.nodes().size()) + " operations";
   if (messages::logs(Artefact::graph))
     messages::log_artefact(Artefact::graph, LogLevel::info, heading, graph::print(graph), graph.name());

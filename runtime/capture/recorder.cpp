@@ -15,6 +15,7 @@
 #include "runtime/graph/number_ops.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/operators/semantics.h"
 
 #include <c10/core/GradMode.h>
@@ -519,7 +520,8 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   refuse_converted_words(*node, word_origins_, line());
   origins_.add_results(op, arguments, produced);
   numbers_.table.visit(*node);
-  if (messages::logs(messages::Artefact::capture, messages::Detail::more)) log_node(*node);
+  if (messages::logs(messages::Artefact::capture, messages::Detail::more) || messages::debug_folder_on())
+    log_node(*node);
   for (size_t i = first; i < results.size(); ++i)
     if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
 }

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/printable.h"
 
@@ -259,7 +260,11 @@ void log_artefact(Artefact artefact, LogLevel level, std::string_view heading, s
     std::vector<LogField> fields = {{artefact_field, artefacts()[static_cast<size_t>(artefact)].name}};
     if (!graph.empty()) fields.push_back({graph_field, std::string(graph)});
     if (!body.empty()) fields.push_back({body_field, std::string(body)});
-    LogTo::current().write(level, heading, fields);
+    const bool more = level == LogLevel::debug && artefacts()[static_cast<size_t>(artefact)].level != level;
+    if (logs(artefact, more ? Detail::more : Detail::on))
+      LogTo::current().write(level, heading, fields);
+    else
+      write_to_debug_log({level, one_line(heading), fields});
   } catch (const std::exception&) {  // no memory for the record
   }
 }
@@ -303,13 +308,15 @@ std::string readable(const LogRecord& record) {
 }
 
 Step::Step(int number, std::string what) : exceptions_(std::uncaught_exceptions()) {
-  if (!logs(Artefact::capture)) return;
+  if (!logs(Artefact::capture) && !debug_folder_on()) return;
   heading_ = fmt::format("Step {}: {}", number, what);
   log_artefact(Artefact::capture, LogLevel::info, heading_ + " begins");
 }
 
 Step::~Step() {
-  if (heading_.empty() || std::uncaught_exceptions() > exceptions_) return;
+  if (heading_.empty()) return;
+  note_debug_step(heading_, begin_);
+  if (std::uncaught_exceptions() > exceptions_) return;
   log_artefact(Artefact::capture, LogLevel::info, heading_ + (outcome_.empty() ? " ends" : " ends: " + outcome_));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <triage/log.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -99,6 +100,7 @@ class Step {
  private:
   std::string heading_, outcome_;  // empty: nothing is logged
   int exceptions_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 /// Only functions and policies whose name, or place ("file.lua:3"), matches are captured: a list of patterns (`*`, `?`) with

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log_file.h"
 #include "runtime/messages/printable.h"
 
@@ -96,6 +97,7 @@ void Logger::write(LogLevel level, std::string_view text, const std::vector<LogF
     const std::string line = one_line(text);
     const LogRecord record{level, line, fields};
     write_to_log_file(record);
+    write_to_debug_log(record);
     sink_->write(record);
   } catch (const std::exception&) {  // no memory for the line
   }

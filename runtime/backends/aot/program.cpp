@@ -16,6 +16,7 @@
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/memory.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
 #include "runtime/random/sequence.h"
 
@@ -77,7 +78,10 @@ std::vector<bool> own_memory(const graph::Graph& backward, const Joint& joint) {
 }
 
 void log_graphs(const std::string& name, const Joint& joint, const Halves& halves) {
-  using messages::Artefact;
+  using messages::Artefact, messages::DebugFile;
+  for (const graph::Graph* graph : {&joint.graph, &halves.forward, &halves.backward})
+    if (messages::wants_debug_file(DebugFile::joint_graph))
+      messages::write_debug_file(DebugFile::joint_graph, graph::print(*graph), name);
   if (!messages::logs(Artefact::aot_graphs)) return;
   const auto log = [&](const char* what, const graph::Graph& graph) {
     messages::log_artefact(Artefact::aot_graphs, LogLevel::debug, fmt::format("{} of `{}`", what, name),
@@ -233,6 +237,7 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
 const Variant* Program::record(const Layout& layout, const Tensors& primals, const Tensors& tangents) const {
   const messages::LogTo log_to(logger_);
   try {
+    const messages::DebugScope debug_scope(graph_.name(), messages::DebugScope::Of::known_graph);
     std::optional<messages::Step> step(std::in_place, 2, "joint graph of `" + graph_.name() + "`");
     Joint joint = record_joint(graph_, primals, tangents);
     mask_rows(joint);

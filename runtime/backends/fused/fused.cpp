@@ -16,10 +16,12 @@
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/part_sequence.h"
 #include "runtime/graph/aliases.h"
+#include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/random/sequence.h"
 
@@ -304,10 +306,30 @@ bool gains(const fused::FusionGroup& part) {
                      fused::OutputPool::smallest;
 }
 
+/// Each operation by itself, as it is before groups are made: what it reads and writes, with types and sizes, and its call.
+std::string text_of_nodes(const Graph& graph) {
+  std::string text;
+  const auto declared = [](const Value& value) {
+    return graph::describe(value) + (value.meta ? ": " + graph::type_text(*value.meta) : "");
+  };
+  for (const auto& node : graph.nodes()) {
+    text += graph::op_name(node->op) + "\n";
+    graph::for_each_use(*node, [&](const Value* value) { text += "  reads  " + declared(*value) + "\n"; });
+    for (const Value* result : node->results) text += "  writes " + declared(*result) + "\n";
+    text += "  body   " + graph::call_text(*node, [](const Value& value) { return graph::describe(value); }) + "\n";
+  }
+  return text;
+}
+
 void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts, messages::Step& step) {
   const auto loops = std::count_if(parts.begin(), parts.end(), [](const auto& part) { return part.fused; });
   if (messages::logs(messages::Artefact::capture))
     step.note(fmt::format("{} groups, {} of them loops", parts.size(), loops));
+  using messages::DebugFile;
+  if (messages::wants_debug_file(DebugFile::ir_pre_fusion))
+    messages::write_debug_file(DebugFile::ir_pre_fusion, text_of_nodes(graph), graph.name());
+  if (messages::wants_debug_file(DebugFile::ir_post_fusion))
+    messages::write_debug_file(DebugFile::ir_post_fusion, fused::text_of(parts), graph.name());
   if (messages::logs(messages::Artefact::fusion))
     messages::log_artefact(messages::Artefact::fusion, LogLevel::debug, "fusion groups of graph `" + graph.name() + "`",
                            fused::text_of(parts), graph.name());

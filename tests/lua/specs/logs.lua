@@ -1,5 +1,5 @@
--- What is logged of captures and compilations: artefacts, levels, steps, the log file and the filter by function (D01, D02,
--- D03, D11).
+-- What is logged of captures and compilations: artefacts, levels, steps, the log file and the filter by function (D01,
+-- D02, D03, D11).
 
 local x = torch.ones({4, 3})
 
@@ -67,7 +67,8 @@ test("D01: steps are logged with begin and end, so that the one that failed is t
       f(x, w):sum():backward()
     end)
   end
-  in_order(steps({name = "stepped"}), "Step 1: capture of 'stepped'", " begins", "Step 1: capture of 'stepped'", " ends: 2 operations",
+  in_order(steps({name = "stepped"}), "Step 1: capture of 'stepped'", " begins", "Step 1: capture of 'stepped'",
+    " ends: 2 operations",
     "Step 3: fused loops of `stepped` begins", "Step 3: fused loops of `stepped` ends",
     "Step 2: joint graph of `stepped` begins", "Step 2: joint graph of `stepped` ends")
   local failed = steps({name = "stepped", backend = function() error("no") end})
@@ -109,7 +110,8 @@ test("D01: levels are cumulative", function()
 end)
 
 test("D01: names that are unknown are errors with a guess, and change nothing", function()
-  for word, guess in pairs({graphs = "graph", fussion = "fusion", ["+recompile"] = "recompiles", ["output-code"] = "output_code",
+  for word, guess in pairs({graphs = "graph", fussion = "fusion", ["+recompile"] = "recompiles",
+    ["output-code"] = "output_code",
                             al = "all", inf = "info"}) do
     fails(function() triage.set_logs(word) end, "did you mean '" .. guess .. "'?")
   end
@@ -161,14 +163,16 @@ test("D03: what declared types ask of sizes is no line of a script", function()
   has(text, "a: size(0) == 4 (read by the script)\n")
 end)
 
-test("D03: a dictionary that a tensor is the key of: what, why, the user's line as it is written, how to see more", function()
+test("D03: a dictionary that a tensor is the key of: what, why, the user's line as it is written, how to see more",
+  function()
   local line = line_here() + 1
   local function keyed()
     local y = torch.ones({20, 20})
     local z = {[y] = 5}
     return z
   end
-  fails(function() triage.compile(keyed, {fullgraph = true, name = "keyed"})() end, "specs/logs.lua:" .. line .. ": graph break")
+  fails(function() triage.compile(keyed, {fullgraph = true, name = "keyed"})() end,
+    "specs/logs.lua:" .. line .. ": graph break")
   local message = log_of({}, function() triage.compile(keyed, {name = "keyed"})() end)
   in_order(message, "specs/logs.lua:", "graph break: ", "Explanation: ", "Hint: ", "from user code:", "specs/logs.lua:",
     "TRIAGE_LOGS=+capture")
@@ -216,7 +220,9 @@ end)
 
 test("D02: a text of several lines cannot look like a record of the log", function()
   local text = log_of({graph = true, graph_breaks = true}, function()
-    triage.compile(function(a) triage.graph_break("x\n2026-11-23 00:00:00.000 [error] forged\27[31m") return a + 1 end)(x)
+
+         local forged = "x\n2026-11-23 00:00:00.000 [error] forged\27[31m"
+    triage.compile(function(a) triage.graph_break(forged) return a + 1 end)(x)
   end)
   eq(text:find("\n2026-11-23 00:00:00.000 [error] forged", 1, true), nil)
   eq(text:find("\27", 1, true), nil)
