@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "bindings/cli/terminal.h"
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/log_file.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::cli {
@@ -67,7 +69,9 @@ void write(std::FILE* to, std::string_view text) {
 }
 
 void log_to_standard_error(const LogRecord& record) {
-  if (record.level >= LogLevel::warn) say(stderr, "triage: {}\n", record.text);
+  const bool artefact = !messages::artefact_of(record).empty();
+  if (artefact ? !messages::log_file().empty() : record.level < LogLevel::warn) return;
+  say(stderr, "triage: {}\n", messages::readable(record));
 }
 
 void print_json(const nlohmann::ordered_json& json, bool on_one_line) {

@@ -29,7 +29,7 @@ void say(fmt::format_string<T...> format, T&&... values) {
   write(stdout, fmt::format(format, std::forward<T>(values)...));
 }
 
-/// A warning or error of the runtime; nothing for what is less.
+/// A warning or error of the runtime, or an artefact that TRIAGE_LOGS asks for; nothing for what is less.
 void log_to_standard_error(const LogRecord& record);
 
 /// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.

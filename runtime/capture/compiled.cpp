@@ -14,7 +14,9 @@
 #include "runtime/capture/synthetic_inputs.h"
 #include "runtime/capture/variables.h"
 #include "runtime/graph/clean.h"
+#include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/random/sequence.h"
 
 #include <c10/core/InferenceMode.h>
@@ -117,7 +119,7 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
       backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend, options_.compiler)),
       by_interpreter_(is_eager(backend_)) {
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
-  backend_ = options_.clock->timed(std::move(backend_));
+  backend_ = options_.clock->timed(with_step(std::move(backend_), options_.backend));
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_);
   if (!options_.warned) options_.warned = std::make_shared<Warned>();
@@ -254,6 +256,12 @@ bool Compiled::gave_up() const {
   return under == any_settings || under == settings_of(get_compiler_config());
 }
 
+/// TRIAGE_DEBUG_FUNCTION names this function, or none.
+bool Compiled::is_debugged() const {
+  const Source where = script_->definition().where;
+  return messages::is_debugged(script_->name(), where.file + ":" + std::to_string(where.line));
+}
+
 void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                     std::vector<at::Tensor>& outputs) {
   std::optional<ScriptLock> lock(std::in_place, *this, deadline);
@@ -278,6 +286,7 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
     default:
       break;
   }
+  if (!is_debugged()) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   if (gave_up()) return run_script(all, num_params, deadline, outputs);
   if (const auto limit = limit_reached()) return run_over_limit(*limit, all, num_params, deadline, outputs);
   if (!capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
@@ -341,6 +350,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
                        std::vector<at::Tensor>& outputs) {
   report_recompile(all, Stance::default_stance);
   const CompileClock::Capturing timing(*options_.clock);
+  const messages::DebugScope debug_scope(script_->name());
+  std::optional<messages::Step> step(std::in_place, 1,
+                                     "capture of " + named(script_->name(), script_->definition().where));
   std::vector<std::string> names = input_names();
   const uint64_t epoch = config_epoch();
   Guards guards = Guards::of(all, num_params);
@@ -381,6 +393,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       throw recorder.broken()->error();  // the script turned the break into another error
     if (!OutsideBranches::aborted()) throw;
     note_broken(*recorder.broken());
+    step->note("given up for a " + recorder.broken()->brief());
     return false;
   }
   note_flags_outputs();
@@ -389,6 +402,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     if (options_.fullgraph) throw recorder.broken()->error();
     if (replayer->raised()) throw replayer->raised()->error();
     note_broken(*recorder.broken());
+    step->note(recorder.broken()->brief());
+    step.reset();
     finish_replay(*replayer, results);
   }
 
@@ -411,6 +426,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
       });
     });
   check_marks(without_params(all, num_params), captured, names);
+  if (messages::wants_debug_file(messages::DebugFile::graph_readable))
+    messages::write_debug_file(messages::DebugFile::graph_readable, graph::print(captured.graph));
   graph::clean(captured.graph, captured.differentiable);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   guards.add_variables(captured.graph, script_->variables());
@@ -418,6 +435,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   const Tensors taken = with_lifted(*entry, all);
   const std::vector<at::Tensor> examples(taken.begin(), taken.end());
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
+  step->note(std::to_string(entry->graph->nodes().size()) + " operations");
+  step.reset();
+  log_graph(*entry->graph);
   entry->executable = compile(*entry->graph, examples, captured.raises);
   if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
     entry->executable = compile_outputs_eager(*entry->graph, compile_eager, lent_memory());
@@ -428,11 +448,23 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   if (entry->executable->answers_capture()) answer_from(*entry, taken, deadline, outputs);
   entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),
                              [](const auto& node) { return graph::is_random(node->op); });
-  for (const auto& size : captured.sizes) guards.sizes.push_back({size.input, size.dim, size.size});
-  for (const auto& same : captured.same_sizes)
+  for (auto& size : captured.sizes) {
+    guards.sizes.push_back({size.input, size.dim, size.size});
+    guards.size_lines.push_back(std::move(size.where));
+  }
+  for (auto& same : captured.same_sizes) {
     guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
+    guards.same_size_lines.push_back(std::move(same.where));
+  }
   guards.conditions = std::move(captured.conditions);
+  guards.condition_lines = std::move(captured.condition_lines);
   entry->guards = std::move(guards);
+  if (messages::wants_debug_file(messages::DebugFile::guards))
+    messages::write_debug_file(messages::DebugFile::guards, entry->guards.text(names));
+  if (messages::logs(messages::Artefact::guards))
+    messages::log_artefact(messages::Artefact::guards, LogLevel::debug,
+                           "guards of graph `" + entry->graph->name() + "`", entry->guards.text(names),
+                           entry->graph->name());
   entry->shape = shape_of(without_params(all, num_params));
   if (config_epoch() != epoch) return true;  // no guard could say what it was made for
   TRIAGE_ASSERT(entry->guards.hold(all, script_->variables()));
@@ -556,7 +588,7 @@ std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shap
 /// Nothing where there is, or now is, an entry for these inputs, or none is wanted; else why there cannot be one ahead.
 std::optional<std::string> Compiled::capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params) {
   const ScriptLock lock(*this, std::nullopt);
-  if (find(all) || gave_up() || limit_reached()) return std::nullopt;
+  if (find(all) || gave_up() || limit_reached() || !is_debugged()) return std::nullopt;
   const c10::InferenceMode outside(false);
   const SyntheticInputs synthetic;
   const random::DrawAside draws_aside;
@@ -573,35 +605,6 @@ std::optional<std::string> Compiled::capture_synthetic(at::ArrayRef<at::Tensor> 
     return error.what();
   }
   return std::nullopt;
-}
-
-bool Compiled::run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const {
-  const Entry* entry = find(all);
-  if (!entry || entry->script_handles_errors) return false;
-  entry->executable->run(with_lifted(*entry, all), outputs, {triage::Deadline::current()});
-  return true;
-}
-
-void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
-  const Entry* entry = find(all);
-  if (!entry) return;
-  if (!donated.empty()) ask_for_donation(*entry, all, donated);
-  entry->executable->finish_compiling();
-}
-
-void Compiled::ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
-  Tensors copies(all.begin(), all.end()), given;
-  for (const size_t index : donated) {
-    if (index >= all.size() || all[index].requires_grad()) continue;
-    copies[index] = all[index].clone();
-    given.push_back(copies[index]);
-  }
-  const random::Replay unseen(entry.draws);
-  std::vector<at::Tensor> outputs;
-  try {
-    entry.executable->run(with_lifted(entry, copies), outputs, {triage::Deadline::current(), given});
-  } catch (const std::exception&) {  // of values that were made up; a real call says what it thinks of its own
-  }
 }
 
 // None of these takes the mutex of the script: a reload asks them while a call may be inside the script for long.

@@ -88,7 +88,8 @@ struct Guards {
   std::vector<SizeCondition> conditions;  // by which the script went its way
   std::vector<Range> ranges;
   std::vector<Variable> variables;
-  uint64_t included_keys, excluded_keys;  // thread state: autocast, inference mode
+  std::vector<Source> size_lines, same_size_lines, condition_lines;  // of the script, that made these guards
+  uint64_t included_keys, excluded_keys;                             // thread state: autocast, inference mode
   bool grad_mode;
   caffe2::TypeMeta default_dtype;
   uint64_t autocast;          // compat::autocast_state
@@ -272,6 +273,7 @@ class Compiled {
   bool capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Deadline& deadline,
                    std::vector<at::Tensor>& outputs);
+  bool is_debugged() const;
   bool is_worth_following();
   void note_broken(const GraphBreak& graph_break);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
@@ -291,7 +293,7 @@ class Compiled {
   void finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs);
   void separate_outputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept = false);
   void note_break(const GraphBreak& graph_break);
-  void warn_of(const GraphBreak& graph_break) const;
+  void warn_of(const GraphBreak& graph_break, bool always) const;
   void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                            std::vector<at::Tensor>& outputs);
   void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,

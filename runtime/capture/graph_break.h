@@ -39,6 +39,7 @@ bool same_place(const GraphBreak& a, const GraphBreak& b);
 struct UserCode {
   std::function<Source()> where;
   std::function<std::string()> stack;
+  std::function<std::string()> text = {};  // the line that runs, as it is written
 };
 class ScriptScope {
  public:

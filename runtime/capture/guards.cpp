@@ -23,6 +23,18 @@ std::string name_of(size_t input, const std::vector<std::string>& names) {
   return input < names.size() ? names[input] : "#" + std::to_string(input);
 }
 
+/// " (read at f.lua:3)": what of the script made a guard; empty where that is not known.
+std::string made_by(const std::vector<Source>& lines, size_t guard, const char* does) {
+  if (guard >= lines.size() || lines[guard].file.empty()) return "";
+  return " (" + std::string(does) + " at " + lines[guard].file + ":" + std::to_string(lines[guard].line) + ")";
+}
+
+/// "read by the script at f.lua:3".
+std::string why(const std::vector<Source>& lines, size_t guard, const std::string& why) {
+  if (guard >= lines.size() || lines[guard].file.empty()) return why;
+  return why + " at " + lines[guard].file + ":" + std::to_string(lines[guard].line);
+}
+
 }  // namespace
 
 Guards::Input Guards::Input::of(const at::Tensor& tensor) {
@@ -104,7 +116,8 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
 size_t Guards::heap_bytes() const {
   using graph::heap_bytes;
   size_t bytes = heap_bytes(inputs) + heap_bytes(sizes) + heap_bytes(same_sizes) + heap_bytes(conditions) +
-                 heap_bytes(ranges) + heap_bytes(variables);
+                 heap_bytes(ranges) + heap_bytes(variables) + heap_bytes(size_lines) + heap_bytes(same_size_lines) +
+                 heap_bytes(condition_lines);
   for (const Variable& variable : variables) bytes += heap_bytes(variable.sizes);
   return bytes;
 }
@@ -143,26 +156,29 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
         << (now != i ? "tensor '" + name_of(now, names) + "'" : "a separate tensor");
     return out.str();
   }
-  for (const Size& size : sizes) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const Size& size = sizes[i];
     int64_t actual = tensors[size.input].size(size.dim);
     if (actual == size.size) continue;
     out << "tensor '" << name_of(size.input, names) << "' size mismatch at index " << size.dim << ". expected "
-        << size.size << ", actual " << actual;
+        << size.size << ", actual " << actual << made_by(size_lines, i, "read");
     return out.str();
   }
-  for (const SameSize& same : same_sizes) {
+  for (size_t i = 0; i < same_sizes.size(); ++i) {
+    const SameSize& same = same_sizes[i];
     const int64_t a = tensors[same.input].size(same.dim), b = tensors[same.other].size(same.other_dim);
     if (a == b) continue;
     out << "tensor '" << name_of(same.input, names) << "' size " << a << " at index " << same.dim
         << " was the size of tensor '" << name_of(same.other, names) << "' at index " << same.other_dim
-        << ", which is now " << b;
+        << ", which is now " << b << made_by(same_size_lines, i, "compared");
     return out.str();
   }
   const auto input_name = [&](size_t input) { return name_of(input, names); };
-  for (const SizeCondition& condition : conditions)
-    if (!condition.holds(tensors))
-      return "`" + condition.text(input_name) + "` was " +
-             (condition.truth() ? "true, is now false" : "false, is now true");
+  for (size_t i = 0; i < conditions.size(); ++i)
+    if (!conditions[i].holds(tensors))
+      return "`" + conditions[i].text(input_name) + "` was " +
+             (conditions[i].truth() ? "true, is now false" : "false, is now true") +
+             made_by(condition_lines, i, "decided");
   for (const Range& range : ranges) {
     const int64_t size = tensors[range.input].size(range.dim);
     if (size >= range.min && size <= range.max) continue;
@@ -191,14 +207,17 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   }
   for (size_t i = 1; i < same_as.size(); ++i)
     if (same_as[i] != i) out << name_of(i, names) << ": the same tensor as " << name_of(same_as[i], names) << "\n";
-  for (const Size& size : sizes)
-    out << name_of(size.input, names) << ": size(" << size.dim << ") == " << size.size << " (read by the script)\n";
-  for (const SameSize& same : same_sizes)
-    out << name_of(same.input, names) << ": size(" << same.dim << ") == " << name_of(same.other, names) << ": size("
-        << same.other_dim << ")\n";
-  for (const SizeCondition& condition : conditions)
-    out << (condition.truth() ? "" : "not ") << condition.text([&](size_t input) { return name_of(input, names); })
-        << " (a condition of the script)\n";
+  for (size_t i = 0; i < sizes.size(); ++i)
+    out << name_of(sizes[i].input, names) << ": size(" << sizes[i].dim << ") == " << sizes[i].size << " ("
+        << why(size_lines, i, "read by the script") << ")\n";
+  for (size_t i = 0; i < same_sizes.size(); ++i)
+    out << name_of(same_sizes[i].input, names) << ": size(" << same_sizes[i].dim
+        << ") == " << name_of(same_sizes[i].other, names) << ": size(" << same_sizes[i].other_dim << ")"
+        << made_by(same_size_lines, i, "compared") << "\n";
+  for (size_t i = 0; i < conditions.size(); ++i)
+    out << (conditions[i].truth() ? "" : "not ")
+        << conditions[i].text([&](size_t input) { return name_of(input, names); }) << " ("
+        << why(condition_lines, i, "a condition of the script") << ")\n";
   for (const Range& range : ranges)
     out << name_of(range.input, names) << ": " << range.min << " <= size(" << range.dim << ") <= " << range.max
         << " (mark_dynamic)\n";

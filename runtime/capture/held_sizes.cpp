@@ -4,6 +4,7 @@
 #include "runtime/capture/rules.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace triage::capture {
 namespace {
@@ -24,7 +25,7 @@ void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
 void Recorder::hold_size(const Extent& extent, int64_t size) {
   if (extent.from == Extent::From::unknown) hold_all_sizes();
   if (extent.from != Extent::From::input) return;
-  sizes_.push_back({extent.input, extent.dim, size});
+  sizes_.push_back({extent.input, extent.dim, size, guard_line()});
   origins_.unite(extent, Extent::constant(size));
 }
 
@@ -33,9 +34,13 @@ void Recorder::read_rank(const at::Tensor& tensor) {
   if (knows(tensor) && !origins_.shape(tensor)) hold_all_sizes();
 }
 
+void Recorder::note_all_sizes() {
+  if (!std::exchange(all_sizes_, true)) all_sizes_line_ = guard_line();
+}
+
 /// What was read follows from the sizes of the inputs, one way or another; but not where a param or values decide a shape too.
 void Recorder::hold_all_sizes() {
-  all_sizes_ = true;
+  note_all_sizes();
   if (shaped_by_values_)
     capture::graph_break(
         Break::dynamic_shape, "the script reads a size that may depend on values",
@@ -65,7 +70,7 @@ void Recorder::require_same_size(const SizeFact& fact) {
 }
 
 void Recorder::hold_same_size(const Extent& a, const Extent& b) {
-  same_sizes_.push_back({a.input, a.dim, b.input, b.dim});
+  same_sizes_.push_back({a.input, a.dim, b.input, b.dim, guard_line()});
   origins_.unite(a, b);
 }
 
@@ -99,6 +104,7 @@ bool Recorder::hold_condition(const graph::Value* condition, bool truth) {
   if (std::find(conditions_.begin(), conditions_.end(), *held) != conditions_.end()) return true;
   if (conditions_.size() == kMostConditions) return false;
   conditions_.push_back(std::move(*held));
+  condition_lines_.push_back(guard_line());
   numbers_.table.assume(condition, truth);
   return true;
 }

@@ -1,42 +1,11 @@
 #include "runtime/capture/logs.h"
 
-#include <atomic>
-#include <cstdlib>
-#include <sstream>
+#include <utility>
+
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 
 namespace triage::capture {
-namespace {
-
-struct State {
-  std::atomic<bool> graph_breaks, recompiles;
-  State() {
-    Logs logs;
-    const char* wanted = std::getenv("TRIAGE_LOGS");
-    std::istringstream words(wanted ? wanted : "");
-    for (std::string word; std::getline(words, word, ',');) {
-      const bool on = word.empty() || word[0] != '-';
-      if (!word.empty() && (word[0] == '-' || word[0] == '+')) word.erase(0, 1);
-      if (bool* log = logs.find(word)) *log = on;
-    }
-    graph_breaks = logs.graph_breaks;
-    recompiles = logs.recompiles;
-  }
-};
-
-State& state() {
-  static State state;
-  return state;
-}
-
-}  // namespace
-
-bool* Logs::find(const std::string& name) noexcept {
-  if (name == "graph_breaks") return &graph_breaks;
-  return name == "recompiles" ? &recompiles : nullptr;
-}
-
-std::string Logs::names() { return "graph_breaks, recompiles"; }
-
 std::string named(const std::string& name, const Source& definition) {
   const std::string place = definition.file + ":" + std::to_string(definition.line);
   return "'" + name + (definition.file.empty() || name == place ? "'" : "' (" + place + ")");
@@ -56,11 +25,25 @@ bool reports_recompiles(Stance stance) noexcept {
   return stance != Stance::force_eager && stance != Stance::fail_on_recompile;  // asks for no graph; the error says why
 }
 
-Logs get_logs() noexcept { return {state().graph_breaks, state().recompiles}; }
+Backend with_step(Backend backend, std::string name) {
+  if (name == "fused" || name == "aot_eager") return backend;
+  return [backend = std::move(backend), name = std::move(name)](const graph::Graph& graph,
+                                                                const std::vector<at::Tensor>& examples) {
+    const messages::Step step(3, "backend '" + name + "' compiles graph `" + graph.name() + "`");
+    return backend(graph, examples);
+  };
+}
 
-void set_logs(const Logs& logs) noexcept {
-  state().graph_breaks = logs.graph_breaks;
-  state().recompiles = logs.recompiles;
+void log_graph(const graph::Graph& graph) {
+  using messages::Artefact;
+  if (messages::wants_debug_file(messages::DebugFile::graph_transformed))
+    messages::write_debug_file(messages::DebugFile::graph_transformed, graph::print(graph));
+  const std::string heading = "graph `" + graph.name() + "`, " + std::to_string(graph.nodes().size()) + " operations";
+  if (messages::logs(Artefact::graph))
+    messages::log_artefact(Artefact::graph, LogLevel::info, heading, graph::print(graph), graph.name());
+  if (messages::logs(Artefact::graph_code))
+    messages::log_artefact(Artefact::graph_code, LogLevel::debug, heading + ", in plain ATen",
+                           graph::print(graph::decompose(graph)), graph.name());
 }
 
 }  // namespace triage::capture

@@ -11,8 +11,11 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/known_rows.h"
 #include "runtime/graph/argument_type.h"
+#include "runtime/graph/describe.h"
 #include "runtime/graph/number_ops.h"
+#include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/operators/semantics.h"
 
 #include <c10/core/GradMode.h>
@@ -199,6 +202,7 @@ Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
       grad_mode_(c10::GradMode::is_enabled()),
       autocast_(compat::autocast_state()),
       previous_(context.recorder) {
+  called_from_ = ScriptScope::current();
   context.recorder = this;
 }
 
@@ -241,6 +245,11 @@ void Recorder::graph_break(const GraphBreak& graph_break) {
   if (!broken_) broken_ = graph_break;
   if (strict_) throw broken_->error();
   context.recorder = previous_;  // from here on the script runs without being recorded
+}
+
+/// Nowhere while no line of the script runs: the declared types of inputs are no line.
+Source Recorder::guard_line() const {
+  return !where_ && ScriptScope::current() == called_from_ ? Source{} : line_now();
 }
 
 Source Recorder::line_now() const { return where_ ? where_() : ScriptScope::line(); }
@@ -483,7 +492,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
       const auto dim = parted_dim(op, arguments);
-      if (!dim) all_sizes_ = true;  // how many tensors came out may depend on sizes
+      if (!dim) note_all_sizes();  // how many tensors came out may depend on sizes
       if (shaped_by_values_)
         capture::graph_break(Break::dynamic_shape,
                              "the number of tensors that `" + base_name(op) + "` returns may depend on values",
@@ -511,8 +520,18 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   refuse_converted_words(*node, word_origins_, line());
   origins_.add_results(op, arguments, produced);
   numbers_.table.visit(*node);
+  if (messages::logs(messages::Artefact::capture, messages::Detail::more) || messages::debug_folder_on())
+    log_node(*node);
   for (size_t i = first; i < results.size(); ++i)
     if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
+}
+
+void Recorder::log_node(const graph::Node& node) const {
+  const UserCode* const script = ScriptScope::current();
+  const Source& where = line();
+  const std::string place = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
+  messages::log_artefact(messages::Artefact::capture, LogLevel::debug, place + graph::print(node),
+                         script && script->text ? script->text() : std::string());
 }
 
 void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
@@ -583,18 +602,15 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
   if (all_sizes_) {
     sizes_.clear();
     conditions_.clear();  // they hold where all sizes are these
+    condition_lines_.clear();
     for (size_t i = 0; i < inputs_.size(); ++i)
-      for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim) sizes_.push_back({i, dim, inputs_[i].size(dim)});
+      for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim)
+        sizes_.push_back({i, dim, inputs_[i].size(dim), all_sizes_line_});
   }
   context.recorder = previous_;
   if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
-  return {std::move(graph_),
-          std::move(sizes_),
-          std::move(same_sizes_),
-          std::move(conditions_),
-          std::move(notes_),
-          std::move(differentiable_),
-          raises_};
+  return {std::move(graph_),           std::move(sizes_), std::move(same_sizes_),     std::move(conditions_),
+          std::move(condition_lines_), std::move(notes_), std::move(differentiable_), raises_};
 }
 
 }  // namespace triage::capture

@@ -140,18 +140,21 @@ class Recorder {
     size_t input;
     int64_t dim;
     int64_t size;
+    Source where;  // the line that reads it, as below; nowhere where that is no line of a script
   };
   struct SameSizeGuard {
     size_t input;
     int64_t dim;
     size_t other;
     int64_t other_dim;
+    Source where;
   };
   struct Result {
     graph::Graph graph;
     std::vector<SizeGuard> sizes;                            // specialised sizes of inputs
     std::vector<SameSizeGuard> same_sizes;                   // sizes of inputs that must be equal, whatever they are
     std::vector<SizeCondition> conditions;                   // on sizes of inputs, by which the script went its way
+    std::vector<Source> condition_lines;                     // one for each of these
     std::vector<std::string> notes;                          // what a reader of the graph should know, one line each
     std::unordered_set<const graph::Value*> differentiable;  // results that required grad
     bool raises;  // some of it, or a graph of nothing, is from where an error of the backend is one of the call
@@ -166,6 +169,7 @@ class Recorder {
 
  private:
   Source line_now() const;
+  Source guard_line() const;
   friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record_write(const c10::OperatorHandle& op, torch::jit::Stack& stack);
@@ -177,9 +181,11 @@ class Recorder {
   /// The call itself, behind a graph break: on the caller's tensors, not on what stood for them here.
   void call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   bool capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void log_node(const graph::Node& node) const;
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
+  void note_all_sizes();
   void hold_size(const Extent& extent, int64_t size);
   void hold_same_size(const Extent& a, const Extent& b);
   SizeCondition::Origin size_origin(const graph::Value* number) const;
@@ -213,6 +219,9 @@ class Recorder {
   std::vector<SizeGuard> sizes_;
   std::vector<SameSizeGuard> same_sizes_;
   std::vector<SizeCondition> conditions_;
+  std::vector<Source> condition_lines_;
+  Source all_sizes_line_;        // that made `all_sizes_` true
+  const UserCode* called_from_;  // whatever script called the one that is recorded
   std::vector<std::string> notes_;
   std::unordered_set<const graph::Value*> differentiable_;
   std::unordered_map<const graph::Node*, Checks> checks_;  // of nodes that check anything

@@ -20,6 +20,9 @@ std::string op_name(const c10::OperatorHandle& op);
 using Namer = std::function<std::string(const Value&)>;
 std::string call_text(const Node& node, const Namer& name);
 
+/// A node as `print` writes it: results with types, operator, arguments.
+std::string print(const Node& node);
+
 /// A constant operand as text; dtypes, layouts and memory formats by name. Exact: reading it back gives the same bits.
 std::string literal(const c10::IValue& value, const ArgumentType& type);
 std::string string_literal(std::string_view text);

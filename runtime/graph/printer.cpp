@@ -243,12 +243,7 @@ std::string source_text(const Source& source) {
   return fmt::format("# {}:{}", text.substr(1, text.size() - 2), source.line);
 }
 
-Line node_line(const Node& node) {
-  std::string results;
-  for (const Value* result : node.results) results += (results.empty() ? "" : ", ") + declaration(*result);
-  const std::string call = call_text(node, [](const Value& value) { return describe(value); });
-  return {fmt::format("  {}{}{}", results, results.empty() ? "" : " = ", call), source_text(node.source)};
-}
+Line node_line(const Node& node) { return {"  " + print(node), source_text(node.source)}; }
 
 std::string attributes_text(const Constant& constant) {
   std::vector<std::string> attributes;
@@ -293,6 +288,13 @@ Line outputs_line(const Graph& graph) {
 
 std::string call_text(const Node& node, const Namer& name) {
   return fmt::format("{}({})", op_name(node.op), arguments_text(node, name));
+}
+
+std::string print(const Node& node) {
+  std::string results;
+  for (const Value* result : node.results) results += (results.empty() ? "" : ", ") + declaration(*result);
+  const std::string call = call_text(node, [](const Value& value) { return describe(value); });
+  return fmt::format("{}{}{}", results, results.empty() ? "" : " = ", call);
 }
 
 std::string print(const Graph& graph) {

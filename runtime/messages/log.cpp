@@ -8,6 +8,9 @@
 #include <set>
 #include <thread>
 
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
+#include "runtime/messages/log_file.h"
 #include "runtime/messages/printable.h"
 
 namespace triage {
@@ -27,10 +30,17 @@ spdlog::level::level_enum level_of(LogLevel level) {
   }
 }
 
-/// Standard output belongs to the host's program. A logger of our own: the host may use spdlog's default one.
+/// Standard output belongs to the host's program. A logger of our own: the host may use spdlog's default one. Artefacts were
+/// asked for, whatever their level; where there is a log file, they are there.
 void write_to_standard_error(const LogRecord& record) {
-  static auto& logger = *new spdlog::logger("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger.log(level_of(record.level), "{}", record.text);
+  static auto& logger = []() -> spdlog::logger& {
+    auto& made = *new spdlog::logger("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made.set_level(spdlog::level::debug);
+    return made;
+  }();
+  const bool artefact = !artefact_of(record).empty();
+  if (artefact ? !log_file().empty() : record.level < LogLevel::info) return;
+  logger.log(level_of(record.level), "{}", readable(record));
 }
 
 }  // namespace
@@ -85,7 +95,10 @@ Logger::Logger(Log log) : Logger() {
 void Logger::write(LogLevel level, std::string_view text, const std::vector<LogField>& fields) const noexcept {
   try {
     const std::string line = one_line(text);
-    sink_->write({level, line, fields});
+    const LogRecord record{level, line, fields};
+    write_to_log_file(record);
+    write_to_debug_log(record);
+    sink_->write(record);
   } catch (const std::exception&) {  // no memory for the line
   }
 }

@@ -1,6 +1,7 @@
 // How a policy changes: loading, reloading, rolling back. Whatever goes wrong, the live version stays live.
 #include "runtime/policy/core.h"
 
+#include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/policy/rehearsal.h"
 
@@ -87,7 +88,13 @@ void PolicyCore::log(LogLevel level, const std::string& text, const std::string&
   std::vector<LogField> fields = {{"policy", name_.empty() ? path_ : name_}, {"path", path_}};
   if (version > 0) fields.push_back({"version", std::to_string(version)});
   if (!error.empty()) fields.push_back({"error", error});
-  runtime_->logger().write(level, text, fields);
+  const bool wanted =
+      level < LogLevel::warn && messages::logs(messages::Artefact::reload,
+                                               level < LogLevel::info ? messages::Detail::more : messages::Detail::on);
+  if (wanted)
+    messages::log_artefact(runtime_->logger(), messages::Artefact::reload, level, text, std::move(fields));
+  else
+    runtime_->logger().write(level, text, fields);
 }
 
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {

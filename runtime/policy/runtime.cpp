@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <mutex>
 
-#include "runtime/capture/logs.h"
+#include "runtime/messages/artefacts.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/watch.h"
@@ -102,7 +102,8 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
   const std::vector<LogField> fields = {{"policy", script->name()}, {"path", path}};
   compile.warn = [logger = logger_, fields](const std::string& text) { logger.write(LogLevel::warn, text, fields); };
   compile.inform = [logger = logger_, fields](const std::string& text) {
-    if (capture::get_logs().recompiles) logger.write(LogLevel::info, text, fields);
+    if (messages::logs(messages::Artefact::recompiles))
+      messages::log_artefact(logger, messages::Artefact::recompiles, LogLevel::info, text, fields);
   };
   compile.random = std::move(random);
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "runtime/files/checksum.h"
+#include "runtime/messages/artefacts.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/notify.h"
 
@@ -399,7 +400,10 @@ std::optional<WatchCore::Identity> WatchCore::identity() const {
 }
 
 void WatchCore::log(LogLevel level, const std::string& text) const {
-  runtime_->logger().write(level, text, {{"path", shown_.string()}});
+  if (level < LogLevel::warn && messages::logs(messages::Artefact::reload, messages::Detail::more))
+    messages::log_artefact(runtime_->logger(), messages::Artefact::reload, level, text, {{"path", shown_.string()}});
+  else
+    runtime_->logger().write(level, text, {{"path", shown_.string()}});
 }
 
 void WatchCore::tell(WatchEvent event) {

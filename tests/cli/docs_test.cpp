@@ -1,6 +1,6 @@
 // Blocks of `console` in the README and the docs: what `$ triage ...` prints is what follows it, times aside. A block of Lua or
 // Python that begins with a comment `-- name.lua` or `# name.py` is that file in the folder where they run. `triage repl` is given
-// the lines behind the prompts; `python3 name.py` runs where TRIAGE_PYTHON names an interpreter with torch.
+// the lines behind the prompts. Words such as TRIAGE_LOGS=graph before the program are its environment. `python3 name.py` runs where TRIAGE_PYTHON names an interpreter with torch.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -38,8 +38,14 @@ std::vector<Block> blocks_of(const fs::path& page) {
 }
 
 struct Command {
-  std::string line, input, output;
+  std::string environment, line, input, output;
 };
+
+Command command_of(const std::string& text) {
+  std::smatch parts;
+  std::regex_match(text, parts, std::regex("((?:[A-Z_]+=\\S* )*)(.*)"));
+  return {parts[1], parts[2], "", ""};
+}
 
 /// The commands of a block, each with what is typed and what is printed.
 std::vector<Command> commands_of(const std::string& text) {
@@ -47,7 +53,7 @@ std::vector<Command> commands_of(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("$ ", 0) == 0) {
-      commands.push_back({line.substr(2), "", ""});
+      commands.push_back(command_of(line.substr(2)));
       continue;
     }
     REQUIRE_FALSE(commands.empty());
@@ -76,7 +82,7 @@ std::string without_measures(const std::string& text) {
 std::string run(const TemporaryFolder& folder, const std::string& program, const Command& command) {
   TemporaryFolder streams;
   write_bytes(streams / "in", command.input);
-  const std::string line = "cd " + shell_quoted(folder.path().string()) + " && " + program +
+  const std::string line = "cd " + shell_quoted(folder.path().string()) + " && " + command.environment + program +
                            command.line.substr(command.line.find(' ')) + " < " + shell_quoted(streams / "in") + " > " +
                            shell_quoted(streams / "out") + " 2>&1";
   const int status = std::system(line.c_str());

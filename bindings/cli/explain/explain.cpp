@@ -11,119 +11,11 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/explain/provenance.h"
 #include "bindings/cli/terminal.h"
-#include "runtime/backends/fused/fusion_groups.h"
-#include "runtime/backends/fused/loops/expression.h"
+#include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/graph/describe.h"
 
 namespace triage::cli {
 namespace {
-
-using fused::Loops;
-using fused::LoopValue;
-using fused::Place;
-using fused::TensorForm;
-
-std::string declared(const graph::Value& value, const std::string& note) {
-  std::string text = graph::describe(value);
-  if (value.meta) text += ": " + graph::type_text(*value.meta);
-  return note.empty() ? text : text + "  " + note;
-}
-
-/// How a tensor lies beside the rows that the loops go over.
-std::string form_text(const TensorForm& form) {
-  switch (form.kind) {
-    case TensorForm::Kind::number:
-      return "one number";
-    case TensorForm::Kind::row:
-      return "one value a row";
-    case TensorForm::Kind::element:
-      return fmt::format("a row is [{}]", fmt::join(form.trailing, ", "));
-    case TensorForm::Kind::column:
-      return fmt::format("[{}], the same for all rows", fmt::join(form.trailing, ", "));
-    case TensorForm::Kind::record:
-      return fmt::format("flags, {} words a row", form.words);
-  }
-  return {};
-}
-
-std::string place_text(const Loops& loops, const LoopValue& value) {
-  if (value.place == Place::number) return "one";
-  if (value.place == Place::row) return "a row";
-  return fmt::format("each of [{}]", fmt::join(loops.extents[static_cast<size_t>(value.extent)].sizes, ", "));
-}
-
-/// What a reduction joins by, as it is called in loops.
-const char* join_text(fused::Join join) {
-  switch (join) {
-    case fused::Join::sum:
-      return "+";
-    case fused::Join::product:
-      return "*";
-    case fused::Join::largest:
-      return "max";
-    case fused::Join::smallest:
-      return "min";
-    case fused::Join::any:
-      return "|";
-  }
-  return "";
-}
-
-std::string operation_text(const fused::FusionGroup& part, const std::vector<bool>& inlined, fused::Ref ref) {
-  const LoopValue& value = part.loops.values[static_cast<size_t>(ref)];
-  const auto code = [&] {
-    return fused::expression(part.loops, inlined, ref, [](fused::Ref operand) { return fmt::format("v{}", operand); });
-  };
-  switch (value.kind) {
-    case LoopValue::Kind::input: {
-      const size_t argument = part.loops.inputs[static_cast<size_t>(value.slot)].argument;
-      return "load " + graph::describe(*part.inputs[argument]);
-    }
-    case LoopValue::Kind::map:
-      return code();
-    case LoopValue::Kind::reduce:
-      return fmt::format("reduce {} by {}", code(), join_text(value.join));
-    case LoopValue::Kind::classify:
-      return fmt::format("NaN and Inf among v{}, whose largest magnitude is v{}", value.operands[0], value.operands[1]);
-  }
-  return {};
-}
-
-std::string body_text(const fused::FusionGroup& part) {
-  std::string text = "  body, for each row\n";
-  const std::vector<bool> inlined = fused::inlined_values(part.loops);
-  for (size_t i = 0; i < part.loops.values.size(); ++i) {
-    const LoopValue& value = part.loops.values[i];
-    if (inlined[i]) continue;
-    text += fmt::format("    v{} = {}  # {}, {}\n", i, operation_text(part, inlined, static_cast<fused::Ref>(i)),
-                        fused::type_code(value), place_text(part.loops, value));
-  }
-  for (size_t i = 0; i < part.loops.outputs.size(); ++i)
-    text += fmt::format("    store v{} to {}\n", part.loops.outputs[i].value, graph::describe(*part.outputs[i]));
-  return text;
-}
-
-std::string part_text(const fused::FusionGroup& part) {
-  std::vector<std::string> operators, reads(part.inputs.size()), writes(part.outputs.size());
-  for (const auto& node : part.graph.nodes()) operators.push_back(graph::op_name(node->op));
-  if (part.fused) {
-    for (const auto& input : part.loops.inputs) reads[input.argument] = form_text(input.form);
-    for (size_t i = 0; i < writes.size(); ++i) writes[i] = form_text(part.loops.outputs[i].form);
-  }
-  std::string text =
-      fmt::format("{}: {}\n", part.fused ? "loops over rows" : "interpreter", fmt::join(operators, ", "));
-  for (size_t i = 0; i < reads.size(); ++i) text += "  reads  " + declared(*part.inputs[i], reads[i]) + "\n";
-  for (size_t i = 0; i < writes.size(); ++i) text += "  writes " + declared(*part.outputs[i], writes[i]) + "\n";
-  return part.fused ? text + body_text(part) : text;
-}
-
-/// What the `fused` backend makes of a graph, as text: the parts that it is cut into, in their order; of each the operators, what
-/// it reads and writes with sizes, and of loops over rows the body, a line a value.
-std::string fused_parts_text(const graph::Graph& graph) {
-  std::string text;
-  for (const fused::FusionGroup& part : fused::cut(graph)) text += part_text(part);
-  return text;
-}
 
 using Json = nlohmann::ordered_json;
 
@@ -147,7 +39,7 @@ Json graph_json(const CapturedGraph& captured, const ExplainCommand& options) {
                {"op_names", operators_of(*captured.graph)},
                {"graph", graph::print(*captured.graph)},
                {"guards", lines_of(captured.guards)}};
-  if (options.loops) json["loops"] = fused_parts_text(*captured.graph);
+  if (options.loops) json["loops"] = fused::text_of(fused::cut(*captured.graph));
   if (options.decomposed) json["decomposed"] = graph::print(graph::decompose(*captured.graph));
   return json;
 }
@@ -175,7 +67,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const ExplainComma
   }
   if (options.loops)
     say("\n{}\n{}\n", paint(Paint::heading, fmt::format("fusion groups of graph {}", index)),
-        fused_parts_text(*captured.graph));
+        fused::text_of(fused::cut(*captured.graph)));
   if (options.guards && !captured.guards.empty()) {
     say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);

@@ -192,7 +192,7 @@ std::string line_as_written(lua_State* L) {
 }
 
 capture::UserCode user_code(lua_State* L) {
-  return {[L] { return current_line(L); }, [L] { return stack_of(L); }};
+  return {[L] { return current_line(L); }, [L] { return stack_of(L); }, [L] { return line_as_written(L); }};
 }
 
 }  // namespace triage::lua

@@ -5,6 +5,7 @@
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
+#include "runtime/messages/artefacts.h"
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>
@@ -167,7 +168,7 @@ std::string difference(const ClosureEnvironment& before, const ClosureEnvironmen
 
 void report_recompile(lua_State* L, const CompiledFunction& function, const ClosureEnvironment& now) {
   const Stance stance = get_stance();
-  if (function.partitions.empty() || !function.options.inform || !capture::get_logs().recompiles ||
+  if (function.partitions.empty() || !function.options.inform || !messages::logs(messages::Artefact::recompiles) ||
       !capture::reports_recompiles(stance))
     return;
   std::string text =
@@ -348,8 +349,9 @@ std::vector<const CachePartition*> partitions_in_order(const CompiledFunction& f
 }
 
 std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function) {
-  return std::make_shared<capture::TraceTree>(function.name,
-                                              function.options.clock->timed(function.options.compile_with));
+  return std::make_shared<capture::TraceTree>(
+      function.name,
+      function.options.clock->timed(capture::with_step(function.options.compile_with, function.options.backend)));
 }
 
 CacheStatistics statistics_of(const CompiledFunction& function) {

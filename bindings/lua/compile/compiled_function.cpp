@@ -10,9 +10,10 @@
 #include "bindings/lua/values/arguments.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/compile_clock.h"
-#include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/log_file.h"
 #include "runtime/messages/printable.h"
 
 #include <fmt/format.h>
@@ -73,7 +74,8 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
 }
 
 /// What there is to say besides the script's own words: where those are taken, else on standard error.
-void say(Context& context, const std::string& text) {
+void say(Context& context, LogLevel level, const std::string& text) {
+  messages::write_to_log_file(level, text);
   const std::string line = "triage: " + text;
   if (!may_show(context, line.size() + 1)) return;
   if (context.print)
@@ -96,7 +98,7 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
                                 code.where(), code.stack()};
   if (raises) throw odd.error();
   function.odd_argument = odd;
-  if (function.options.warn && function.options.warn_of_breaks && capture::get_logs().graph_breaks)
+  if (function.options.warn && function.options.warn_of_breaks && messages::logs(messages::Artefact::graph_breaks))
     function.options.warn("'" + function.name + "' runs as a script for such arguments: " + odd.text());
 }
 
@@ -225,8 +227,10 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     if (key == "fullgraph" && lua_isboolean(L, -1))
       function.options.fullgraph = lua_toboolean(L, -1);
     else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
-      function.options.compile_with = on_behalf_of(
-          "triage.compile", [&] { return backend_at(L, lua_gettop(L), function.options.compiler, function.caller); });
+      function.options.compile_with = on_behalf_of("triage.compile", [&] {
+        function.options.backend = lua_isfunction(L, -1) ? "of the script" : lua_tostring(L, -1);
+        return backend_at(L, lua_gettop(L), function.options.compiler, function.caller);
+      });
     else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "dynamic" && lua_isboolean(L, -1))
@@ -351,9 +355,9 @@ CompiledFunction& push_compiled(lua_State* L) {
   function->name = function_name(L, 1);
   function->made_at = current_line(L);
   function->options.protect_inputs = false;
-  function->options.warn = [&context = context(L)](const std::string& text) { say(context, text); };
+  function->options.warn = [&context = context(L)](const std::string& text) { say(context, LogLevel::warn, text); };
   function->options.inform = [&context = context(L)](const std::string& text) {
-    if (capture::get_logs().recompiles) say(context, text);
+    if (messages::logs(messages::Artefact::recompiles)) say(context, LogLevel::info, text);
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function->options.warned = std::make_shared<Compiled::Warned>();

@@ -5,13 +5,15 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
-#include "runtime/capture/logs.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/log_file.h"
 
 #include <triage/compiler_config.h>
 #include <triage/error.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -106,21 +108,65 @@ int lua_get_stance(lua_State* L) {
   return 1;
 }
 
-/// triage.set_logs{recompiles = true, graph_breaks = false}
-int set_logs(lua_State* L) {
-  refuse_in_selection(L, "`triage.set_logs`");
-  table_argument(L, {1, "triage.set_logs", "logs"});
-  capture::Logs logs = capture::get_logs();
+messages::Detail detail_at(lua_State* L, const messages::Logs& logs, const std::string& name) {
+  messages::Logs(logs).apply(name, messages::Detail::off);  // is there such a log?
+  if (lua_isboolean(L, -1)) return lua_toboolean(L, -1) ? messages::Detail::on : messages::Detail::off;
+  const std::string text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  if (text == "+") return messages::Detail::more;
+  if (text == "-") return messages::Detail::off;
+  throw InputError("triage.set_logs: " + name + ": expected true, false, \"+\" (more) or \"-\", got " +
+                   describe(L, -1));
+}
+
+/// "help" goes where prints go.
+void apply_logs(lua_State* L, messages::Logs& logs, const std::string& words) {
+  if (words != "help") return logs.apply_list(words);
+  const std::string help = messages::artefacts_help();
+  lua_getglobal(L, "print");
+  lua_pushlstring(L, help.data(), help.size() - 1);
+  lua_call(L, 1, 0);
+}
+
+/// The settings that are no logs: a string, or false for none. Nothing where the table has no such field.
+std::optional<std::string> setting_of(lua_State* L, const char* name) {
+  lua_getfield(L, 1, name);
+  std::optional<std::string> text;
+  if (lua_type(L, -1) == LUA_TSTRING)
+    text = lua_tostring(L, -1);
+  else if (lua_isboolean(L, -1) && !lua_toboolean(L, -1))
+    text.emplace();
+  else if (!lua_isnil(L, -1))
+    throw InputError(std::string("triage.set_logs: ") + name + ": expected a string or false, got " + describe(L, -1));
+  lua_pop(L, 1);
+  return text;
+}
+
+/// All of the table is right before any of it holds.
+void apply_table(lua_State* L, messages::Logs& logs) {
+  const auto level = setting_of(L, "level"), file = setting_of(L, "file"), only = setting_of(L, "only");
+  if (level) logs.apply_level(*level);  // before single logs
   for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
     const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
-    bool* log = logs.find(name);
-    if (!log) throw InputError("triage.set_logs: there is no log '" + name + "'; there are " + capture::Logs::names());
-    if (!lua_isboolean(L, -1))
-      throw InputError("triage.set_logs: " + name + ": expected true or false, got " + describe(L, -1));
-    *log = lua_toboolean(L, -1) != 0;
+    if (name != "level" && name != "file" && name != "only") logs.apply(name, detail_at(L, logs, name));
   }
-  capture::set_logs(logs);
-  return 0;
+  if (file) messages::set_log_file(*file);
+  if (only) messages::set_debug_function(*only);
+}
+
+/// triage.set_logs{recompiles = true, capture = "+", graph_breaks = false}, triage.set_logs("recompiles,+capture,-graph_breaks")
+int set_logs(lua_State* L) {
+  refuse_in_selection(L, "`triage.set_logs`");
+  return on_behalf_of("triage.set_logs", [&] {
+    messages::Logs logs = messages::current_logs();
+    if (lua_type(L, 1) == LUA_TSTRING) {
+      apply_logs(L, logs, lua_tostring(L, 1));
+    } else {
+      table_argument(L, {1, "triage.set_logs", "logs"});
+      apply_table(L, logs);
+    }
+    messages::set_current_logs(logs);
+    return 0;
+  });
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/memory.h"
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
 #include "runtime/random/sequence.h"
 
@@ -73,6 +75,21 @@ std::vector<bool> own_memory(const graph::Graph& backward, const Joint& joint) {
       if (!seen.insert(root).second) own[i] = !joint.shares[i];
   }
   return own;
+}
+
+void log_graphs(const std::string& name, const Joint& joint, const Halves& halves) {
+  using messages::Artefact, messages::DebugFile;
+  for (const graph::Graph* graph : {&joint.graph, &halves.forward, &halves.backward})
+    if (messages::wants_debug_file(DebugFile::joint_graph))
+      messages::write_debug_file(DebugFile::joint_graph, graph::print(*graph), name);
+  if (!messages::logs(Artefact::aot_graphs)) return;
+  const auto log = [&](const char* what, const graph::Graph& graph) {
+    messages::log_artefact(Artefact::aot_graphs, LogLevel::debug, fmt::format("{} of `{}`", what, name),
+                           graph::print(graph), name);
+  };
+  log("joint graph", joint.graph);
+  log("forward half", halves.forward);
+  log("backward half", halves.backward);
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -220,9 +237,16 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
 const Variant* Program::record(const Layout& layout, const Tensors& primals, const Tensors& tangents) const {
   const messages::LogTo log_to(logger_);
   try {
+    const messages::DebugScope debug_scope(graph_.name(), messages::DebugScope::Of::known_graph);
+    std::optional<messages::Step> step(std::in_place, 2, "joint graph of `" + graph_.name() + "`");
     Joint joint = record_joint(graph_, primals, tangents);
     mask_rows(joint);
     Halves halves = partition(joint);
+    if (messages::logs(messages::Artefact::capture))
+      step->note(fmt::format("{} operations forward, {} backward", halves.forward.nodes().size(),
+                             halves.backward.nodes().size()));
+    step.reset();
+    log_graphs(graph_.name(), joint, halves);
     auto variant = std::make_unique<Variant>();
     variant->tangents = tangents_key(tangents);
     variant->forward = half_(halves.forward, {});

@@ -1,6 +1,7 @@
 #include "runtime/backends/fused/fused.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -12,11 +13,15 @@
 
 #include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/part_sequence.h"
 #include "runtime/graph/aliases.h"
+#include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/uses.h"
+#include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/random/sequence.h"
 
@@ -298,12 +303,43 @@ bool gains(const fused::FusionGroup& part) {
                      fused::OutputPool::smallest;
 }
 
+/// Each operation by itself, as it is before groups are made: what it reads and writes, with types and sizes, and its call.
+std::string text_of_nodes(const Graph& graph) {
+  std::string text;
+  const auto declared = [](const Value& value) {
+    return graph::describe(value) + (value.meta ? ": " + graph::type_text(*value.meta) : "");
+  };
+  for (const auto& node : graph.nodes()) {
+    text += graph::op_name(node->op) + "\n";
+    graph::for_each_use(*node, [&](const Value* value) { text += "  reads  " + declared(*value) + "\n"; });
+    for (const Value* result : node->results) text += "  writes " + declared(*result) + "\n";
+    text += "  body   " + graph::call_text(*node, [](const Value& value) { return graph::describe(value); }) + "\n";
+  }
+  return text;
+}
+
+void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts, messages::Step& step) {
+  const auto loops = std::count_if(parts.begin(), parts.end(), [](const auto& part) { return part.fused; });
+  if (messages::logs(messages::Artefact::capture))
+    step.note(fmt::format("{} groups, {} of them loops", parts.size(), loops));
+  using messages::DebugFile;
+  if (messages::wants_debug_file(DebugFile::ir_pre_fusion))
+    messages::write_debug_file(DebugFile::ir_pre_fusion, text_of_nodes(graph), graph.name());
+  if (messages::wants_debug_file(DebugFile::ir_post_fusion))
+    messages::write_debug_file(DebugFile::ir_post_fusion, fused::text_of(parts), graph.name());
+  if (messages::logs(messages::Artefact::fusion))
+    messages::log_artefact(messages::Artefact::fusion, LogLevel::debug, "fusion groups of graph `" + graph.name() + "`",
+                           fused::text_of(parts), graph.name());
+}
+
 std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,
                                            CompilerMode compiler) {
   if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
+  messages::Step step(3, "fused loops of `" + graph.name() + "`");
   const std::vector<fused::FusionGroup> parts = fused::cut(graph);
+  log_parts(graph, parts, step);
   if (std::none_of(parts.begin(), parts.end(), gains)) return compile_eager(graph, examples);
   return std::make_unique<FusedGraph>(graph, parts, compiler);
 }

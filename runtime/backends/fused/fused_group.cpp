@@ -5,12 +5,18 @@
 #include <ATen/Parallel.h>
 #include <c10/util/SmallVector.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
+#include <filesystem>
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/emit.h"
 #include "runtime/flags/checks.h"
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/operators/untrusted.h"
 
 namespace triage::fused {
@@ -54,6 +60,26 @@ char* scratch(size_t bytes) {
   return memory.data() + (line - reinterpret_cast<uintptr_t>(memory.data()) % line) % line;
 }
 
+void log_code(const std::string& graph, const std::string& source) {
+  using messages::Artefact;
+  using messages::DebugFile;
+  if (const std::string path = messages::debug_file_path(DebugFile::output_code); !path.empty()) {
+    // One file has all loops of a graph: behind what they begin with, each in a namespace and under a name of its own.
+    static std::atomic<int> last{0};
+    const int number = ++last;
+    std::error_code ignored;
+    const std::string support = std::filesystem::exists(path, ignored) ? "" : support_source();
+    messages::write_debug_file(
+        DebugFile::output_code,
+        fmt::format("{0}\n#define triage_rows triage_rows_{1}\nnamespace loops_{1} {{\n{2}\n}}\n#undef triage_rows\n",
+                    support, number, source.substr(support_source().size())));
+  }
+  if (!messages::logs(Artefact::output_code)) return;
+  const size_t begin = messages::logs(Artefact::output_code, messages::Detail::more) ? 0 : support_source().size();
+  messages::log_artefact(Artefact::output_code, LogLevel::debug, "loops of graph `" + graph + "` as C++",
+                         std::string_view(source).substr(begin), graph);
+}
+
 }  // namespace
 
 struct FusedGroup::Memory {
@@ -81,8 +107,13 @@ struct FusedGroup::Rows {
 /// Null until it is compiled; the first call asks for that, and makes the tape.
 RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place) {
   std::call_once(once, [&] {
-    if (may_have_kernel(group.compiler_)) {
-      Emitted emitted = emit(group.running(), lanes, in_place);
+    const bool has_kernel = may_have_kernel(group.compiler_);
+    Emitted emitted;
+    const bool shown =
+        messages::logs(messages::Artefact::output_code) || messages::wants_debug_file(messages::DebugFile::output_code);
+    if (has_kernel || shown) emitted = emit(group.running(), lanes, in_place);
+    log_code(group.graph_, emitted.source);
+    if (has_kernel) {
       scratch_rows = emitted.scratch_rows;
       scratch_sizes = std::move(emitted.scratch_sizes);
       kernel = kernel_of(emitted.source, group.graph_, group.compiler_);

@@ -1,11 +1,13 @@
+#include "runtime/backends/deadline.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/graph/memory.h"
 #include "runtime/messages/assert.h"
+#include "runtime/random/sequence.h"
 
 #include <algorithm>
 
-// The entries of a cache: how one is found, how one is added, what they take.
+// The entries of a cache: how one is found, how one is added, what they take, and runs of one without a call.
 namespace triage::capture {
 namespace {
 
@@ -112,6 +114,35 @@ void add_segments(CacheStatistics& statistics, const std::vector<CompiledSegment
   for (const CompiledSegment& segment : segments) {
     statistics.bytes += graph::bytes(*segment.graph);
     if (segment.executable) statistics.loops += segment.executable->loops();
+  }
+}
+
+bool Compiled::run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const {
+  const Entry* entry = find(all);
+  if (!entry || entry->script_handles_errors) return false;
+  entry->executable->run(with_lifted(*entry, all), outputs, {triage::Deadline::current()});
+  return true;
+}
+
+void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
+  const Entry* entry = find(all);
+  if (!entry) return;
+  if (!donated.empty()) ask_for_donation(*entry, all, donated);
+  entry->executable->finish_compiling();
+}
+
+void Compiled::ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
+  Tensors copies(all.begin(), all.end()), given;
+  for (const size_t index : donated) {
+    if (index >= all.size() || all[index].requires_grad()) continue;
+    copies[index] = all[index].clone();
+    given.push_back(copies[index]);
+  }
+  const random::Replay unseen(entry.draws);
+  std::vector<at::Tensor> outputs;
+  try {
+    entry.executable->run(with_lifted(entry, copies), outputs, {triage::Deadline::current(), given});
+  } catch (const std::exception&) {  // of values that were made up; a real call says what it thinks of its own
   }
 }
 

@@ -3,6 +3,8 @@
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
 
+#include "runtime/messages/artefacts.h"
+
 #include <triage/compiler_config.h>
 #include <triage/error.h>
 
@@ -11,27 +13,31 @@
 namespace triage::capture {
 
 void Compiled::note_break(const GraphBreak& graph_break) {
+  const bool always = messages::logs(messages::Artefact::graph_breaks, messages::Detail::more);
   {
     std::lock_guard<std::mutex> lock(notes_mutex_);
     const auto same = [&](const GraphBreak& known) { return same_break(known, graph_break); };
-    if (std::any_of(breaks_.begin(), breaks_.end(), same)) return;
-    breaks_.push_back(graph_break);
+    const bool known = std::any_of(breaks_.begin(), breaks_.end(), same);
+    if (known && !always) return;
+    if (!known) breaks_.push_back(graph_break);
   }
-  warn_of(graph_break);
+  warn_of(graph_break, always);
 }
 
 /// In full, and once for each line of the script: what breaks there again, for other arguments or variables, is the same to
-/// who reads it.
-void Compiled::warn_of(const GraphBreak& graph_break) const {
-  if (!options_.warn || !options_.warn_of_breaks || !get_logs().graph_breaks) return;
+/// who reads it. `always`: also one that was told.
+void Compiled::warn_of(const GraphBreak& graph_break, bool always) const {
+  if (!options_.warn || !options_.warn_of_breaks || !messages::logs(messages::Artefact::graph_breaks)) return;
   std::vector<GraphBreak>& told = options_.warned->breaks;
-  if (std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
+  if (!always &&
+      std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
     return;
   told.push_back({graph_break.kind, graph_break.what, "", graph_break.where, ""});
   const char* const outcome = graph_break.kind == Break::other_argument
                                   ? "' runs as a script for such arguments: "
                                   : "' was captured as several graphs, and its script runs on every call: ";
-  options_.warn("'" + script_->name() + outcome + graph_break.text());
+  options_.warn("'" + script_->name() + outcome + graph_break.text() +
+                "\n\nTRIAGE_LOGS=+capture shows each operation that is recorded before it.");
 }
 
 std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const {

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/capture/logs.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/messages/debug_folder.h"
 
 namespace triage::capture {
 
@@ -174,6 +176,8 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   graph.set_recorded_types();
   const CompiledSegment before = std::exchange(segment.compiled, {});
   segment.compiled.graph = std::make_shared<const graph::Graph>(std::move(graph));
+  const messages::DebugScope debug_scope(segment.compiled.graph->name());
+  log_graph(*segment.compiled.graph);
   if (!segment.outputs.empty()) segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.segments.begin(), tree.segments.end(), before);

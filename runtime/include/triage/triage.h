@@ -8,6 +8,7 @@
 #include <triage/compiler_mode.h>
 #include <triage/config.h>
 #include <triage/control_flow.h>
+#include <triage/diagnostics.h>
 #include <triage/error.h>
 #include <triage/export.h>
 #include <triage/files.h>

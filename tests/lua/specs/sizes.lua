@@ -86,7 +86,7 @@ test("D19: a condition on sizes is known from there on, and named", function()
   f(torch.ones({8, 2}))
   f(torch.ones({2, 2}))
   local explained = tostring(triage.explain(f, torch.ones({8, 2})))
-  eq(explained:find("z:size(0) > 3 (a condition of the script)", 1, true) ~= nil, true)
+  eq(explained:find("z:size(0) > 3 (a condition of the script at ", 1, true) ~= nil, true)
   eq(explained:find("z:size(0) > 2", 1, true), nil)
 end)
 

@@ -20,6 +20,7 @@
 #include "runtime/backends/fused/kernels/kernel_files.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
+#include "runtime/messages/artefacts.h"
 #include "runtime/messages/log.h"
 
 namespace triage::fused {
@@ -30,6 +31,16 @@ std::string without(const std::string& folder, std::string reason) {
   for (size_t at; (at = reason.find(folder)) != std::string::npos;) reason.erase(at, folder.size());
   while (!reason.empty() && reason.back() == '\n') reason.pop_back();
   return reason;
+}
+
+void log_kernel(const std::string& graph, const std::string& key, const std::string& origin) {
+  if (messages::logs(messages::Artefact::kernels))
+    messages::log_artefact(messages::Artefact::kernels, LogLevel::info,
+                           fmt::format("kernel {} of graph `{}`: {}", key.substr(0, 8), graph, origin), {}, graph);
+}
+
+std::string seconds_since(std::chrono::steady_clock::time_point begin) {
+  return fmt::format("{:.2f} s", std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 }
 
 struct CannotLoad : std::runtime_error {
@@ -85,8 +96,12 @@ class Compiler {
       return finished(nullptr);
     }
     if (const auto known = kernels_.find(source); known != kernels_.end()) return known->second;
-    if (const auto found = added_.find(source); found != added_.end())
-      return kernels_[source] = finished(found->second);
+    if (const auto found = added_.find(source); found != added_.end()) {
+      const auto kernel = kernels_[source] = finished(found->second);
+      lock.unlock();
+      log_kernel(graph, hash_of(source), "built ahead of time");
+      return kernel;
+    }
     if (mode == CompilerMode::off) {
       const std::string files = added_from_;
       lock.unlock();
@@ -203,7 +218,7 @@ class Compiler {
     if (!compiler) return nullptr;
     const std::string text = compiler->identity() + job.source;
     try {
-      return from_cache_or_compiler(*compiler, job.source, text);
+      return from_cache_or_compiler(*compiler, job.source, text, job.graph);
     } catch (const std::exception& error) {
       const std::string name = job.graph.empty() ? "a graph" : '"' + job.graph + '"';
       const std::string key = hash_of(text);
@@ -273,12 +288,15 @@ class Compiler {
 
   /// From the cache, or compiled now. A file that cannot be loaded is not kept longer.
   RowsFunction from_cache_or_compiler(const SystemCompiler& compiler, const std::string& source,
-                                      const std::string& text) {
+                                      const std::string& text, const std::string& graph) {
+    const auto begin = std::chrono::steady_clock::now();
     KernelFiles files;
     const std::string key = hash_of(text);
     if (const auto known = files.find(text)) {
       try {
-        return load(*known, key);
+        const RowsFunction function = load(*known, key);
+        log_kernel(graph, key, "from the cache: " + *known);
+        return function;
       } catch (const std::runtime_error&) {  // what is compiled now replaces it, where that can be loaded from there
       }
     }
@@ -303,6 +321,7 @@ class Compiler {
         const auto [object, function] = compile_in(*build_directory);  // loaded before it is kept
         files.keep(text, object, *build_directory);
         say_refused();
+        log_kernel(graph, key, "compiled in " + seconds_since(begin));
         return function;
       } catch (const CannotLoad& error) {
         not_loaded = error.what();
@@ -316,6 +335,7 @@ class Compiler {
       files.refuse_unloadable(*not_loaded);
     }
     say_refused();
+    log_kernel(graph, key, "compiled in " + seconds_since(begin) + ", and not kept");
     return function;
   }
 

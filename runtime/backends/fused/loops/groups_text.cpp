@@ -1,0 +1,114 @@
+#include "runtime/backends/fused/loops/groups_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/backends/fused/loops/expression.h"
+#include "runtime/graph/describe.h"
+
+namespace triage::fused {
+namespace {
+
+std::string declared(const graph::Value& value, const std::string& note) {
+  std::string text = graph::describe(value);
+  if (value.meta) text += ": " + graph::type_text(*value.meta);
+  return note.empty() ? text : text + "  " + note;
+}
+
+/// How a tensor lies beside the rows that the loops go over.
+std::string form_text(const TensorForm& form) {
+  switch (form.kind) {
+    case TensorForm::Kind::number:
+      return "one number";
+    case TensorForm::Kind::row:
+      return "one value a row";
+    case TensorForm::Kind::element:
+      return fmt::format("a row is [{}]", fmt::join(form.trailing, ", "));
+    case TensorForm::Kind::column:
+      return fmt::format("[{}], the same for all rows", fmt::join(form.trailing, ", "));
+    case TensorForm::Kind::record:
+      return fmt::format("flags, {} words a row", form.words);
+  }
+  return {};
+}
+
+std::string place_text(const Loops& loops, const LoopValue& value) {
+  if (value.place == Place::number) return "one";
+  if (value.place == Place::row) return "a row";
+  return fmt::format("each of [{}]", fmt::join(loops.extents[static_cast<size_t>(value.extent)].sizes, ", "));
+}
+
+/// What a reduction joins by, as it is called in loops.
+const char* join_text(Join join) {
+  switch (join) {
+    case Join::sum:
+      return "+";
+    case Join::product:
+      return "*";
+    case Join::largest:
+      return "max";
+    case Join::smallest:
+      return "min";
+    case Join::any:
+      return "|";
+  }
+  return "";
+}
+
+std::string operation_text(const FusionGroup& part, const std::vector<bool>& inlined, Ref ref) {
+  const LoopValue& value = part.loops.values[static_cast<size_t>(ref)];
+  const auto code = [&] {
+    return expression(part.loops, inlined, ref, [](Ref operand) { return fmt::format("v{}", operand); });
+  };
+  switch (value.kind) {
+    case LoopValue::Kind::input: {
+      const size_t argument = part.loops.inputs[static_cast<size_t>(value.slot)].argument;
+      return "load " + graph::describe(*part.inputs[argument]);
+    }
+    case LoopValue::Kind::map:
+      return code();
+    case LoopValue::Kind::reduce:
+      return fmt::format("reduce {} by {}", code(), join_text(value.join));
+    case LoopValue::Kind::classify:
+      return fmt::format("NaN and Inf among v{}, whose largest magnitude is v{}", value.operands[0], value.operands[1]);
+  }
+  return {};
+}
+
+std::string body_text(const FusionGroup& part) {
+  std::string text = "  body, for each row\n";
+  const std::vector<bool> inlined = inlined_values(part.loops);
+  for (size_t i = 0; i < part.loops.values.size(); ++i) {
+    const LoopValue& value = part.loops.values[i];
+    if (inlined[i]) continue;
+    text += fmt::format("    v{} = {}  # {}, {}\n", i, operation_text(part, inlined, static_cast<Ref>(i)),
+                        type_code(value), place_text(part.loops, value));
+  }
+  for (size_t i = 0; i < part.loops.outputs.size(); ++i)
+    text += fmt::format("    store v{} to {}\n", part.loops.outputs[i].value, graph::describe(*part.outputs[i]));
+  return text;
+}
+
+std::string part_text(const FusionGroup& part) {
+  std::vector<std::string> operators, reads(part.inputs.size()), writes(part.outputs.size());
+  for (const auto& node : part.graph.nodes()) operators.push_back(graph::op_name(node->op));
+  if (part.fused) {
+    for (const auto& input : part.loops.inputs) reads[input.argument] = form_text(input.form);
+    for (size_t i = 0; i < writes.size(); ++i) writes[i] = form_text(part.loops.outputs[i].form);
+  }
+  std::string text =
+      fmt::format("{}: {}\n", part.fused ? "loops over rows" : "interpreter", fmt::join(operators, ", "));
+  for (size_t i = 0; i < reads.size(); ++i) text += "  reads  " + declared(*part.inputs[i], reads[i]) + "\n";
+  for (size_t i = 0; i < writes.size(); ++i) text += "  writes " + declared(*part.outputs[i], writes[i]) + "\n";
+  return part.fused ? text + body_text(part) : text;
+}
+
+}  // namespace
+
+std::string text_of(const std::vector<FusionGroup>& groups) {
+  std::string text;
+  for (const FusionGroup& part : groups) text += part_text(part);
+  return text;
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,13 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runtime/backends/fused/fusion_groups.h"
+
+namespace triage::fused {
+
+/// The parts that a graph is cut into, in their order; of each the operators, what it reads and writes with sizes, and of loops
+/// over rows the body, a line a value.
+std::string text_of(const std::vector<FusionGroup>& groups);
+
+}  // namespace triage::fused

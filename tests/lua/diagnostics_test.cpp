@@ -1,0 +1,91 @@
+// Logs of captures as a host asks for them.
+#include "tests/logs.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace {
+
+using triage::Diagnostics;
+
+struct Restore {
+  ~Restore() { triage::set_diagnostics({}); }
+};
+
+std::string field(const triage::LogRecord& record, std::string_view name) {
+  for (const auto& one : record.fields)
+    if (one.name == name) return one.value;
+  return {};
+}
+
+constexpr const char* source = "return policy { name = 'p', run = function(z) return (z * 2):relu() end }";
+
+}  // namespace
+
+TEST_CASE("D01, D02: artefacts reach the log of a Runtime, a record each, with its text as a field") {
+  const Restore restore;
+  struct Seen {
+    triage::LogLevel level;
+    std::string text, artefact, graph, body;
+  };
+  std::vector<Seen> seen;
+  triage::RuntimeOptions options;
+  options.compiler = triage::CompilerMode::off;
+  options.log = [&](const triage::LogRecord& record) {
+    seen.push_back({record.level, std::string(record.text), field(record, "artefact"), field(record, "graph"),
+                    field(record, "body")});
+  };
+  triage::Runtime runtime(options);
+  const triage::Policy policy = runtime.load_source(source);
+  triage::set_diagnostics({.logs = "graph,+capture,reload"});
+  CHECK(triage::get_diagnostics().logs == "+capture,graph,reload");
+  policy.run({at::ones({3, 2})});
+  const auto of = [&](const std::string& artefact) {
+    return std::find_if(seen.begin(), seen.end(), [&](const Seen& one) { return one.artefact == artefact; });
+  };
+  REQUIRE(of("graph") != seen.end());
+  CHECK(of("graph")->level == triage::LogLevel::info);
+  CHECK(of("graph")->graph == "p");
+  CHECK(of("graph")->text == "graph `p`, 2 operations");
+  CHECK(triage::graph::print(triage::graph::parse(of("graph")->body)) == of("graph")->body);
+  CHECK(std::count_if(seen.begin(), seen.end(), [](const Seen& one) {
+          return one.artefact == "capture" && one.level == triage::LogLevel::debug;
+        }) == 2);
+  const size_t before = seen.size();
+  for (int i = 0; i < 10; ++i) policy.run({at::ones({3, 2})});
+  CHECK(seen.size() == before);  // warm calls log nothing
+}
+
+TEST_CASE("D01: wrong diagnostics are refused, and change nothing") {
+  const Restore restore;
+  triage::set_diagnostics({.logs = "graph"});
+  CHECK_THROWS_WITH_AS(triage::set_diagnostics({.logs = "fusion,grap"}),
+                       doctest::Contains("there is no log 'grap'; did you mean 'graph'?"), triage::ConfigError);
+  CHECK_THROWS_AS(triage::set_diagnostics({.logs = "fusion", .log_file = "/no/such/folder/x"}), triage::FileError);
+  CHECK(triage::get_diagnostics().logs == "graph");
+  CHECK(triage::get_diagnostics().log_file.empty());
+  triage::set_diagnostics({.logs = "debug"});
+  CHECK(triage::logs_help().find("aot_graphs") != std::string::npos);
+  triage::set_diagnostics({});
+  CHECK(triage::get_diagnostics().logs.empty());
+}
+
+TEST_CASE("D11: a policy of another name runs as a script, with the same results") {
+  const Restore restore;
+  triage::RuntimeOptions options;
+  options.log = triage::test::no_log();
+  triage::Runtime runtime(options);
+  triage::set_diagnostics({.function = "other"});
+  const triage::Policy policy = runtime.load_source(source);
+  const at::Tensor z = at::randn({3, 2});
+  for (int i = 0; i < 3; ++i) CHECK(at::equal(policy.run({z})[0], (z * 2).relu()));
+  CHECK(policy.cache().graphs == 0);
+  triage::set_diagnostics({.function = "p"});
+  policy.run({z});
+  CHECK(policy.cache().graphs == 1);
+}
