@@ -8,10 +8,12 @@
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/diagnose/minify/child.h"
 #include "runtime/diagnose/program_run.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <triage/files.h>
 
@@ -132,7 +134,7 @@ void read_inputs(lua_State* L, GraphProgram& program) {
 GraphProgram read_program(lua_State* L) {
   GraphProgram program;
   bool has_graph = false, has_inputs = false;
-  read_fields(L, "field", "graph, inputs, backend, compiler, backward, check and seed", [&](const std::string& name) {
+  read_fields(L, "field", "graph, inputs, backend, compiler, backward, fail_on_backend_error, check, isolated and seed", [&](const std::string& name) {
     const int type = lua_type(L, -1);
     if (name == "graph" && type == LUA_TSTRING)
       program.graph = graph::parse(lua_tostring(L, -1)), has_graph = true;
@@ -144,6 +146,10 @@ GraphProgram read_program(lua_State* L) {
       program.compiler = compiler_mode_from(lua_tostring(L, -1));
     else if (name == "backward" && type == LUA_TBOOLEAN)
       program.backward = lua_toboolean(L, -1) != 0;
+    else if (name == "fail_on_backend_error" && type == LUA_TBOOLEAN)
+      program.strict = lua_toboolean(L, -1) != 0;
+    else if (name == "isolated" && type == LUA_TNUMBER && lua_tonumber(L, -1) > 0)
+      program.isolated = lua_tonumber(L, -1);
     else if (name == "check" && type == LUA_TSTRING && std::string_view(lua_tostring(L, -1)) == "numbers")
       program.check = ProgramCheck::numbers;
     else if (name == "seed" && lua_isinteger(L, -1))
@@ -168,6 +174,29 @@ int line_of_caller(lua_State* L) {
   return info.currentline;
 }
 
+[[noreturn]] void throw_failure(const GraphProgram& program, const std::string& failure) {
+  throw Error(fmt::format("backend `{}` {}", program.backend, failure));
+}
+
+/// In a child process, whose crash is an error here. Returns no tensors.
+int run_isolated(const GraphProgram& program, const Backend& backend) {
+  at::set_num_threads(1);
+  diagnose::ChildLimits limits;
+  limits.seconds = program.isolated;
+  const auto work = [&]() -> std::string {
+    try {
+      const ProgramOutcome outcome = diagnose::run_program(program, backend);
+      return outcome.failure ? outcome.failure->text() : "";
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  };
+  const diagnose::ChildEnd end = diagnose::run_in_child(work, limits);
+  if (end.kind != diagnose::ChildEnd::Kind::finished) throw_failure(program, diagnose::describe(end, limits));
+  if (!end.output.empty()) throw_failure(program, end.output);
+  return 0;
+}
+
 }  // namespace
 
 FindProgram::FindProgram() { finding = this; }
@@ -187,10 +216,11 @@ int run_graph_program(lua_State* L) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     caller->L = lua_tothread(L, -1);  // this thread may be gone when the program runs
     if (!finding->found) finding->found = FoundProgram{std::move(program), backend, line_of_caller(L)};
-    return 0;
+    throw Error(std::string(function_name) + ": the program was found");  // the script has done its part
   }
+  if (program.isolated > 0) return run_isolated(program, backend);
   ProgramOutcome outcome = diagnose::run_program(program, backend);
-  if (outcome.failure) throw Error(fmt::format("backend `{}` {}", program.backend, outcome.failure->text()));
+  if (outcome.failure) throw_failure(program, outcome.failure->text());
   lua_settop(L, 1);
   reserve(L, outcome.results.outputs.size() + outcome.results.gradients.size(), "too many results");
   for (at::Tensor& output : outcome.results.outputs) push_tensor(L, std::move(output));

@@ -16,7 +16,8 @@ struct FoundProgram {
   int line = 0;  // of the call
 };
 
-/// While alive, `triage.run_graph` runs nothing on this thread: the first call is noted here, for whoever wants the program itself.
+/// While alive, `triage.run_graph` runs nothing on this thread: the first call is noted here, for
+/// whoever wants the program itself, and ends the script with an error.
 class FindProgram {
  public:
   FindProgram();
