@@ -140,7 +140,7 @@ std::string ProgramInput::text(const std::string& values_file) const {
 }
 
 GraphProgram GraphProgram::clone() const {
-  return {graph.clone(), inputs, backend, compiler, backward, strict, check, seed, isolated, preamble, comment};
+  return {graph.clone(), inputs, backend, compiler, backward, strict, check, seed, isolated, memory_mib, preamble, comment};
 }
 
 GraphProgram program_of(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
@@ -189,7 +189,9 @@ std::string text(const GraphProgram& program, const std::string& values_file) {
   text += fmt::format("  backward = {},\n", program.backward);
   if (program.strict) text += "  fail_on_backend_error = true,\n";
   if (program.check == ProgramCheck::numbers) text += "  check = \"numbers\",\n";
-  if (program.isolated > 0) text += fmt::format("  isolated = {:g},  -- seconds for a process of its own\n", program.isolated);
+  if (program.isolated > 0)
+    text += fmt::format("  isolated = {:g},  -- seconds for a process of its own\n  memory_mib = {},\n", program.isolated,
+                        program.memory_mib);
   text += fmt::format("  seed = {},\n  inputs = {{\n", program.seed);
   for (size_t i = 0; i < program.inputs.size(); ++i)
     text += fmt::format("    {},  -- {}\n", program.inputs[i].text(values_file),

@@ -134,7 +134,7 @@ void read_inputs(lua_State* L, GraphProgram& program) {
 GraphProgram read_program(lua_State* L) {
   GraphProgram program;
   bool has_graph = false, has_inputs = false;
-  read_fields(L, "field", "graph, inputs, backend, compiler, backward, fail_on_backend_error, check, isolated and seed", [&](const std::string& name) {
+  read_fields(L, "field", "graph, inputs, backend, compiler, backward, fail_on_backend_error, check, isolated, memory_mib and seed", [&](const std::string& name) {
     const int type = lua_type(L, -1);
     if (name == "graph" && type == LUA_TSTRING)
       program.graph = graph::parse(lua_tostring(L, -1)), has_graph = true;
@@ -150,6 +150,8 @@ GraphProgram read_program(lua_State* L) {
       program.strict = lua_toboolean(L, -1) != 0;
     else if (name == "isolated" && type == LUA_TNUMBER && lua_tonumber(L, -1) > 0)
       program.isolated = lua_tonumber(L, -1);
+    else if (name == "memory_mib" && lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0)
+      program.memory_mib = lua_tointeger(L, -1);
     else if (name == "check" && type == LUA_TSTRING && std::string_view(lua_tostring(L, -1)) == "numbers")
       program.check = ProgramCheck::numbers;
     else if (name == "seed" && lua_isinteger(L, -1))
@@ -183,6 +185,7 @@ int run_isolated(const GraphProgram& program, const Backend& backend) {
   at::set_num_threads(1);
   diagnose::ChildLimits limits;
   limits.seconds = program.isolated;
+  limits.bytes = program.memory_mib << 20;
   const auto work = [&]() -> std::string {
     try {
       const ProgramOutcome outcome = diagnose::run_program(program, backend);

@@ -33,7 +33,10 @@ class Minifier {
       smaller |= shrink_sizes();
       smaller |= simplify_types();
     }
-    if (!oracle_.reported()) best_.isolated = options_.child.seconds;
+    if (!oracle_.harmless()) {
+      best_.isolated = options_.child.seconds;
+      best_.memory_mib = options_.child.bytes >> 20;
+    }
     return {std::move(best_), oracle_.failure(), oracle_.candidates(), !oracle_.out_of_time()};
   }
 

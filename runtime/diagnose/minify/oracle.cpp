@@ -27,8 +27,12 @@ std::string without_details(const std::string& message) {
   return std::regex_replace(text, list, "#");
 }
 
+constexpr const char* of_memory = "memory";
+
 std::string kind_of(const ProgramFailure& failure) {
   if (failure.stage == ProgramFailure::Stage::numbers) return "numbers";
+  for (const char* words : {"not enough memory", "bad_alloc", "can't allocate memory"})
+    if (failure.message.find(words) != std::string::npos) return of_memory;
   return fmt::format("{}: {}", static_cast<int>(failure.stage), without_details(failure.message));
 }
 
@@ -52,9 +56,10 @@ Oracle::Verdict Oracle::judge(const GraphProgram& candidate) {
   };
   const ChildEnd end = run_in_child(work, limits_);
   if (end.kind != ChildEnd::Kind::finished)
-    return {fmt::format("{} {}", static_cast<int>(end.kind), end.signal), describe(end, limits_), false, false};
+    return {fmt::format("{} {}", static_cast<int>(end.kind), end.signal), describe(end, limits_), false, false,
+            end.kind == ChildEnd::Kind::timed_out};
   Verdict verdict;
-  if (end.output.empty()) return {"no report", "ends the process", false, false};
+  if (end.output.empty()) return {"no report", "ends the process", false, false, false};
   verdict.eager_fails = end.output[0] == '1';
   const size_t zero = end.output.find('\0');
   if (zero == std::string::npos) return verdict;
@@ -78,10 +83,10 @@ Oracle::Oracle(const GraphProgram& program, const Backend& backend, const Minifi
                                      ? " and its numbers are as good as those of eager"
                                      : "; with check = \"numbers\" (--numbers) its results are checked as well"));
   kind_ = verdict.kind;
-  reported_ = verdict.reported;
+  harmless_ = verdict.reported && kind_ != of_memory;
   failure_ = verdict.text;
   // A hang is waited for once in full; then by what a run takes.
-  limits_.seconds = std::min(limits_.seconds, std::max(1.0, 20 * seconds));
+  if (verdict.timed_out) limits_.seconds = std::min(limits_.seconds, std::max(1.0, 20 * seconds));
 }
 
 bool Oracle::fails_the_same(const GraphProgram& candidate) {

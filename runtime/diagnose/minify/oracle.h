@@ -15,8 +15,8 @@ class Oracle {
   /// A candidate for which `eager` fails is none, unless the program is one itself.
   bool fails_the_same(const GraphProgram& candidate);
   const std::string& failure() const { return failure_; }
-  /// The last failing candidate came to its own end: no crash, hang or kill.
-  bool reported() const { return reported_; }
+  /// It fails with an error, and not by a crash, a hang, or too much memory.
+  bool harmless() const { return harmless_; }
   size_t candidates() const { return candidates_; }
   bool out_of_time() const;
 
@@ -26,6 +26,7 @@ class Oracle {
     std::string text;
     bool eager_fails = false;
     bool reported = true;  // false: the child came to no end
+    bool timed_out = false;
   };
   bool runs_with_eager(const GraphProgram& program) const;
   Verdict judge(const GraphProgram& candidate);
@@ -35,7 +36,7 @@ class Oracle {
   ChildLimits limits_;
   std::chrono::steady_clock::time_point end_;
   std::string kind_, failure_;
-  bool eager_fails_ = false, reported_ = true;
+  bool eager_fails_ = false, harmless_ = true;
   size_t candidates_ = 0;
 };
 

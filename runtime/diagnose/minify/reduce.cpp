@@ -52,6 +52,7 @@ class PartBuilder {
   explicit PartBuilder(const GraphProgram& from) : from_(from) {
     made_.backend = from.backend, made_.compiler = from.compiler, made_.check = from.check;
     made_.backward = from.backward, made_.seed = from.seed, made_.strict = from.strict, made_.isolated = from.isolated;
+    made_.memory_mib = from.memory_mib;
     made_.preamble = from.preamble, made_.comment = from.comment;
     made_.graph = Graph(from.graph.name());
     for (size_t i = 0; i < from.inputs.size(); ++i) given_[from.graph.inputs()[i].value] = i;
