@@ -76,8 +76,8 @@ int run(const MinifyCommand& options) {
   minifier.say = [&](const std::string& text) { progress.show(text); };
   const size_t before = file.program.graph.nodes().size();
   Minified minified = diagnose::minify(file.program, file.backend, minifier);
-  minified.program.comment = fmt::format("Made by triage minify of a graph of {} nodes.\nIt fails: backend `{}` {}", before,
-                                         minified.program.backend, minified.failure);
+  minified.program.comment = fmt::format("Made by triage minify of a graph of {} nodes.\nIt fails: backend `{}` {}",
+                                         before, minified.program.backend, minified.failure);
   const std::string output =
       options.output.empty() ? (fs::path(path).parent_path() / "repro.lua").string() : options.output;
   diagnose::save(minified.program, output);
@@ -91,8 +91,10 @@ int run(const MinifyCommand& options) {
     if (!minified.finished) say("the time limit ended the search (--seconds); a longer one may find a smaller graph\n");
   }
   if (!confirmed)
-    throw Error(fmt::format("{} does not fail with status 1 in a process of its own, as it did here; it may depend on "
-                            "what the script set up before the call", output));
+    throw Error(
+        fmt::format("{} does not fail with status 1 in a process of its own, as it did here; it may depend on "
+                    "what the script set up before the call",
+                    output));
   return 0;
 }
 

@@ -235,11 +235,13 @@ void add_repl(CLI::App& app, Action& action) {
 
 void add_minify(CLI::App& app, Action& action) {
   auto [command, options] = add_command<MinifyCommand>(
-      app, action, "minify", "Find the smallest part of a graph that makes its backend fail, and write it as a program");
+      app, action, "minify",
+      "Find the smallest part of a graph that makes its backend fail, and write it as a program");
   command
-      ->add_option("PROGRAM", options->program,
-                   "a Lua program with triage.run_graph, such as minifier_launcher.lua, or a folder with one; triage runs it "
-                   "with the full library")
+      ->add_option(
+          "PROGRAM", options->program,
+          "a Lua program with triage.run_graph, such as minifier_launcher.lua, or a folder with one; triage runs it "
+          "with the full library")
       ->required();
   command->add_option("--output,-o", options->output, "the program to write (default: repro.lua beside PROGRAM)")
       ->type_name("FILE.lua");
@@ -322,8 +324,8 @@ Chosen parse_command_line(int argc, char** argv) {
   std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add :
-       {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify, add_repl, add_version})
+  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify, add_repl,
+                   add_version})
     add(app, action);
   try {
     app.parse(argc, argv);

@@ -56,10 +56,9 @@ std::string quoted(const std::string& text) { return graph::string_literal(text)
 std::string header(const GraphProgram& program) {
   utsname machine{};
   ::uname(&machine);
-  std::string text =
-      fmt::format("-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n",
-                  version(), TORCH_VERSION, machine.sysname, machine.release, machine.machine, at::get_num_threads(),
-                  program.backend);
+  std::string text = fmt::format(
+      "-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n", version(),
+      TORCH_VERSION, machine.sysname, machine.release, machine.machine, at::get_num_threads(), program.backend);
   std::istringstream comment(program.comment);
   for (std::string line; std::getline(comment, line);) text += "-- " + line + "\n";
   return text;
@@ -126,9 +125,9 @@ std::optional<std::string> ProgramInput::wrong_layout() const {
 bool ProgramInput::needs_file() const { return fill == Fill::values && !graph::is_printable(values); }
 
 std::string ProgramInput::text(const std::string& values_file) const {
-  std::string text = fmt::format("{{shape = {}, stride = {}, dtype = \"{}\", device = \"{}\", requires_grad = {}",
-                                 list_text(sizes), list_text(strides), graph::dtype_name(dtype), device.str(),
-                                 requires_grad);
+  std::string text =
+      fmt::format("{{shape = {}, stride = {}, dtype = \"{}\", device = \"{}\", requires_grad = {}", list_text(sizes),
+                  list_text(strides), graph::dtype_name(dtype), device.str(), requires_grad);
   if (is_number) text += ", number = true";
   if (fill == Fill::seed) text += fmt::format(", seed = {}", seed);
   if (fill == Fill::zeros) text += ", fill = 0";
@@ -140,7 +139,8 @@ std::string ProgramInput::text(const std::string& values_file) const {
 }
 
 GraphProgram GraphProgram::clone() const {
-  return {graph.clone(), inputs, backend, compiler, backward, strict, check, seed, isolated, memory_mib, preamble, comment};
+  return {graph.clone(), inputs, backend,  compiler,   backward, strict,
+          check,         seed,   isolated, memory_mib, preamble, comment};
 }
 
 GraphProgram program_of(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
@@ -190,8 +190,8 @@ std::string text(const GraphProgram& program, const std::string& values_file) {
   if (program.strict) text += "  fail_on_backend_error = true,\n";
   if (program.check == ProgramCheck::numbers) text += "  check = \"numbers\",\n";
   if (program.isolated > 0)
-    text += fmt::format("  isolated = {:g},  -- seconds for a process of its own\n  memory_mib = {},\n", program.isolated,
-                        program.memory_mib);
+    text += fmt::format("  isolated = {:g},  -- seconds for a process of its own\n  memory_mib = {},\n",
+                        program.isolated, program.memory_mib);
   text += fmt::format("  seed = {},\n  inputs = {{\n", program.seed);
   for (size_t i = 0; i < program.inputs.size(); ++i)
     text += fmt::format("    {},  -- {}\n", program.inputs[i].text(values_file),
@@ -203,8 +203,7 @@ void save(const GraphProgram& program, const std::string& path) {
   const std::string values_file = std::filesystem::path(path).replace_extension(".pt").string();
   c10::impl::GenericDict values(c10::StringType::get(), c10::AnyType::get());
   for (size_t i = 0; i < program.inputs.size(); ++i)
-    if (program.inputs[i].needs_file())
-      values.insert(program.graph.inputs()[i].value->name, program.inputs[i].values);
+    if (program.inputs[i].needs_file()) values.insert(program.graph.inputs()[i].value->name, program.inputs[i].values);
   if (!values.empty()) save_files({{values_file, values}});
   const std::string lua = text(program, std::filesystem::path(values_file).filename().string());
   files::OutputFile out(path);

@@ -47,11 +47,11 @@ struct GraphProgram {
   bool backward = false;
   bool strict = false;  // a backend that falls back to another one fails (Executable::never_fall_back)
   ProgramCheck check = ProgramCheck::errors;
-  uint64_t seed = 0;     // of random operators
-  double isolated = 0;   // seconds for a child process in which the program runs, since it may crash or hang; 0: none
+  uint64_t seed = 0;    // of random operators
+  double isolated = 0;  // seconds for a child process in which the program runs, since it may crash or hang; 0: none
   int64_t memory_mib = 4096;  // of that process
-  std::string preamble;  // Lua that registers the backend
-  std::string comment;   // what the program shows; may be several lines
+  std::string preamble;       // Lua that registers the backend
+  std::string comment;        // what the program shows; may be several lines
 
   GraphProgram clone() const;
 };

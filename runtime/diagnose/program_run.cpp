@@ -41,7 +41,8 @@ std::vector<at::Tensor> backward(const GraphProgram& program, const std::vector<
   for (const at::Tensor& input : inputs)
     if (input.requires_grad()) to.push_back(input);
   if (from.empty() || to.empty()) return std::vector<at::Tensor>(to.size());
-  return torch::autograd::grad(from, to, incoming, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+  return torch::autograd::grad(from, to, incoming, /*retain_graph=*/false, /*create_graph=*/false,
+                               /*allow_unused=*/true);
 }
 
 /// One call. `stage` follows what is done.
@@ -115,8 +116,7 @@ std::vector<at::Tensor> inputs_in_double(const GraphProgram& program, const std:
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool flags = program.graph.inputs()[i].value->is_flags;
     at::Tensor tensor = flags ? inputs[i] : in_double(inputs[i].detach());
-    if (inputs[i].unsafeGetTensorImpl()->is_wrapped_number())
-      tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    if (inputs[i].unsafeGetTensorImpl()->is_wrapped_number()) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     if (!flags && inputs[i].requires_grad()) tensor = tensor.detach().requires_grad_(true);
     made.push_back(tensor);
   }
@@ -138,7 +138,8 @@ int64_t first_true(const at::Tensor& mask) { return mask.reshape({-1}).to(at::kB
 
 std::string place_of(const at::Tensor& tensor, int64_t element) {
   if (tensor.dim() == 0) return "";
-  return fmt::format(" at element {} (row {})", element, element / std::max<int64_t>(1, tensor.numel() / tensor.size(0)));
+  return fmt::format(" at element {} (row {})", element,
+                     element / std::max<int64_t>(1, tensor.numel() / tensor.size(0)));
 }
 
 /// What is wrong with `given`; nothing where it is as good as `eager`, times kErrorFactor.
@@ -214,7 +215,8 @@ class Judgement {
     if (given.size() != eager.size())
       return fmt::format("there are {} {}s, and {} with eager", given.size(), what, eager.size());
     for (size_t i = 0; i < given.size(); ++i)
-      if (const auto found = wrong_numbers(given[i], eager[i], judge[i])) return fmt::format("{} {} {}", what, i, *found);
+      if (const auto found = wrong_numbers(given[i], eager[i], judge[i]))
+        return fmt::format("{} {} {}", what, i, *found);
     return std::nullopt;
   }
 

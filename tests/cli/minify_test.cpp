@@ -102,7 +102,8 @@ TEST_CASE("D05: a backend that crashes, hangs or ends the process is a result, n
   const auto crash = minified({"own", 200, false, false, 8, lua_backend("os.execute('kill -SEGV $PPID')")}, 5);
   CHECK(crash["nodes"] == 1);
   CHECK(crash["failure"].get<std::string>().find("signal 11") != std::string::npos);
-  const auto hang = minified({"own", 60, false, false, 8, lua_backend("while true do end")}, 6, {"--time-limit", "0.3"});
+  const auto hang =
+      minified({"own", 60, false, false, 8, lua_backend("while true do end")}, 6, {"--time-limit", "0.3"});
   CHECK(hang["nodes"] == 1);
   CHECK(hang["failure"].get<std::string>().find("does not end within") != std::string::npos);
   CHECK(minified({"own", 60, false, false, 8, lua_backend("os.exit(3)")}, 7)["nodes"] == 1);
@@ -132,4 +133,13 @@ TEST_CASE("D05: what cannot be minified is an error that says why") {
   CHECK(ran.err.find("calls no triage.run_graph") != std::string::npos);
   CHECK(triage_program(folder, {"minify", "missing.lua"}).status == 2);
   CHECK(triage_program(folder, {"minify", "."}).err.find("has no minifier_launcher.lua") != std::string::npos);
+}
+
+TEST_CASE("D04: a run says that eager answers in place of a backend that cannot compile the graph") {
+  TemporaryFolder folder;
+  write_bytes(folder / "p.lua", "return policy {inputs = {'z'}, outputs = {'z'}, run = function(z) return z:tanh() end}\n");
+  const Ran ran =
+      triage_program(folder, {"run", "p.lua", "--input", "z=randn:4x4", "--backend", "faulty_compile:tanh"});
+  CHECK(ran.status == 0);
+  CHECK(ran.err.find("runs with the eager backend, because its own backend cannot compile") != std::string::npos);
 }

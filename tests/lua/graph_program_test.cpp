@@ -1,6 +1,6 @@
 // Graph programs as files: what is written runs again, with the same inputs.
-#include "bindings/lua/engine/exec.h"
 #include "runtime/diagnose/graph_program.h"
+#include "bindings/lua/engine/exec.h"
 #include "runtime/diagnose/program_run.h"
 
 #include <ATen/ATen.h>

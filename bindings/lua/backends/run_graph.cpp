@@ -39,8 +39,8 @@ void read_fields(lua_State* L, const std::string& what, const char* known, const
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
     const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
     if (!read(name))
-      throw InputError(fmt::format("{}: {} `{}` is unknown or has the wrong type (it is {}); there are {}", function_name,
-                                   what, name, describe(L, -1), known));
+      throw InputError(fmt::format("{}: {} `{}` is unknown or has the wrong type (it is {}); there are {}",
+                                   function_name, what, name, describe(L, -1), known));
   }
 }
 
@@ -53,7 +53,8 @@ at::Tensor parse_values(const std::string& name, const std::string& text, const 
         graph::parse("graph values():\n  %values: \"" + type + "\" = constant " + text + "\n  return %values\n");
     if (parsed.constants().size() == 1 && parsed.nodes().empty()) return parsed.constants()[0].tensor;
   } catch (const GraphError& error) {
-    throw InputError(fmt::format("{}: input {}: its values do not fit a {}: {}", function_name, name, type, error.what()));
+    throw InputError(
+        fmt::format("{}: input {}: its values do not fit a {}: {}", function_name, name, type, error.what()));
   }
   throw InputError(fmt::format("{}: input {}: its values are no values of a {}", function_name, name, type));
 }
@@ -79,43 +80,44 @@ ProgramInput read_input(lua_State* L, const graph::Value& value) {
   ProgramInput input;
   std::string values, values_file;
   bool has_stride = false;
-  read_fields(L, what, "shape, stride, dtype, device, requires_grad, number, seed, fill, values and values_from",
-              [&](const std::string& name) {
-                const int type = lua_type(L, -1);
-                if (name == "shape" && type == LUA_TTABLE)
-                  input.sizes = check_integers(L, -1, function_name);
-                else if (name == "stride" && type == LUA_TTABLE)
-                  input.strides = check_integers(L, -1, function_name), has_stride = true;
-                else if (name == "dtype" && type == LUA_TSTRING && graph::dtype_of_name(lua_tostring(L, -1)))
-                  input.dtype = *graph::dtype_of_name(lua_tostring(L, -1));
-                else if (name == "dtype" && test_dtype(L, -1))
-                  input.dtype = *test_dtype(L, -1);
-                else if (name == "device" && type == LUA_TSTRING)
-                  input.device = parse_device(lua_tostring(L, -1));
-                else if (name == "requires_grad" && type == LUA_TBOOLEAN)
-                  input.requires_grad = lua_toboolean(L, -1) != 0;
-                else if (name == "number" && type == LUA_TBOOLEAN)
-                  input.is_number = lua_toboolean(L, -1) != 0;
-                else if (name == "seed" && lua_isinteger(L, -1))
-                  input.seed = static_cast<uint64_t>(lua_tointeger(L, -1));
-                else if (name == "fill" && lua_isinteger(L, -1) && (lua_tointeger(L, -1) == 0 || lua_tointeger(L, -1) == 1))
-                  input.fill = lua_tointeger(L, -1) ? Fill::ones : Fill::zeros;
-                else if (name == "values" && type == LUA_TSTRING)
-                  input.fill = Fill::values, values = lua_tostring(L, -1);
-                else if (name == "values_from" && type == LUA_TSTRING)
-                  input.fill = Fill::values, values_file = lua_tostring(L, -1);
-                else
-                  return false;
-                return true;
-              });
+  read_fields(
+      L, what, "shape, stride, dtype, device, requires_grad, number, seed, fill, values and values_from",
+      [&](const std::string& name) {
+        const int type = lua_type(L, -1);
+        if (name == "shape" && type == LUA_TTABLE)
+          input.sizes = check_integers(L, -1, function_name);
+        else if (name == "stride" && type == LUA_TTABLE)
+          input.strides = check_integers(L, -1, function_name), has_stride = true;
+        else if (name == "dtype" && type == LUA_TSTRING && graph::dtype_of_name(lua_tostring(L, -1)))
+          input.dtype = *graph::dtype_of_name(lua_tostring(L, -1));
+        else if (name == "dtype" && test_dtype(L, -1))
+          input.dtype = *test_dtype(L, -1);
+        else if (name == "device" && type == LUA_TSTRING)
+          input.device = parse_device(lua_tostring(L, -1));
+        else if (name == "requires_grad" && type == LUA_TBOOLEAN)
+          input.requires_grad = lua_toboolean(L, -1) != 0;
+        else if (name == "number" && type == LUA_TBOOLEAN)
+          input.is_number = lua_toboolean(L, -1) != 0;
+        else if (name == "seed" && lua_isinteger(L, -1))
+          input.seed = static_cast<uint64_t>(lua_tointeger(L, -1));
+        else if (name == "fill" && lua_isinteger(L, -1) && (lua_tointeger(L, -1) == 0 || lua_tointeger(L, -1) == 1))
+          input.fill = lua_tointeger(L, -1) ? Fill::ones : Fill::zeros;
+        else if (name == "values" && type == LUA_TSTRING)
+          input.fill = Fill::values, values = lua_tostring(L, -1);
+        else if (name == "values_from" && type == LUA_TSTRING)
+          input.fill = Fill::values, values_file = lua_tostring(L, -1);
+        else
+          return false;
+        return true;
+      });
   if (!has_stride) input.strides = at::empty(input.sizes, at::TensorOptions(at::kMeta)).strides().vec();
   if (const auto wrong = input.wrong_layout())
     throw InputError(fmt::format("{}: input {}: {}", function_name, graph::describe(value), *wrong));
   if (!values.empty()) input.values = parse_values(graph::describe(value), values, input);
   if (!values_file.empty()) input.values = load_values(L, values_file, value.name);
   if (input.fill == Fill::values && input.values.sizes() != at::IntArrayRef(input.sizes))
-    throw InputError(fmt::format("{}: input {}: its values have other sizes than its shape", function_name,
-                                 graph::describe(value)));
+    throw InputError(
+        fmt::format("{}: input {}: its values have other sizes than its shape", function_name, graph::describe(value)));
   return input;
 }
 
@@ -134,34 +136,37 @@ void read_inputs(lua_State* L, GraphProgram& program) {
 GraphProgram read_program(lua_State* L) {
   GraphProgram program;
   bool has_graph = false, has_inputs = false;
-  read_fields(L, "field", "graph, inputs, backend, compiler, backward, fail_on_backend_error, check, isolated, memory_mib and seed", [&](const std::string& name) {
-    const int type = lua_type(L, -1);
-    if (name == "graph" && type == LUA_TSTRING)
-      program.graph = graph::parse(lua_tostring(L, -1)), has_graph = true;
-    else if (name == "inputs" && type == LUA_TTABLE)
-      has_inputs = true;  // read when the graph is known
-    else if (name == "backend" && (type == LUA_TSTRING || type == LUA_TFUNCTION))
-      program.backend = type == LUA_TSTRING ? lua_tostring(L, -1) : "of the script";
-    else if (name == "compiler" && type == LUA_TSTRING)
-      program.compiler = compiler_mode_from(lua_tostring(L, -1));
-    else if (name == "backward" && type == LUA_TBOOLEAN)
-      program.backward = lua_toboolean(L, -1) != 0;
-    else if (name == "fail_on_backend_error" && type == LUA_TBOOLEAN)
-      program.strict = lua_toboolean(L, -1) != 0;
-    else if (name == "isolated" && type == LUA_TNUMBER && lua_tonumber(L, -1) > 0)
-      program.isolated = lua_tonumber(L, -1);
-    else if (name == "memory_mib" && lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0)
-      program.memory_mib = lua_tointeger(L, -1);
-    else if (name == "check" && type == LUA_TSTRING && std::string_view(lua_tostring(L, -1)) == "numbers")
-      program.check = ProgramCheck::numbers;
-    else if (name == "seed" && lua_isinteger(L, -1))
-      program.seed = static_cast<uint64_t>(lua_tointeger(L, -1));
-    else
-      return false;
-    return true;
-  });
+  read_fields(L, "field",
+              "graph, inputs, backend, compiler, backward, fail_on_backend_error, check, isolated, memory_mib and seed",
+              [&](const std::string& name) {
+                const int type = lua_type(L, -1);
+                if (name == "graph" && type == LUA_TSTRING)
+                  program.graph = graph::parse(lua_tostring(L, -1)), has_graph = true;
+                else if (name == "inputs" && type == LUA_TTABLE)
+                  has_inputs = true;  // read when the graph is known
+                else if (name == "backend" && (type == LUA_TSTRING || type == LUA_TFUNCTION))
+                  program.backend = type == LUA_TSTRING ? lua_tostring(L, -1) : "of the script";
+                else if (name == "compiler" && type == LUA_TSTRING)
+                  program.compiler = compiler_mode_from(lua_tostring(L, -1));
+                else if (name == "backward" && type == LUA_TBOOLEAN)
+                  program.backward = lua_toboolean(L, -1) != 0;
+                else if (name == "fail_on_backend_error" && type == LUA_TBOOLEAN)
+                  program.strict = lua_toboolean(L, -1) != 0;
+                else if (name == "isolated" && type == LUA_TNUMBER && lua_tonumber(L, -1) > 0)
+                  program.isolated = lua_tonumber(L, -1);
+                else if (name == "memory_mib" && lua_isinteger(L, -1) && lua_tointeger(L, -1) > 0)
+                  program.memory_mib = lua_tointeger(L, -1);
+                else if (name == "check" && type == LUA_TSTRING && std::string_view(lua_tostring(L, -1)) == "numbers")
+                  program.check = ProgramCheck::numbers;
+                else if (name == "seed" && lua_isinteger(L, -1))
+                  program.seed = static_cast<uint64_t>(lua_tointeger(L, -1));
+                else
+                  return false;
+                return true;
+              });
   if (!has_graph || !has_inputs)
-    throw InputError(fmt::format("{}: the table needs a {}", function_name, has_graph ? "list `inputs`" : "text `graph`"));
+    throw InputError(
+        fmt::format("{}: the table needs a {}", function_name, has_graph ? "list `inputs`" : "text `graph`"));
   graph::verify(program.graph);
   lua_getfield(L, 1, "inputs");
   read_inputs(L, program);

@@ -40,7 +40,8 @@ ProgramFile read_program_file(const std::string& path) {
     if (!find.found) throw;
   }
   if (!find.found)
-    throw InputError("'" + path + "' calls no triage.run_graph; expected a program that triage has written, or one like it");
+    throw InputError("'" + path +
+                     "' calls no triage.run_graph; expected a program that triage has written, or one like it");
   file.program = std::move(find.found->program);
   file.program.preamble = preamble_of(source, find.found->line);
   file.backend = find.found->backend;

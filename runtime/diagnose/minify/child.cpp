@@ -40,7 +40,7 @@ void limit(int resource, int64_t most) {
 }
 
 [[noreturn]] void be_child(const std::function<std::string()>& work, const ChildLimits& limits, int to_parent) {
-  ::setpgid(0, 0);                       // what it starts ends with it
+  ::setpgid(0, 0);  // what it starts ends with it
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_AS, address_space() + limits.bytes);

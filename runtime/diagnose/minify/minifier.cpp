@@ -76,7 +76,8 @@ class Minifier {
   bool drop_outputs() {
     const size_t before = best_.graph.outputs().size();
     const GraphProgram whole = best_.clone();
-    delta_debug(before, [&](const std::vector<size_t>& kept) { return take([&] { return with_outputs(whole, kept); }); });
+    delta_debug(before,
+                [&](const std::vector<size_t>& kept) { return take([&] { return with_outputs(whole, kept); }); });
     return best_.graph.outputs().size() < before;
   }
 

@@ -12,16 +12,16 @@
 namespace triage::diagnose {
 
 struct MinifierOptions {
-  ChildLimits child;         // of each candidate
-  double seconds = 300;      // in all; then the smallest program so far is the result
+  ChildLimits child;     // of each candidate
+  double seconds = 300;  // in all; then the smallest program so far is the result
   std::function<void(const std::string&)> say = [](const std::string&) {};  // progress, a line each
 };
 
 struct Minified {
   GraphProgram program;
-  std::string failure;     // for a person
-  size_t candidates = 0;   // that were tried
-  bool finished = true;    // false: the time was over
+  std::string failure;    // for a person
+  size_t candidates = 0;  // that were tried
+  bool finished = true;   // false: the time was over
 };
 
 /// Throws InputError where the program does not fail. `program.backend` is `backend`'s name.
