@@ -210,7 +210,9 @@ RuntimeOptions quiet_runtime(bool json) {
   options.log = [](const LogRecord& record) {
     const bool of_policy = std::any_of(record.fields.begin(), record.fields.end(),
                                        [](const LogField& field) { return field.name == "policy"; });
-    if (!of_policy) log_to_standard_error(record);
+    // Breaks and limits are in the report; that another backend answers is not.
+    const bool of_backend = record.text.find("backend cannot compile") != std::string_view::npos;
+    if (!of_policy || of_backend) log_to_standard_error(record);
   };
   if (json) options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   return options;

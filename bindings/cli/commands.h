@@ -99,6 +99,14 @@ struct ReplCommand {
 };
 int run(const ReplCommand& options);
 
+struct MinifyCommand {
+  std::string program, output;
+  bool numbers = false, json = false;
+  double time_limit = 10, seconds = 300;
+  int memory_mib = 4096;
+};
+int run(const MinifyCommand& options);
+
 struct VersionCommand {
   bool json = false;
 };

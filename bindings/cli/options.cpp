@@ -233,6 +233,32 @@ void add_repl(CLI::App& app, Action& action) {
       "Without a terminal, triage reads standard input line by line, and exits with status 1 if a line failed.");
 }
 
+void add_minify(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<MinifyCommand>(
+      app, action, "minify",
+      "Find the smallest part of a graph that makes its backend fail, and write it as a program");
+  command
+      ->add_option(
+          "PROGRAM", options->program,
+          "a Lua program with triage.run_graph, such as minifier_launcher.lua, or a folder with one; triage runs it "
+          "with the full library")
+      ->required();
+  command->add_option("--output,-o", options->output, "the program to write (default: repro.lua beside PROGRAM)")
+      ->type_name("FILE.lua");
+  command->add_flag("--numbers", options->numbers,
+                    "also take wrong numbers for a failure: results further from those of float64 than eager's");
+  command->add_option("--time-limit", options->time_limit, "seconds for each candidate; one that takes longer hangs")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--memory", options->memory_mib, "MiB of memory for each candidate")
+      ->capture_default_str()
+      ->check(CLI::Range(64, 1 << 20));
+  command->add_option("--seconds", options->seconds, "seconds in all; then the smallest graph so far is the result")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 86400.0));
+  add_json(*command, options->json);
+}
+
 void add_version(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<VersionCommand>(app, action, "version", "Show the versions of triage and its dependencies");
@@ -298,8 +324,8 @@ Chosen parse_command_line(int argc, char** argv) {
   std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add :
-       {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_repl, add_version})
+  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify, add_repl,
+                   add_version})
     add(app, action);
   try {
     app.parse(argc, argv);

@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/triage_library.h"
 
 #include "bindings/lua/backends/lua_backend.h"
+#include "bindings/lua/backends/run_graph.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/compile/compiler_config.h"
 #include "bindings/lua/export/export.h"
@@ -45,7 +46,8 @@ void push_triage(lua_State* L) {
   lua_setfield(L, -2, "config");
   if (!context(L).sandboxed) {
     add_compiler_control(L);
-    static const LimitedFunction registering[] = {{"register_backend", guarded<register_backend_>, 2}};
+    static const LimitedFunction registering[] = {{"register_backend", guarded<register_backend_>, 2},
+                                                  {"run_graph", guarded<run_graph_program>, 1}};
     set_limited(L, "triage.", registering);
   }
   add_export(L);

@@ -1,0 +1,33 @@
+#pragma once
+#include <lua.hpp>
+
+#include <optional>
+
+#include <triage/backend.h>
+
+#include "runtime/diagnose/graph_program.h"
+
+/// `triage.run_graph`: graph programs (runtime/diagnose/graph_program.h) as scripts call them.
+namespace triage::lua {
+
+struct FoundProgram {
+  diagnose::GraphProgram program;
+  Backend backend;
+  int line = 0;  // of the call
+};
+
+/// While alive, `triage.run_graph` runs nothing on this thread: the first call is noted here, for
+/// whoever wants the program itself, and ends the script with an error.
+class FindProgram {
+ public:
+  FindProgram();
+  ~FindProgram();
+  FindProgram(const FindProgram&) = delete;
+  FindProgram& operator=(const FindProgram&) = delete;
+  std::optional<FoundProgram> found;
+};
+
+/// triage.run_graph{graph = , inputs = , backend = , compiler = , backward = , check = , seed = }: the outputs, then the gradients.
+int run_graph_program(lua_State* L);
+
+}  // namespace triage::lua
