@@ -99,6 +99,12 @@ struct ReplCommand {
 };
 int run(const ReplCommand& options);
 
+struct DoctorCommand {
+  bool json = false;
+};
+/// 0: nothing to do, 1: something works worse than it could, 3: something does not work.
+int run(const DoctorCommand& options);
+
 struct VersionCommand {
   bool json = false;
 };

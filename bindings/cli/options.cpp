@@ -233,6 +233,16 @@ void add_repl(CLI::App& app, Action& action) {
       "Without a terminal, triage reads standard input line by line, and exits with status 1 if a line failed.");
 }
 
+void add_doctor(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<DoctorCommand>(
+      app, action, "doctor",
+      "Check what triage runs on: libraries, processor, threads, compiler, kernel cache, file watches, GPU");
+  command->footer(
+      "Each finding that is not fine says what to do. Exit status: 0 nothing to do, 1 something works worse than it\n"
+      "could (a warning), 3 something does not work (an error). Put the output into a bug report.");
+  add_json(*command, options->json);
+}
+
 void add_version(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<VersionCommand>(app, action, "version", "Show the versions of triage and its dependencies");
@@ -298,8 +308,8 @@ Chosen parse_command_line(int argc, char** argv) {
   std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add :
-       {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_repl, add_version})
+  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_repl, add_doctor,
+                   add_version})
     add(app, action);
   try {
     app.parse(argc, argv);
