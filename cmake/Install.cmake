@@ -27,6 +27,9 @@ install(TARGETS triage triage_runtime triage_cli
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/triage DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/triage)
+# Completion for shells, man pages, and the library's names for editors: the program writes them.
+install(CODE "execute_process(COMMAND \"$<TARGET_FILE:triage_cli>\" generate \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\"
+                COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)")
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The package is written by hand, not exported: programs get LibTorch's flags, not our warnings and include folders.

@@ -185,9 +185,10 @@ int run(const ExportCommand& options) {
   check_files(options);
   const c10::Device device = parse_device(options.device);
   ScriptOptions script_options;
-  script_options.path = options.policy;
+  script_options.path = script_name(options.policy);
   script_options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
-  const std::unique_ptr<Script> script = find_front_end(options.policy)(read_source(options.policy), script_options);
+  const std::unique_ptr<Script> script =
+      find_front_end(script_name(options.policy))(read_source(options.policy), script_options);
   const Signature signature = script->signature();
   const std::vector<at::Tensor> params =
       param_tensors(signature, parse_params(options.params, signature, options.policy));

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -22,7 +23,53 @@
 #include "runtime/messages/log.h"
 
 namespace triage::cli {
+namespace {
+
+constexpr std::string_view standard_input = "-";
+
+std::string read_standard_input() {
+  std::string text;
+  char part[1 << 16];
+  for (size_t size; (size = std::fread(part, 1, sizeof(part), stdin)) > 0;) {
+    text.append(part, size);
+    if (text.size() > files::largest_text)
+      throw FileError(fmt::format("standard input is longer than {} MiB", files::largest_text >> 20));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string script_name(const std::string& path) { return path == standard_input ? "stdin.lua" : path; }
+
+Policy load_policy(Runtime& runtime, const std::string& path) {
+  return path == standard_input ? runtime.load_source(read_source(path), script_name(path)) : runtime.load(path);
+}
+
+std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied))
+      if (entry.path().extension() == ".lua" && entry.is_regular_file()) found.push_back(entry.path().string());
+    if (found.empty()) throw FileError(fmt::format("there is no policy under \"{}\": no file ends in .lua", path));
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
 std::string read_source(const std::string& path) {
+  if (path == standard_input) {
+    static const std::string text = read_standard_input();
+    return text;
+  }
   std::error_code error;
   const auto kind = std::filesystem::status(path, error).type();
   if (kind == std::filesystem::file_type::not_found)
@@ -229,7 +276,7 @@ Call prepare_call(const CallOptions& options, bool json) {
   runtime_options.compiler = compiler_mode(options.compiler);
   runtime_options.fullgraph = options.fullgraph;
   Runtime runtime(runtime_options);
-  Policy policy = runtime.load(options.policy);
+  Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();
   Call call{std::move(runtime), policy, {}, {}, {}};
   call.options.params = parse_params(options.params, signature, options.policy);

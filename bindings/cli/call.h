@@ -11,8 +11,16 @@
 
 namespace triage::cli {
 
-/// The text of a script. Throws FileError where there is no such file, or it is a folder.
+/// The text of a script; "-" is standard input, which is read once. Throws FileError where there is no such file, or it is a
+/// folder.
 std::string read_source(const std::string& path);
+/// How messages name a script: its path, "stdin.lua" for standard input.
+std::string script_name(const std::string& path);
+/// Throws FileError, LoadError.
+Policy load_policy(Runtime& runtime, const std::string& path);
+/// Files as they are; in the place of a folder the .lua files below it, in the order of their names. Throws FileError where
+/// a folder has none.
+std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths);
 
 /// "float32 32x512"
 std::string describe(const at::Tensor& tensor);

@@ -16,6 +16,8 @@ namespace triage::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr int wrong_use = 2;
 namespace rewriter = lua::rewriter;
 
 /// Something that was found in a file. Line and column are 0 where they are not known.
@@ -48,17 +50,18 @@ Signature load_signature(const std::string& path, const CheckCommand& options) {
     runtime.define(name, [name](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
       throw Error(fmt::format("`{}` is a function of the host, which `triage check` cannot call", name));
     });
-  return runtime.load(path).signature();
+  return load_policy(runtime, path).signature();
 }
 
-Checked check_file(const std::string& path, const CheckCommand& options) {
+Checked check_file(const std::string& file, const CheckCommand& options) {
+  const std::string path = script_name(file);
   Checked checked{path, {}, {}, {}};
-  std::string source = read_source(path);
+  std::string source = read_source(file);
   try {
     for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
       checked.warnings.push_back({warning.line, warning.column, warning.message});
     check_names(checked, source, options.host_functions);
-    if (checked.errors.empty()) checked.signature = load_signature(path, options);
+    if (checked.errors.empty()) checked.signature = load_signature(file, options);
     std::stable_sort(checked.warnings.begin(), checked.warnings.end(), [](const Finding& a, const Finding& b) {
       return std::pair(a.line, a.column) < std::pair(b.line, b.column);
     });
@@ -100,10 +103,11 @@ int run(const CheckCommand& options) {
   Json files = Json::array();
   size_t broken = 0;
   std::string unreadable;  // wrong use, which is told when the others are checked
-  for (const std::string& path : options.files) {
+  for (const std::string& file : with_files_of_folders(options.paths)) {
+    const std::string path = script_name(file);
     Checked checked{path, {}, {}, {}};
     try {
-      checked = check_file(path, options);
+      checked = check_file(file, options);
     } catch (const FileError& error) {
       unreadable += (unreadable.empty() ? "" : "\n") + std::string(error.what());
       if (!options.json) continue;
@@ -119,6 +123,7 @@ int run(const CheckCommand& options) {
     if (checked.errors.empty() && checked.warnings.empty()) say("{}: {}\n", path, paint(Paint::good, "ok"));
   }
   if (options.json) print_json({{"ok", broken == 0}, {"files", files}});
+  if (!unreadable.empty() && options.json) return wrong_use;  // told in the object
   if (!unreadable.empty()) throw FileError(unreadable);
   return broken == 0 ? 0 : 1;
 }

@@ -15,7 +15,7 @@ struct UsageError : std::runtime_error {
 
 /// Which policy to call with what.
 struct CallOptions {
-  std::string policy;
+  std::string policy;               // a file, or "-": standard input
   std::vector<std::string> inputs;  // NAME=FILE or NAME=generator
   std::vector<std::string> params;  // NAME=VALUE
   std::string backend = "fused";
@@ -34,14 +34,15 @@ struct RunCommand {
 int run(const RunCommand& options);
 
 struct ExecCommand {
-  std::string script;
+  std::string script;    // a file, or "-": standard input; empty with `code`
+  std::string code;      // -e
   std::string compiler;  // as in CallOptions
   std::vector<std::string> arguments;
 };
 int run(const ExecCommand& options);
 
 struct CheckCommand {
-  std::vector<std::string> files;
+  std::vector<std::string> paths;  // files, folders, or "-": standard input
   std::vector<std::string> host_functions;
   bool json = false;
 };
@@ -106,6 +107,17 @@ struct MinifyCommand {
   int memory_mib = 4096;
 };
 int run(const MinifyCommand& options);
+
+struct DoctorCommand {
+  bool json = false;
+};
+/// 0: nothing to do, 1: something works worse than it could, 3: something does not work.
+int run(const DoctorCommand& options);
+
+struct GenerateCommand {
+  std::string folder;
+};
+int run(const GenerateCommand& options);
 
 struct VersionCommand {
   bool json = false;

@@ -2,6 +2,9 @@
 #include <triage/error.h>
 #include <triage/log.h>
 
+#include <nlohmann/json.hpp>
+#include <string>
+
 #include "bindings/cli/commands.h"
 #include "bindings/cli/options.h"
 #include "bindings/cli/terminal.h"
@@ -13,32 +16,50 @@ using namespace triage::cli;
 
 constexpr int failed = 1, wrong_use = 2;
 
-int complain(const std::string& command, const std::string& message, int status) {
-  say(stderr, "{}: {}\n", command, message);
-  return status;
+using Json = nlohmann::ordered_json;
+
+/// What went wrong, for a person or for a program. `at`: the script's line.
+struct Failure {
+  const char* kind;  // "usage", "input", "file", "config", "policy", "libtorch", "other"
+  int status;
+  std::string message;
+  triage::Source at = {};
+  std::string traceback = {};
+};
+
+int complain(const Chosen& chosen, const Failure& failure) {
+  if (!chosen.json || has_printed_json()) {
+    // A graph break shows the user's code itself.
+    const bool said = failure.message.find(failure.traceback) != std::string::npos;
+    say(stderr, "{}: {}\n", chosen.command, failure.message + (said ? "" : "\n" + failure.traceback));
+    return failure.status;
+  }
+  Json error = {{"kind", failure.kind}, {"message", failure.message}};
+  error["file"] = failure.at.file.empty() ? Json() : Json(failure.at.file);
+  error["line"] = failure.at.line > 0 ? Json(failure.at.line) : Json();
+  error["traceback"] = failure.traceback.empty() ? Json() : Json(failure.traceback);
+  print_json({{"ok", false}, {"command", chosen.command}, {"status", failure.status}, {"error", error}},
+             chosen.command == "triage watch");
+  return failure.status;
 }
 
 int run_action(const Chosen& chosen) {
-  const std::string& command = chosen.command;
   try {
     return chosen.action();
   } catch (const UsageError& error) {
-    return complain(command, error.what(), wrong_use);
+    return complain(chosen, {"usage", wrong_use, error.what()});
   } catch (const triage::InputError& error) {
-    return complain(command, error.what(), wrong_use);
+    return complain(chosen, {"input", wrong_use, error.what(), error.source()});
   } catch (const triage::FileError& error) {
-    return complain(command, error.what(), wrong_use);
+    return complain(chosen, {"file", wrong_use, error.what(), error.source()});
   } catch (const triage::ConfigError& error) {
-    return complain(command, error.what(), wrong_use);
+    return complain(chosen, {"config", wrong_use, error.what(), error.source()});
   } catch (const triage::Error& error) {
-    const std::string message = error.what();
-    const bool said =
-        message.find(error.traceback()) != std::string::npos;  // a graph break shows the user's code itself
-    return complain(command, message + (said ? "" : "\n" + error.traceback()), failed);
+    return complain(chosen, {"policy", failed, error.what(), error.source(), error.traceback()});
   } catch (const c10::Error& error) {
-    return complain(command, error.what_without_backtrace(), failed);
+    return complain(chosen, {"libtorch", failed, error.what_without_backtrace()});
   } catch (const std::exception& error) {
-    return complain(command, error.what(), failed);
+    return complain(chosen, {"other", failed, error.what()});
   }
 }
 

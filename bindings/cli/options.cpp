@@ -2,6 +2,8 @@
 #include "bindings/cli/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/backend.h>
 #include <triage/version.h>
 #include <CLI/CLI.hpp>
 
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "bindings/cli/commands.h"
+#include "bindings/cli/generate/command_tree.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
@@ -43,7 +46,7 @@ void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, 
 
 /// Policy, inputs and params: for commands that can find inputs for themselves.
 void add_example_options(CLI::App& command, CallOptions& options) {
-  command.add_option("POLICY", options.policy, "Lua file that returns a policy")->required();
+  command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
   add_repeated(command, "--input,-i", options.inputs,
                "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR", "NAME=FILE");
   add_repeated(command, "--param,-p", options.params, "a number for a param of the policy", "NAME=NUMBER");
@@ -54,19 +57,28 @@ void add_example_options(CLI::App& command, CallOptions& options) {
       "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
 }
 
-void add_compiler_option(CLI::App& command, std::string& compiler) {
+/// `without`: what the command does where the option is not given.
+void add_compiler_option(CLI::App& command, std::string& compiler, const char* without) {
   command
       .add_option(
           "--compiler", compiler,
-          "whether backend fused may use the C++ compiler: off, background (the default where there is one), or "
-          "wait; loops run at once without it, and faster with it")
-      ->type_name("MODE");
+          fmt::format("whether backend fused may use the C++ compiler; loops run at once without it, and faster "
+                      "with it. Default: {}",
+                      without))
+      ->type_name("off|background|wait");
+}
+constexpr const char* background_by_default = "background where a compiler is installed, else off";
+
+void add_backend_option(CLI::App& command, std::string& backend) {
+  command.add_option("--backend", backend, "the backend that runs the captured graph")
+      ->type_name(fmt::format("{}", fmt::join(list_backends(), "|")))
+      ->capture_default_str();
 }
 
-void add_call_options(CLI::App& command, CallOptions& options) {
+void add_call_options(CLI::App& command, CallOptions& options, const char* compiler_without) {
   add_example_options(command, options);
-  command.add_option("--backend", options.backend, "the backend that runs the captured graph")->capture_default_str();
-  add_compiler_option(command, options.compiler);
+  add_backend_option(command, options.backend);
+  add_compiler_option(command, options.compiler, compiler_without);
   command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
   command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
 }
@@ -81,7 +93,7 @@ void add_kernels_option(CLI::App& command, CallOptions& options) {
 void add_run(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
-  add_call_options(*command, options->call);
+  add_call_options(*command, options->call, background_by_default);
   add_repeated(*command, "--output,-o", options->outputs,
                "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
                "NAME=FILE");
@@ -97,8 +109,9 @@ void add_run(CLI::App& app, Action& action) {
 void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   auto [command, options] = add_command<ExecCommand>(
       app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
-  add_compiler_option(*command, options->compiler);
-  command->add_option("SCRIPT", options->script, "Lua file")->required();
+  add_compiler_option(*command, options->compiler, background_by_default);
+  command->add_option("-e", options->code, "run this text in the place of a script")->type_name("CODE");
+  command->add_option("SCRIPT", options->script, "Lua file; - is standard input");
   command->add_option("ARGS", options->arguments, "arguments of the script, passed on unchanged");  // for --help
   options->arguments = std::move(arguments);
 }
@@ -109,7 +122,10 @@ void add_check(CLI::App& app, Action& action) {
       "Check policies: syntax, likely mistakes, and what the file returns. triage runs the file once in the sandbox, "
       "as when it loads a policy. If a policy declares the types of its outputs, triage also runs it on synthetic "
       "inputs of the declared types. It does not run the policy's tests or functions of the host");
-  command->add_option("FILES", options->files, "Lua files that return policies")->required();
+  command
+      ->add_option("PATHS", options->paths,
+                   "Lua files that return policies, or folders with such files; - is standard input")
+      ->required();
   command
       ->add_option("--define", options->host_functions,
                    "the name of a function that the host defines; policies may call it")
@@ -130,7 +146,7 @@ void add_test(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000));
   command->add_flag("--full-coverage", options->full_coverage, "fail if a rule takes no sample in any test");
-  command->add_option("--backend", options->backend, "the backend that runs the captured graph")->capture_default_str();
+  add_backend_option(*command, options->backend);
   command->add_option("--junit", options->junit, "write a JUnit XML report")->type_name("FILE");
   add_json(*command, options->json);
 }
@@ -138,7 +154,7 @@ void add_test(CLI::App& app, Action& action) {
 void add_explain(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
-  add_call_options(*command, options->call);
+  add_call_options(*command, options->call, "off: nothing runs often enough to be worth a compilation");
   command->add_flag("--decomposed", options->decomposed,
                     "also show each graph in plain ATen operations (where, shifts, masks)");
   command->add_flag("--loops", options->loops,
@@ -201,7 +217,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--seconds", options->seconds, "the approximate time to measure each batch size")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
-  add_compiler_option(*command, options->call.compiler);
+  add_compiler_option(*command, options->call.compiler, background_by_default);
   add_kernels_option(*command, options->call);
   add_json(*command, options->json);
 }
@@ -226,7 +242,7 @@ void add_watch(CLI::App& app, Action& action) {
 void add_repl(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ReplCommand>(app, action, "repl", "Run Lua line by line, with everything that `triage exec` has");
-  add_compiler_option(*command, options->compiler);
+  add_compiler_option(*command, options->compiler, background_by_default);
   command->footer(
       "Expressions print their values; `_` is the last one. An unfinished chunk continues on the next line.\n"
       "The history is in $XDG_STATE_HOME/triage/history, by default ~/.local/state/triage/history.\n"
@@ -259,10 +275,46 @@ void add_minify(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_doctor(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<DoctorCommand>(
+      app, action, "doctor",
+      "Check what triage runs on: libraries, processor, threads, compiler, kernel cache, file watches, GPU");
+  command->footer(
+      "Each finding that is not fine says what to do. Exit status: 0 nothing to do, 1 something works worse than it\n"
+      "could (a warning), 3 something does not work (an error). Put the output into a bug report.");
+  add_json(*command, options->json);
+}
+
 void add_version(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<VersionCommand>(app, action, "version", "Show the versions of triage and its dependencies");
   add_json(*command, options->json);
+}
+
+void add_generate(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<GenerateCommand>(
+      app, action, "generate",
+      "Write completion for bash and zsh, man pages, and the names of the library for editors and luacheck");
+  command->add_option("DIR", options->folder, "the folder to write to; the files lie in it as in /usr/share")
+      ->required();
+}
+
+void add_help(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("help", "Show the help of a command");
+  auto name = std::make_shared<std::string>();
+  command->add_option("COMMAND", *name, "a command of triage; all are listed without it");
+  command->callback([&app, &action, name] {
+    std::vector<std::string> names;
+    for (const CLI::App* other : app.get_subcommands({})) names.push_back(other->get_name());
+    if (!name->empty() && std::find(names.begin(), names.end(), *name) == names.end())
+      throw UsageError(fmt::format("there is no command \"{}\"{}", *name, did_you_mean(*name, names)));
+    const std::string text = name->empty() ? app.get_formatter()->make_help(&app, "triage", CLI::AppFormatMode::Normal)
+                                           : app.get_subcommand(*name)->help("triage");
+    action = [text] {
+      say("{}", text);
+      return 0;
+    };
+  });
 }
 
 std::string chosen_command(const CLI::App& app) {
@@ -270,17 +322,25 @@ std::string chosen_command(const CLI::App& app) {
   return chosen.empty() ? "triage" : "triage " + chosen[0]->get_name();
 }
 
-/// What follows `exec SCRIPT`; `argc` is then that of the rest.
+/// What follows the script, or the code, of `exec`; `argc` is then that of the rest.
 std::vector<std::string> take_script_arguments(int& argc, char** argv) {
   if (argc <= 2 || std::string_view(argv[1]) != "exec") return {};
-  int script = 2;
-  if (const std::string_view option = argv[2]; option == "--compiler")
-    script += 2;
-  else if (option.rfind("--compiler=", 0) == 0)
-    script += 1;
-  if (script + 1 >= argc || argv[script][0] == '-') return {};
-  std::vector<std::string> arguments(argv + script + 1, argv + argc);
-  argc = script + 1;
+  int end = 2;  // behind the script
+  for (bool found = false; !found; ++end) {
+    if (end >= argc) return {};
+    const std::string_view word = argv[end];
+    if (word == "--compiler") {
+      ++end;
+    } else if (word == "-e") {
+      ++end, found = true;
+    } else if (word.rfind("--compiler=", 0) != 0) {
+      if (word != "-" && word[0] == '-') return {};  // an option that the parser answers
+      found = true;
+    }
+  }
+  if (end >= argc) return {};
+  std::vector<std::string> arguments(argv + end, argv + argc);
+  argc = end;
   return arguments;
 }
 
@@ -314,30 +374,80 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int
   return with_help(text.substr(0, text.find_last_not_of(" .") + 1) + guess_option(app, text), chosen_command(app));
 }
 
-}  // namespace
-
-Chosen parse_command_line(int argc, char** argv) {
-  CLI::App app("Per-sample error records and scripted recovery for LibTorch", "triage");
-  app.set_version_flag("--version", std::string("triage ") + version());
+void set_up(CLI::App& app, Action& action, std::vector<std::string> script_arguments) {
+  app.set_version_flag("-V,--version", std::string("triage ") + version());
   app.require_subcommand(1);
-  Action action;
-  std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
   for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify, add_repl,
-                   add_version})
+                   add_doctor, add_version, add_generate, add_help})
     add(app, action);
+}
+
+constexpr const char* summary = "Per-sample error records and scripted recovery for LibTorch";
+
+OptionDescription describe(const CLI::Option& option) {
+  OptionDescription described;
+  for (const std::string& name : option.get_snames()) described.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) described.names.push_back("--" + name);
+  if (described.names.empty())
+    described.value = option.get_name();
+  else if (option.get_items_expected_max() > 0)
+    described.value = option.get_type_name().substr(0, option.get_type_name().find(':'));
+  described.help = option.get_description();
+  described.default_value = option.get_default_str();
+  described.required = option.get_required();
+  described.repeated =
+      option.get_items_expected_max() > 1 || option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+  return described;
+}
+
+CommandDescription describe(const CLI::App& app) {
+  CommandDescription command{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    OptionDescription described = describe(*option);
+    (described.names.empty() ? command.arguments : command.options).push_back(std::move(described));
+  }
+  return command;
+}
+
+/// Errors go to standard output as JSON where the command line asks for JSON, right or wrong as it may be.
+bool asks_for_json(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
+}
+
+}  // namespace
+
+std::vector<CommandDescription> describe_commands() {
+  CLI::App app(summary, "triage");
+  Action action;
+  set_up(app, action, {});
+  std::vector<CommandDescription> commands = {describe(app)};
+  commands[0].name.clear();
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(describe(*command));
+  return commands;
+}
+
+Chosen parse_command_line(int argc, char** argv) {
+  CLI::App app(summary, "triage");
+  Action action;
+  std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
+  set_up(app, action, std::move(script_arguments));
+  const bool json = asks_for_json(argc, argv);
+  const auto wrong = [&](const std::string& message) {
+    return Chosen{chosen_command(app), [message]() -> int { throw UsageError(message); }, wrong_use, json};
+  };
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return {"triage", nullptr, app.exit(error)};  // --help and --version
-    if (argc == 1)
-      say(stderr, "{}", app.help());
-    else
-      say(stderr, "{}: {}\n", chosen_command(app), parse_message(app, error, argc, argv));
+    if (argc > 1) return wrong(parse_message(app, error, argc, argv));
+    say(stderr, "{}", app.help());
     return {"triage", nullptr, wrong_use};
+  } catch (const UsageError& error) {
+    return wrong(error.what());
   }
-  return {chosen_command(app), std::move(action), 0};
+  return {chosen_command(app), std::move(action), 0, json};
 }
 
 }  // namespace triage::cli

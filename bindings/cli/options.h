@@ -9,9 +9,10 @@ struct Chosen {
   std::string command;          // "triage run", for messages
   std::function<int()> action;  // returns the exit status; empty where all is done (--help, wrong use)
   int status = 0;               // then the exit status
+  bool json = false;            // errors are printed as JSON
 };
 
-/// Wrong use, --help and --version are answered here.
+/// --help and --version are answered here. Wrong use is an action that throws UsageError.
 Chosen parse_command_line(int argc, char** argv);
 
 }  // namespace triage::cli

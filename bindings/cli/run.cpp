@@ -17,6 +17,7 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/samples.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/operators/logical_bytes.h"
 
@@ -40,6 +41,7 @@ struct Report {
   std::vector<BreakReport> graph_breaks;
   double first_us = 0, call_us = 0;
   LoopTiers loops;  // in the timed calls
+  BadSamples bad;   // none without an output of flags
 };
 
 using Json = nlohmann::ordered_json;
@@ -133,6 +135,7 @@ void print_report(const Report& report, const Call& call) {
     say("  {:<8} {}\n", "flags", paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor)));
     print_summary(output.tensor);
   }
+  print_samples(report.bad);
   say("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
   if (report.loops.count() > 0) say("  {:<8} {} fused: {}\n", "loops", report.loops.count(), loops_text(report.loops));
@@ -155,11 +158,24 @@ Json to_json(const Report& report, const Call& call) {
           {"inputs", inputs},
           {"outputs", outputs},
           {"flags", flags ? flags_json(flags->tensor) : Json()},
+          {"bad_samples", flags ? samples_json(report.bad) : Json()},
           {"graphs", report.graphs},
           {"graph_breaks", report.graph_breaks.size()},
           {"ops", report.operations},
           {"fused_loops", loops_json(report.loops)},
           {"call_us", report.call_us}};
+}
+
+BadSamples bad_samples_of(const Report& report, const Call& call, bool json) {
+  constexpr size_t most_on_screen = 10, most_in_json = 1000;
+  const Result* flags = flags_of(report);
+  if (!flags) return {};
+  const std::vector<std::string> names = call.policy.signature().inputs;
+  std::vector<NamedTensor> inputs, outputs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) inputs.emplace_back(names[i], call.inputs[i]);
+  for (const Result& output : report.outputs)
+    if (!output.is_flags) outputs.emplace_back(output.name, output.tensor);
+  return bad_samples(flags->tensor, inputs, outputs, json ? most_in_json : most_on_screen);
 }
 
 using Destinations = std::vector<std::pair<std::string, std::string>>;
@@ -281,6 +297,7 @@ int run(const RunCommand& options) {
     ++report.graphs;
     report.operations += captured.graph->nodes().size();
   }
+  report.bad = bad_samples_of(report, call, options.json);
   report.graph_breaks = call.policy.breaks();
   report.loops = call.policy.cache().loops;
   if (options.json)

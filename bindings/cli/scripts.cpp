@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -221,8 +222,38 @@ class StopOnInterrupt {
 void greet() {
   say("triage {}. Lua with `torch`, `err`, `flags` and everything else that `triage exec` has.\n{}\n", version(),
       paint(Paint::faint,
-            "Tab completes, Ctrl-C stops the running code, Ctrl-D exits. Local variables last for the whole session."));
+            "`help` shows what there is, Tab completes, Ctrl-C stops the running code, `exit` or Ctrl-D exits. Local "
+            "variables last for the whole session."));
 }
+
+/// A line that is one of the words of the prompt itself: "exit", "help", "help torch.gather".
+struct PromptCommand {
+  enum class Kind { none, exit, help } kind = Kind::none;
+  std::string name;  // of what help is asked for
+};
+
+PromptCommand prompt_command(const std::string& line) {
+  std::istringstream words(line);
+  std::string first, second, third;
+  words >> first >> second >> third;
+  if (second.empty() && (first == "exit" || first == "quit" || first == "exit()" || first == "quit()"))
+    return {PromptCommand::Kind::exit, ""};
+  const bool is_path = second.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:") ==
+                       std::string::npos;
+  if (first == "help" && third.empty() && is_path) return {PromptCommand::Kind::help, second};
+  return {};
+}
+
+constexpr const char* prompt_help =
+    "An expression prints its value; `_` is the last one. A statement prints nothing. An unfinished chunk goes on in "
+    "the next line.\n"
+    "  help NAME   what a name is: help torch.gather, help fix, help err\n"
+    "  exit        ends the session, as Ctrl-D does\n"
+    "Tab completes names. Ctrl-C stops the running code. Ctrl-R searches the history.\n"
+    "torch      tensors and their operations: torch.randn({4, 3}), z:sum({dim = -1}), z[1]\n"
+    "err flags  errors of samples: f = flag_nan(z, \"here\"), err.is_err(f), z, f = fix(z, f, \"here\")\n"
+    "triage     triage.compile(function), triage.explain(function, tensor), triage.config\n"
+    "nn optim   layers, optimizers\n";
 
 /// Answers with what the chunk gave; errors go to standard error where a program reads the answers.
 void print_answer(const lua::Session::Answer& answer, bool terminal) {
@@ -259,6 +290,18 @@ int run(const ReplCommand& options) {
       chunk.clear();
       continue;
     }
+    if (chunk.empty()) {
+      const PromptCommand command = prompt_command(line->text);
+      if (command.kind == PromptCommand::Kind::exit) return terminal || all_well ? 0 : 1;
+      if (command.kind == PromptCommand::Kind::help) {
+        const lua::Session::Answer answer =
+            command.name.empty() ? lua::Session::Answer{Status::done, prompt_help} : session.help(command.name);
+        print_answer(answer, terminal);
+        all_well &= answer.status == Status::done;
+        reader.remember(line->text);
+        continue;
+      }
+    }
     chunk += (chunk.empty() ? "" : "\n") + line->text;
     lua::Session::Answer answer = session.evaluate(chunk);
     if (answer.status == Status::unfinished) continue;
@@ -277,12 +320,16 @@ int run(const ReplCommand& options) {
 }
 
 int run(const ExecCommand& options) {
+  const CompilerMode compiler = compiler_mode(options.compiler);
+  if (!options.code.empty()) return lua::exec_source(options.code, "=(command line)", options.arguments, compiler);
+  if (options.script.empty()) throw UsageError("SCRIPT is required, or -e CODE. See triage exec --help");
+  if (options.script == "-") return lua::exec_source(read_source("-"), "=stdin", options.arguments, compiler);
   std::error_code ignored;
   if (!fs::exists(options.script, ignored))
     throw FileError("cannot read \"" + options.script + "\": there is no such file");
   if (fs::is_directory(options.script, ignored))
     throw FileError("cannot read \"" + options.script + "\": it is a folder");
-  return lua::exec_script(options.script, options.arguments, compiler_mode(options.compiler));
+  return lua::exec_script(options.script, options.arguments, compiler);
 }
 
 }  // namespace triage::cli

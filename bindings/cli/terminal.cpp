@@ -74,9 +74,16 @@ void log_to_standard_error(const LogRecord& record) {
   say(stderr, "triage: {}\n", messages::readable(record));
 }
 
+namespace {
+bool json_is_out = false;
+}
+
+bool has_printed_json() { return json_is_out; }
+
 void print_json(const nlohmann::ordered_json& json, bool on_one_line) {
   say("{}\n", json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
   std::fflush(stdout);
+  json_is_out |= !on_one_line;
 }
 
 void Progress::show(const std::string& text) {

@@ -34,6 +34,8 @@ void log_to_standard_error(const LogRecord& record);
 
 /// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.
 void print_json(const nlohmann::ordered_json& json, bool on_one_line = false);
+/// Whether the one object of a command is out: what goes wrong then is no second one.
+bool has_printed_json();
 
 /// "; did you mean \"z\"?" for the candidate that is nearest to `word`; empty where none is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);

@@ -309,33 +309,11 @@ std::string to_junit(const TestRun& run) {
       tests, failures, errors, seconds, suites);
 }
 
-namespace fs = std::filesystem;
-
-/// Folders with all below them, in the order of their names.
-std::vector<std::string> policy_files(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code ignored;
-    if (!fs::is_directory(path, ignored)) {
-      read_source(path);  // a wrong name is wrong use: nothing is tested then
-      files.push_back(path);
-      continue;
-    }
-    std::vector<std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied))
-      if (entry.path().extension() == ".lua" && entry.is_regular_file()) found.push_back(entry.path().string());
-    if (found.empty()) throw FileError(fmt::format("there is no policy under \"{}\": no file ends in .lua", path));
-    std::sort(found.begin(), found.end());
-    files.insert(files.end(), found.begin(), found.end());
-  }
-  return files;
-}
-
 TestedFile test_file(const std::string& path, const TestCommand& options) {
   TestedFile file;
   file.path = path;
   lua::TestOptions test_options;
-  test_options.script.path = path;
+  test_options.script.path = script_name(path);
   // What a policy prints belongs between the results only where a person reads them.
   if (options.json) test_options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   test_options.backend = options.backend;
@@ -369,7 +347,8 @@ int run(const TestCommand& options) {
   check_backend(options.backend);
   TestRun run;
   run.full_coverage = options.full_coverage;
-  const std::vector<std::string> files = policy_files(options.paths);
+  const std::vector<std::string> files = with_files_of_folders(options.paths);
+  for (const std::string& path : files) read_source(path);  // a wrong name is wrong use: nothing is tested then
   if (!options.junit.empty())
     for (const std::string& path : files) check_destination("--junit", options.junit, path);
   for (const std::string& path : files) {

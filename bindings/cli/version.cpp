@@ -12,13 +12,12 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
+#include "bindings/cli/version.h"
 
 namespace triage::cli {
-namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What stands behind `key` in LibTorch's own description of its build, up to the end of the item.
 std::string torch_setting(const std::string& config, std::string_view key) {
   size_t at = config.find(key);
   if (at == std::string::npos) return "";
@@ -26,7 +25,11 @@ std::string torch_setting(const std::string& config, std::string_view key) {
   return config.substr(at, config.find_first_of(",\n", at) - at);
 }
 
-/// "5.4.4" of the library that is loaded; the headers may be of another release.
+std::string torch_release() {
+  const std::string running = torch_setting(at::show_config(), "TORCH_VERSION=");
+  return running.empty() ? TORCH_VERSION : running;
+}
+
 std::string lua_release() {
   std::string_view identity(lua_ident);  // "$LuaVersion: Lua 5.4.4  Copyright ..."
   size_t start = identity.find("Lua 5");
@@ -35,30 +38,33 @@ std::string lua_release() {
   return std::string(identity.substr(start, identity.find(' ', start) - start));
 }
 
-/// The file of the shared library that holds `symbol`.
 std::string library_of(const void* symbol) {
   Dl_info info{};
   return ::dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
-Json describe() {
-  std::string config = at::show_config();
-  std::string running = torch_setting(config, "TORCH_VERSION=");
-  std::string lua_library = library_of(lua_ident);
-  return {{"triage", version()},
-          {"libtorch", running.empty() ? TORCH_VERSION : running},
-          {"libtorch_headers", TORCH_VERSION},
-          {"libtorch_library", library_of(reinterpret_cast<const void*>(&at::show_config))},
-          {"lua", lua_release()},
-          {"lua_library", lua_library},
-          {"compiler", fmt::format("{} {}",
+std::string torch_library() { return library_of(reinterpret_cast<const void*>(&at::show_config)); }
+std::string lua_library() { return library_of(lua_ident); }
+
+std::string built_by() {
 #ifdef __clang__
-                                   "clang", __clang_version__
+  return fmt::format("clang {}", __clang_version__);
 #else
-                                   "gcc", __VERSION__
+  return fmt::format("gcc {}", __VERSION__);
 #endif
-                                   )},
-          {"cpu", torch_setting(config, "CPU capability usage: ")},
+}
+
+namespace {
+
+Json describe() {
+  return {{"triage", version()},
+          {"libtorch", torch_release()},
+          {"libtorch_headers", TORCH_VERSION},
+          {"libtorch_library", torch_library()},
+          {"lua", lua_release()},
+          {"lua_library", lua_library()},
+          {"compiler", built_by()},
+          {"cpu", torch_setting(at::show_config(), "CPU capability usage: ")},
           {"threads", at::get_num_threads()}};
 }
 

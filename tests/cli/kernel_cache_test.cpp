@@ -1,5 +1,6 @@
 // Compiled kernels on disk, and hosts where the compiler is missing or fails: the program always answers.
 #include "program.h"
+#include "unshare.h"
 #include "variable.h"
 
 #include <doctest/doctest.h>
@@ -66,16 +67,6 @@ size_t count(const std::string& text, const std::string& part) {
   size_t found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
-}
-
-/// `unshare` with options, as this user may use it; empty, with a message, where they may not. `works` says what must work.
-std::string unshare(const std::string& options, const std::string& works) {
-  for (const char* more : {"", " --user --map-root-user"})
-    if (const std::string way = "unshare" + std::string(more) + " " + options;
-        std::system((way + " sh -c " + shell_quoted(works) + " > /dev/null 2>&1").c_str()) == 0)
-      return way;
-  MESSAGE("left out: this user may not use `unshare ", options, "`");
-  return "";
 }
 
 }  // namespace

@@ -87,6 +87,11 @@ TEST_CASE("run prints what was flagged and repaired") {
   flags    ErrorFlags(32 samples, 10 errors: 5xFALLBACK_VALUE, 3xNAN, 2xINF @ logits)
            location  FALLBACK_VALUE     INF     NAN
            logits                 5       2       3
+  bad      5      INF, FALLBACK_VALUE @ logits  z: 512 of 512 values changed
+           6      NAN, FALLBACK_VALUE @ logits  z: 512 of 512 values changed
+           12     INF, FALLBACK_VALUE @ logits  z: 512 of 512 values changed
+           19     NAN, FALLBACK_VALUE @ logits  z: 512 of 512 values changed
+           25     NAN, FALLBACK_VALUE @ logits  z: 512 of 512 values changed
   graphs   1 (K ops), 0 graph breaks, backend fused
   loops    1 fused: 1 kernel
   time     T us per call (median of 3 warm calls; the first took T ms)
@@ -102,8 +107,8 @@ TEST_CASE("run --json has exactly the fields it promises") {
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
   nlohmann::json json = ran.json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "call_us", "flags", "fused_loops", "graph_breaks",
-                                                  "graphs", "inputs", "ops", "outputs", "policy"});
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "bad_samples", "call_us", "flags", "fused_loops",
+                                                  "graph_breaks", "graphs", "inputs", "ops", "outputs", "policy"});
   CHECK(json["policy"] == "repair");
   CHECK(json["backend"] == "fused");
   CHECK(json["fused_loops"] == parse_json(R"({"kernels": 1, "tapes": 0, "neither": 0})"));
@@ -114,6 +119,16 @@ TEST_CASE("run --json has exactly the fields it promises") {
   CHECK(json["flags"] == parse_json(R"json({
       "samples": 8, "errors": 4, "summary": {"logits": {"NAN": 2, "FALLBACK_VALUE": 2}},
       "repr": "ErrorFlags(8 samples, 4 errors: 2xNAN, 2xFALLBACK_VALUE @ logits)"})json"));
+  CHECK(json["bad_samples"]["count"] == 2);
+  REQUIRE(json["bad_samples"]["listed"].size() == 2);
+  for (const auto& sample : json["bad_samples"]["listed"]) {
+    CHECK(sample["sample"].is_number());
+    CHECK(sample["errors"] == parse_json(R"json([
+        {"code": "NAN", "location": "logits", "severity": "CRITICAL"},
+        {"code": "FALLBACK_VALUE", "location": "logits", "severity": "WARN"}])json"));
+    CHECK(sample["outputs"] ==
+          parse_json(R"json([{"name": "z", "input": "z", "changed": 4, "values": 4, "not_finite": 0}])json"));
+  }
   CHECK(json["graphs"] == 1);
   CHECK(json["graph_breaks"] == 0);
   CHECK(json["ops"].get<int>() >= 2);
@@ -433,6 +448,137 @@ TEST_CASE("version names what it runs on") {
                                                   "lua", "lua_library", "threads", "triage"});
   CHECK(json["triage"] == TRIAGE_VERSION);
   CHECK(json["libtorch"] == json["libtorch_headers"]);
+}
+
+TEST_CASE("run lists bad samples: those left as they are, at most ten, and outputs that belong to no input") {
+  Scene triage;
+  write_bytes(triage.folder / "look.lua",
+              "return policy { inputs = {'z', 'w'}, outputs = {'w', 'sum', 'f'}, run = function(z, w)\n"
+              "  return w:nan_to_num(0.0), (z + w):sum({dim = -1}), flag_nan(w, 'w')\nend }\n");
+  const auto run = [&](const std::string& w, bool json) {
+    std::vector<std::string> arguments = {"run", "look.lua", "--input", "z=ones:16x4", "--input", "w=" + w};
+    if (json) arguments.emplace_back("--json");
+    return triage(arguments);
+  };
+  const Ran few = run("randn:16x4,seed=1,nan=1", false);
+  CAPTURE(few.out);
+  CHECK(std::regex_search(few.out, std::regex("\n  bad      [0-9]+ +NAN @ w  w: 1 of 4 values changed\n  graphs")));
+  const Ran many = run("randn:16x4,seed=1,nan=13", false);
+  CAPTURE(many.out);
+  CHECK(many.out.find("\n           and 3 more bad samples; --json lists up to 1000\n") != std::string::npos);
+  const nlohmann::json bad = run("randn:16x4,seed=1,nan=13", true).json()["bad_samples"];
+  CHECK(bad["count"] == 13);
+  CHECK(bad["listed"].size() == 13);
+  CHECK(bad["listed"][0]["outputs"].size() == 1);  // `sum` has the sizes of no input
+  CHECK(run("ones:16x4", true).json()["bad_samples"] == parse_json(R"({"count": 0, "listed": []})"));
+}
+
+TEST_CASE("help COMMAND is COMMAND --help, and -V is --version") {
+  Scene triage;
+  CHECK(triage({"help"}).out == triage({"--help"}).out);
+  for (const std::string command : {"run", "check", "doctor", "help"}) {
+    const Ran help = triage({"help", command});
+    CHECK(help.status == 0);
+    CHECK(help.out == triage({command, "--help"}).out);
+  }
+  check_message(triage({"help", "rnu"}), 2, "triage help", {"there is no command \"rnu\"; did you mean \"run\"?"});
+  CHECK(triage({"-V"}).out == triage({"--version"}).out);
+}
+
+TEST_CASE("errors are one JSON object under --json, with the exit status of the text") {
+  Scene triage;
+  write_bytes(triage.folder / "fails.lua", "return function(z)\n  error('too bad')\nend\n");
+  struct Case {
+    std::vector<std::string> arguments;
+    int status;
+    const char *kind, *message;
+  };
+  for (const Case& now :
+       std::vector<Case>{{{"run", "none.lua"}, 2, "file", "there is no such file"},
+                         {{"run", "repair.lua"}, 2, "usage", "needs the input \"z\""},
+                         {{"run"}, 2, "usage", "POLICY"},
+                         {{"rnu"}, 2, "usage", "did you mean \"run\""},
+                         {{"run", "repair.lua", "--imput", "z=ones:2"}, 2, "usage", "--imput"},
+                         {{"bench", "none.lua"}, 2, "file", "none.lua"},
+                         {{"explain", "repair.lua", "-i", "z=zeros:2x2", "--backend", "x"}, 2, "usage", "no backend"},
+                         {{"run", "fails.lua", "-i", "z=ones:2x2"}, 1, "policy", "too bad"}}) {
+    std::vector<std::string> arguments = now.arguments;
+    CAPTURE(now.message);
+    const Ran text = triage(arguments);
+    arguments.emplace_back("--json");
+    const Ran ran = triage(arguments);
+    CAPTURE(ran.out);
+    CHECK(ran.status == now.status);
+    CHECK(text.status == now.status);
+    CHECK(ran.err.empty());
+    const nlohmann::json json = ran.json();
+    CHECK(keys_of(json) == std::vector<std::string>{"command", "error", "ok", "status"});
+    CHECK(json["ok"] == false);
+    CHECK(json["status"] == now.status);
+    CHECK(keys_of(json["error"]) == std::vector<std::string>{"file", "kind", "line", "message", "traceback"});
+    CHECK(json["error"]["kind"] == now.kind);
+    CHECK(json["error"]["message"].get<std::string>().find(now.message) != std::string::npos);
+    CHECK(text.err.find(json["error"]["message"].get<std::string>()) != std::string::npos);
+  }
+  const nlohmann::json failed = triage({"run", "fails.lua", "-i", "z=ones:2x2", "--json"}).json()["error"];
+  CHECK(failed["file"] == "fails.lua");
+  CHECK(failed["line"] == 2);
+}
+
+TEST_CASE("a script and a policy may come from the command line and from standard input") {
+  Scene triage;
+  const auto piped = [&](const std::string& text, const std::string& arguments) {
+    write_bytes(triage.folder / "in", text);
+    const int status = std::system(("cd " + shell_quoted(triage.folder.path().string()) + " && " +
+                                    shell_quoted(program_path()) + " " + arguments + " < in > out 2> err")
+                                       .c_str());
+    return Ran{WEXITSTATUS(status), read_bytes(triage.folder / "out"), read_bytes(triage.folder / "err")};
+  };
+  const Ran code = triage({"exec", "-e", "print(arg[1], ...)", "-x", "two words"});
+  CHECK(code.out == "-x\t-x\ttwo words\n");
+  CHECK(triage({"exec", "--compiler", "off", "-e", "print(1)"}).out == "1\n");
+  const Ran wrong = triage({"exec", "-e", "error('no')"});
+  CHECK(wrong.status == 1);
+  CHECK(wrong.err.find("triage exec: (command line):1: no") == 0);
+  check_message(triage({"exec"}), 2, "triage exec", {"SCRIPT is required, or -e CODE"});
+  CHECK(piped("print(2, ...)", "exec - a").out == "2\ta\n");
+  CHECK(piped("oops(", "exec -").err.find("triage exec: stdin:1: ") == 0);
+  const std::string policy = "return function(z) return z * 2 end";
+  CHECK(piped(policy, "check -").out == "stdin.lua: ok\n");
+  CHECK(piped("x = = 1", "check -").out.find("stdin.lua:1:5: error: ") == 0);
+  for (const std::string command : {"run - -i z=ones:2x2", "explain - -i z=ones:2x2",
+                                    "bench - -i z=ones:2x2 --seconds 0 --compiler off", "export - -i z=ones:2x2"}) {
+    CAPTURE(command);
+    CHECK(piped(policy, command).status == 0);
+  }
+}
+
+TEST_CASE("check looks at all policies of a folder") {
+  Scene triage;
+  std::filesystem::create_directories(triage.folder / "all/deep");
+  write_bytes(triage.folder / "all/deep/b.lua", "return function(z) return z end\n");
+  write_bytes(triage.folder / "all/a.lua", "return 3\n");
+  write_bytes(triage.folder / "all/notes.txt", "no policy");
+  const Ran ran = triage({"check", "all", "repair.lua"});
+  CAPTURE(ran.out);
+  CHECK(ran.status == 1);
+  CHECK(ran.out.find("all/a.lua") == 0);
+  CHECK(ran.out.find("\nall/deep/b.lua: ok\nrepair.lua: ok\n") != std::string::npos);
+  std::filesystem::create_directory(triage.folder / "none");
+  check_message(triage({"check", "none"}), 2, "triage check", {"no file ends in .lua"});
+}
+
+TEST_CASE("the help of --compiler says what each command does without it") {
+  Scene triage;
+  for (const std::string command : {"run", "bench", "exec", "repl"})
+    CHECK(triage({command, "--help"}).out.find("Default: background where a compiler is installed, else off") !=
+          std::string::npos);
+  CHECK(triage({"explain", "--help"}).out.find("Default: off") != std::string::npos);
+  const auto tiers = [&](const std::string& command) {
+    return triage({command, "repair.lua", "-i", "z=randn:8x4", "--json"}).json()["fused_loops"];
+  };
+  CHECK(tiers("run")["kernels"] == 1);
+  CHECK(tiers("explain")["kernels"] == 0);
 }
 
 TEST_CASE("exec runs a trusted script with its arguments") {

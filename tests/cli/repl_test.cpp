@@ -171,6 +171,31 @@ TEST_CASE("repl prints tensors, flags with their bad samples, tables and graphs"
   CHECK(has(ran.out, "aten::relu(%z)"));
 }
 
+TEST_CASE("repl: help, exit, and what functions take") {
+  TemporaryFolder folder;
+  const auto typed = [&](const std::string& text) {
+    write_bytes(folder / "typed", text);
+    const int status = std::system((shell_quoted(program_path()) + " repl < " + shell_quoted(folder / "typed") + " > " +
+                                    shell_quoted(folder / "out") + " 2> " + shell_quoted(folder / "err"))
+                                       .c_str());
+    CHECK(WIFEXITED(status));
+    return std::pair(WEXITSTATUS(status), read_bytes(folder / "out"));
+  };
+  CHECK(typed("1\nexit\n2\n") == std::pair(0, std::string("1\n")));
+  CHECK(typed("quit()\n2\n") == std::pair(0, std::string()));
+  CHECK(typed("error('x')\nexit\n").first == 1);
+  CHECK(typed("help\n").second.find("help NAME") != std::string::npos);
+  CHECK(typed("help torch.gather\n").second ==
+        "gather(self: Tensor, dim: int, index: Tensor, {sparse_grad: boolean = false}) -> Tensor\n");
+  CHECK(typed("help z:sum_to_size\n").second.find("sum_to_size(self: Tensor, size: {int}) -> Tensor\n") == 0);
+  CHECK(typed("help nope\n").first == 1);
+  CHECK(typed("function(a, b, ...) end\n").second == "function(a, b, ...) repl:1\n");
+  CHECK(typed("fix\n").second.find("fix: function(z, flags, location, options)\n") == 0);
+  CHECK(typed("err.has_nan\n").second.find("err.has_nan: function(f") == 0);
+  CHECK(typed("print\n").second == "print: function\n");
+  CHECK(typed("torch.ones({2, 3}):size()\n").second == "{2, 3}\n");
+}
+
 TEST_CASE("repl goes on after an error, and a pipe learns of it by the status") {
   Ran ran = answers("error('first')\nx = )\nnosuch.field\ntorch.ones({2}):mm(3)\n'still here'\n");
   CHECK(ran.status == 1);

@@ -242,6 +242,35 @@ TEST_CASE("T31: bad rows go through functions of the same file") {
                          "local f\nz, f = clean(z)\nreturn head(z), L(z), f end") == "");
 }
 
+TEST_CASE("values that are read, loops over rows, and state between calls") {
+  CHECK(says(in_policy("local m = z:sum():item() return z * m"), "2:19", "the graph breaks here"));
+  CHECK(says(in_policy("if z:item() > 0 then return z end"), "2:6", "the graph breaks here"));
+  CHECK(in_policy("triage.config.capture_scalar_outputs = true local m = z:sum():item() return z * m") == "");
+  CHECK(findings("return policy { run = function(z) return z end, tests = { { check = function(z) return z:item() end "
+                 "} } }") == "");
+  CHECK(findings("local x = torch.ones({1}):item() return function(z) return z * x end") == "");
+  CHECK(findings("local function f(z) return z:item() end", false) == "");
+
+  CHECK(says(in_policy("for i = 1, z:size(1) do z[i] = 0 end"), "2:1", "a loop over the rows of 'z'"));
+  CHECK(says(in_policy("for i = 1, z.shape[1] do local r = z[i] end"), "2:1", "a loop over the rows of 'z'"));
+  CHECK(says(in_policy("local n = z.shape[1]\nfor i = 1, n do local r = z[i] end"), "3:1",
+             "a loop over the rows of 'z'"));
+  for (const char* fine : {"for i = 1, z:size(2) do z = z + i end", "for i = 1, z:size(1) do print(i) end",
+                           "for i = 1, #z do local r = z[i] end", "for i = 1, 3 do local r = z[i] end"}) {
+    CAPTURE(fine);
+    CHECK(in_policy(fine) == "");
+  }
+
+  CHECK(says(findings("local n = 0\nreturn function(z)\n  n = n + 1\n  return z\nend"), "3:3", "'n' keeps its value"));
+  CHECK(says(findings("local seen = {}\nreturn function(z)\n  seen.last = z\n  return z\nend"), "3:3",
+             "'seen' keeps its value"));
+  CHECK(says(findings("local s = {}\nreturn function(z)\n  local g = function() s[1][2] = z end\n  return z\nend"),
+             "3:24", "'s' keeps"));
+  CHECK(findings("local n = 0\nn = n + 1\nlocal t = {}\nt.x = 1\nreturn function(z)\n  local m = 0\n"
+                 "  local function g() m = m + 1 end\n  g()\n  return z * m * n * t.x\nend") == "");
+  CHECK(findings("local n = 0\nlocal function f() n = n + 1 end", false) == "");
+}
+
 TEST_CASE("globals by accident") {
   CHECK(says(in_policy("x = 1 x = 2"), "2:1", "declare it with `local x`"));
   CHECK(in_policy("x = 1 x = 2").find("2:7") == std::string::npos);

@@ -228,6 +228,22 @@ const std::string kBroken[] = {
 
 }  // namespace
 
+TEST_CASE("an argument written with its name gets a hint") {
+  const auto message = [](const std::string& source) -> std::string {
+    try {
+      triage::lua::rewriter::rewrite(source, "@p.lua");
+    } catch (const triage::lua::rewriter::SyntaxError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string hint = "')' expected (Lua passes named arguments in a table: {dim = ...} for dim=...) near '='";
+  CHECK(message("local y = z:sum(dim=-1)") == "p.lua:1: " + hint);
+  CHECK(message("local y = torch.sum(z, 1,\n dim = 2)") == "p.lua:2: " + hint);
+  CHECK(message("local y = f(1 = 2)") == "p.lua:1: ')' expected near '='");
+  CHECK(message("local y = f(a.b = 2)") == "p.lua:1: ')' expected near '='");
+}
+
 TEST_CASE("broken programs are refused with Lua's own messages") {
   for (const std::string& source : kBroken) {
     CAPTURE(source);

@@ -186,7 +186,7 @@ class Subject {
       : options_(options),
         script_(read_source(options.call.policy), script_options(options)),
         eager_runtime_(runtime_options(options, "eager")),
-        eager_(eager_runtime_.load(options.call.policy)) {
+        eager_(load_policy(eager_runtime_, options.call.policy)) {
     const bool built = !options.call.kernels.empty();
     const CompilerMode compiler = compiler_mode(options.call.compiler);
     if (!built) tapes_.emplace(runtime_options(options, "fused"), options.call.policy);
@@ -220,14 +220,14 @@ class Subject {
  private:
   static ScriptOptions script_options(const BenchCommand& options) {
     ScriptOptions script;
-    script.path = options.call.policy;
+    script.path = script_name(options.call.policy);
     script.print = [](const std::string&) {};  // a line a call would be measured with it, and fill the screen
     return script;
   }
   /// A captured form of the policy, in a runtime of its own.
   struct Captured {
     Captured(RuntimeOptions options, const std::string& file)
-        : runtime(std::move(options)), policy(runtime.load(file)) {}
+        : runtime(std::move(options)), policy(load_policy(runtime, file)) {}
     Runtime runtime;
     Policy policy;
   };

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include "runtime/messages/printable.h"
@@ -22,9 +23,9 @@ std::string read_source(const std::string& path) {
 
 void say(const char* what) { std::fprintf(stderr, "triage exec: %s\n", messages::printable(what).c_str()); }
 
-}  // namespace
-
-int exec_script(const std::string& path, const std::vector<std::string>& arguments, CompilerMode compiler) {
+/// `read` gives the text of the script, whose errors are told as its own are.
+int execute(const std::string& path, const std::string& chunk_name, const std::function<std::string()>& read,
+            const std::vector<std::string>& arguments, CompilerMode compiler) {
   try {
     check_lua_library();
     StateOptions options;
@@ -35,7 +36,7 @@ int exec_script(const std::string& path, const std::vector<std::string>& argumen
     options.compiler = compiler;
     auto state = make_script_state(std::move(options));
     in_protected_call(state->lua(), [&](lua_State* L) {
-      push_chunk(*state, read_source(path), "@" + path);
+      push_chunk(*state, read(), chunk_name);
       reserve(L, arguments.size(), "too many arguments");
       for (const auto& argument : arguments) lua_pushlstring(L, argument.data(), argument.size());
       lua_call(L, static_cast<int>(arguments.size()), 0);
@@ -48,6 +49,19 @@ int exec_script(const std::string& path, const std::vector<std::string>& argumen
     say(error.what());
   }
   return 1;
+}
+
+}  // namespace
+
+int exec_script(const std::string& path, const std::vector<std::string>& arguments, CompilerMode compiler) {
+  return execute(
+      path, "@" + path, [&] { return read_source(path); }, arguments, compiler);
+}
+
+int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments,
+                CompilerMode compiler) {
+  return execute(
+      chunk_name.substr(1), chunk_name, [&] { return source; }, arguments, compiler);
 }
 
 }  // namespace triage::lua

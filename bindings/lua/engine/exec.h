@@ -11,5 +11,8 @@ namespace triage::lua {
 /// `compiler` is for functions that the script compiles.
 int exec_script(const std::string& path, const std::vector<std::string>& arguments,
                 CompilerMode compiler = CompilerMode::off);
+/// The same for a text; `chunk_name` names it in messages, as Lua's `load` takes it: "=stdin".
+int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments,
+                CompilerMode compiler = CompilerMode::off);
 
 }  // namespace triage::lua

@@ -11,6 +11,8 @@
 #include <triage/flags.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 namespace triage::lua {
@@ -77,6 +79,46 @@ std::string plain_text(lua_State* L, int index) {
 
 std::string nested_text(lua_State* L, int index, int nesting);
 
+/// "function(a, b, ...)", with the place of a script's own; "function" for one of C, whose parameters nobody knows.
+std::string function_text(lua_State* L, int index) {
+  const std::optional<std::string> parameters = parameters_of(L, index);
+  if (!parameters) return "function";
+  lua_Debug info;
+  lua_pushvalue(L, index);
+  lua_getinfo(L, ">S", &info);
+  const bool of_script = *info.source == '@' || std::string_view(info.source) == "=repl";
+  return "function(" + *parameters + ")" + (of_script ? fmt::format(" {}:{}", info.short_src, info.linedefined) : "");
+}
+
+/// The path of the library's function at `index` in the table on top: "err.fix"; empty where it is not there.
+std::string library_name(lua_State* L, int index, int nesting) {
+  const int table = lua_gettop(L);
+  std::string inner;
+  lua_pushnil(L);
+  while (lua_next(L, table)) {
+    const bool named = lua_type(L, -2) == LUA_TSTRING && std::string_view(lua_tostring(L, -2)) != "_G";
+    if (named && lua_rawequal(L, -1, index)) {
+      std::string name = lua_tostring(L, -2);
+      lua_pop(L, 2);
+      return name;
+    }
+    if (named && nesting == 0 && inner.empty() && lua_istable(L, -1)) {
+      const std::string name = library_name(L, index, 1);
+      if (!name.empty()) inner = lua_tostring(L, -2) + ("." + name);
+    }
+    lua_pop(L, 1);
+  }
+  return inner;
+}
+
+/// Of a function that is asked for by itself: "fix: function(z, f, loc, options)".
+std::string named_function_text(lua_State* L, int index) {
+  lua_pushglobaltable(L);
+  const std::string name = library_name(L, index, 0);
+  lua_pop(L, 1);
+  return (name.empty() ? "" : name + ": ") + function_text(L, index);
+}
+
 bool is_name(const std::string& text) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0]))) return false;
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
@@ -136,6 +178,7 @@ std::string nested_text(lua_State* L, int index, int nesting) {
     return small ? to_text(*tensor) : describe(L, index);
   }
   if (lua_type(L, index) == LUA_TSTRING) return quoted(plain_text(L, index));
+  if (lua_type(L, index) == LUA_TFUNCTION) return function_text(L, index);
   if (lua_type(L, index) != LUA_TTABLE) return plain_text(L, index);
   const bool prints_itself = luaL_getmetafield(L, index, "__tostring") != LUA_TNIL;
   if (prints_itself) {
@@ -152,6 +195,7 @@ std::string display(lua_State* L, int index, bool is_flags) {
   if (const at::Tensor* tensor = test_tensor(L, index))
     return is_flags ? flags_text(*tensor) : tensor_text(L, index, *tensor);
   if (lua_type(L, index) == LUA_TSTRING) return plain_text(L, index);
+  if (lua_type(L, index) == LUA_TFUNCTION) return named_function_text(L, index);
   return nested_text(L, index, 0);
 }
 

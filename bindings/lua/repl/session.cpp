@@ -10,9 +10,11 @@
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 
@@ -137,6 +139,35 @@ Session::Answer Session::evaluate(const std::string& text) {
   }
   answer.status = Answer::Status::failed;
   return answer;
+}
+
+namespace {
+
+/// "torch.gather" and "z:gather" are aten::gather, "torch.linalg.inv" is aten::linalg_inv. Empty: no operator's name.
+std::string operator_name(const std::string& name) {
+  constexpr std::string_view torch = "torch.";
+  const size_t colon = name.find(':');
+  if (colon != std::string::npos) return "aten::" + name.substr(colon + 1);
+  if (name.compare(0, torch.size(), torch) != 0) return "";
+  std::string base = name.substr(torch.size());
+  std::replace(base.begin(), base.end(), '.', '_');
+  return "aten::" + base;
+}
+
+}  // namespace
+
+Session::Answer Session::help(const std::string& name) {
+  std::string text;
+  if (const Operator* found = find_operator(operator_name(name)))
+    for (const Overload& overload : found->overloads)
+      if (!overload.writes_out) text += overload.signature() + "\n";
+  if (!text.empty()) return {Answer::Status::done, text};
+  std::string path = name;
+  std::replace(path.begin(), path.end(), ':', '.');
+  Answer answer = evaluate("= " + path);
+  if (answer.status == Answer::Status::done && answer.text == "nil\n")
+    return {Answer::Status::failed, "there is nothing named `" + name + "`; Tab completes names\n"};
+  return answer.status == Answer::Status::unfinished ? Answer{Answer::Status::failed, "help takes a name\n"} : answer;
 }
 
 void Session::interrupt() noexcept {

@@ -29,6 +29,9 @@ class Session {
   /// that could go on does nothing, and says so. An error ends the chunk, never the session.
   Answer evaluate(const std::string& text);
 
+  /// What a name is: the value and, for an operator (`torch.gather`, `z:sum`), what it takes and gives.
+  Answer help(const std::string& name);
+
   /// Stops the chunk that is running, with an error; nothing happens where none is. May be called from a signal handler.
   void interrupt() noexcept;
 

@@ -61,6 +61,11 @@ class Checker {
       if (place < e.items.size()) given_as_flags.insert(e.items[place]->variable);
       if (const Function* const mapping = function_of_flags(e)) given_as_flags.insert(mapping->parameters[0]);
     }
+    for (const Expression& e : chunk.expressions)
+      numbers_in_graphs_ |= e.kind == ExpressionKind::String && e.text == "capture_scalar_outputs";
+    for (const Expression& e : chunk.expressions)
+      if (e.kind == ExpressionKind::Index && e.left->variable && e.right->variable)
+        indexed_.emplace(e.left->variable, e.right->variable);
     for (const Function& function : chunk.functions)
       for (const Variable* const parameter : function.parameters)
         (given_as_flags.count(parameter) ? flags_ : other_).insert(parameter);
@@ -137,11 +142,17 @@ class Checker {
 
   void statement(const Statement& s) {
     if (s.kind == StatementKind::Call) dropped_result(*s.values[0]);
+    if (s.kind == StatementKind::NumericFor && options_.policy && depth_ > 0) loop_over_rows(s);
     for (const Expression* const target : s.targets) {
-      if (target->kind == ExpressionKind::Name)
+      if (target->kind == ExpressionKind::Name) {
         global_write(s, *target);
-      else
+        kept_state(*target);
+      } else {
+        const Expression* root = target;
+        while (root->kind == ExpressionKind::Index) root = root->left;
+        if (root->kind == ExpressionKind::Name) kept_state(*root);
         expression(*target, false);
+      }
     }
     for (const Expression* const value : s.values) {
       expression(*value, s.values.size() == 1 && is_continued(s));
@@ -230,6 +241,57 @@ class Checker {
                    (at_top ? "" : ". A policy that writes globals cannot become one graph"));
   }
 
+  /// `count = count + 1` in a function, of a local of the file: it is still there in the next call.
+  void kept_state(const Expression& name) {
+    const Variable* const variable = name.variable;
+    if (!options_.policy || !variable || variable->owner->parent || name.levels_out == 0 || in_tests_ > 0) return;
+    if (!reported_state_.insert(variable).second) return;
+    warn(name, "'" + name.text +
+                   "' keeps its value from one call to the next: a graph cannot repeat this write, so the script runs "
+                   "on every call, and results depend on the order of calls; keep it in a local of the function, or "
+                   "return it");
+  }
+
+  /// `for i = 1, z:size(1) do ... z[i] ...`: the loop bound is the number of rows, and the variable is their index.
+  void loop_over_rows(const Statement& s) {
+    if (s.values.size() < 2) return;
+    const Expression* const rows = counted_rows(*s.values[1]);
+    if (!rows || !rows->variable || !is_indexed(*rows->variable, *s.variables[0])) return;
+    warnings_.push_back({s.line, s.column,
+                         "a loop over the rows of '" + rows->text +
+                             "': a graph holds every turn of it, so each batch size needs a graph of its own, and each "
+                             "row costs a call of each operation; work on the whole batch at once (masks, torch.where, "
+                             "IF)"});
+  }
+
+  /// The tensor whose rows are counted: `z` of `z:size(1)` and `z.shape[1]`, the latter also as the value of a local. (`#z` may be
+  /// the length of a table.)
+  static const Expression* counted_rows(const Expression& given) {
+    const bool is_local = given.kind == ExpressionKind::Name && given.variable && given.variable->initial;
+    const Expression& bound = is_local ? *given.variable->initial : given;
+    const auto is_one = [](const Expression& e) { return e.kind == ExpressionKind::Integer && e.text == "1"; };
+    const auto name = [](const Expression* e) { return e && e->kind == ExpressionKind::Name ? e : nullptr; };
+    if (is_method(bound, "size") && bound.items.size() == 1 && is_one(*bound.items[0])) return name(bound.left);
+    if (bound.kind != ExpressionKind::Index || !is_one(*bound.right)) return nullptr;
+    const Expression& shape = *bound.left;
+    const bool is_shape = shape.kind == ExpressionKind::Index && shape.right->kind == ExpressionKind::String &&
+                          shape.right->text == "shape";
+    return is_shape ? name(shape.left) : nullptr;
+  }
+
+  bool is_indexed(const Variable& tensor, const Variable& index) const { return indexed_.count({&tensor, &index}) > 0; }
+
+  /// `z:item()`: a number of one call's data.
+  void reads_value(const Expression& e) {
+    if (!options_.policy || depth_ == 0 || !is_method(e, "item") || !e.items.empty() || in_tests_ > 0 ||
+        numbers_in_graphs_)
+      return;
+    warn_at_operator(
+        e,
+        "item() takes a number out of a tensor: the call waits for it, and the graph breaks here; keep it "
+        "a tensor (operations take 0-dim tensors for numbers), or set triage.config.capture_scalar_outputs");
+  }
+
   // --- expressions
 
   void expression(const Expression& whole, bool chain_goes_on) {
@@ -267,7 +329,12 @@ class Checker {
         expression(*e.right, false);
         break;
       case ExpressionKind::Table:
-        for (const Expression* const item : e.items) expression(*item, false);
+        for (size_t i = 0; i < e.items.size(); i++) {
+          const bool tests = e.keys[i] == "tests";  // what compares results may read them
+          in_tests_ += tests;
+          expression(*e.items[i], false);
+          in_tests_ -= tests;
+        }
         break;
       case ExpressionKind::Call:
       case ExpressionKind::MethodCall:
@@ -288,6 +355,7 @@ class Checker {
           "input first (fix, err.take_ok_p, clamp)";
       e.kind == ExpressionKind::MethodCall ? warn_at_operator(e, message) : warn(e, message);
     }
+    reads_value(e);
     computation(e);
     const bool enters = runs_for_every_row(name);
     for (const Expression* const argument : e.items) {
@@ -355,7 +423,11 @@ class Checker {
   std::set<const Variable*> continued_later_;             // `local c = IF(...)`, then `c:ELSE(...)`
   std::set<std::string> main_globals_;                    // what the main function assigns
   std::set<std::string> reported_globals_;
+  std::set<const Variable*> reported_state_;
+  std::set<std::pair<const Variable*, const Variable*>> indexed_;  // `z[i]`
+  bool numbers_in_graphs_ = false;                                 // the file sets triage.config.capture_scalar_outputs
   bool natural_ = false;
+  int in_tests_ = 0;  // in the field `tests` of a policy
   int depth_ = 0;     // of functions
   int branches_ = 0;  // functions, and branches of natural Lua, that run for every row
   int arms_ = 0;      // the latter, in the function itself

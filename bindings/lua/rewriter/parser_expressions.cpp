@@ -263,6 +263,10 @@ Expression* Parser::parse_call(Expression* callee) {
     call->bare_argument = false;
     advance();
     if (!at(')')) call->items = parse_expressions();
+    if (at('=') && call->items.back()->kind == ExpressionKind::Name) {
+      const std::string& name = call->items.back()->text;
+      fail("')' expected (Lua passes named arguments in a table: {" + name + " = ...} for " + name + "=...)");
+    }
     expect_closing(')', '(', call->line);
   } else {
     fail("function arguments expected");

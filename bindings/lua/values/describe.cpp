@@ -100,4 +100,21 @@ std::string did_you_mean(const std::vector<std::string>& words) {
   return text + "?";
 }
 
+std::optional<std::string> parameters_of(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  if (lua_iscfunction(L, -1) && lua_getupvalue(L, -1, 1)) lua_remove(L, -2);  // what the checks call
+  if (!lua_isfunction(L, -1) || lua_iscfunction(L, -1)) {
+    lua_pop(L, 1);
+    return std::nullopt;
+  }
+  lua_Debug info;
+  lua_pushvalue(L, -1);
+  lua_getinfo(L, ">u", &info);
+  std::string names;
+  for (int i = 1; i <= info.nparams; ++i) names += (i > 1 ? ", " : "") + std::string(lua_getlocal(L, nullptr, i));
+  lua_pop(L, 1);
+  if (info.isvararg) names += names.empty() ? "..." : ", ...";
+  return names;
+}
+
 }  // namespace triage::lua

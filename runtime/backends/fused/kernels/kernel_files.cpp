@@ -27,17 +27,6 @@ constexpr uintmax_t most_bytes = 128u << 20;
 constexpr size_t room = 1u << 20;  // more than a kernel takes
 constexpr std::string_view mark = "triage cached kernel ";
 
-fs::path wanted_folder() {
-  const auto from = [](const char* variable) {
-    const char* value = std::getenv(variable);
-    return fs::path(value ? value : "");
-  };
-  if (const fs::path own = from("TRIAGE_KERNEL_CACHE"); !own.empty()) return own;
-  if (const fs::path cache = from("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "triage" / "kernels";
-  if (const fs::path home = from("HOME"); home.is_absolute()) return home / ".cache" / "triage" / "kernels";
-  return {};
-}
-
 std::string content(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -64,6 +53,17 @@ bool is_kernel_name(const std::string& name) {
 }
 
 }  // namespace
+
+fs::path KernelFiles::wanted_folder() {
+  const auto from = [](const char* variable) {
+    const char* value = std::getenv(variable);
+    return fs::path(value ? value : "");
+  };
+  if (const fs::path own = from("TRIAGE_KERNEL_CACHE"); !own.empty()) return own;
+  if (const fs::path cache = from("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "triage" / "kernels";
+  if (const fs::path home = from("HOME"); home.is_absolute()) return home / ".cache" / "triage" / "kernels";
+  return {};
+}
 
 KernelFiles::KernelFiles() {
   const fs::path wanted = wanted_folder();

@@ -14,6 +14,8 @@ namespace triage::fused {
 class KernelFiles {
  public:
   KernelFiles();
+  /// Where kernels are to be kept, there or not; empty: nowhere.
+  static std::filesystem::path wanted_folder();
   /// The shared object of that text, where there is one that is whole and ours. It counts as used now.
   std::optional<std::string> find(const std::string& text) const;
   /// To compile in. Null where there is no folder, or nothing can be made in it.

@@ -1,0 +1,214 @@
+// `triage doctor` on this machine, and on worse ones.
+#include "policy_folder.h"
+#include "unshare.h"
+#include "variable.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <triage/version.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <set>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Scene {
+  TemporaryFolder folder;
+  Variable cache{"TRIAGE_KERNEL_CACHE", folder / "kernels"};
+  Variable threads{"OMP_NUM_THREADS", "1"};
+  /// A script in the place of the compiler; it has what the compiler is given as "$@" and its own folder as $here.
+  std::string compiler(const std::string& text) const {
+    write_bytes(folder / "cxx", "#!/bin/sh\nhere=" + shell_quoted(folder.path().string()) + "\n" + text);
+    fs::permissions(folder / "cxx", fs::perms::owner_all);
+    return folder / "cxx";
+  }
+};
+
+struct Report {
+  int status = 0;
+  std::string worst;
+  std::map<std::string, nlohmann::json> findings;
+  const nlohmann::json& operator[](const std::string& name) const {
+    INFO("the finding ", name);
+    REQUIRE(findings.count(name) == 1);
+    return findings.at(name);
+  }
+  std::string severity(const std::string& name) const { return (*this)[name]["severity"]; }
+  /// Names of what is not fine. The machine's own oddities (few processors, no watches left) are not what is tested.
+  std::set<std::string> troubles() const {
+    std::set<std::string> names;
+    for (const auto& [name, finding] : findings)
+      if ((finding["severity"] == "warning" || finding["severity"] == "error") && name != "watches" && name != "OpenMP")
+        names.insert(name);
+    return names;
+  }
+};
+
+Report report_of(const Ran& ran) {
+  CAPTURE(ran.err);
+  const nlohmann::json json = ran.json();
+  Report report;
+  report.status = ran.status;
+  report.worst = json["worst"];
+  CHECK(json["ok"] == (report.worst == "ok" || report.worst == "note"));
+  CHECK(report.status == (report.worst == "error" ? 3 : report.worst == "warning" ? 1 : 0));
+  std::map<std::string, int> rank = {{"ok", 0}, {"note", 1}, {"warning", 2}, {"error", 3}};
+  std::string worst = "ok";
+  for (const auto& finding : json["findings"]) {
+    const std::string name = finding["name"], severity = finding["severity"];
+    CAPTURE(name);
+    CHECK(report.findings.emplace(name, finding).second);
+    CHECK_FALSE(finding["text"].get<std::string>().empty());
+    CHECK(finding["facts"].is_object());
+    // Whoever is told that something is wrong is told what to do; a kernel fails by its compiler, which says it.
+    if (rank.at(severity) >= 2 && name != "kernel") CHECK(finding["advice"].is_string());
+    if (rank.at(severity) == 0) CHECK(finding["advice"].is_null());
+    if (rank.at(severity) > rank.at(worst)) worst = severity;
+  }
+  CHECK(worst == report.worst);
+  return report;
+}
+
+Report doctor(const Scene& scene) { return report_of(triage_program(scene.folder, {"doctor", "--json"})); }
+
+bool mentions(const nlohmann::json& finding, const std::string& part) {
+  return finding.dump().find(part) != std::string::npos;
+}
+
+/// The report with the cache folder as a file system of its own; nothing where the system lets us mount none.
+std::optional<Report> with_mounted(const Scene& scene, const std::string& options) {
+  fs::create_directory(scene.folder / "kernels");
+  const std::string mounted =
+      "mount -t tmpfs -o " + options + ",mode=700 none " + shell_quoted(scene.folder / "kernels");
+  const std::string apart = unshare("--mount", mounted);
+  if (apart.empty()) return std::nullopt;
+  const std::string inside = mounted + " || exit 9; " + shell_quoted(program_path()) + " doctor --json";
+  const int status =
+      std::system((apart + " sh -c " + shell_quoted(inside) + " > " + shell_quoted(scene.folder / "out")).c_str());
+  return report_of({WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(scene.folder / "out"), ""});
+}
+
+}  // namespace
+
+TEST_CASE("D21: doctor looks at everything that triage runs on") {
+  const Scene scene;
+  const Report report = doctor(scene);
+  CHECK(report.troubles().empty());
+  CHECK(report["triage"]["facts"]["version"] == TRIAGE_VERSION);
+  CHECK(report["LibTorch"]["facts"]["version"] == report["LibTorch"]["facts"]["headers"]);
+  CHECK(fs::exists(report["LibTorch"]["facts"]["library"].get<std::string>()));
+  CHECK(fs::exists(report["Lua"]["facts"]["library"].get<std::string>()));
+  CHECK(report["Lua"]["facts"]["errors_unwind"] == true);
+  CHECK(report["OpenMP"]["facts"]["libraries"].size() >= 1);
+  CHECK(report["processor"]["facts"]["instruction_set"] == report["processor"]["facts"]["instruction_sets"][0]);
+  CHECK(report["threads"]["facts"]["threads"] == 1);
+  CHECK(report["compiler"]["facts"]["found"] == true);
+  CHECK(report["kernel"]["facts"]["compiled"] == true);
+  CHECK(report["kernel"]["facts"]["right"] == true);
+  CHECK(report["cache"]["facts"]["folder"] == scene.folder / "kernels");
+  CHECK(report["cache"]["facts"]["mode"] == "0700");
+  CHECK(report["cache"]["facts"]["kept"] == true);
+  CHECK(fs::is_empty(scene.folder / "kernels"));  // the probe's own kernel is gone
+  CHECK(report["GPU"]["facts"]["libtorch_has_cuda"].is_boolean());
+  CHECK(mentions(report["environment"], "TRIAGE_KERNEL_CACHE=" + scene.folder / "kernels"));
+}
+
+TEST_CASE("D21: doctor for people: a line each, what to do below it, and a last sentence") {
+  const Scene scene;
+  const Variable none("TRIAGE_CXX", "/nowhere/c++");
+  const Ran ran = triage_program(scene.folder, {"doctor"});
+  CAPTURE(ran.out);
+  CHECK(ran.status == 1);
+  CHECK(ran.err.empty());
+  CHECK(ran.out.rfind(std::string("  ok       triage      ") + TRIAGE_VERSION, 0) == 0);
+  CHECK(std::regex_search(
+      ran.out,
+      std::regex("\n  warning  compiler    cannot start `/nowhere/c\\+\\+`.*\n +-> install a C\\+\\+ compiler")));
+  CHECK(ran.out.find("\n  warning  kernel      none: a tape ran in its place, with the right result\n") !=
+        std::string::npos);
+  CHECK(std::regex_search(ran.out, std::regex("\n0 errors, [0-9]+ warnings; `->` says what to do\n$")));
+}
+
+TEST_CASE("D21: doctor without a compiler, with one that fails, and with one that computes wrong") {
+  {
+    const Scene scene;
+    const Variable chosen("TRIAGE_CXX", "false");
+    const Report report = doctor(scene);
+    CHECK(report.troubles() == std::set<std::string>{"compiler", "kernel"});
+    CHECK(report["compiler"]["facts"]["found"] == false);
+    CHECK(report["kernel"]["facts"]["right"] == true);  // of the tape
+  }
+  {
+    const Scene scene;
+    const Variable chosen(
+        "TRIAGE_CXX", scene.compiler("case $1 in --version) echo picky 1; exit;; esac; echo 'no licence'; exit 1\n"));
+    const Report report = doctor(scene);
+    CHECK(report.troubles() == std::set<std::string>{"kernel"});
+    CHECK(mentions(report["compiler"], "picky 1"));
+    CHECK(mentions(report["kernel"], "no licence"));
+    CHECK(report.worst == "warning");
+  }
+  {
+    const Scene scene;
+    const Variable chosen(
+        "TRIAGE_CXX", scene.compiler("case $1 in --version) exec c++ --version;; esac\n"
+                                     "sed 's/3\\.0f/4.0f/' > \"$here/source\"; exec c++ \"$@\" < \"$here/source\"\n"));
+    const Report report = doctor(scene);
+    CHECK(report.troubles() == std::set<std::string>{"kernel"});
+    CHECK(report.worst == "error");
+    CHECK(mentions(report["kernel"], "gives other numbers than ATen"));
+  }
+  {
+    const Scene scene;
+    const Variable chosen("TRIAGE_CXX", scene.compiler("case $1 in --version) exec c++ --version;; esac\n"
+                                                       "for word; do out=$word; done; echo no library > \"$out\"\n"));
+    const Report report = doctor(scene);
+    CHECK(report.severity("kernel") == "warning");
+    CHECK(mentions(report["kernel"], "cannot load a compiled kernel"));
+  }
+}
+
+TEST_CASE("D21: doctor where kernels cannot be kept") {
+  const auto check = [](const Report& report, const std::string& reason, const std::string& advice) {
+    CHECK(report.troubles() == std::set<std::string>{"cache"});
+    CHECK(report["cache"]["facts"]["kept"] == false);
+    CAPTURE(report["cache"].dump());
+    CHECK(mentions(report["cache"]["text"], reason));
+    CHECK_FALSE(mentions(report["cache"]["text"], "triage-making-"));  // no name of the probe's own
+    CHECK(mentions(report["cache"]["advice"], advice));
+    CHECK(report["kernel"]["facts"]["compiled"] == true);  // elsewhere
+  };
+  {
+    const Scene scene;
+    fs::create_directory(scene.folder / "kernels");
+    fs::permissions(scene.folder / "kernels", fs::perms::all);
+    check(doctor(scene), "others may write to", "chmod 700");
+  }
+  {
+    const Scene scene;
+    write_bytes(scene.folder / "kernels", "a file");
+    check(doctor(scene), "cannot be written to", "TRIAGE_KERNEL_CACHE");
+  }
+  const auto mounted = [&](const char* options) { return with_mounted(Scene(), options); };
+  if (const auto report = mounted("noexec")) check(*report, "cannot be loaded", "noexec");
+  if (const auto report = mounted("size=24k")) check(*report, "No space left on device", "free some space");
+  if (const auto report = mounted("ro")) {
+    check(*report, "cannot be written to", "make the folder writable");
+    CHECK((*report)["cache"]["facts"]["read_only"] == true);
+  }
+}
+
+TEST_CASE("D21: doctor names settings that harm") {
+  const Scene scene;
+  const Variable set("TRIAGE_INSTRUCTION_SET", "avx9"), threads("OMP_NUM_THREADS", "4000"), none("TRIAGE_CXX", "false");
+  const Report report = doctor(scene);
+  CHECK(mentions(report["processor"], "avx9"));
+  CHECK(mentions(report["processor"]["advice"], "baseline"));
+  CHECK(mentions(report["threads"]["advice"], "set OMP_NUM_THREADS="));
+}
