@@ -57,7 +57,7 @@ std::string header(const GraphProgram& program) {
   utsname machine{};
   ::uname(&machine);
   std::string text = fmt::format(
-      "-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n", version(),
+      "-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n", TRIAGE_VERSION,
       TORCH_VERSION, machine.sysname, machine.release, machine.machine, at::get_num_threads(), program.backend);
   std::istringstream comment(program.comment);
   for (std::string line; std::getline(comment, line);) text += "-- " + line + "\n";

@@ -137,7 +137,8 @@ TEST_CASE("D05: what cannot be minified is an error that says why") {
 
 TEST_CASE("D04: a run says that eager answers in place of a backend that cannot compile the graph") {
   TemporaryFolder folder;
-  write_bytes(folder / "p.lua", "return policy {inputs = {'z'}, outputs = {'z'}, run = function(z) return z:tanh() end}\n");
+  write_bytes(folder / "p.lua",
+              "return policy {inputs = {'z'}, outputs = {'z'}, run = function(z) return z:tanh() end}\n");
   const Ran ran =
       triage_program(folder, {"run", "p.lua", "--input", "z=randn:4x4", "--backend", "faulty_compile:tanh"});
   CHECK(ran.status == 0);

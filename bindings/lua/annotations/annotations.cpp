@@ -62,7 +62,8 @@ Entries entries_of(lua_State* L, std::set<const void*>& seen) {
     }
     lua_pop(L, 1);
   }
-  const int behind = luaL_getmetafield(L, -1, "__index");  // where tables that scripts may not write to keep their fields
+  const int behind =
+      luaL_getmetafield(L, -1, "__index");  // where tables that scripts may not write to keep their fields
   if (behind == LUA_TTABLE && seen.insert(lua_topointer(L, -1)).second) entries.merge(entries_of(L, seen));
   if (behind != LUA_TNIL) lua_pop(L, 1);
   return entries;
