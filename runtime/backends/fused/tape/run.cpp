@@ -492,12 +492,14 @@ class TapeRun {
     const int64_t size = ends.from_size;
     for (int64_t begun = 0; begun < parts.positions; begun += segment_block_positions) {
       const int64_t n = std::min(segment_block_positions, parts.positions - begun);
-      std::memset(tile_, 0, static_cast<size_t>(n * tile_lanes * size));
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t lane = 0; lane < used; ++lane)
-          std::memcpy(tile_ + (i * tile_lanes + lane) * size,
-                      ends.from + (parts.first_of(segment + lane) + (begun + i) * parts.inner) * size,
-                      static_cast<size_t>(size));
+      const char* const first = ends.from + (parts.first_of(segment) + begun * parts.inner) * size;
+      if (parts.inner == 1)
+        primitives()
+            .tiles(static_cast<int32_t>(size))
+            ->from_rows(tile_, first, parts.positions * size, n, static_cast<int32_t>(used));
+      else  // the segments lie side by side
+        for (int64_t i = 0; i < n; ++i)
+          std::memcpy(tile_ + i * tile_lanes * size, first + i * parts.inner * size, static_cast<size_t>(used * size));
       one.of.steps->start(lanes_, tile_lanes, one.of.start);
       one.of.steps->into_tile(lanes_, tile_, n);
       one.of.steps->totals(totals_, lanes_, used);
