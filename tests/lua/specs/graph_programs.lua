@@ -1,4 +1,5 @@
--- A graph, its inputs and a backend as one program: triage.run_graph. Debug folders and the minifier write such programs.
+-- A graph, its inputs and a backend as one program: triage.run_graph. Debug folders and the minifier write such
+-- programs.
 local graph = [==[
 graph scaled(%x: "f32[4, 3]", %w: "f32[3, 3]"):
   %0: "f32[4, 3]" = aten::mm(%x, %w)
@@ -45,7 +46,8 @@ end)
 
 test("D08: a program fails where its backend does, and says how", function()
   fails(function() triage.run_graph(program {backend = "faulty_compile:relu"}) end,
-    "backend `faulty_compile:relu` cannot compile the graph: faulty_compile: %1 = aten::relu cannot be compiled, on purpose")
+    "backend `faulty_compile:relu` cannot compile the graph: faulty_compile: %1 = aten::relu cannot be compiled, " ..
+    "on purpose")
   fails(function() triage.run_graph(program {backend = "faulty_run:mm"}) end, "fails when the graph runs: faulty_run")
   triage.run_graph(program {backend = "faulty_result:relu"})
   local message = fails(function() triage.run_graph(program {backend = "faulty_result:relu", check = "numbers"}) end,
@@ -56,7 +58,9 @@ end)
 
 test("D08: numbers are judged by float64: NaN places, integers and gradients count, rounding does not", function()
   local function checks(backend, text, x)
-    triage.run_graph {graph = text, backend = backend, check = "numbers", backward = x.requires_grad or false, inputs = {x}}
+    triage.run_graph {
+      graph = text, backend = backend, check = "numbers", backward = x.requires_grad or false, inputs = {x}
+    }
   end
   local sum = 'graph g(%x: "f32[4000]"):\n  %0 = aten::sum(%x)\n  return %0\n'
   local x = {shape = {4000}, dtype = "float32", seed = 5}
@@ -70,7 +74,8 @@ test("D08: numbers are judged by float64: NaN places, integers and gradients cou
   end, "output 0 differs")
   local cube = 'graph g(%x: "f32[8]"):\n  %0 = aten::mul.Tensor(%x, %x)\n  return %0\n'
   local g = {shape = {8}, dtype = "float32", seed = 5, requires_grad = true}
-  fails(function() checks(function() return function(z) return z * z:detach() end end, cube, g) end, "gradient 0 is wrong")
+  fails(function() checks(function() return function(z) return z * z:detach() end end, cube, g) end,
+    "gradient 0 is wrong")
 end)
 
 test("D08: a table that is no program is an error that says what is missing", function()
