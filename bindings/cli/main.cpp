@@ -3,6 +3,7 @@
 #include <triage/log.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "bindings/cli/commands.h"
@@ -69,14 +70,16 @@ int main(int argc, char** argv) {
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees.
   triage::set_log(log_to_standard_error);
   c10::SetStackTraceFetcher([]() -> std::string { return ""; });
-  const Chosen chosen = parse_command_line(argc, argv);
+  std::optional<std::string> wrong_logs;
   try {
     if (triage::messages::check_logs_of_environment()) {
       say("{}", triage::messages::artefacts_help());
       return 0;
     }
   } catch (const triage::ConfigError& error) {
-    return complain(chosen, {"config", wrong_use, error.what()});
+    wrong_logs = error.what();
   }
+  const Chosen chosen = parse_command_line(argc, argv);
+  if (wrong_logs) return complain(chosen, {"config", wrong_use, *wrong_logs});
   return chosen.action ? run_action(chosen) : chosen.status;
 }
