@@ -61,7 +61,7 @@ TEST_CASE("D01: a name in TRIAGE_LOGS that nobody knows is an error with a guess
     const Ran refused = scene.run();
     CHECK(refused.status == 2);
     CHECK(refused.out.empty());
-    CHECK(has(refused.err, "triage: TRIAGE_LOGS: there is no log '"));
+    CHECK(has(refused.err, "triage run: TRIAGE_LOGS: there is no log '"));
     CHECK(has(refused.err, std::string("did you mean '") + guess + "'?"));
   }
 }
