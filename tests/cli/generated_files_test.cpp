@@ -26,7 +26,7 @@ struct Generated {
 
 bool is_there(const char* program) {
   if (std::system(("command -v " + std::string(program) + " > /dev/null").c_str()) == 0) return true;
-  MESSAGE("left out: there is no ", program);
+  MESSAGE("left out: there is no ", std::string(program));
   return false;
 }
 
