@@ -28,10 +28,13 @@ struct CallOptions {
 struct RunCommand {
   CallOptions call;
   std::vector<std::string> outputs;  // NAME=FILE
+  std::string compare;               // "eager,fused": backends to compare; empty: none
   int repeat = 10;
   bool json = false;
 };
 int run(const RunCommand& options);
+/// `triage run --compare`: 1 where a backend is wrong.
+int compare(const RunCommand& options);
 
 struct ExecCommand {
   std::string script;    // a file, or "-": standard input; empty with `code`

@@ -100,6 +100,14 @@ void add_run(CLI::App& app, Action& action) {
   command->add_option("--repeat", options->repeat, "the number of warm calls; the reported time is their median")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option("--compare", options->compare,
+                   "compare these backends with eager, node by node, and print where they differ; the exit status is 1 "
+                   "if one is wrong. Kernels are compared with --compiler wait, else tapes")
+      ->type_name("BACKEND,...")
+      ->excludes("--output")
+      ->excludes("--repeat")
+      ->excludes("--backend");
   add_json(*command, options->json);
   add_kernels_option(*command, options->call);
 }

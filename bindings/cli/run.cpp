@@ -262,6 +262,7 @@ double median_call(const Call& call, int repeat) {
 }  // namespace
 
 int run(const RunCommand& options) {
+  if (!options.compare.empty()) return compare(options);
   Destinations destinations = parse_outputs(options.outputs);
   Call call = prepare_call(options.call, options.json);
   std::vector<std::string> declared = call.policy.signature().outputs;

@@ -36,7 +36,7 @@ struct ProgramInput {
 
 enum class ProgramCheck : uint8_t {
   errors,   // the program fails where the backend does
-  numbers,  // ... or where its results are further from those of float64 than `eager` is (check_numbers.h)
+  numbers,  // ... or where its results are further from those of float64 than `eager` is (judge.h)
 };
 
 struct GraphProgram {

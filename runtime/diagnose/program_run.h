@@ -30,11 +30,29 @@ struct ProgramOutcome {
 
 std::vector<at::Tensor> make_inputs(const GraphProgram& program);
 
+/// One call of what a backend made of the program's graph, and its gradients with `program.backward`; random numbers are
+/// those of the program's seed. `stage` follows what is done.
+ProgramResults call_program(const GraphProgram& program, const Executable& executable,
+                            const std::vector<at::Tensor>& inputs, ProgramFailure::Stage& stage);
+
+/// What is right for a program and its inputs: the results of `eager`, and those of float64 (judge.h).
+class Judgement {
+ public:
+  Judgement(const GraphProgram& program, const std::vector<at::Tensor>& inputs);
+  const ProgramResults& eager() const { return eager_; }
+  const ProgramResults& float64() const { return judge_; }
+  /// The first result that is wrong; nothing where all are as good as those of `eager`.
+  std::optional<std::string> wrong(const ProgramResults& given) const;
+
+ private:
+  static std::optional<std::string> wrong(const std::vector<at::Tensor>& given, const std::vector<at::Tensor>& eager,
+                                          const std::vector<at::Tensor>& judge, const char* what);
+
+  ProgramResults eager_, judge_;
+};
+
 /// Compiles the graph with `backend` and calls it twice: what a backend prepares in the first call serves later ones. With
 /// ProgramCheck::numbers, both results are checked.
 ProgramOutcome run_program(const GraphProgram& program, const Backend& backend);
-
-/// How far a result may be from that of float64: so many times the largest difference that `eager` has in this tensor.
-inline constexpr double kErrorFactor = 10;
 
 }  // namespace triage::diagnose

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/backends/run_graph.h"
+#include "bindings/lua/compile/compare.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/compile/compiler_config.h"
 #include "bindings/lua/export/export.h"
@@ -34,6 +35,7 @@ int list_backends_(lua_State* L) {
 void push_triage(lua_State* L) {
   open_compiled(L);
   open_explanation(L);
+  open_comparison(L);
   static const LimitedFunction functions[] = {{"compile", guarded<compile>, 2},
                                               {"list_backends", guarded<list_backends_>, 0}};
   lua_newtable(L);
@@ -47,7 +49,8 @@ void push_triage(lua_State* L) {
   if (!context(L).sandboxed) {
     add_compiler_control(L);
     static const LimitedFunction registering[] = {{"register_backend", guarded<register_backend_>, 2},
-                                                  {"run_graph", guarded<run_graph_program>, 1}};
+                                                  {"run_graph", guarded<run_graph_program>, 1},
+                                                  {"compare", guarded<compare>, 3}};
     set_limited(L, "triage.", registering);
   }
   add_export(L);

@@ -219,8 +219,9 @@ class Tester {
           difference(plain, outcome, plain_.signature().outputs, /*exact=*/options_.backend != "fused");
       if (!found.empty())
         return found +
-               "; both must give the same bits. Does the policy depend on more than its inputs, such as "
-               "triage.is_compiling() or a counter?";
+               (options_.backend == "fused" ? "; this is more than rounding" : "; both must give the same bits") +
+               ". Does the policy depend on more than its inputs, such as triage.is_compiling() or a counter? `triage "
+               "run POLICY --compare eager,fused` names the operation that differs.";
     }
     return "";
   }

@@ -1,0 +1,72 @@
+// BackendComparison: calls of a host, on several threads, and by kernels.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/compare.h>
+#include <triage/graph.h>
+
+#include <thread>
+
+namespace {
+
+using namespace triage;
+
+graph::Graph example() {
+  return graph::trace(
+      [](const std::vector<at::Tensor>& in) {
+        return std::vector<at::Tensor>{at::tanh(at::exp(in[0]).sum(-1, true) + in[0])};
+      },
+      {at::randn({33, 40})}, "example");
+}
+
+std::vector<GraphComparison> compared(const BackendComparison& comparison, const graph::Graph& graph,
+                                      const std::vector<at::Tensor>& inputs) {
+  const auto executable = comparison.backend()(graph, inputs);
+  std::vector<at::Tensor> outputs;
+  executable->run(inputs, outputs);
+  CHECK(outputs[0].equal(at::tanh(at::exp(inputs[0]).sum(-1, true) + inputs[0])));  // the bits of `eager`
+  return comparison.graphs();
+}
+
+}  // namespace
+
+TEST_CASE("D04: BackendComparison compares tapes and kernels with eager, for every batch size and stride") {
+  const graph::Graph graph = example();
+  for (const CompilerMode compiler : {CompilerMode::off, CompilerMode::wait}) {
+    const BackendComparison comparison({{"fused", find_backend("fused", compiler)}});
+    CHECK(comparison.graphs().empty());
+    for (const int64_t rows : {0, 1, 2, 31, 32, 33}) compared(comparison, graph, {at::randn({rows, 40})});
+    compared(comparison, graph, {at::randn({40, 33}).t()});
+    compared(comparison, graph, {at::randn({33, 80}).slice(1, 0, 80, 2)});
+    const auto graphs = comparison.graphs();
+    REQUIRE(graphs.size() == 8);
+    for (const GraphComparison& one : graphs) {
+      CAPTURE(text(one));
+      CHECK(one.ok());
+      CHECK(one.nodes == graph.nodes().size());
+    }
+  }
+}
+
+TEST_CASE("D04: BackendComparison keeps the worst of all calls of a graph") {
+  const graph::Graph graph = example();
+  const BackendComparison comparison(
+      {{"faulty", find_backend("faulty_result:tanh")}, {"eager", find_backend("eager")}});
+  const std::vector<at::Tensor> inputs = {at::randn({4, 40})};
+  const auto executable = comparison.backend()(graph, inputs);
+  CHECK(comparison.graphs().empty());  // not called yet
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      std::vector<at::Tensor> outputs;
+      executable->run(inputs, outputs);
+    });
+  for (auto& thread : threads) thread.join();
+  const auto graphs = comparison.graphs();
+  REQUIRE(graphs.size() == 2);
+  REQUIRE(graphs[0].node);
+  CHECK_FALSE(graphs[0].ok());
+  CHECK(graphs[0].node->value.find("aten::tanh") != std::string::npos);
+  CHECK(graphs[1].ok());
+  CHECK_FALSE(graphs[1].result);
+  CHECK(text(graphs[1]) == "graph example (4 nodes), eager: the same bits as eager");
+}
