@@ -25,6 +25,11 @@ void Recorder::read_size(const at::Tensor& tensor, int64_t dim) {
 void Recorder::hold_size(const Extent& extent, int64_t size) {
   if (extent.from == Extent::From::unknown) hold_all_sizes();
   if (extent.from != Extent::From::input) return;
+  for (SizeGuard& known : sizes_) {  // a loop reads one size many times
+    if (known.input != extent.input || known.dim != extent.dim) continue;
+    if (known.where.file.empty()) known.where = guard_line();
+    return;
+  }
   sizes_.push_back({extent.input, extent.dim, size, guard_line()});
   origins_.unite(extent, Extent::constant(size));
 }

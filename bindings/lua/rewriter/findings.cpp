@@ -52,6 +52,10 @@ class Checker {
       if (s.kind == StatementKind::LocalFunction) note_function(s.variables[0], s.function);
       for (size_t i = 0; i < s.variables.size() && s.kind == StatementKind::Local; i++)
         note_value(s.variables[i], value_for(s.values, i));
+      for (size_t i = 0; i < s.variables.size() && i < s.values.size() && s.kind == StatementKind::Local; i++)
+        declared_with_.emplace(s.variables[i], s.values[i]);
+      for (const Expression* const target : s.targets)
+        if (target->kind == ExpressionKind::Name) reassigned_.insert(target->variable);
       for (size_t i = 0; i < s.targets.size() && s.kind == StatementKind::Assign; i++)
         if (s.targets[i]->kind == ExpressionKind::Name) note_value(s.targets[i]->variable, value_for(s.values, i));
     }
@@ -252,7 +256,7 @@ class Checker {
                    "return it");
   }
 
-  /// `for i = 1, z:size(1) do ... z[i] ...`: the loop bound is the number of rows, and the variable is their index.
+  /// `for i = 0, z:size(0) - 1 do ... z[i] ...`: the loop bound is the number of rows, and the variable is their index.
   void loop_over_rows(const Statement& s) {
     if (s.values.size() < 2) return;
     const Expression* const rows = counted_rows(*s.values[1]);
@@ -264,19 +268,33 @@ class Checker {
                              "IF)"});
   }
 
-  /// The tensor whose rows are counted: `z` of `z:size(1)` and `z.shape[1]`, the latter also as the value of a local. (`#z` may be
-  /// the length of a table.)
-  static const Expression* counted_rows(const Expression& given) {
-    const bool is_local = given.kind == ExpressionKind::Name && given.variable && given.variable->initial;
-    const Expression& bound = is_local ? *given.variable->initial : given;
-    const auto is_one = [](const Expression& e) { return e.kind == ExpressionKind::Integer && e.text == "1"; };
+  /// The tensor whose rows are counted: `z` of `z:size(0) - 1`, `z.shape[1]` or `#z - 1`, also where locals hold these. (`#z`
+  /// alone may be the length of a table.)
+  const Expression* counted_rows(const Expression& given) const {
+    const Expression* bound = value_of_local(&given);
+    const bool less_one =
+        bound->kind == ExpressionKind::Binary && bound->op == Operator::Subtract && is_integer(*bound->right, "1");
+    if (less_one) bound = value_of_local(bound->left);
     const auto name = [](const Expression* e) { return e && e->kind == ExpressionKind::Name ? e : nullptr; };
-    if (is_method(bound, "size") && bound.items.size() == 1 && is_one(*bound.items[0])) return name(bound.left);
-    if (bound.kind != ExpressionKind::Index || !is_one(*bound.right)) return nullptr;
-    const Expression& shape = *bound.left;
+    if (is_method(*bound, "size") && bound->items.size() == 1 && is_integer(*bound->items[0], "0"))
+      return name(bound->left);
+    if (less_one && bound->kind == ExpressionKind::Unary && bound->op == Operator::Length) return name(bound->left);
+    if (bound->kind != ExpressionKind::Index || !is_integer(*bound->right, "1")) return nullptr;
+    const Expression& shape = *bound->left;
     const bool is_shape = shape.kind == ExpressionKind::Index && shape.right->kind == ExpressionKind::String &&
                           shape.right->text == "shape";
     return is_shape ? name(shape.left) : nullptr;
+  }
+
+  static bool is_integer(const Expression& e, std::string_view text) {
+    return e.kind == ExpressionKind::Integer && e.text == text;
+  }
+
+  /// What a local was declared with, where nothing else is assigned to it.
+  const Expression* value_of_local(const Expression* e) const {
+    if (e->kind != ExpressionKind::Name || reassigned_.count(e->variable)) return e;
+    const auto value = declared_with_.find(e->variable);
+    return value == declared_with_.end() ? e : value->second;
   }
 
   bool is_indexed(const Variable& tensor, const Variable& index) const { return indexed_.count({&tensor, &index}) > 0; }
@@ -418,7 +436,9 @@ class Checker {
 
   Options options_;
   std::vector<Warning> warnings_;
-  std::set<const Variable*> flags_, other_;               // what variables were ever assigned
+  std::set<const Variable*> flags_, other_;                     // what variables were ever assigned
+  std::map<const Variable*, const Expression*> declared_with_;  // of locals
+  std::set<const Variable*> reassigned_;
   std::map<const Variable*, const Function*> functions_;  // that variables stand for; null where that is not known
   std::set<const Variable*> continued_later_;             // `local c = IF(...)`, then `c:ELSE(...)`
   std::set<std::string> main_globals_;                    // what the main function assigns
