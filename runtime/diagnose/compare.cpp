@@ -204,10 +204,12 @@ std::string difference_text(const ValueDifference& difference) {
   return fmt::format("differs by at most {} (row {})", units_text(difference.units), difference.row);
 }
 
-std::string node_text(const ValueDifference& node) {
+/// `told` is what was said of the result.
+std::string node_text(const ValueDifference& node, const std::string& told) {
   std::string text = fmt::format("first at {}", node.value);
   if (!node.source.file.empty()) text += fmt::format("\n      {}:{}", node.source.file, node.source.line);
-  return text + "\n      " + difference_text(node);
+  const std::string difference = difference_text(node);
+  return difference == told ? text : text + "\n      " + difference;
 }
 
 }  // namespace
@@ -218,8 +220,9 @@ std::string text(const GraphComparison& comparison) {
   if (!comparison.failure.empty()) return text + "FAILED: " + comparison.failure;
   if (!comparison.result) return text + "the same bits as eager";
   text += comparison.ok() ? "as exact as eager" : "WRONG";
-  text += fmt::format("\n    {} {}", comparison.result->value, difference_text(*comparison.result));
-  if (comparison.node) return text + "\n    " + node_text(*comparison.node);
+  const std::string difference = difference_text(*comparison.result);
+  text += fmt::format("\n    {} {}", comparison.result->value, difference);
+  if (comparison.node) return text + "\n    " + node_text(*comparison.node, difference);
   return text + "\n    each node by itself is right; only the whole graph is not, so look at what it fuses or reuses";
 }
 

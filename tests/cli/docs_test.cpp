@@ -106,7 +106,7 @@ TEST_CASE("what the docs show at a console is what the program prints") {
     for (const Block& block : blocks_of(page)) {
       std::smatch name;
       if ((block.language == "lua" || block.language == "python") &&
-          std::regex_search(block.text, name, std::regex("^(?:--|#) (\\w+\\.(?:lua|py))\n")))
+          std::regex_search(block.text, name, std::regex("^(?:--|#) (\\w+\\.(?:lua|py))(?: \\(what not to do\\))?\n")))
         write_bytes(folder / name[1], block.text);
       if (block.language != "console") continue;
       for (const Command& command : commands_of(block.text)) {

@@ -254,14 +254,16 @@ TEST_CASE("values that are read, loops over rows, and state between calls") {
   for (const char* slow :
        {"for i = 0, z:size(0) - 1 do z[i] = 0 end", "for i = 0, #z - 1 do local r = z[i] end",
         "for i = 0, z.shape[1] - 1 do local r = z[i] end", "local n = z:size(0) for i = 0, n - 1 do local r = z[i] end",
-        "local last = #z - 1 for i = 0, last do local r = z[i] end"}) {
+        "local last = #z - 1 for i = 0, last do local r = z[i] end",
+        "local y = z * 2 for i = 0, #z - 1 do local r = y[i] end"}) {
     CAPTURE(slow);
     const std::string found = in_policy(slow);
     CHECK(found.find("a loop over the rows of 'z'") != std::string::npos);
   }
-  for (const char* fine : {"for i = 0, z:size(1) - 1 do local c = z[i] end", "for i = 0, z:size(0) - 1 do print(i) end",
-                           "for i = 1, #z do local r = z[i] end", "for i = 1, 3 do local r = z[i] end",
-                           "local n = z:size(0) n = 2 for i = 0, n do local r = z[i] end"}) {
+  for (const char* fine :
+       {"for i = 0, z:size(1) - 1 do local c = z[{1, i}] end", "for i = 0, z:size(0) - 1 do print(i) end",
+        "for i = 1, #z do local r = z[i] end", "for i = 1, 3 do local r = z[i] end",
+        "local n = z:size(0) n = 2 for i = 0, n do local r = z[i] end"}) {
     CAPTURE(fine);
     CHECK(in_policy(fine) == "");
   }

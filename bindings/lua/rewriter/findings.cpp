@@ -68,8 +68,7 @@ class Checker {
     for (const Expression& e : chunk.expressions)
       numbers_in_graphs_ |= e.kind == ExpressionKind::String && e.text == "capture_scalar_outputs";
     for (const Expression& e : chunk.expressions)
-      if (e.kind == ExpressionKind::Index && e.left->variable && e.right->variable)
-        indexed_.emplace(e.left->variable, e.right->variable);
+      if (e.kind == ExpressionKind::Index && e.right->variable) indices_.insert(e.right->variable);
     for (const Function& function : chunk.functions)
       for (const Variable* const parameter : function.parameters)
         (given_as_flags.count(parameter) ? flags_ : other_).insert(parameter);
@@ -260,7 +259,7 @@ class Checker {
   void loop_over_rows(const Statement& s) {
     if (s.values.size() < 2) return;
     const Expression* const rows = counted_rows(*s.values[1]);
-    if (!rows || !rows->variable || !is_indexed(*rows->variable, *s.variables[0])) return;
+    if (!rows || !indices_.count(s.variables[0])) return;
     warnings_.push_back({s.line, s.column,
                          "a loop over the rows of '" + rows->text +
                              "': a graph holds every turn of it, so each batch size needs a graph of its own, and each "
@@ -296,8 +295,6 @@ class Checker {
     const auto value = declared_with_.find(e->variable);
     return value == declared_with_.end() ? e : value->second;
   }
-
-  bool is_indexed(const Variable& tensor, const Variable& index) const { return indexed_.count({&tensor, &index}) > 0; }
 
   /// `z:item()`: a number of one call's data.
   void reads_value(const Expression& e) {
@@ -444,8 +441,8 @@ class Checker {
   std::set<std::string> main_globals_;                    // what the main function assigns
   std::set<std::string> reported_globals_;
   std::set<const Variable*> reported_state_;
-  std::set<std::pair<const Variable*, const Variable*>> indexed_;  // `z[i]`
-  bool numbers_in_graphs_ = false;                                 // the file sets triage.config.capture_scalar_outputs
+  std::set<const Variable*> indices_;  // of `z[i]`
+  bool numbers_in_graphs_ = false;     // the file sets triage.config.capture_scalar_outputs
   bool natural_ = false;
   int in_tests_ = 0;  // in the field `tests` of a policy
   int depth_ = 0;     // of functions
