@@ -1,4 +1,5 @@
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/compile_observer.h"
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
@@ -118,6 +119,7 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
       options_(std::move(options)),
       backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend, options_.compiler)),
       by_interpreter_(is_eager(backend_)) {
+  if (options_.observer && !options_.compile_with) backend_ = observed(std::move(backend_), options_.observer);
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
   backend_ = options_.clock->timed(with_step(std::move(backend_), options_.backend));
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
@@ -351,7 +353,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   report_recompile(all, Stance::default_stance);
   const CompileClock::Capturing timing(*options_.clock);
   const messages::DebugScope debug_scope(script_->name());
-  std::optional<messages::Step> step(std::in_place, 1,
+  std::optional<messages::Step> step(std::in_place, 1, "capture", script_->name(),
                                      "capture of " + named(script_->name(), script_->definition().where));
   std::vector<std::string> names = input_names();
   const uint64_t epoch = config_epoch();

@@ -36,6 +36,7 @@ class Sequence;
 namespace triage::capture {
 
 class CompileClock;
+class CompileObserver;
 class EntryIndex;
 class TraceReplayer;
 class TraceTree;
@@ -193,6 +194,7 @@ class Compiled {
     std::optional<messages::Logger> logger;          // of what backends and compilers report; else the caller's
     bool warn_of_breaks = true;                      // false: they are meant
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
+    std::shared_ptr<CompileObserver> observer;       // graphs, breaks and recompiles, each time; may be null
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
     std::shared_ptr<random::Sequence> random;
   };

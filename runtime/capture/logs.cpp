@@ -29,7 +29,8 @@ Backend with_step(Backend backend, std::string name) {
   if (name == "fused" || name == "aot_eager") return backend;
   return [backend = std::move(backend), name = std::move(name)](const graph::Graph& graph,
                                                                 const std::vector<at::Tensor>& examples) {
-    const messages::Step step(3, "backend '" + name + "' compiles graph `" + graph.name() + "`");
+    const messages::Step step(3, "backend '" + name + "'", graph.name(),
+                              "backend '" + name + "' compiles graph `" + graph.name() + "`");
     return backend(graph, examples);
   };
 }

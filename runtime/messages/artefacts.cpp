@@ -15,6 +15,7 @@
 
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
+#include "runtime/messages/phase_times.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::messages {
@@ -307,13 +308,15 @@ std::string readable(const LogRecord& record) {
   return text;
 }
 
-Step::Step(int number, std::string what) : exceptions_(std::uncaught_exceptions()) {
+Step::Step(int number, std::string phase, std::string function, const std::string& what)
+    : phase_(std::move(phase)), function_(std::move(function)), exceptions_(std::uncaught_exceptions()) {
   if (!logs(Artefact::capture) && !debug_folder_on()) return;
   heading_ = fmt::format("Step {}: {}", number, what);
   log_artefact(Artefact::capture, LogLevel::info, heading_ + " begins");
 }
 
 Step::~Step() {
+  add_phase_time(phase_, function_, std::chrono::steady_clock::now() - begin_);
   if (heading_.empty()) return;
   note_debug_step(heading_, begin_);
   if (std::uncaught_exceptions() > exceptions_) return;

@@ -86,11 +86,12 @@ std::string_view body_of(const LogRecord& record) noexcept;
 /// The record as people read it: "[graph] heading", then the body with each line indented, so that none looks like a record.
 std::string readable(const LogRecord& record);
 
-/// A step of a compilation in the log of `capture`: that it begins, and, unless an exception ends it, that it has ended.
+/// A step of a compilation: its time counts as that of a phase (compile_times), and the log of `capture` has that it begins,
+/// and, unless an exception ends it, that it has ended. No step contains another.
 class Step {
  public:
-  /// "Step 1: capture of 'f' begins"
-  Step(int number, std::string what);
+  /// "Step 1: capture of 'f' begins"; the time is that of `phase` of `function`.
+  Step(int number, std::string phase, std::string function, const std::string& what);
   ~Step();
   /// Added to the end: "5 operations".
   void note(std::string outcome) { outcome_ = std::move(outcome); }
@@ -98,6 +99,7 @@ class Step {
   Step& operator=(const Step&) = delete;
 
  private:
+  std::string phase_, function_;
   std::string heading_, outcome_;  // empty: nothing is logged
   int exceptions_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

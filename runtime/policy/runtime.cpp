@@ -105,6 +105,7 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
     if (messages::logs(messages::Artefact::recompiles))
       messages::log_artefact(logger, messages::Artefact::recompiles, LogLevel::info, text, fields);
   };
+  if (options_.profiler) compile.observer = options_.profiler->observer();
   compile.random = std::move(random);
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
   if (!options_.trusted)

@@ -3,6 +3,7 @@
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/compile_clock.h"
+#include "runtime/capture/compile_observer.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
 #include "runtime/messages/artefacts.h"
@@ -168,12 +169,15 @@ std::string difference(const ClosureEnvironment& before, const ClosureEnvironmen
 
 void report_recompile(lua_State* L, const CompiledFunction& function, const ClosureEnvironment& now) {
   const Stance stance = get_stance();
+  const std::vector<const CachePartition*> partitions = partitions_in_order(function);
+  if (function.options.observer && !partitions.empty())
+    function.options.observer->recompiled(function.name, place_of(L, function.function, function.made_at).where,
+                                          difference(partitions.back()->environment, now));
   if (function.partitions.empty() || !function.options.inform || !messages::logs(messages::Artefact::recompiles) ||
       !capture::reports_recompiles(stance))
     return;
   std::string text =
       capture::recompile_heading(function.name, place_of(L, function.function, function.made_at).where, stance);
-  const std::vector<const CachePartition*> partitions = partitions_in_order(function);
   const size_t first = partitions.size() - std::min(partitions.size(), most_reasons);
   if (first > 0) text += fmt::format("\n  - the guards of {} older graphs failed, too", first);
   for (size_t i = first; i < partitions.size(); ++i)

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/compile/closure_environments.h"
+#include "bindings/lua/compile/compile_profiler.h"
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/semantics/allowed_writes.h"
 #include "bindings/lua/state/effects.h"
@@ -231,7 +232,11 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
         function.options.backend = lua_isfunction(L, -1) ? "of the script" : lua_tostring(L, -1);
         return backend_at(L, lua_gettop(L), function.options.compiler, function.caller);
       });
-    else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
+    else if (const CompileProfiler* profiler = key == "backend" ? test_compile_profiler(L, -1) : nullptr) {
+      function.options.backend = "CompileProfiler";
+      function.options.compile_with = profiler->backend();
+      function.options.observer = profiler->observer();
+    } else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
     else if (key == "dynamic" && lua_isboolean(L, -1))
       function.options.dynamic = lua_toboolean(L, -1);
@@ -242,7 +247,8 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     else if (key != "compiler" || lua_type(L, -1) != LUA_TSTRING)
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
-          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string or function), "
+          "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string, function or "
+          "CompileProfiler), "
           "compiler (off, background or wait), fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), "
           "name (a string of at most 255 bytes).");
     lua_pop(L, 1);

@@ -3,6 +3,7 @@
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/backends/run_graph.h"
 #include "bindings/lua/compile/compare.h"
+#include "bindings/lua/compile/compile_profiler.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/compile/compiler_config.h"
 #include "bindings/lua/export/export.h"
@@ -36,6 +37,7 @@ void push_triage(lua_State* L) {
   open_compiled(L);
   open_explanation(L);
   open_comparison(L);
+  open_compile_profiler(L);
   static const LimitedFunction functions[] = {{"compile", guarded<compile>, 2},
                                               {"list_backends", guarded<list_backends_>, 0}};
   lua_newtable(L);
@@ -50,7 +52,9 @@ void push_triage(lua_State* L) {
     add_compiler_control(L);
     static const LimitedFunction registering[] = {{"register_backend", guarded<register_backend_>, 2},
                                                   {"run_graph", guarded<run_graph_program>, 1},
-                                                  {"compare", guarded<compare>, 3}};
+                                                  {"compare", guarded<compare>, 3},
+                                                  {"CompileProfiler", guarded<new_compile_profiler>, 0},
+                                                  {"compile_times", guarded<compile_times_>, 0}};
     set_limited(L, "triage.", registering);
   }
   add_export(L);

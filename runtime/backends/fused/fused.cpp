@@ -337,7 +337,7 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
   if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
-  messages::Step step(3, "fused loops of `" + graph.name() + "`");
+  messages::Step step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");
   const std::vector<fused::FusionGroup> parts = fused::cut(graph);
   log_parts(graph, parts, step);
   if (std::none_of(parts.begin(), parts.end(), gains)) return compile_eager(graph, examples);

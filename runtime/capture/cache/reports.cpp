@@ -1,4 +1,5 @@
 // What is said of graphs: what broke them, why none fits a call, and that there are too many.
+#include "runtime/capture/compile_observer.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
@@ -13,6 +14,7 @@
 namespace triage::capture {
 
 void Compiled::note_break(const GraphBreak& graph_break) {
+  if (options_.observer) options_.observer->met_break(script_->name(), graph_break);
   const bool always = messages::logs(messages::Artefact::graph_breaks, messages::Detail::more);
   {
     std::lock_guard<std::mutex> lock(notes_mutex_);
@@ -51,6 +53,8 @@ std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) 
 }
 
 void Compiled::report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) const {
+  if (options_.observer && !entries_.empty())
+    options_.observer->recompiled(script_->name(), script_->definition().where, last_reason(all));
   if (!options_.inform || entries_.empty()) return;
   std::string text = recompile_heading(script_->name(), script_->definition().where, stance);
   constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
@@ -68,6 +72,7 @@ std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
 
 void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params,
                               Deadline deadline, std::vector<at::Tensor>& outputs) {
+  if (options_.observer) options_.observer->recompiled(script_->name(), script_->definition().where, last_reason(all));
   const bool fails = get_compiler_config().fail_on_recompile_limit_hit;
   const bool warns = !fails && options_.warn && options_.warned->limits.insert(limit).second;
   if (!fails && !warns) return run_script(all, num_params, deadline, outputs, /*follow=*/false);

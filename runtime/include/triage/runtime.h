@@ -3,6 +3,7 @@
 #include <c10/core/Scalar.h>
 #include <triage/api.h>
 #include <triage/cache_statistics.h>
+#include <triage/compile_profiler.h>
 #include <triage/compile_times.h>
 #include <triage/compiler_mode.h>
 #include <triage/error.h>
@@ -91,6 +92,8 @@ struct RuntimeOptions {
   /// one per device, with this seed, and never draws from LibTorch's default generators, which belong to the host. (The
   /// default is that of torch.Generator.)
   uint64_t seed = 67280421310721;
+  /// Counts the graph breaks and recompiles of all policies. Null: nothing is counted.
+  std::shared_ptr<CompileProfiler> profiler = {};
   /// The target of `print` in scripts. Default: standard output.
   std::function<void(const std::string&)> print = {};
 };

@@ -4,6 +4,7 @@
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
 #include <triage/compare.h>
+#include <triage/compile_profiler.h>
 #include <triage/compile_times.h>
 #include <triage/compiler_config.h>
 #include <triage/compiler_mode.h>

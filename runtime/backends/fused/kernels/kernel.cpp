@@ -22,6 +22,7 @@
 #include "runtime/backends/fused/kernels/system_compiler.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/log.h"
+#include "runtime/messages/phase_times.h"
 
 namespace triage::fused {
 namespace {
@@ -211,12 +212,19 @@ class Compiler {
     }
   }
 
+  struct Timed {  // as the phase `kernels`
+    ~Timed() { messages::add_phase_time("kernels", graph, std::chrono::steady_clock::now() - begin); }
+    const std::string& graph;
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  };
+
   /// Null where there is none, which is said: once that there is no compiler, and for each kernel that it fails for.
   RowsFunction make(const Job& job) {
     const messages::LogTo log_to(job.logger);
     const SystemCompiler* const compiler = find_compiler();
     if (!compiler) return nullptr;
     const std::string text = compiler->identity() + job.source;
+    const Timed timed{job.graph};
     try {
       return from_cache_or_compiler(*compiler, job.source, text, job.graph);
     } catch (const std::exception& error) {
