@@ -39,6 +39,7 @@ CLI::Option* add_repeated(CLI::App& command, const char* name, std::vector<std::
   return command.add_option(name, into, help)
       ->type_name(type)
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
