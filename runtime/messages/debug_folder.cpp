@@ -29,11 +29,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 10> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
+constexpr std::array<const char*, 11> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
                                                     "joint_graph.txt", "ir_pre_fusion.txt",  "ir_post_fusion.txt",
                                                     "output_code.cpp", "guards.txt",         "timing.json",
-                                                    "profile.json"};
-constexpr uint32_t usual_files = 0x1FF;  // all but profile.json
+                                                    "profile.json",    "graph_runnable.lua"};
+constexpr uint32_t usual_files = 0x5FF;  // all but profile.json
 constexpr uint64_t most_bytes = uint64_t{256} << 20;
 constexpr size_t most_folders = 1000, longest_name = 100;
 

@@ -20,7 +20,8 @@ enum class DebugFile : uint8_t {
   output_code,
   guards,
   timing,
-  profile
+  profile,
+  graph_runnable
 };
 
 bool debug_folder_on() noexcept;

@@ -351,7 +351,8 @@ std::vector<const CachePartition*> partitions_in_order(const CompiledFunction& f
 std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function) {
   return std::make_shared<capture::TraceTree>(
       function.name,
-      function.options.clock->timed(capture::with_step(function.options.compile_with, function.options.backend)));
+      function.options.clock->timed(capture::with_step(function.options.compile_with, function.options.backend)),
+      capture::BackendChoice{function.options.backend, function.options.compiler});
 }
 
 CacheStatistics statistics_of(const CompiledFunction& function) {
