@@ -11,6 +11,7 @@
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/repro.h"
 #include "runtime/capture/synthetic_inputs.h"
 #include "runtime/capture/variables.h"
 #include "runtime/graph/clean.h"
@@ -119,7 +120,8 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
       backend_(options_.compile_with ? options_.compile_with : find_backend(options_.backend, options_.compiler)),
       by_interpreter_(is_eager(backend_)) {
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
-  backend_ = options_.clock->timed(with_step(std::move(backend_), options_.backend));
+  backend_ = with_repro(options_.clock->timed(with_step(std::move(backend_), options_.backend)),
+                        {options_.backend, options_.compiler});
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces)
     options_.traces =

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/backends/shipped.h"
+#include "runtime/graph/describe.h"
 #include "runtime/graph/graph_program.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
@@ -53,7 +54,7 @@ std::string runnable(const graph::Graph& graph, const std::vector<at::Tensor>& e
           "(triage.register_backend), and name it as `backend`.";
     return graph::text(program);
   } catch (const std::exception& error) {  // inputs that no program can make, such as sparse ones
-    return "error([=[this graph cannot be a program: " + first_line(error.what()) + "]=])\n";
+    return "error(" + graph::string_literal("this graph cannot be a program: " + first_line(error.what())) + ")\n";
   }
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::graph {
 namespace {
@@ -56,11 +57,13 @@ std::string quoted(const std::string& text) { return string_literal(text); }
 std::string header(const GraphProgram& program) {
   utsname machine{};
   ::uname(&machine);
-  std::string text = fmt::format(
-      "-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n", TRIAGE_VERSION,
-      TORCH_VERSION, machine.sysname, machine.release, machine.machine, at::get_num_threads(), program.backend);
+  std::string text =
+      fmt::format("-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n",
+                  TRIAGE_VERSION, TORCH_VERSION, machine.sysname, machine.release, machine.machine,
+                  at::get_num_threads(), messages::one_line(program.backend));
   std::istringstream comment(program.comment);
-  for (std::string line; std::getline(comment, line);) text += "-- " + line + "\n";
+  for (std::string line; std::getline(comment, line);)
+    text += "-- " + messages::one_line(line) + "\n";  // Lua ends a comment at \r as well
   return text;
 }
 
@@ -194,7 +197,7 @@ std::string text(const GraphProgram& program, const std::string& values_file) {
   text += fmt::format("  seed = {},\n  inputs = {{\n", program.seed);
   for (size_t i = 0; i < program.inputs.size(); ++i)
     text += fmt::format("    {},  -- {}\n", program.inputs[i].text(values_file),
-                        describe(*program.graph.inputs()[i].value));
+                        messages::one_line(describe(*program.graph.inputs()[i].value)));
   return text + fmt::format("  }},\n  graph = {},\n}}\n", long_string(print(program.graph)));
 }
 
