@@ -2,14 +2,17 @@
 #include <triage/error.h>
 #include <triage/log.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/options.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/repro_settings.h"
 
 namespace {
 
@@ -70,6 +73,8 @@ int main(int argc, char** argv) {
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees.
   triage::set_log(log_to_standard_error);
   c10::SetStackTraceFetcher([]() -> std::string { return ""; });
+  std::error_code ignored;
+  triage::messages::set_minifier_program(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
   std::optional<std::string> wrong_logs;
   try {
     if (triage::messages::check_logs_of_environment()) {

@@ -18,8 +18,8 @@ namespace triage::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using diagnose::GraphProgram;
 using diagnose::Minified;
+using graph::GraphProgram;
 
 /// The program in a folder that triage has written, or the file itself.
 std::string program_in(const std::string& path) {
@@ -66,7 +66,7 @@ int run(const MinifyCommand& options) {
   at::set_num_threads(1);  // each candidate runs in a fork of this process
   const std::string path = program_in(options.program);
   lua::ProgramFile file = lua::read_program_file(path);
-  if (options.numbers) file.program.check = diagnose::ProgramCheck::numbers;
+  if (options.numbers) file.program.check = graph::ProgramCheck::numbers;
   file.program.isolated = 0;
   diagnose::MinifierOptions minifier;
   minifier.child.seconds = options.time_limit;
@@ -80,7 +80,7 @@ int run(const MinifyCommand& options) {
                                          before, minified.program.backend, minified.failure);
   const std::string output =
       options.output.empty() ? (fs::path(path).parent_path() / "repro.lua").string() : options.output;
-  diagnose::save(minified.program, output);
+  graph::save(minified.program, output);
   const bool confirmed = fails_alone(output, 2 * options.time_limit + 10);
   if (options.json) {
     print_json(to_json(minified, output, before, confirmed));

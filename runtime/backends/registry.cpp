@@ -13,6 +13,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/faulty.h"
 #include "runtime/backends/fused/fused.h"
+#include "runtime/backends/shipped.h"
 
 namespace triage {
 namespace {
@@ -23,10 +24,13 @@ MakeBackend always(Backend backend) {
   return [backend = std::move(backend)](CompilerMode) { return backend; };
 }
 
+std::map<std::string, MakeBackend> shipped_backends() {
+  return {{"aot_eager", always(compile_aot_eager)}, {"eager", always(compile_eager)}, {"fused", fused_backend}};
+}
+
 struct Registry {
   std::shared_mutex mutex;
-  std::map<std::string, MakeBackend> backends{
-      {"aot_eager", always(compile_aot_eager)}, {"eager", always(compile_eager)}, {"fused", fused_backend}};
+  std::map<std::string, MakeBackend> backends = shipped_backends();
 };
 
 constexpr std::array<const char*, 3> mode_names = {"off", "background", "wait"};
@@ -65,6 +69,10 @@ Backend find_backend(const std::string& name, CompilerMode compiler) {
   if (auto faulty = faulty_backend(name)) return *faulty;
   throw InputError(
       fmt::format("there is no backend `{}`; the backends are: {}", name, fmt::join(list_backends(), ", ")));
+}
+
+bool is_shipped_backend(const std::string& name) {
+  return shipped_backends().contains(name) || faulty_backend(name).has_value();
 }
 
 std::vector<std::string> list_backends() {

@@ -12,6 +12,7 @@
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/repro.h"
 #include "runtime/capture/synthetic_inputs.h"
 #include "runtime/capture/variables.h"
 #include "runtime/graph/clean.h"
@@ -121,9 +122,12 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
       by_interpreter_(is_eager(backend_)) {
   if (options_.observer && !options_.compile_with) backend_ = observed(std::move(backend_), options_.observer);
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
-  backend_ = options_.clock->timed(with_step(std::move(backend_), options_.backend));
+  backend_ = with_repro(options_.clock->timed(with_step(std::move(backend_), options_.backend)),
+                        {options_.backend, options_.compiler});
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
-  if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_);
+  if (!options_.traces)
+    options_.traces =
+        std::make_shared<TraceTree>(script_->name(), backend_, BackendChoice{options_.backend, options_.compiler});
   if (!options_.warned) options_.warned = std::make_shared<Warned>();
 }
 
@@ -439,7 +443,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
   step->note(std::to_string(entry->graph->nodes().size()) + " operations");
   step.reset();
-  log_graph(*entry->graph);
+  log_graph(*entry->graph, examples, {options_.backend, options_.compiler});
   entry->executable = compile(*entry->graph, examples, captured.raises);
   if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
     entry->executable = compile_outputs_eager(*entry->graph, compile_eager, lent_memory());

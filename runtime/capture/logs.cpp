@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "runtime/backends/shipped.h"
+#include "runtime/graph/describe.h"
+#include "runtime/graph/graph_program.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
 
@@ -35,10 +38,35 @@ Backend with_step(Backend backend, std::string name) {
   };
 }
 
-void log_graph(const graph::Graph& graph) {
-  using messages::Artefact;
-  if (messages::wants_debug_file(messages::DebugFile::graph_transformed))
-    messages::write_debug_file(messages::DebugFile::graph_transformed, graph::print(graph));
+namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// The graph as a program. A backend that only this process knows is `eager` there.
+std::string runnable(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend) {
+  try {
+    const bool known = is_shipped_backend(backend.name);
+    graph::GraphProgram program =
+        graph::program_of(graph, examples, known ? backend.name : "eager", /*keep_values=*/false);
+    program.compiler = backend.compiler;
+    if (!known)
+      program.comment =
+          "Its backend is the script's own. To run the graph with it, register it here\n"
+          "(triage.register_backend), and name it as `backend`.";
+    return graph::text(program);
+  } catch (const std::exception& error) {  // inputs that no program can make, such as sparse ones
+    return "error(" + graph::string_literal("this graph cannot be a program: " + first_line(error.what())) + ")\n";
+  }
+}
+
+}  // namespace
+
+void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend) {
+  using messages::Artefact, messages::DebugFile;
+  if (messages::wants_debug_file(DebugFile::graph_transformed))
+    messages::write_debug_file(DebugFile::graph_transformed, graph::print(graph));
+  if (messages::wants_debug_file(DebugFile::graph_runnable))
+    messages::write_debug_file(DebugFile::graph_runnable, runnable(graph, examples, backend));
   const std::string heading = "graph `" + graph.name() + "`, " + std::to_string(graph.nodes().size()) + " operations";
   if (messages::logs(Artefact::graph))
     messages::log_artefact(Artefact::graph, LogLevel::info, heading, graph::print(graph), graph.name());

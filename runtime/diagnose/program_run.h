@@ -5,10 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "runtime/diagnose/graph_program.h"
+#include "runtime/graph/graph_program.h"
 
 /// Runs graph programs, and says how they fail.
 namespace triage::diagnose {
+
+using graph::GraphProgram;
+using graph::ProgramCheck;
+using graph::ProgramInput;
 
 struct ProgramResults {
   std::vector<at::Tensor> outputs;

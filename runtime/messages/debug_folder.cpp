@@ -29,24 +29,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 10> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
+constexpr std::array<const char*, 11> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
                                                     "joint_graph.txt", "ir_pre_fusion.txt",  "ir_post_fusion.txt",
                                                     "output_code.cpp", "guards.txt",         "timing.json",
-                                                    "profile.json"};
-constexpr uint32_t usual_files = 0x1FF;  // all but profile.json
+                                                    "profile.json",    "graph_runnable.lua"};
+constexpr uint32_t usual_files = 0x5FF;  // all but profile.json
 constexpr uint64_t most_bytes = uint64_t{256} << 20;
-constexpr size_t most_folders = 1000, longest_name = 100;
+constexpr size_t most_folders = 1000;
 
 std::string name_of(DebugFile file) { return file_names[static_cast<size_t>(file)]; }
-
-/// A name of a script as that of a folder.
-std::string folder_name(const std::string& graph) {
-  std::string name = graph.substr(graph.size() > longest_name ? graph.size() - longest_name : 0);
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.') c = '_';
-  if (name.empty() || name.front() == '.') name.insert(name.begin(), '_');
-  return name;
-}
 
 std::string json_text(std::string_view text) {
   std::string json = "\"";
@@ -246,6 +237,15 @@ std::string folder_of(const std::string& graph) {
 }
 
 }  // namespace
+
+std::string folder_name(const std::string& graph) {
+  constexpr size_t longest_name = 100;
+  std::string name = graph.substr(graph.size() > longest_name ? graph.size() - longest_name : 0);
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.') c = '_';
+  if (name.empty() || name.front() == '.') name.insert(name.begin(), '_');
+  return name;
+}
 
 bool debug_folder_on() noexcept { return DebugFolders::of_process().files() != 0; }
 bool wants_debug_file(DebugFile file) noexcept {

@@ -20,8 +20,12 @@ enum class DebugFile : uint8_t {
   output_code,
   guards,
   timing,
-  profile
+  profile,
+  graph_runnable
 };
+
+/// A name of a graph as that of a folder: short, and without what shells and file systems read otherwise.
+std::string folder_name(const std::string& graph);
 
 bool debug_folder_on() noexcept;
 bool wants_debug_file(DebugFile file) noexcept;

@@ -1,20 +1,37 @@
 #include <triage/diagnostics.h>
 
+#include <utility>
+
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log_file.h"
+#include "runtime/messages/repro_settings.h"
 
 namespace triage {
 
 Diagnostics get_diagnostics() {
-  return {messages::current_logs().text(), messages::log_file(), messages::debug_function()};
+  const messages::ReproSettings repro = messages::repro_settings();
+  return {messages::current_logs().text(),
+          messages::log_file(),
+          messages::debug_function(),
+          messages::debug_dir(),
+          repro.after_capture ? "capture" : "",
+          repro.level,
+          repro.folder};
 }
 
 void set_diagnostics(const Diagnostics& diagnostics) {
   messages::Logs logs;
   logs.apply_list(diagnostics.logs);
+  messages::ReproSettings repro;
+  repro.after_capture = messages::repro_after_from(diagnostics.repro_after);
+  repro.level = messages::repro_level_from(diagnostics.repro_level);
+  repro.folder = diagnostics.repro_dir;
   messages::set_log_file(diagnostics.log_file);
   messages::set_current_logs(logs);
   messages::set_debug_function(diagnostics.function);
+  if (diagnostics.debug_dir != messages::debug_dir()) messages::set_debug_dir(diagnostics.debug_dir);
+  messages::set_repro_settings(std::move(repro));
 }
 
 std::string logs_help() { return messages::artefacts_help(); }

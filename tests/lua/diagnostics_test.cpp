@@ -5,7 +5,11 @@
 #include <doctest/doctest.h>
 #include <triage/triage.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,4 +92,43 @@ TEST_CASE("D11: a policy of another name runs as a script, with the same results
   triage::set_diagnostics({.function = "p"});
   policy.run({z});
   CHECK(policy.cache().graphs == 1);
+}
+
+TEST_CASE("D05, D12: a host turns the debug folder and the programs for the minifier on; it starts no process") {
+  const Restore restore;
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("triage-diagnostics-" + std::to_string(::getpid()));
+  std::vector<std::string> warnings;
+  triage::RuntimeOptions options;
+  options.backend = "faulty_compile:relu";
+  options.log = [&](const triage::LogRecord& record) {
+    if (record.level == triage::LogLevel::warn) warnings.emplace_back(record.text);
+  };
+  triage::Runtime runtime(options);
+  const triage::Policy policy = runtime.load_source(source);
+  triage::set_diagnostics({.debug_dir = root / "debug", .repro_after = "capture", .repro_dir = root / "repro"});
+  CHECK(triage::get_diagnostics().repro_after == "capture");
+  CHECK(triage::get_diagnostics().debug_dir == root / "debug");
+  policy.run({at::ones({3, 2})});
+  triage::set_diagnostics({});
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root))
+    if (entry.is_regular_file()) files.insert(entry.path().filename().string());
+  CHECK(files.contains("graph_runnable.lua"));
+  CHECK(files.contains("minifier_launcher.lua"));
+  CHECK_FALSE(files.contains("repro.lua"));
+  CHECK_FALSE(files.contains("minify.log"));
+  CHECK(std::any_of(warnings.begin(), warnings.end(),
+                    [](const std::string& text) { return text.find("; `triage minify ") != std::string::npos; }));
+  std::filesystem::remove_all(root);
+  runtime.load_source(source).run({at::ones({3, 2})});
+  CHECK_FALSE(std::filesystem::exists(root));  // off again
+  for (const char* use : {"local d = triage.config.debug_dir", "triage.config.repro_after = 'capture'"})
+    CHECK_THROWS_AS(runtime.load_source("return policy { run = function(z) " + std::string(use) + " return z end }")
+                        .run({at::ones({2})}),
+                    triage::Error);
+  CHECK_THROWS_WITH_AS(triage::set_diagnostics({.repro_after = "dynamo"}),
+                       "the minifier cannot begin after 'dynamo'; expected 'capture'", triage::ConfigError);
+  CHECK_THROWS_AS(triage::set_diagnostics({.repro_level = 0}), triage::ConfigError);
+  CHECK(triage::get_diagnostics().repro_after.empty());
 }

@@ -23,10 +23,10 @@
 namespace triage::lua {
 namespace {
 
-using diagnose::GraphProgram;
-using diagnose::ProgramCheck;
-using diagnose::ProgramInput;
 using diagnose::ProgramOutcome;
+using graph::GraphProgram;
+using graph::ProgramCheck;
+using graph::ProgramInput;
 using Fill = ProgramInput::Fill;
 
 thread_local FindProgram* finding = nullptr;

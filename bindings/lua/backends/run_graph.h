@@ -5,13 +5,13 @@
 
 #include <triage/backend.h>
 
-#include "runtime/diagnose/graph_program.h"
+#include "runtime/graph/graph_program.h"
 
-/// `triage.run_graph`: graph programs (runtime/diagnose/graph_program.h) as scripts call them.
+/// `triage.run_graph`: graph programs (runtime/graph/graph_program.h) as scripts call them.
 namespace triage::lua {
 
 struct FoundProgram {
-  diagnose::GraphProgram program;
+  graph::GraphProgram program;
   Backend backend;
   int line = 0;  // of the call
 };

@@ -6,6 +6,7 @@
 #include "runtime/capture/compile_observer.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
+#include "runtime/capture/repro.h"
 #include "runtime/messages/artefacts.h"
 
 #include <fmt/format.h>
@@ -353,9 +354,10 @@ std::vector<const CachePartition*> partitions_in_order(const CompiledFunction& f
 }
 
 std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function) {
-  return std::make_shared<capture::TraceTree>(
-      function.name,
-      function.options.clock->timed(capture::with_step(function.options.compile_with, function.options.backend)));
+  const capture::BackendChoice choice{function.options.backend, function.options.compiler};
+  Backend backend =
+      function.options.clock->timed(capture::with_step(function.options.compile_with, function.options.backend));
+  return std::make_shared<capture::TraceTree>(function.name, capture::with_repro(std::move(backend), choice), choice);
 }
 
 CacheStatistics statistics_of(const CompiledFunction& function) {

@@ -11,8 +11,10 @@
 #include "runtime/messages/log_file.h"
 
 #include <triage/compiler_config.h>
+#include <triage/diagnostics.h>
 #include <triage/error.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,9 +35,28 @@ constexpr Setting settings[] = {
     {"recompile_limit", nullptr, &CompilerConfig::recompile_limit},
     {"accumulated_recompile_limit", nullptr, &CompilerConfig::accumulated_recompile_limit}};
 
+/// Settings of diagnosis: "" is false in Lua.
+struct TextSetting {
+  const char* name;
+  std::string Diagnostics::*text;
+};
+constexpr TextSetting text_settings[] = {{"debug_dir", &Diagnostics::debug_dir},
+                                         {"repro_after", &Diagnostics::repro_after},
+                                         {"repro_dir", &Diagnostics::repro_dir}};
+constexpr const char* level_setting = "repro_level";
+
+const TextSetting* text_setting(const std::string& name) {
+  for (const TextSetting& setting : text_settings)
+    if (name == setting.name) return &setting;
+  return nullptr;
+}
+
+std::string setting_name(lua_State* L) { return lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2); }
+
 const Setting& check_setting(lua_State* L) {
-  const std::string name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2);
-  std::vector<std::string> known;
+  const std::string name = setting_name(L);
+  std::vector<std::string> known = {level_setting};
+  for (const TextSetting& setting : text_settings) known.emplace_back(setting.name);
   for (const Setting& setting : settings) {
     if (name == setting.name) return setting;
     known.emplace_back(setting.name);
@@ -43,7 +64,45 @@ const Setting& check_setting(lua_State* L) {
   throw InputError("triage.config: there is no setting '" + name + "'" + did_you_mean(close_words(name, known)));
 }
 
+/// Pushes a setting of diagnosis; false where there is none of that name. No graph depends on them.
+bool push_diagnosis_setting(lua_State* L, const std::string& name) {
+  const TextSetting* const text = text_setting(name);
+  if (!text && name != level_setting) return false;
+  if (is_policy(L)) throw InputError("triage.config." + name + ": a policy may not read what its host writes to files");
+  const Diagnostics diagnostics = get_diagnostics();
+  if (!text)
+    lua_pushinteger(L, diagnostics.repro_level);
+  else if (const std::string& value = diagnostics.*(text->text); value.empty())
+    lua_pushboolean(L, false);
+  else
+    lua_pushlstring(L, value.data(), value.size());
+  return true;
+}
+
+/// Sets one; false where there is none of that name.
+bool set_diagnosis_setting(lua_State* L, const std::string& name) {
+  const TextSetting* const text = text_setting(name);
+  if (!text && name != level_setting) return false;
+  const std::string full = "triage.config." + name;
+  if (is_policy(L)) throw InputError(full + ": a policy may not set where files go; the host does (set_diagnostics)");
+  refuse_in_selection(L, "a write to `" + full + "`");
+  Diagnostics diagnostics = get_diagnostics();
+  if (!text) {
+    if (!lua_isinteger(L, 3)) throw InputError(full + ": expected an integer from 1 to 4, got " + describe(L, 3));
+    diagnostics.repro_level = static_cast<int>(std::clamp<lua_Integer>(lua_tointeger(L, 3), 0, 5));
+  } else if (lua_type(L, 3) == LUA_TSTRING) {
+    diagnostics.*(text->text) = lua_tostring(L, 3);
+  } else if (lua_isboolean(L, 3) && !lua_toboolean(L, 3)) {
+    (diagnostics.*(text->text)).clear();
+  } else {
+    throw InputError(full + ": expected a string or false, got " + describe(L, 3));
+  }
+  set_diagnostics(diagnostics);
+  return true;
+}
+
 int config_index(lua_State* L) {
+  if (push_diagnosis_setting(L, setting_name(L))) return 1;
   const Setting& setting = check_setting(L);
   break_graph(L, capture::Break::mode, std::string("`triage.config.") + setting.name + "` is read while capturing",
               "Read it before the compiled function is called, and pass its value.");
@@ -56,6 +115,7 @@ int config_index(lua_State* L) {
 }
 
 int config_newindex(lua_State* L) {
+  if (set_diagnosis_setting(L, setting_name(L))) return 0;
   const Setting& setting = check_setting(L);
   const std::string name = std::string("triage.config.") + setting.name;
   if (is_policy(L))

@@ -14,6 +14,7 @@
 
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/graph_break.h"
+#include "runtime/capture/logs.h"
 
 /// What a function with graph breaks was seen to do: its operators between two breaks make a segment, the segments that
 /// begin alike make a tree. Built by a TraceReplayer; one thread at a time.
@@ -104,7 +105,8 @@ struct ThreadState {
 
 class TraceTree {
  public:
-  TraceTree(std::string name, Backend backend) : name(std::move(name)), backend(std::move(backend)) {}
+  TraceTree(std::string name, Backend backend, BackendChoice choice)
+      : name(std::move(name)), backend(std::move(backend)), choice(std::move(choice)) {}
   TraceTree(const TraceTree&) = delete;
   TraceTree& operator=(const TraceTree&) = delete;
 
@@ -124,6 +126,7 @@ class TraceTree {
   void finish_compiling() const;
   const std::string name;
   const Backend backend;
+  const BackendChoice choice;  // what `backend` was made of
   size_t num_steps = 0;
   uint64_t next_signature = 1;
   std::vector<CompiledSegment> segments;  // those compiled so far, newest form of each

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "runtime/diagnose/graph_program.h"
 #include "runtime/diagnose/minify/child.h"
+#include "runtime/diagnose/program_run.h"
 
 /// Makes a graph program that fails as small as it gets, while it fails the same way: delta debugging. Each candidate runs in a
 /// child process.

@@ -2,7 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/diagnose/graph_program.h"
+#include "runtime/diagnose/program_run.h"
 
 /// The steps of the minifier: each takes a program and makes smaller ones of it.
 namespace triage::diagnose {

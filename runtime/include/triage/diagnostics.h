@@ -13,11 +13,19 @@ struct Diagnostics {
   std::string log_file = {};
   /// As TRIAGE_DEBUG_FUNCTION: only functions and policies of this name are captured; others run as scripts. Empty: all.
   std::string function = {};
+  /// As TRIAGE_DEBUG_DIR with TRIAGE_COMPILE_DEBUG: the folder for what captures and compilations make. Empty: none.
+  std::string debug_dir = {};
+  /// As TRIAGE_REPRO_AFTER: "capture" writes a graph that its backend cannot compile as a program for `triage minify`. Empty: off.
+  std::string repro_after = {};
+  /// As TRIAGE_REPRO_LEVEL, 1 to 4: 3 and 4 write every graph, with the values of its inputs.
+  int repro_level = 2;
+  /// As TRIAGE_REPRO_DIR: where those programs go.
+  std::string repro_dir = "triage_repro";
 };
 
 /// What holds now: at first what the environment says.
 TRIAGE_API Diagnostics get_diagnostics();
-/// Throws ConfigError if `logs` has a name that is unknown, and FileError if the file cannot be opened; nothing is changed then.
+/// Throws ConfigError if `logs` or `repro_after` has a name that is unknown, or there is no such level, and FileError if the file cannot be opened; nothing is changed then.
 TRIAGE_API void set_diagnostics(const Diagnostics& diagnostics);
 /// The table of logs, for a person.
 TRIAGE_API std::string logs_help();

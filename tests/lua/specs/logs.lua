@@ -228,3 +228,18 @@ test("D02: a text of several lines cannot look like a record of the log", functi
   eq(text:find("\27", 1, true), nil)
   has(text, "forged\\x1b[31m")
 end)
+
+test("D12, D05: triage.config has where debug folders and programs of the minifier go", function()
+  eq(triage.config.debug_dir, false)
+  eq(triage.config.repro_after, false)
+  eq(triage.config.repro_level, 2)
+  eq(triage.config.repro_dir, "triage_repro")
+  fails(function() triage.config.repro_after = "dynamo" end, "expected 'capture'")
+  fails(function() triage.config.repro_level = 5 end, "the level of the minifier is 1")
+  fails(function() triage.config.repro_level = "4" end, "expected an integer from 1 to 4")
+  fails(function() triage.config.debug_dir = 3 end, "triage.config.debug_dir: expected a string or false")
+  fails(function() triage.config.repro_dirs = "x" end, "did you mean 'repro_dir'?")
+  triage.config.repro_level = 4
+  eq(triage.config.repro_level, 4)
+  triage.config.repro_level = 2
+end)

@@ -10,7 +10,7 @@
 
 /// A graph with its inputs and the backend to run it, as a Lua program that `triage exec` runs: one call of
 /// `triage.run_graph`. Debug folders and the minifier write such programs; the minifier reads them as well.
-namespace triage::diagnose {
+namespace triage::graph {
 
 /// How to make an input again.
 struct ProgramInput {
@@ -40,7 +40,7 @@ enum class ProgramCheck : uint8_t {
 };
 
 struct GraphProgram {
-  graph::Graph graph;
+  Graph graph;
   std::vector<ProgramInput> inputs;
   std::string backend = "eager";
   CompilerMode compiler = CompilerMode::off;
@@ -59,7 +59,7 @@ struct GraphProgram {
 /// The program for `graph`, called with tensors like `examples`. Constants that cannot be printed become inputs. With
 /// `keep_values` the inputs have the values of `examples`, else random numbers: programs that only show shapes and types
 /// are smaller, and hold none of the user's data.
-GraphProgram program_of(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
+GraphProgram program_of(const Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
                         bool keep_values);
 
 /// The program as Lua, with a header of versions and machine. It refers to `values_file` (a .pt file beside the program)
@@ -68,4 +68,4 @@ std::string text(const GraphProgram& program, const std::string& values_file = "
 /// Writes the program to `path`, and values that do not fit into it to `path` with `.pt` in place of `.lua`. Throws FileError.
 void save(const GraphProgram& program, const std::string& path);
 
-}  // namespace triage::diagnose
+}  // namespace triage::graph

@@ -1,4 +1,4 @@
-#include "runtime/diagnose/graph_program.h"
+#include "runtime/graph/graph_program.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -18,8 +18,9 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
+#include "runtime/messages/printable.h"
 
-namespace triage::diagnose {
+namespace triage::graph {
 namespace {
 
 using Fill = ProgramInput::Fill;
@@ -51,16 +52,18 @@ std::string long_string(const std::string& text) {
 }
 
 /// In one line, for names and short texts.
-std::string quoted(const std::string& text) { return graph::string_literal(text); }
+std::string quoted(const std::string& text) { return string_literal(text); }
 
 std::string header(const GraphProgram& program) {
   utsname machine{};
   ::uname(&machine);
-  std::string text = fmt::format(
-      "-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n", TRIAGE_VERSION,
-      TORCH_VERSION, machine.sysname, machine.release, machine.machine, at::get_num_threads(), program.backend);
+  std::string text =
+      fmt::format("-- Run this with `triage exec`.\n-- triage {}, LibTorch {}, {} {} {}, {} threads, backend {}\n",
+                  TRIAGE_VERSION, TORCH_VERSION, machine.sysname, machine.release, machine.machine,
+                  at::get_num_threads(), messages::one_line(program.backend));
   std::istringstream comment(program.comment);
-  for (std::string line; std::getline(comment, line);) text += "-- " + line + "\n";
+  for (std::string line; std::getline(comment, line);)
+    text += "-- " + messages::one_line(line) + "\n";  // Lua ends a comment at \r as well
   return text;
 }
 
@@ -81,8 +84,8 @@ ProgramInput input_like(const at::Tensor& example, bool keep_values, uint64_t se
   return input;
 }
 
-bool stays_constant(const graph::Constant& constant) {
-  return graph::is_printable(constant.tensor) && !constant.tensor.requires_grad();
+bool stays_constant(const Constant& constant) {
+  return is_printable(constant.tensor) && !constant.tensor.requires_grad();
 }
 
 }  // namespace
@@ -122,19 +125,18 @@ std::optional<std::string> ProgramInput::wrong_layout() const {
   return std::nullopt;
 }
 
-bool ProgramInput::needs_file() const { return fill == Fill::values && !graph::is_printable(values); }
+bool ProgramInput::needs_file() const { return fill == Fill::values && !is_printable(values); }
 
 std::string ProgramInput::text(const std::string& values_file) const {
-  std::string text =
-      fmt::format("{{shape = {}, stride = {}, dtype = \"{}\", device = \"{}\", requires_grad = {}", list_text(sizes),
-                  list_text(strides), graph::dtype_name(dtype), device.str(), requires_grad);
+  std::string text = fmt::format("{{shape = {}, stride = {}, dtype = \"{}\", device = \"{}\", requires_grad = {}",
+                                 list_text(sizes), list_text(strides), dtype_name(dtype), device.str(), requires_grad);
   if (is_number) text += ", number = true";
   if (fill == Fill::seed) text += fmt::format(", seed = {}", seed);
   if (fill == Fill::zeros) text += ", fill = 0";
   if (fill == Fill::ones) text += ", fill = 1";
   if (fill == Fill::values)
     text += needs_file() ? fmt::format(", values_from = {}", quoted(values_file))
-                         : fmt::format(", values = \"{}\"", graph::values_text(values));
+                         : fmt::format(", values = \"{}\"", values_text(values));
   return text + "}";
 }
 
@@ -143,25 +145,25 @@ GraphProgram GraphProgram::clone() const {
           check,         seed,   isolated, memory_mib, preamble, comment};
 }
 
-GraphProgram program_of(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
+GraphProgram program_of(const Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
                         bool keep_values) {
   GraphProgram program;
   program.backend = backend;
-  program.graph = graph::Graph(graph.name());
+  program.graph = Graph(graph.name());
   program.graph.set_recorded_types(graph.has_recorded_types());
-  graph::Copies copies;
-  const auto add = [&](const graph::Value* value, graph::InputKind kind, const at::Tensor& example) {
-    graph::copy_input(program.graph, {value, kind}, copies);
+  Copies copies;
+  const auto add = [&](const Value* value, InputKind kind, const at::Tensor& example) {
+    copy_input(program.graph, {value, kind}, copies);
     program.inputs.push_back(input_like(example, keep_values, program.inputs.size() + 1));
     if (value->is_flags && !keep_values) program.inputs.back().fill = Fill::zeros;  // random bits are no flags
     program.backward |= program.inputs.back().requires_grad;
   };
-  const auto add_constant_as_input = [&](const graph::Constant& constant) {
-    graph::TensorMeta meta{constant.tensor.scalar_type(), constant.tensor.sizes().vec(), constant.tensor.device()};
+  const auto add_constant_as_input = [&](const Constant& constant) {
+    TensorMeta meta{constant.tensor.scalar_type(), constant.tensor.sizes().vec(), constant.tensor.device()};
     std::string name = constant.value->name.empty() ? "constant" : constant.value->name;
     while (graph.has_name(name) && name != constant.value->name) name += "_";
     while (program.graph.has_name(name)) name += "_";
-    graph::Value* input = program.graph.add_input(name, graph::InputKind::tensor, meta);
+    Value* input = program.graph.add_input(name, InputKind::tensor, meta);
     program.graph.edit(input).is_flags = constant.value->is_flags;
     copies[constant.value] = input;
     program.inputs.push_back(input_like(constant.tensor, keep_values, program.inputs.size() + 1));
@@ -172,10 +174,10 @@ GraphProgram program_of(const graph::Graph& graph, const std::vector<at::Tensor>
   for (const auto& constant : graph.constants())
     if (!stays_constant(constant)) add_constant_as_input(constant);
   for (const auto& constant : graph.constants())
-    if (stays_constant(constant)) graph::copy_constant(program.graph, constant, copies);
-  for (const auto& node : graph.nodes()) graph::copy_node(program.graph, *node, copies);
-  std::vector<graph::Value*> outputs;
-  for (const graph::Value* output : graph.outputs()) outputs.push_back(copies.at(output));
+    if (stays_constant(constant)) copy_constant(program.graph, constant, copies);
+  for (const auto& node : graph.nodes()) copy_node(program.graph, *node, copies);
+  std::vector<Value*> outputs;
+  for (const Value* output : graph.outputs()) outputs.push_back(copies.at(output));
   program.graph.set_outputs(std::move(outputs), graph.output_names());
   return program;
 }
@@ -195,8 +197,8 @@ std::string text(const GraphProgram& program, const std::string& values_file) {
   text += fmt::format("  seed = {},\n  inputs = {{\n", program.seed);
   for (size_t i = 0; i < program.inputs.size(); ++i)
     text += fmt::format("    {},  -- {}\n", program.inputs[i].text(values_file),
-                        graph::describe(*program.graph.inputs()[i].value));
-  return text + fmt::format("  }},\n  graph = {},\n}}\n", long_string(graph::print(program.graph)));
+                        messages::one_line(describe(*program.graph.inputs()[i].value)));
+  return text + fmt::format("  }},\n  graph = {},\n}}\n", long_string(print(program.graph)));
 }
 
 void save(const GraphProgram& program, const std::string& path) {
@@ -211,4 +213,4 @@ void save(const GraphProgram& program, const std::string& path) {
   out.commit();
 }
 
-}  // namespace triage::diagnose
+}  // namespace triage::graph

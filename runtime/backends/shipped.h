@@ -1,0 +1,9 @@
+#pragma once
+#include <string>
+
+namespace triage {
+
+/// Every process that uses triage has a backend of this name: one that a text which goes to another process may name.
+bool is_shipped_backend(const std::string& name);
+
+}  // namespace triage

@@ -1,0 +1,158 @@
+#include "runtime/capture/repro.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <triage/error.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "runtime/backends/shipped.h"
+#include "runtime/graph/graph_program.h"
+#include "runtime/messages/debug_folder.h"
+#include "runtime/messages/log.h"
+#include "runtime/messages/repro_settings.h"
+
+extern char** environ;
+
+namespace triage::capture {
+namespace {
+
+using messages::ReproSettings;
+
+constexpr int most_programs = 100;  // of a process
+constexpr int numbers_level = 4, every_graph_level = 3, minify_level = 2;
+
+void warn(const std::string& text) { messages::LogTo::current().write(LogLevel::warn, text); }
+
+/// The folder of the program; nothing where there were enough, or it cannot be written, which is logged.
+std::optional<std::filesystem::path> write_program(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
+                                                   const BackendChoice& choice, const ReproSettings& settings,
+                                                   const std::string& failure) {
+  static std::atomic<int> written{0};
+  const int number = ++written;
+  if (number > most_programs) {
+    if (number == most_programs + 1)
+      warn(fmt::format("{} graphs were written for the minifier; no more are", most_programs));
+    return std::nullopt;
+  }
+  try {
+    graph::GraphProgram program =
+        graph::program_of(graph, examples, choice.name, /*keep_values=*/settings.level >= every_graph_level);
+    program.compiler = choice.compiler;
+    program.comment = failure;
+    if (settings.level == numbers_level) program.check = graph::ProgramCheck::numbers;
+    if (!is_shipped_backend(choice.name))
+      program.comment += "\nRegister its backend here (triage.register_backend) under the name that the call has.";
+    const std::filesystem::path folder =
+        std::filesystem::absolute(settings.folder) /
+        fmt::format("{}-pid_{}-{}", messages::folder_name(graph.name()), ::getpid(), number);
+    std::filesystem::create_directories(folder);
+    graph::save(program, (folder / "minifier_launcher.lua").string());
+    return folder;
+  } catch (const std::exception& error) {
+    warn(fmt::format("graph `{}` cannot be written for the minifier: {}", graph.name(), error.what()));
+    return std::nullopt;
+  }
+}
+
+/// The environment without what would write programs, folders and logs for each candidate as well.
+std::vector<char*> environment_of_minifier() {
+  std::vector<char*> variables;
+  for (char** variable = environ; variable && *variable; ++variable) {
+    const std::string_view text(*variable);
+    if (!text.starts_with("TRIAGE_REPRO_") && !text.starts_with("TRIAGE_COMPILE_DEBUG=") &&
+        !text.starts_with("TRIAGE_LOG"))
+      variables.push_back(*variable);
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
+/// `triage minify FOLDER`, with what it says in minify.log. Its exit status: 0 made a repro, 2 means that nothing fails there.
+int minify(const std::string& triage, const std::filesystem::path& folder) {
+  std::vector<std::string> words = {triage, "minify", folder.string()};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const std::string log = (folder / "minify.log").string();
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  pid_t child = -1;
+  const int failed =
+      ::posix_spawn(&child, triage.c_str(), &actions, nullptr, argv.data(), environment_of_minifier().data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed) throw Error(fmt::format("cannot start {}: {}", triage, std::strerror(failed)));
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) throw Error(fmt::format("cannot wait for {}: {}", triage, std::strerror(errno)));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/// Minifies what is in the folder where this process can, and says in the log what there is.
+void report(const std::string& graph, const std::filesystem::path& folder, const BackendChoice& choice,
+            const ReproSettings& settings) {
+  const std::string triage = messages::minifier_program();
+  const std::string launcher = (folder / "minifier_launcher.lua").string();
+  const std::string by_hand = fmt::format("graph `{}` and its inputs are in {}", graph, launcher);
+  if (settings.level < minify_level)
+    return warn(
+        fmt::format("{}; `triage exec` runs it, `triage minify {}` makes it smaller", by_hand, folder.string()));
+  if (!is_shipped_backend(choice.name))
+    return warn(
+        fmt::format("{}; its backend belongs to this program, so register it there first, then `triage minify "
+                    "{}`",
+                    by_hand, folder.string()));
+  if (triage.empty()) return warn(fmt::format("{}; `triage minify {}` makes it smaller", by_hand, folder.string()));
+  int status = 0;
+  try {
+    status = minify(triage, folder);
+  } catch (const std::exception& error) {
+    return warn(fmt::format("{}; the minifier does not run: {}", by_hand, error.what()));
+  }
+  std::error_code ignored;
+  if (status == 0)
+    warn(fmt::format("the smallest part of graph `{}` that fails: `triage exec {}`; the whole graph: {}", graph,
+                     (folder / "repro.lua").string(), launcher));
+  else if (status == 2 && settings.level >= every_graph_level)
+    std::filesystem::remove_all(folder, ignored);  // it does not fail
+  else
+    warn(fmt::format("{}; what the minifier said is in {}", by_hand, (folder / "minify.log").string()));
+}
+
+}  // namespace
+
+Backend with_repro(Backend backend, BackendChoice choice) {
+  return [backend = std::move(backend), choice = std::move(choice)](const graph::Graph& graph,
+                                                                    const std::vector<at::Tensor>& examples) {
+    if (!messages::repro_on() || examples.size() != graph.inputs().size()) return backend(graph, examples);
+    const ReproSettings settings = messages::repro_settings();
+    const bool every = settings.level >= every_graph_level;
+    const auto write = [&](const std::string& failure) {
+      if (const auto folder = write_program(graph, examples, choice, settings, failure))
+        report(graph.name(), *folder, choice, settings);
+    };
+    if (every) write(fmt::format("Graph `{}`, before backend `{}` gets it.", graph.name(), choice.name));
+    try {
+      return backend(graph, examples);
+    } catch (const LimitError&) {
+      throw;
+    } catch (const std::exception& error) {
+      if (!every) write(fmt::format("Backend `{}` cannot compile it: {}", choice.name, error.what()));
+      throw;
+    }
+  };
+}
+
+}  // namespace triage::capture
