@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "runtime/backends/graph_program.h"
 #include "runtime/backends/shipped.h"
 #include "runtime/graph/describe.h"
-#include "runtime/graph/graph_program.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
 

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/backends/graph_program.h"
 #include "runtime/backends/shipped.h"
-#include "runtime/graph/graph_program.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/repro_settings.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/graph/graph_program.h"
+#include "runtime/backends/graph_program.h"
 
 /// Runs graph programs, and says how they fail.
 namespace triage::diagnose {

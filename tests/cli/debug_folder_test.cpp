@@ -52,7 +52,8 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("D12, D13: the debug folder has the graph before and after passes, groups, C++ that compiles, guards and times") {
+TEST_CASE(
+    "D12, D13: the debug folder has the graph before and after passes, groups, C++ that compiles, guards and times") {
   const TemporaryFolder folder;
   write_bytes(folder / "model.lua", layer_norm);
   const Variable debug("TRIAGE_COMPILE_DEBUG", "profile.json");

@@ -1,5 +1,5 @@
 // Graph programs as files: what is written runs again, with the same inputs.
-#include "runtime/graph/graph_program.h"
+#include "runtime/backends/graph_program.h"
 #include "bindings/lua/engine/exec.h"
 #include "runtime/diagnose/program_run.h"
 

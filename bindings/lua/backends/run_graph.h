@@ -5,9 +5,9 @@
 
 #include <triage/backend.h>
 
-#include "runtime/graph/graph_program.h"
+#include "runtime/backends/graph_program.h"
 
-/// `triage.run_graph`: graph programs (runtime/graph/graph_program.h) as scripts call them.
+/// `triage.run_graph`: graph programs (runtime/backends/graph_program.h) as scripts call them.
 namespace triage::lua {
 
 struct FoundProgram {

@@ -7,7 +7,7 @@
 
 namespace triage::lua {
 
-/// The graph program of a script (runtime/graph/graph_program.h), with the state that its backend may live in.
+/// The graph program of a script (runtime/backends/graph_program.h), with the state that its backend may live in.
 struct ProgramFile {
   std::shared_ptr<State> state;
   graph::GraphProgram program;  // its preamble: the script's lines before the call

@@ -1,4 +1,4 @@
-#include "runtime/graph/graph_program.h"
+#include "runtime/backends/graph_program.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
