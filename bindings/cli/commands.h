@@ -111,6 +111,13 @@ struct MinifyCommand {
 };
 int run(const MinifyCommand& options);
 
+struct ReportCommand {
+  std::vector<std::string> traces;  // files, or folders with trace-*.jsonl
+  std::string output;
+  bool json = false;
+};
+int run(const ReportCommand& options);
+
 struct DoctorCommand {
   bool json = false;
 };

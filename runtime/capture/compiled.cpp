@@ -14,6 +14,7 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/repro.h"
 #include "runtime/capture/synthetic_inputs.h"
+#include "runtime/capture/trace_events.h"
 #include "runtime/capture/variables.h"
 #include "runtime/graph/clean.h"
 #include "runtime/messages/artefacts.h"
@@ -357,6 +358,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   report_recompile(all, Stance::default_stance);
   const CompileClock::Capturing timing(*options_.clock);
   const messages::DebugScope debug_scope(script_->name());
+  if (messages::trace_on())
+    trace_capture(script_->name(), script_->definition().where, options_.backend, /*segment=*/false);
   std::optional<messages::Step> step(std::in_place, 1, "capture", script_->name(),
                                      "capture of " + named(script_->name(), script_->definition().where));
   std::vector<std::string> names = input_names();
@@ -467,6 +470,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   entry->guards = std::move(guards);
   if (messages::wants_debug_file(messages::DebugFile::guards))
     messages::write_debug_file(messages::DebugFile::guards, entry->guards.text(names));
+  if (messages::trace_on()) trace_guards(entry->guards.text(names));
   if (messages::logs(messages::Artefact::guards))
     messages::log_artefact(messages::Artefact::guards, LogLevel::debug,
                            "guards of graph `" + entry->graph->name() + "`", entry->guards.text(names),
@@ -502,6 +506,7 @@ void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> o
   if (replayer.raised()) throw replayer.raised()->error();
   const std::string failure = replayer.finish(outputs, options_.fail_on_backend_error);
   for (const GraphBreak* met : replayer.breaks()) note_break(*met);
+  if (!failure.empty()) trace_failure(script_->name(), script_->definition().where, options_.backend, failure);
   if (!failure.empty() && options_.warn)
     options_.warn(named(script_->name(), script_->definition().where) +
                   ": the backend cannot compile a graph between two breaks, so ATen runs its operators: " + failure);
@@ -546,6 +551,7 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
+    trace_failure(script_->name(), script_->definition().where, options_.backend, message_of(error));
     if (options_.fullgraph || options_.fail_on_backend_error || raises)
       throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
                   "`: " + message_of(error));

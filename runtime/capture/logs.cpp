@@ -4,7 +4,9 @@
 
 #include "runtime/backends/graph_program.h"
 #include "runtime/backends/shipped.h"
+#include "runtime/capture/diagram.h"
 #include "runtime/graph/describe.h"
+#include "runtime/graph/graph_event.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
 
@@ -61,12 +63,29 @@ std::string runnable(const graph::Graph& graph, const std::vector<at::Tensor>& e
 
 }  // namespace
 
+namespace {
+
+/// In plain ATen too, where that is no long list.
+void trace_stages(const graph::Graph& graph) {
+  constexpr size_t most_decomposed = 200;  // nodes
+  graph::trace_graph(graph, "captured");
+  if (graph.nodes().size() > most_decomposed || !messages::trace_on()) return;
+  try {
+    graph::trace_graph(graph::decompose(graph), "plain ATen");
+  } catch (const std::exception&) {  // the inputs have no types
+  }
+}
+
+}  // namespace
+
 void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend) {
   using messages::Artefact, messages::DebugFile;
   if (messages::wants_debug_file(DebugFile::graph_transformed))
     messages::write_debug_file(DebugFile::graph_transformed, graph::print(graph));
   if (messages::wants_debug_file(DebugFile::graph_runnable))
     messages::write_debug_file(DebugFile::graph_runnable, runnable(graph, examples, backend));
+  draw_diagram(graph);
+  trace_stages(graph);
   const std::string heading = "graph `" + graph.name() + "`, " + std::to_string(graph.nodes().size()) + " operations";
   if (messages::logs(Artefact::graph))
     messages::log_artefact(Artefact::graph, LogLevel::info, heading, graph::print(graph), graph.name());

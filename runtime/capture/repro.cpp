@@ -70,7 +70,7 @@ std::vector<char*> environment_of_minifier() {
   for (char** variable = environ; variable && *variable; ++variable) {
     const std::string_view text(*variable);
     if (!text.starts_with("TRIAGE_REPRO_") && !text.starts_with("TRIAGE_COMPILE_DEBUG=") &&
-        !text.starts_with("TRIAGE_LOG"))
+        !text.starts_with("TRIAGE_LOG") && !text.starts_with("TRIAGE_TRACE="))
       variables.push_back(*variable);
   }
   variables.push_back(nullptr);

@@ -29,24 +29,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 11> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
-                                                    "joint_graph.txt", "ir_pre_fusion.txt",  "ir_post_fusion.txt",
-                                                    "output_code.cpp", "guards.txt",         "timing.json",
-                                                    "profile.json",    "graph_runnable.lua"};
-constexpr uint32_t usual_files = 0x5FF;  // all but profile.json
+constexpr std::array<const char*, 13> file_names = {
+    "debug.log",          "graph_readable.txt", "graph_transformed.txt", "joint_graph.txt", "ir_pre_fusion.txt",
+    "ir_post_fusion.txt", "output_code.cpp",    "guards.txt",            "timing.json",     "profile.json",
+    "graph_runnable.lua", "graph.dot",          "graph.svg"};
+constexpr uint32_t bit_of(DebugFile file) { return uint32_t{1} << static_cast<int>(file); }
+constexpr uint32_t usual_files =
+    bit_of(DebugFile::graph_dot) - 1 - bit_of(DebugFile::profile);  // diagrams and the profile are asked for
 constexpr uint64_t most_bytes = uint64_t{256} << 20;
 constexpr size_t most_folders = 1000;
 
 std::string name_of(DebugFile file) { return file_names[static_cast<size_t>(file)]; }
-
-std::string json_text(std::string_view text) {
-  std::string json = "\"";
-  for (const char c : printable(text)) {
-    if (c == '"' || c == '\\') json += '\\';
-    json += c == '\n' || c == '\t' ? ' ' : c;
-  }
-  return json + "\"";
-}
 
 struct Event {
   std::string step;
@@ -170,6 +163,7 @@ class DebugFolders {
         if (word != file_names[i]) continue;
         known = true;
         chosen_ = off ? chosen_ & ~(uint32_t{1} << i) : chosen_ | uint32_t{1} << i;
+        if (!off && word == name_of(DebugFile::graph_svg)) chosen_ |= bit_of(DebugFile::graph_dot);  // it is drawn of that
       }
       if (!known)
         LogTo::current().write(LogLevel::warn, fmt::format("TRIAGE_COMPILE_DEBUG: there is no file '{}'; there are {}",
@@ -255,7 +249,8 @@ bool wants_debug_file(DebugFile file) noexcept {
 std::string debug_dir() { return DebugFolders::of_process().root(); }
 void set_debug_dir(const std::string& path) { DebugFolders::of_process().set_root(path); }
 
-DebugScope::DebugScope(const std::string& graph, Of of) : active_(debug_folder_on()) {
+DebugScope::DebugScope(const std::string& graph, Of of)
+    : trace_(graph, of == Of::new_graph), active_(debug_folder_on()) {
   if (!active_) return;
   auto& folders = DebugFolders::of_process();
   outer_ = std::exchange(current_folder, of == Of::new_graph ? folders.make(graph) : folders.find(graph));

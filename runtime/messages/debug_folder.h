@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/messages/trace_file.h"
+
 /// The debug folder: what captures and compilations make, as files. Each process that writes one makes `run_<time>-pid_<pid>` in
 /// it, and there a folder for each graph, `<function>_<n>`. What is off costs one load.
 namespace triage::messages {
@@ -21,7 +23,9 @@ enum class DebugFile : uint8_t {
   guards,
   timing,
   profile,
-  graph_runnable
+  graph_runnable,
+  graph_dot,
+  graph_svg
 };
 
 /// A name of a graph as that of a folder: short, and without what shells and file systems read otherwise.
@@ -36,7 +40,7 @@ std::string debug_dir();
 void set_debug_dir(const std::string& path);
 
 /// While it lives, what this thread makes and logs goes to the folder of a graph: a new one, or that of the newest graph of this
-/// name. Scopes nest. Nothing where the debug folder is off.
+/// name; and so do events of the trace. Scopes nest. Nothing where both are off.
 class DebugScope {
  public:
   enum class Of : uint8_t { new_graph, known_graph };
@@ -46,6 +50,7 @@ class DebugScope {
   DebugScope& operator=(const DebugScope&) = delete;
 
  private:
+  TraceScope trace_;
   std::string outer_;
   bool active_ = false;
 };

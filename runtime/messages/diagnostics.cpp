@@ -6,6 +6,7 @@
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log_file.h"
 #include "runtime/messages/repro_settings.h"
+#include "runtime/messages/trace_file.h"
 
 namespace triage {
 
@@ -17,7 +18,8 @@ Diagnostics get_diagnostics() {
           messages::debug_dir(),
           repro.after_capture ? "capture" : "",
           repro.level,
-          repro.folder};
+          repro.folder,
+          messages::trace_dir()};
 }
 
 void set_diagnostics(const Diagnostics& diagnostics) {
@@ -31,6 +33,7 @@ void set_diagnostics(const Diagnostics& diagnostics) {
   messages::set_current_logs(logs);
   messages::set_debug_function(diagnostics.function);
   if (diagnostics.debug_dir != messages::debug_dir()) messages::set_debug_dir(diagnostics.debug_dir);
+  if (diagnostics.trace_dir != messages::trace_dir()) messages::set_trace_dir(diagnostics.trace_dir);
   messages::set_repro_settings(std::move(repro));
 }
 

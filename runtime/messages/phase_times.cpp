@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/messages/printable.h"
+#include "runtime/messages/trace_file.h"
 
 namespace triage {
 namespace {
@@ -40,6 +41,10 @@ namespace messages {
 
 void add_phase_time(const std::string& phase, const std::string& function,
                     std::chrono::steady_clock::duration time) noexcept {
+  trace([&] {
+    const auto begin = std::chrono::steady_clock::now() - time;
+    return TraceEvent("phase").text("phase", phase).text("function", function).graph(function).since(begin);
+  });
   try {
     Table& all = table();
     const std::lock_guard lock(all.mutex);

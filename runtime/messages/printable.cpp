@@ -75,4 +75,16 @@ std::string one_line(std::string_view text) {
   return std::all_of(text.begin(), text.end(), is_plain) ? std::string(text) : escaped(text, true);
 }
 
+std::string json_text(std::string_view text) {
+  std::string json = "\"";
+  for (const char c : printable(text)) {
+    if (c == '"' || c == '\\') json += '\\';
+    if (c == '\n' || c == '\t')
+      json += c == '\n' ? "\\n" : "\\t";
+    else
+      json += c;
+  }
+  return json + '"';
+}
+
 }  // namespace triage::messages

@@ -13,4 +13,7 @@ std::string printable(std::string_view text);
 /// The same on one line: line ends and tabs become \n, \r and \t as well. For logs, where a line is a message.
 std::string one_line(std::string_view text);
 
+/// The same, lines kept, as a string of JSON with its quotation marks.
+std::string json_text(std::string_view text);
+
 }  // namespace triage::messages

@@ -3,6 +3,7 @@
 
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+#include "runtime/messages/trace_file.h"
 #include "runtime/policy/rehearsal.h"
 
 #include <fmt/format.h>
@@ -74,6 +75,7 @@ void PolicyCore::load_first(std::optional<std::string> source) {
         error.what());
   }
   name_ = version->name;
+  flags_trace_.set_policy(name_);
   for (const Param& param : version->signature.params) {
     lasting_params_.insert(param.name);
     former_params_.insert(param.name);
@@ -85,6 +87,14 @@ void PolicyCore::load_first(std::optional<std::string> source) {
 }
 
 void PolicyCore::log(LogLevel level, const std::string& text, const std::string& error, int version) const {
+  messages::trace([&] {
+    return messages::TraceEvent("policy")
+        .text("policy", name_.empty() ? path_ : name_)
+        .text("path", path_)
+        .text("level", to_string(level))
+        .number("version", version)
+        .text("message", text);
+  });
   std::vector<LogField> fields = {{"policy", name_.empty() ? path_ : name_}, {"path", path_}};
   if (version > 0) fields.push_back({"version", std::to_string(version)});
   if (!error.empty()) fields.push_back({"error", error});

@@ -1,6 +1,7 @@
 #pragma once
 #include "runtime/messages/log.h"
 #include "runtime/policy/epochs.h"
+#include "runtime/policy/flags_trace.h"
 #include "runtime/policy/known_sources.h"
 #include "runtime/policy/reclaimer.h"
 #include "runtime/policy/source_file.h"
@@ -125,6 +126,7 @@ class PolicyCore {
     std::vector<std::shared_ptr<PolicyVersion>> versions;
   };
 
+  std::vector<at::Tensor> answer(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   void note_donation(const RunOptions& options) noexcept;
   std::vector<size_t> donated() const;
   static void note_answered(PolicyVersion& version) noexcept;
@@ -172,6 +174,8 @@ class PolicyCore {
   const std::filesystem::path file_;
   const std::shared_ptr<random::Sequence> random_;  // of all versions: a reload goes on with it
   std::string name_;                                // fixed by load_first
+
+  FlagsTrace flags_trace_;
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "runtime/backends/deadline.h"
+#include "runtime/messages/trace_file.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
 
@@ -105,6 +106,13 @@ bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at:
 }  // namespace
 
 std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  std::vector<at::Tensor> outputs = answer(inputs, options);
+  if (messages::trace_on())
+    flags_trace_.note(outputs, with_live([](const PolicyVersion& live) { return live.compiled.flags_outputs(); }));
+  return outputs;
+}
+
+std::vector<at::Tensor> PolicyCore::answer(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
   check_inputs(*live.version, inputs, options);

@@ -3,6 +3,7 @@
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/userdata.h"
+#include "runtime/messages/trace_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -165,8 +166,10 @@ Script::Definition definition_of(lua_State* L, int index) {
     lua_Debug info;
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">S", &info);
-    if (std::string_view(info.source).substr(0, 2) != "=[")
+    if (std::string_view(info.source).substr(0, 2) != "=[") {
       definition = {{info.short_src, info.linedefined}, quoted(L, info, info.linedefined, nullptr)};
+      if (const std::string_view text = chunk_text(L, -1); !text.empty()) messages::trace_source(info.short_src, text);
+    }
   }
   lua_settop(L, base);
   return definition;

@@ -7,7 +7,9 @@
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
 #include "runtime/capture/repro.h"
+#include "runtime/capture/trace_events.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/trace_file.h"
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>
@@ -174,6 +176,9 @@ void report_recompile(lua_State* L, const CompiledFunction& function, const Clos
   if (function.options.observer && !partitions.empty())
     function.options.observer->recompiled(function.name, place_of(L, function.function, function.made_at).where,
                                           difference(partitions.back()->environment, now));
+  if (messages::trace_on() && stance == Stance::default_stance && !partitions.empty())
+    capture::trace_recompile(function.name, place_of(L, function.function, function.made_at).where,
+                             difference(partitions.back()->environment, now));
   if (function.partitions.empty() || !function.options.inform || !messages::logs(messages::Artefact::recompiles) ||
       !capture::reports_recompiles(stance))
     return;

@@ -42,7 +42,8 @@ struct TextSetting {
 };
 constexpr TextSetting text_settings[] = {{"debug_dir", &Diagnostics::debug_dir},
                                          {"repro_after", &Diagnostics::repro_after},
-                                         {"repro_dir", &Diagnostics::repro_dir}};
+                                         {"repro_dir", &Diagnostics::repro_dir},
+                                         {"trace_dir", &Diagnostics::trace_dir}};
 constexpr const char* level_setting = "repro_level";
 
 const TextSetting* text_setting(const std::string& name) {

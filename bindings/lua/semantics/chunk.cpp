@@ -9,6 +9,7 @@
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/userdata.h"
+#include "runtime/messages/trace_file.h"
 
 namespace triage::lua {
 namespace {
@@ -62,6 +63,15 @@ void note_text(lua_State* L, int64_t chunk, std::string_view text, const char* n
   lua_pushlstring(L, text.data(), text.size());
   lua_rawseti(L, -2, chunk);
   lua_pop(L, 1);
+}
+
+/// For the trace, under the name by which messages call the file of the main function on top of the stack.
+void note_source(lua_State* L, std::string_view text) {
+  if (!messages::trace_on() || text.size() > kLongestText) return;
+  lua_Debug info;
+  lua_pushvalue(L, -1);
+  lua_getinfo(L, ">S", &info);
+  if (std::string_view(info.source).substr(0, 2) != "=[") messages::trace_source(info.short_src, text);
 }
 
 /// Hands a text to Lua's compiler piece by piece, so that the budgets are looked at in between. Lua catches what is raised here.
@@ -120,6 +130,7 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
   if (facts.natural) note_natural(L, chunk);
   note_globals(L, chunk, facts.globals);
   note_text(L, chunk, source, chunk_name);
+  note_source(L, source);
   lua_call(L, push_intrinsics(L, first_function_id), 1);
   set_function_id(L, -1, first_function_id);
   return LUA_OK;

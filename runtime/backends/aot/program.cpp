@@ -14,6 +14,7 @@
 #include "runtime/flags/gradients.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/graph_event.h"
 #include "runtime/graph/memory.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
@@ -79,6 +80,9 @@ std::vector<bool> own_memory(const graph::Graph& backward, const Joint& joint) {
 
 void log_graphs(const std::string& name, const Joint& joint, const Halves& halves) {
   using messages::Artefact, messages::DebugFile;
+  graph::trace_graph(joint.graph, "forward and backward");
+  graph::trace_graph(halves.forward, "forward");
+  graph::trace_graph(halves.backward, "backward");
   for (const graph::Graph* graph : {&joint.graph, &halves.forward, &halves.backward})
     if (messages::wants_debug_file(DebugFile::joint_graph))
       messages::write_debug_file(DebugFile::joint_graph, graph::print(*graph), name);

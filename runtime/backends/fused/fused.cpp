@@ -22,6 +22,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/debug_folder.h"
+#include "runtime/messages/printable.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/random/sequence.h"
 
@@ -318,10 +319,29 @@ std::string text_of_nodes(const Graph& graph) {
   return text;
 }
 
+void trace_groups(const Graph& graph, const std::vector<fused::FusionGroup>& parts) {
+  messages::trace([&] {
+    std::string groups;
+    for (const fused::FusionGroup& part : parts) {
+      std::string results;
+      for (const graph::Node* node : part.nodes)
+        if (!node->results.empty())
+          results += (results.empty() ? "" : ",") + messages::json_text(graph::describe(*node->results[0]));
+      groups += fmt::format("{}[{},[{}],{}]", groups.empty() ? "" : ",", part.fused, results,
+                            messages::json_text(fused::text_of(part)));
+    }
+    return messages::TraceEvent("groups")
+        .text("name", graph.name())
+        .json("groups", "[" + groups + "]")
+        .graph(graph.name());
+  });
+}
+
 void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts, messages::Step& step) {
   const auto loops = std::count_if(parts.begin(), parts.end(), [](const auto& part) { return part.fused; });
   if (messages::logs(messages::Artefact::capture))
     step.note(fmt::format("{} groups, {} of them loops", parts.size(), loops));
+  trace_groups(graph, parts);
   using messages::DebugFile;
   if (messages::wants_debug_file(DebugFile::ir_pre_fusion))
     messages::write_debug_file(DebugFile::ir_pre_fusion, text_of_nodes(graph), graph.name());

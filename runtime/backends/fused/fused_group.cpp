@@ -63,6 +63,11 @@ char* scratch(size_t bytes) {
 void log_code(const std::string& graph, const std::string& source) {
   using messages::Artefact;
   using messages::DebugFile;
+  if (source.empty()) return;
+  messages::trace([&] {
+    const std::string_view code = std::string_view(source).substr(support_source().size());
+    return messages::TraceEvent("code").text("name", graph).text("code", code).graph(graph);
+  });
   if (const std::string path = messages::debug_file_path(DebugFile::output_code); !path.empty()) {
     // One file has all loops of a graph: behind what they begin with, each in a namespace and under a name of its own.
     static std::atomic<int> last{0};
@@ -109,8 +114,8 @@ RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes,
   std::call_once(once, [&] {
     const bool has_kernel = may_have_kernel(group.compiler_);
     Emitted emitted;
-    const bool shown =
-        messages::logs(messages::Artefact::output_code) || messages::wants_debug_file(messages::DebugFile::output_code);
+    const bool shown = messages::logs(messages::Artefact::output_code) || messages::trace_on() ||
+                       messages::wants_debug_file(messages::DebugFile::output_code);
     if (has_kernel || shown) emitted = emit(group.running(), lanes, in_place);
     log_code(group.graph_, emitted.source);
     if (has_kernel) {

@@ -377,7 +377,7 @@ class Cutter {
   /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
   /// what others read.
   FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
-    FusionGroup part{Graph(graph_.name()), {}, {}, false, false, false, {}, {}};
+    FusionGroup part{Graph(graph_.name()), {}, {}, nodes, false, false, false, {}, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {

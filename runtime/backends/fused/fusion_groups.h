@@ -20,6 +20,7 @@ struct FusionGroup {
   graph::Graph graph;
   std::vector<const graph::Value*> inputs;   // of the whole graph, in the order of graph.inputs()
   std::vector<const graph::Value*> outputs;  // likewise
+  std::vector<const graph::Node*> nodes;     // likewise, those that it computes
   bool fused = false;                        // computed by `loops`; else by ATen
   bool pooled = false;                       // one call of ATen that writes to memory it is given (parts/pooled_call.h)
   bool in_place = false;  // one call of ATen that can write to its first argument (parts/in_place_call.h)

@@ -3,8 +3,10 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
+#include "runtime/capture/trace_events.h"
 
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/trace_file.h"
 
 #include <triage/compiler_config.h>
 #include <triage/error.h>
@@ -21,7 +23,10 @@ void Compiled::note_break(const GraphBreak& graph_break) {
     const auto same = [&](const GraphBreak& known) { return same_break(known, graph_break); };
     const bool known = std::any_of(breaks_.begin(), breaks_.end(), same);
     if (known && !always) return;
-    if (!known) breaks_.push_back(graph_break);
+    if (!known) {
+      breaks_.push_back(graph_break);
+      if (messages::trace_on()) trace_break(script_->name(), script_->definition().where, graph_break);
+    }
   }
   warn_of(graph_break, always);
 }
@@ -55,6 +60,8 @@ std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) 
 void Compiled::report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) const {
   if (options_.observer && !entries_.empty())
     options_.observer->recompiled(script_->name(), script_->definition().where, last_reason(all));
+  if (messages::trace_on() && stance == Stance::default_stance && !entries_.empty())
+    trace_recompile(script_->name(), script_->definition().where, last_reason(all));
   if (!options_.inform || entries_.empty()) return;
   std::string text = recompile_heading(script_->name(), script_->definition().where, stance);
   constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did

@@ -21,6 +21,9 @@ struct Diagnostics {
   int repro_level = 2;
   /// As TRIAGE_REPRO_DIR: where those programs go.
   std::string repro_dir = "triage_repro";
+  /// As TRIAGE_TRACE: the folder for a trace of what is captured, compiled, reloaded and flagged, which `triage report` shows. Empty:
+  /// none.
+  std::string trace_dir = {};
 };
 
 /// What holds now: at first what the environment says.

@@ -229,6 +229,24 @@ test("D02: a text of several lines cannot look like a record of the log", functi
   has(text, "forged\\x1b[31m")
 end)
 
+test("N01: triage.config.trace_dir turns the trace on, and a text is its folder", function()
+  eq(triage.config.trace_dir, false)
+  fails(function() triage.config.trace_dir = 3 end, "triage.config.trace_dir: expected a string or false")
+  local folder = os.tmpname()
+  os.remove(folder)
+  triage.config.trace_dir = folder
+  eq(triage.config.trace_dir, folder)
+  triage.compile(function(x) return x + 1 end, {name = "traced"})(torch.ones({2}))
+  triage.config.trace_dir = false
+  eq(triage.config.trace_dir, false)
+  local files = io.popen("cat '" .. folder .. "'/trace-*-pid_*.jsonl; rm -r '" .. folder .. "'")
+  local text = files:read("a")
+  files:close()
+  has(text, '"event":"trace","format":1')
+  has(text, '"event":"capture","function":"traced"')
+  has(text, '"event":"source"')
+end)
+
 test("D12, D05: triage.config has where debug folders and programs of the minifier go", function()
   eq(triage.config.debug_dir, false)
   eq(triage.config.repro_after, false)

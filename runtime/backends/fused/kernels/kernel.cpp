@@ -23,6 +23,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/phase_times.h"
+#include "runtime/messages/trace_file.h"
 
 namespace triage::fused {
 namespace {
@@ -35,6 +36,9 @@ std::string without(const std::string& folder, std::string reason) {
 }
 
 void log_kernel(const std::string& graph, const std::string& key, const std::string& origin) {
+  messages::trace([&] {
+    return messages::TraceEvent("kernel").text("key", key.substr(0, 8)).text("origin", origin).graph(graph);
+  });
   if (messages::logs(messages::Artefact::kernels))
     messages::log_artefact(messages::Artefact::kernels, LogLevel::info,
                            fmt::format("kernel {} of graph `{}`: {}", key.substr(0, 8), graph, origin), {}, graph);

@@ -89,7 +89,9 @@ std::string body_text(const FusionGroup& part) {
   return text;
 }
 
-std::string part_text(const FusionGroup& part) {
+}  // namespace
+
+std::string text_of(const FusionGroup& part) {
   std::vector<std::string> operators, reads(part.inputs.size()), writes(part.outputs.size());
   for (const auto& node : part.graph.nodes()) operators.push_back(graph::op_name(node->op));
   if (part.fused) {
@@ -103,11 +105,9 @@ std::string part_text(const FusionGroup& part) {
   return part.fused ? text + body_text(part) : text;
 }
 
-}  // namespace
-
 std::string text_of(const std::vector<FusionGroup>& groups) {
   std::string text;
-  for (const FusionGroup& part : groups) text += part_text(part);
+  for (const FusionGroup& part : groups) text += text_of(part);
   return text;
 }
 

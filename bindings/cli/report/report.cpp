@@ -1,0 +1,105 @@
+// `triage report`: what traces tell, as one page for a person.
+#include "bindings/cli/report/report_data.h"
+
+#include <fmt/format.h>
+#include <triage/error.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "bindings/cli/commands.h"
+#include "bindings/cli/report/page_files.h"
+#include "bindings/cli/report/trace_reader.h"
+#include "bindings/cli/terminal.h"
+#include "runtime/files/disk.h"
+
+namespace triage::cli {
+namespace {
+
+std::string_view page_file(std::string_view name) {
+  for (const lua::PreludeFile& file : lua::report_page_files())
+    if (file.name == name) return file.source;
+  throw Error(fmt::format("the program has no {}", name));
+}
+
+/// JSON that may stand inside of <script>: no text in it ends that, or begins a comment of HTML.
+std::string script_safe(std::string json) {
+  std::string safe;
+  safe.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<')
+      safe += "\\u003c";
+    else
+      safe += c;
+  }
+  return safe;
+}
+
+/// The places in page.html are filled from left to right: what fills one is not looked through for others.
+std::string page_with(const ReportData::Json& data) {
+  std::string_view rest = page_file("page.html");
+  std::string page;
+  const auto fill = [&](std::string_view place, std::string_view text) {
+    const size_t at = rest.find(place);
+    page += rest.substr(0, at);
+    page += text;
+    rest.remove_prefix(at + place.size());
+  };
+  fill("{{style}}", page_file("page.css"));
+  fill("{{data}}",
+       script_safe(data.dump(-1, ' ', /*ensure_ascii=*/false, ReportData::Json::error_handler_t::replace)));
+  fill("{{script}}", page_file("page.js"));
+  return page + std::string(rest);
+}
+
+/// All that can be read. A file that is no trace is told, and is an error where there is no other.
+void read_all(const std::vector<std::string>& files, ReportData& data, SkippedLines& skipped) {
+  std::optional<FileError> failure;
+  size_t read = 0;
+  for (const std::string& file : files) {
+    try {
+      read_trace(file, [&](const ReportData::Event& event) { data.add(event); }, skipped);
+      ++read;
+    } catch (const FileError& error) {
+      if (failure) say(stderr, "triage report: {}\n", failure->what());
+      failure = error;
+    }
+  }
+  if (!failure) return;
+  if (read == 0) throw FileError(*failure);
+  say(stderr, "triage report: {}\n", failure->what());
+}
+
+void write_page(const std::string& path, const std::string& page) {
+  files::OutputFile file(path);
+  file.write(page.data(), page.size());
+  file.commit();
+}
+
+}  // namespace
+
+int run(const ReportCommand& options) {
+  SkippedLines skipped;
+  ReportData data(skipped);
+  read_all(trace_files(options.traces), data, skipped);
+  const std::string page = page_with(data.page());
+  write_page(options.output, page);
+  ReportData::Json summary = data.summary();
+  if (options.json) {
+    summary["page"] = options.output;
+    summary["bytes"] = page.size();
+    print_json(summary);
+    return 0;
+  }
+  say("{}: {} functions, {} graphs, {} breaks, {} recompiles\n", options.output, summary["functions"].get<size_t>(),
+      summary["graphs"].get<size_t>(), summary["breaks"].get<size_t>(), summary["recompiles"].get<size_t>());
+  if (skipped.damaged + skipped.too_long > 0)
+    say("{} lines could not be read, {} of them because they are too long\n", skipped.damaged + skipped.too_long,
+        skipped.too_long);
+  if (skipped.left_out > 0) say("{} events are not on the page, which has room for so many only\n", skipped.left_out);
+  return 0;
+}
+
+}  // namespace triage::cli
