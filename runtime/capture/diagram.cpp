@@ -38,8 +38,9 @@ void draw_diagram(const graph::Graph& graph) {
   const std::string dot = messages::debug_file_path(DebugFile::graph_dot);
   const std::string svg = messages::debug_file_path(DebugFile::graph_svg);
   if (dot.empty() || svg.empty()) return;
-  static std::atomic<bool> told{false};
-  if (const std::string failure = draw(dot, svg); !failure.empty() && !told.exchange(true))
+  static std::atomic<bool> gave_up{false};  // whoever waited once for a drawing does not wait again
+  if (gave_up) return;
+  if (const std::string failure = draw(dot, svg); !failure.empty() && !gave_up.exchange(true))
     messages::warn(fmt::format("no graph.svg, because Graphviz did not draw it: {}; `dot -Tsvg {}` draws it by hand",
                                failure, dot));
 }

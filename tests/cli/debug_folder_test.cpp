@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "program.h"
@@ -109,6 +110,49 @@ TEST_CASE("D12: graph_runnable.lua runs each graph again, with inputs of the sam
   REQUIRE(triage_program(other, {"exec", "broken.lua"}).status == 0);
   for (const fs::path& graph : folders_in(folders_in(other / "triage_debug").at(0)))
     CHECK_FALSE(fs::exists(graph / "graph_runnable.lua"));
+}
+
+TEST_CASE("D13: graph.svg is drawn by Graphviz where it is asked for; without Graphviz there is graph.dot, and a word") {
+  const TemporaryFolder folder, programs;
+  write_bytes(folder / "model.lua",
+              "triage.compile(function(x) return x:tanh() end, {name = 'a\"\\\\b'})(torch.ones({2}))\n");
+  const std::string path = std::getenv("PATH");
+  const auto drawn = [&](const std::string& words, const std::string& search) {
+    fs::remove_all(folder / "triage_debug");
+    const Variable debug("TRIAGE_COMPILE_DEBUG", words);
+    const Ran ran = [&] {
+      const Variable search_path("PATH", search);
+      return triage_program(folder, {"exec", "model.lua"});
+    }();
+    ::setenv("PATH", path.c_str(), 1);
+    CHECK(ran.status == 0);
+    const fs::path graph = folders_in(folders_in(folder / "triage_debug").at(0)).at(0);
+    const bool has_svg = fs::exists(graph / "graph.svg"), has_dot = fs::exists(graph / "graph.dot");
+    return std::tuple(ran.err, has_dot ? read_bytes(graph / "graph.dot") : "",
+                      has_svg ? read_bytes(graph / "graph.svg") : "");
+  };
+  const auto [silence, no_dot, no_svg] = drawn("1", path);
+  CHECK((silence + no_dot + no_svg).empty());
+
+  const auto [word, dot, nothing] = drawn("graph.svg", programs.path().string());
+  CHECK(has(word, "no graph.svg, because Graphviz did not draw it: cannot start `dot`"));
+  CHECK(word.find("no graph.svg") == word.rfind("no graph.svg"));
+  CHECK(nothing.empty());
+  CHECK(has(dot, "digraph \"a\\\"\\\\b\" {"));
+  CHECK(has(dot, "[label=\"aten::tanh\\nmodel.lua:1\"]"));
+  CHECK(has(dot, "n0 -> n1 [label=\" %x f32[2]\"]"));
+
+  write_bytes(programs / "dot", "#!/bin/sh\necho drawn > \"$3\"\n");  // dot -Tsvg -o FILE
+  fs::permissions(programs / "dot", fs::perms::owner_all);
+  const auto [no_word, same, svg] = drawn("graph.svg", programs.path().string() + ":" + path);
+  CHECK(no_word.empty());
+  CHECK(same == dot);
+  CHECK(svg == "drawn\n");
+
+  write_bytes(programs / "dot", "#!/bin/sh\necho out of order\nexit 3\n");
+  CHECK(has(std::get<0>(drawn("graph.svg", programs.path().string() + ":" + path)),
+            "`dot` failed with exit status 3: out of order"));
+  CHECK(std::get<0>(drawn("graph.dot", programs.path().string() + ":" + path)).empty());  // the text alone
 }
 
 TEST_CASE("a debug folder that cannot be written is one error, and the run goes on") {

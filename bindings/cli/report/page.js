@@ -135,7 +135,7 @@ function graph_panel(fn, number) {
     h('div', {class: 'about'}, h('span', {}, counted(first.nodes.length, 'operation')),
       fn.backend && h('span', {}, `backend ${fn.backend}`), graph.seconds > 0 && h('span', {}, `captured and compiled in ${duration(graph.seconds)}`),
       graph.segment && h('span', {}, 'between graph breaks'),
-      graph.kernels.length && h('span', {}, graph.kernels.map(kernel => `kernel ${kernel.key}: ${kernel.origin}`).join(', '))),
+      graph.kernels.length > 0 && h('span', {}, graph.kernels.map(kernel => `kernel ${kernel.key}: ${kernel.origin}`).join(', '))),
     listing(first, fn),
     first.groups.length ? groups_fold(first, 'Fused groups') : '',
     graph.code.length ? fold('Generated code', counted(lines, 'line'), {class: 'fold code'}, graph.code.map(code => h('pre', {}, cpp(code)))) : '',
@@ -217,20 +217,31 @@ function time_scale(spans) {
   return {place, busy: busy.map(one => ({...one, at: one.at / whole}))};
 }
 
-/** Rows of threads; a span that lies within another of its thread is below it. */
+/** Rows that spans lie in: one that lies within another of its thread is below it; what does not overlap shares rows. */
 function time_rows(spans) {
-  const rows = [];
-  const threads = new Map();
+  const blocks = [], open = new Map();  // a span of a thread with all within it
   for (const span of [...spans].sort((a, b) => a.begin - b.begin || b.seconds - a.seconds)) {
-    const key = `${span.process}/${span.thread}`;
-    if (!threads.has(key)) threads.set(key, {open: [], rows: []});
-    const thread = threads.get(key);
-    thread.open = thread.open.filter(outer => outer.begin + outer.seconds > span.begin + 1e-6);
-    const depth = thread.open.length;
-    thread.open.push(span);
-    (thread.rows[depth] = thread.rows[depth] || []).push(span);
+    const thread = `${span.process}/${span.thread}`, end = span.begin + span.seconds;
+    let block = open.get(thread);
+    if (!block || block.end <= span.begin + 1e-6) {
+      block = {begin: span.begin, end, rows: [], outer: []};
+      blocks.push(block);
+      open.set(thread, block);
+    }
+    block.outer = block.outer.filter(outer => outer.begin + outer.seconds > span.begin + 1e-6);
+    (block.rows[block.outer.length] = block.rows[block.outer.length] || []).push(span);
+    block.outer.push(span);
+    block.end = Math.max(block.end, end);
   }
-  for (const [key, thread] of threads) thread.rows.forEach((of_depth, depth) => rows.push({key, depth, spans: of_depth}));
+  const rows = [], free = [];  // when each row is
+  for (const block of blocks) {
+    let top = 0;
+    while (block.rows.some((_, depth) => (free[top + depth] || 0) > block.begin)) ++top;
+    block.rows.forEach((of_depth, depth) => {
+      free[top + depth] = block.end;
+      (rows[top + depth] = rows[top + depth] || []).push(...of_depth);
+    });
+  }
   return rows;
 }
 
@@ -248,7 +259,7 @@ function draw_times(box) {
     free = x + 60;
   }
   rows.forEach((each, i) => {
-    for (const span of each.spans) {
+    for (const span of each) {
       const x = place(span.begin) * width, end = place(span.begin + span.seconds) * width, y = top + i * (height + 2);
       const size = Math.max(1.5, end - x);
       const label = span.kind === 'capture' ? span.label : span.phase;

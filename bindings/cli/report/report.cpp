@@ -72,6 +72,11 @@ void read_all(const std::vector<std::string>& files, ReportData& data, SkippedLi
   say(stderr, "triage report: {}\n", failure->what());
 }
 
+std::string counted(const ReportData::Json& count, const char* what) {
+  const auto number = count.get<int64_t>();
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
 void write_page(const std::string& path, const std::string& page) {
   files::OutputFile file(path);
   file.write(page.data(), page.size());
@@ -93,8 +98,9 @@ int run(const ReportCommand& options) {
     print_json(summary);
     return 0;
   }
-  say("{}: {} functions, {} graphs, {} breaks, {} recompiles\n", options.output, summary["functions"].get<size_t>(),
-      summary["graphs"].get<size_t>(), summary["breaks"].get<size_t>(), summary["recompiles"].get<size_t>());
+  say("{}: {}, {}, {}, {}\n", options.output, counted(summary["functions"], "function"),
+      counted(summary["graphs"], "graph"), counted(summary["breaks"], "break"),
+      counted(summary["recompiles"], "recompile"));
   if (skipped.damaged + skipped.too_long > 0)
     say("{} lines could not be read, {} of them because they are too long\n", skipped.damaged + skipped.too_long,
         skipped.too_long);

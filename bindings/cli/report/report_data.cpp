@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 
 namespace triage::cli {
 namespace {
@@ -62,6 +63,11 @@ bool add_counted(Json& list, Json one, const std::vector<const char*>& same) {
   one["count"] = 1;
   list.push_back(std::move(one));
   return true;
+}
+
+/// [whether it is loops, [the first result of each node], text]
+bool is_group(const Event& group) {
+  return group.is_array() && group.size() == 3 && group[0].is_boolean() && group[1].is_array();
 }
 
 std::string without_last_line_end(std::string text) {
@@ -208,19 +214,27 @@ void ReportData::add_graph(const Event& event) {
                            {"groups", Json::array()}});
 }
 
-/// Which nodes each group computes, in the newest stage of that name, but not in plain ATen, whose values have other numbers.
+/// Which nodes each group computes, in the first stage that has these nodes and was not cut into groups before. Stages of one graph
+/// have one name: the halves of a graph with gradients are cut in their order.
 void ReportData::add_groups(const Event& event) {
   Graph* const graph = graph_of(event);
-  const std::string name = text_in(event, "name");
+  std::set<std::string> computed;
+  for (const Event& group : list_in(event, "groups"))
+    if (is_group(group))
+      for (const Event& result : group[1]) computed.insert(text_of(result));
   Json* stage = nullptr;
-  if (graph)
-    for (Json& one : graph->stages)
-      if (one["name"] == name && one["stage"] != "plain ATen") stage = &one;
-  if (!stage || !(*stage)["groups"].empty()) return static_cast<void>(++skipped_.left_out);
   std::map<std::string, Json*> nodes;
-  for (Json& node : (*stage)["nodes"]) nodes[node[1].get<std::string>()] = &node;
+  for (size_t i = 0; graph && !stage && i < graph->stages.size(); ++i) {
+    Json& one = graph->stages[i];
+    if (!one["groups"].empty() || one["stage"] == "plain ATen" || one["stage"] == "forward and backward") continue;
+    nodes.clear();
+    for (Json& node : one["nodes"]) nodes[node[1].get<std::string>()] = &node;
+    const auto is_there = [&](const std::string& result) { return nodes.count(result) > 0; };
+    if (nodes.size() == computed.size() && std::all_of(computed.begin(), computed.end(), is_there)) stage = &one;
+  }
+  if (!stage) return static_cast<void>(++skipped_.left_out);
   for (const Event& group : list_in(event, "groups")) {
-    if (!group.is_array() || group.size() != 3 || !group[0].is_boolean() || !group[1].is_array()) continue;
+    if (!is_group(group)) continue;
     for (const Event& result : group[1])
       if (const auto node = nodes.find(text_of(result)); node != nodes.end())
         (*node->second)[4] = (*stage)["groups"].size();
