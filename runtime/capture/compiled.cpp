@@ -358,8 +358,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   report_recompile(all, Stance::default_stance);
   const CompileClock::Capturing timing(*options_.clock);
   const messages::DebugScope debug_scope(script_->name());
-  if (messages::trace_on())
-    trace_capture(script_->name(), script_->definition().where, options_.backend, /*segment=*/false);
+  trace_capture(*script_, options_.backend);
   std::optional<messages::Step> step(std::in_place, 1, "capture", script_->name(),
                                      "capture of " + named(script_->name(), script_->definition().where));
   std::vector<std::string> names = input_names();
@@ -468,13 +467,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.conditions = std::move(captured.conditions);
   guards.condition_lines = std::move(captured.condition_lines);
   entry->guards = std::move(guards);
-  if (messages::wants_debug_file(messages::DebugFile::guards))
-    messages::write_debug_file(messages::DebugFile::guards, entry->guards.text(names));
-  if (messages::trace_on()) trace_guards(entry->guards.text(names));
-  if (messages::logs(messages::Artefact::guards))
-    messages::log_artefact(messages::Artefact::guards, LogLevel::debug,
-                           "guards of graph `" + entry->graph->name() + "`", entry->guards.text(names),
-                           entry->graph->name());
+  log_guards(entry->guards, entry->graph->name(), names);
   entry->shape = shape_of(without_params(all, num_params));
   if (config_epoch() != epoch) return true;  // no guard could say what it was made for
   TRIAGE_ASSERT(entry->guards.hold(all, script_->variables()));
@@ -506,7 +499,7 @@ void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> o
   if (replayer.raised()) throw replayer.raised()->error();
   const std::string failure = replayer.finish(outputs, options_.fail_on_backend_error);
   for (const GraphBreak* met : replayer.breaks()) note_break(*met);
-  if (!failure.empty()) trace_failure(script_->name(), script_->definition().where, options_.backend, failure);
+  if (!failure.empty()) trace_failure(*script_, options_.backend, failure);
   if (!failure.empty() && options_.warn)
     options_.warn(named(script_->name(), script_->definition().where) +
                   ": the backend cannot compile a graph between two breaks, so ATen runs its operators: " + failure);
@@ -551,7 +544,7 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    trace_failure(script_->name(), script_->definition().where, options_.backend, message_of(error));
+    trace_failure(*script_, options_.backend, message_of(error));
     if (options_.fullgraph || options_.fail_on_backend_error || raises)
       throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
                   "`: " + message_of(error));

@@ -4,11 +4,13 @@
 
 #include "runtime/backends/graph_program.h"
 #include "runtime/backends/shipped.h"
+#include "runtime/capture/compiled.h"
 #include "runtime/capture/diagram.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/graph_event.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
+#include "runtime/messages/trace_file.h"
 
 namespace triage::capture {
 std::string named(const std::string& name, const Source& definition) {
@@ -92,6 +94,15 @@ void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& example
   if (messages::logs(Artefact::graph_code))
     messages::log_artefact(Artefact::graph_code, LogLevel::debug, heading + ", in plain ATen",
                            graph::print(graph::decompose(graph)), graph.name());
+}
+
+void log_guards(const Guards& guards, const std::string& graph, const std::vector<std::string>& names) {
+  using messages::Artefact, messages::DebugFile;
+  if (messages::wants_debug_file(DebugFile::guards)) messages::write_debug_file(DebugFile::guards, guards.text(names));
+  messages::trace([&] { return messages::TraceEvent("guards").text("text", guards.text(names)); });
+  if (messages::logs(Artefact::guards))
+    messages::log_artefact(Artefact::guards, LogLevel::debug, "guards of graph `" + graph + "`", guards.text(names),
+                           graph);
 }
 
 }  // namespace triage::capture

@@ -9,6 +9,8 @@
 
 namespace triage::capture {
 
+struct Guards;
+
 /// "'repair' (repair.lua:3)": a function as warnings name it, with the line where it begins; without where that is its name.
 std::string named(const std::string& name, const Source& definition);
 
@@ -29,5 +31,8 @@ struct BackendChoice {
 /// To the logs `graph` and `graph_code` and to the debug folder, where these are on. The folder gets the graph as a program too,
 /// with random inputs of the kinds of `examples`.
 void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend);
+
+/// To the log `guards`, the debug folder and the trace. `names`: of the inputs.
+void log_guards(const Guards& guards, const std::string& graph, const std::vector<std::string>& names);
 
 }  // namespace triage::capture

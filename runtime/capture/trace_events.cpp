@@ -14,23 +14,24 @@ TraceEvent of_function(const char* event, const std::string& function, const Sou
   return made;
 }
 
+TraceEvent of_script(const char* event, const Script& script) {
+  return of_function(event, script.name(), script.definition().where);
+}
+
 }  // namespace
 
-void trace_capture(const std::string& function, const Source& definition, const std::string& backend, bool segment) {
-  messages::trace([&] {
-    return of_function("capture", function, definition)
-        .text("backend", backend)
-        .json("segment", segment ? "true" : "false");
-  });
+void trace_capture(const Script& script, const std::string& backend) {
+  messages::trace([&] { return of_script("capture", script).text("backend", backend).json("segment", "false"); });
 }
 
-void trace_guards(const std::string& guards) {
-  messages::trace([&] { return TraceEvent("guards").text("text", guards); });
+void trace_segment(const std::string& function, const std::string& backend) {
+  messages::trace(
+      [&] { return of_function("capture", function, {}).text("backend", backend).json("segment", "true"); });
 }
 
-void trace_break(const std::string& function, const Source& definition, const GraphBreak& graph_break) {
+void trace_break(const Script& script, const GraphBreak& graph_break) {
   messages::trace([&] {
-    return of_function("break", function, definition)
+    return of_script("break", script)
         .text("at_file", graph_break.where.file)
         .number("at_line", graph_break.where.line)
         .text("id", info(graph_break.kind).id)
@@ -45,11 +46,8 @@ void trace_recompile(const std::string& function, const Source& definition, cons
   messages::trace([&] { return of_function("recompile", function, definition).text("why", why); });
 }
 
-void trace_failure(const std::string& function, const Source& definition, const std::string& backend,
-                   const std::string& message) {
-  messages::trace([&] {
-    return of_function("failure", function, definition).text("backend", backend).text("message", message);
-  });
+void trace_failure(const Script& script, const std::string& backend, const std::string& message) {
+  messages::trace([&] { return of_script("failure", script).text("backend", backend).text("message", message); });
 }
 
 }  // namespace triage::capture

@@ -8,14 +8,14 @@
 /// What captures tell the trace (messages/trace_file.h). Nothing where it is off.
 namespace triage::capture {
 
-/// In the scope of the new graph. `segment`: of a function with graph breaks, one of its graphs.
-void trace_capture(const std::string& function, const Source& definition, const std::string& backend, bool segment);
-void trace_guards(const std::string& guards);
-void trace_break(const std::string& function, const Source& definition, const GraphBreak& graph_break);
+/// In the scope of the new graph.
+void trace_capture(const Script& script, const std::string& backend);
+/// The same for a graph between two graph breaks of a function.
+void trace_segment(const std::string& function, const std::string& backend);
+void trace_break(const Script& script, const GraphBreak& graph_break);
 /// Why no graph fits a call.
 void trace_recompile(const std::string& function, const Source& definition, const std::string& why);
 /// The backend cannot compile a graph, and another answers in its place, or nobody.
-void trace_failure(const std::string& function, const Source& definition, const std::string& backend,
-                   const std::string& message);
+void trace_failure(const Script& script, const std::string& backend, const std::string& message);
 
 }  // namespace triage::capture

@@ -202,6 +202,12 @@ TEST_CASE("N01: the report has each graph beside its source, with breaks, recomp
                     [](const Json& guard) { return guard.at("line") == 4; }));
   CHECK_FALSE(graph.at("code").empty());
   CHECK_FALSE(data.at("spans").empty());
+  for (const Json& one : data.at("graphs"))
+    if (one.at("name") == "trained") {
+      CHECK(one.at("stages").size() == 5);
+      CHECK(one.at("stages").at(0).at("groups").size() == 2);
+      CHECK_FALSE(one.at("stages").at(4).at("groups").empty());
+    }
   CHECK(data.at("policies").at(0).at("name") == "repair");
   const Json& flags = data.at("flags").at(0);
   CHECK(flags.at("series").at(0).at("location") == "encoder");

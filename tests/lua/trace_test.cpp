@@ -64,8 +64,8 @@ TEST_CASE("N01: a host traces loads, reloads, captures and flags; off writes not
   CHECK_FALSE(triage::get_diagnostics().trace_dir.empty());
   triage::RuntimeOptions options;
   options.log = [](const triage::LogRecord&) {};
-  triage::Runtime runtime(options);
   {
+    triage::Runtime runtime(options);
     const triage::Policy policy = runtime.load_source(source, "p.lua");
     at::Tensor z = at::ones({4, 3});
     z[1][0] = NAN;
@@ -74,7 +74,7 @@ TEST_CASE("N01: a host traces loads, reloads, captures and flags; off writes not
   }
   Traced::off();
   CHECK(triage::get_diagnostics().trace_dir.empty());
-  runtime.load_source(source, "q.lua").run({at::ones({4, 3})});
+  triage::Runtime(options).load_source(source, "q.lua").run({at::ones({4, 3})});
   REQUIRE(traced.files().size() == 1);
   const std::vector<std::string> lines = traced.files()[0];
   CHECK(count(lines, "\"format\":1") == 1);

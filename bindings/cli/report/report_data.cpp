@@ -232,7 +232,7 @@ void ReportData::add_groups(const Event& event) {
     const auto is_there = [&](const std::string& result) { return nodes.count(result) > 0; };
     if (nodes.size() == computed.size() && std::all_of(computed.begin(), computed.end(), is_there)) stage = &one;
   }
-  if (!stage) return static_cast<void>(++skipped_.left_out);
+  if (!stage) return;  // of a copy with other numbers, which no stage shows
   for (const Event& group : list_in(event, "groups")) {
     if (!is_group(group)) continue;
     for (const Event& result : group[1])
@@ -338,6 +338,26 @@ ReportData::Json ReportData::summary() const {
           {"flags", flags},                 {"skipped_lines", skipped_.all()}};
 }
 
+namespace {
+
+/// The stages of a graph. What was captured with gradients is computed by its forward half: where that has the same lines of the
+/// script, its groups are those of what was captured, too.
+Json with_groups(Json stages) {
+  Json& captured = stages[0];
+  for (size_t i = 1; i < stages.size() && captured["groups"].empty(); ++i) {
+    const Json& other = stages[i];
+    if (other["stage"] != "forward" || other["nodes"].size() != captured["nodes"].size()) continue;
+    const auto same_line = [](const Json& a, const Json& b) { return a[2] == b[2] && a[3] == b[3]; };
+    if (!std::equal(other["nodes"].begin(), other["nodes"].end(), captured["nodes"].begin(), same_line)) continue;
+    for (size_t node = 0; node < captured["nodes"].size(); ++node)
+      captured["nodes"][node][4] = other["nodes"][node][4];
+    captured["groups"] = other["groups"];
+  }
+  return stages;
+}
+
+}  // namespace
+
 ReportData::Json ReportData::page() const {
   Json sources = Json::array(), functions = Json::array(), graphs = Json::array(), policies = Json::array(),
        flags = Json::array();
@@ -356,7 +376,7 @@ ReportData::Json ReportData::page() const {
                       {"name", one.name},
                       {"segment", one.segment},
                       {"seconds", one.seconds},
-                      {"stages", one.stages},
+                      {"stages", one.stages.empty() ? one.stages : with_groups(one.stages)},
                       {"guards", one.guards},
                       {"code", one.code},
                       {"kernels", one.kernels}});

@@ -25,7 +25,7 @@ void Compiled::note_break(const GraphBreak& graph_break) {
     if (known && !always) return;
     if (!known) {
       breaks_.push_back(graph_break);
-      if (messages::trace_on()) trace_break(script_->name(), script_->definition().where, graph_break);
+      trace_break(*script_, graph_break);
     }
   }
   warn_of(graph_break, always);

@@ -178,7 +178,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   const CompiledSegment before = std::exchange(segment.compiled, {});
   segment.compiled.graph = std::make_shared<const graph::Graph>(std::move(graph));
   const messages::DebugScope debug_scope(segment.compiled.graph->name());
-  trace_capture(tree.name, {}, tree.choice.name, /*segment=*/true);
+  trace_segment(tree.name, tree.choice.name);
   log_graph(*segment.compiled.graph, inputs, tree.choice);
   if (!segment.outputs.empty()) segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
   segment.ready = true;
