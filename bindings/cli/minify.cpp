@@ -13,6 +13,7 @@
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/program_file.h"
 #include "runtime/diagnose/minify/minifier.h"
+#include "runtime/messages/trace_file.h"
 
 namespace triage::cli {
 namespace {
@@ -63,7 +64,8 @@ nlohmann::ordered_json to_json(const Minified& minified, const std::string& file
 }  // namespace
 
 int run(const MinifyCommand& options) {
-  at::set_num_threads(1);  // each candidate runs in a fork of this process
+  at::set_num_threads(1);       // each candidate runs in a fork of this process
+  messages::set_trace_dir("");  // ... and would write a trace of its own
   const std::string path = program_in(options.program);
   lua::ProgramFile file = lua::read_program_file(path);
   if (options.numbers) file.program.check = graph::ProgramCheck::numbers;

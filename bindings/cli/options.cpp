@@ -287,13 +287,10 @@ void add_minify(CLI::App& app, Action& action) {
 void add_report(CLI::App& app, Action& action) {
   auto [command, options] = add_command<ReportCommand>(
       app, action, "report", "Show a trace as one page: graphs beside their source, times, guards, code, flags");
-  command
-      ->add_option("TRACE", options->traces, "files that TRIAGE_TRACE=DIR made, or DIR itself")
+  command->add_option("TRACE", options->traces, "files that TRIAGE_TRACE=DIR made, or DIR itself")
       ->required()
       ->expected(1, -1);
-  command->add_option("--output,-o", options->output, "the page to write")
-      ->type_name("FILE.html")
-      ->required();
+  command->add_option("--output,-o", options->output, "the page to write")->type_name("FILE.html")->required();
   command->footer(
       "TRIAGE_TRACE=DIR, set for any program that uses triage, writes one file for each process. The page needs no\n"
       "network and no other file. Lines of a trace that are damaged are counted and left out.");
@@ -404,8 +401,8 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify, add_report, add_repl,
-                   add_doctor, add_version, add_generate, add_help})
+  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify,
+                   add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
 

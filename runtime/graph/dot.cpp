@@ -30,13 +30,16 @@ std::string type_of(const Value& value) { return value.meta ? type_text(*value.m
 class Diagram {
  public:
   explicit Diagram(const Graph& graph) {
-    text_ = fmt::format("digraph {} {{\n  node [fontname=\"Helvetica\", fontsize=11, shape=box, style=rounded]\n"
-                        "  edge [fontname=\"Helvetica\", fontsize=9, color=\"#888888\"]\n",
-                        label(graph.name()));
+    text_ = fmt::format(
+        "digraph {} {{\n  node [fontname=\"Helvetica\", fontsize=11, shape=box, style=rounded]\n"
+        "  edge [fontname=\"Helvetica\", fontsize=9, color=\"#888888\"]\n",
+        label(graph.name()));
     for (const Input& input : graph.inputs())
-      add_value(input.value, input.kind == InputKind::param ? "param" : "input", "style=\"rounded,filled\", fillcolor=\"#e8eefc\"");
+      add_value(input.value, input.kind == InputKind::param ? "param" : "input",
+                "style=\"rounded,filled\", fillcolor=\"#e8eefc\"");
     for (const Constant& constant : graph.constants())
-      add_value(constant.value, constant.variable ? "variable" : "constant", "style=\"rounded,filled\", fillcolor=\"#f3f3f0\"");
+      add_value(constant.value, constant.variable ? "variable" : "constant",
+                "style=\"rounded,filled\", fillcolor=\"#f3f3f0\"");
     for (const auto& node : graph.nodes()) add_node(*node);
     for (size_t i = 0; i < graph.outputs().size(); ++i) add_output(graph, i);
   }
@@ -68,7 +71,8 @@ class Diagram {
   }
 
   void connect(const Value* value, const std::string& to) {
-    text_ += fmt::format("  {} -> {} [label={}]\n", made_by_[value], to, label(" " + describe(*value) + " " + type_of(*value)));
+    text_ += fmt::format("  {} -> {} [label={}]\n", made_by_[value], to,
+                         label(" " + describe(*value) + " " + type_of(*value)));
   }
 
   std::string text_;

@@ -29,10 +29,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 13> file_names = {
-    "debug.log",          "graph_readable.txt", "graph_transformed.txt", "joint_graph.txt", "ir_pre_fusion.txt",
-    "ir_post_fusion.txt", "output_code.cpp",    "guards.txt",            "timing.json",     "profile.json",
-    "graph_runnable.lua", "graph.dot",          "graph.svg"};
+constexpr std::array<const char*, 13> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
+                                                    "joint_graph.txt", "ir_pre_fusion.txt",  "ir_post_fusion.txt",
+                                                    "output_code.cpp", "guards.txt",         "timing.json",
+                                                    "profile.json",    "graph_runnable.lua", "graph.dot",
+                                                    "graph.svg"};
 constexpr uint32_t bit_of(DebugFile file) { return uint32_t{1} << static_cast<int>(file); }
 constexpr uint32_t usual_files =
     bit_of(DebugFile::graph_dot) - 1 - bit_of(DebugFile::profile);  // diagrams and the profile are asked for
@@ -163,7 +164,8 @@ class DebugFolders {
         if (word != file_names[i]) continue;
         known = true;
         chosen_ = off ? chosen_ & ~(uint32_t{1} << i) : chosen_ | uint32_t{1} << i;
-        if (!off && word == name_of(DebugFile::graph_svg)) chosen_ |= bit_of(DebugFile::graph_dot);  // it is drawn of that
+        if (!off && word == name_of(DebugFile::graph_svg))
+          chosen_ |= bit_of(DebugFile::graph_dot);  // it is drawn of that
       }
       if (!known)
         LogTo::current().write(LogLevel::warn, fmt::format("TRIAGE_COMPILE_DEBUG: there is no file '{}'; there are {}",

@@ -83,7 +83,8 @@ class TraceFile {
 
   void write(const TraceEvent& event) {
     write_line([&] {
-      const int64_t graph = current_graph != 0 || event.graph_.empty() ? current_graph : find_graph_locked(event.graph_);
+      const int64_t graph =
+          current_graph != 0 || event.graph_.empty() ? current_graph : find_graph_locked(event.graph_);
       const auto now = TraceEvent::Clock::now();
       std::string line =
           event.json_ + fmt::format(",\"t\":{:.6f},\"thread\":{}", seconds(event.begin_ - start_), thread_number());
@@ -178,10 +179,11 @@ class TraceFile {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd_ < 0) return fmt::format("cannot write \"{}\": {}", path_, std::strerror(errno));
     start_ = TraceEvent::Clock::now();
-    return append_locked(fmt::format(
-        "{{\"event\":\"trace\",\"format\":{},\"triage\":{},\"libtorch\":{},\"machine\":{},\"pid\":{},\"time\":{:.6f}}}\n",
-        trace_format, json_text(TRIAGE_VERSION), json_text(TORCH_VERSION), json_text(machine()), process_,
-        static_cast<double>(now.time_since_epoch().count()) * 1e-6));
+    return append_locked(
+        fmt::format("{{\"event\":\"trace\",\"format\":{},\"triage\":{},\"libtorch\":{},\"machine\":{},\"pid\":{},"
+                    "\"time\":{:.6f}}}\n",
+                    trace_format, json_text(TRIAGE_VERSION), json_text(TORCH_VERSION), json_text(machine()), process_,
+                    static_cast<double>(now.time_since_epoch().count()) * 1e-6));
   }
 
   std::string append_locked(std::string_view line) {
@@ -204,7 +206,7 @@ class TraceFile {
   bool gave_up_ = false;
   int64_t graphs_ = 0;
   TraceEvent::Clock::time_point start_{};
-  std::map<std::string, size_t> sources_;   // the newest text of each file, by its hash
+  std::map<std::string, size_t> sources_;  // the newest text of each file, by its hash
   std::map<std::string, int64_t> newest_;  // graphs, by name
 };
 

@@ -2,12 +2,12 @@
 #include <ATen/core/Tensor.h>
 #include <triage/flags.h>
 
+#include <unistd.h>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace triage::policy {
@@ -32,7 +32,7 @@ class FlagsTrace {
   void write_locked();
 
   std::string policy_;
-  std::mutex mutex_;  // what follows
+  std::mutex mutex_;                 // what follows
   int64_t calls_ = 0, samples_ = 0;  // since the last event
   flags::Summary counts_;
   std::optional<Clock::time_point> told_;  // the last event

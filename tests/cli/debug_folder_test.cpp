@@ -112,7 +112,8 @@ TEST_CASE("D12: graph_runnable.lua runs each graph again, with inputs of the sam
     CHECK_FALSE(fs::exists(graph / "graph_runnable.lua"));
 }
 
-TEST_CASE("D13: graph.svg is drawn by Graphviz where it is asked for; without Graphviz there is graph.dot, and a word") {
+TEST_CASE(
+    "D13: graph.svg is drawn by Graphviz where it is asked for; without Graphviz there is graph.dot, and a word") {
   const TemporaryFolder folder, programs;
   write_bytes(folder / "model.lua",
               "triage.compile(function(x) return x:tanh() end, {name = 'a\"\\\\b'})(torch.ones({2}))\n");

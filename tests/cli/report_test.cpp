@@ -260,9 +260,10 @@ TEST_CASE("N01: damaged traces: lines that cannot be read are counted, and the r
                            "\n";
   const std::string deep(100'000, '[');
   write_bytes(folder / "damaged.jsonl",
-              header + good + "garbage\n" + "{\"event\":7}\n" + "\xff\xfe\n" + deep + "\n" + R"({"event":"unheard of"})" +
-                  "\n" + std::string(17 << 20, 'x') + "\n" + good + R"({"event":"graph","nodes":[1,[2],{"a":3}],"graph":-4})" +
-                  "\n" + R"({"event":"flags","policy":3,"calls":1e999})" + "\n" +
+              header + good + "garbage\n" + "{\"event\":7}\n" + "\xff\xfe\n" + deep + "\n" +
+                  R"({"event":"unheard of"})" + "\n" + std::string(17 << 20, 'x') + "\n" + good +
+                  R"({"event":"graph","nodes":[1,[2],{"a":3}],"graph":-4})" + "\n" +
+                  R"({"event":"flags","policy":3,"calls":1e999})" + "\n" +
                   R"({"event":"flags","counts":[[1,2],["a","b",18446744073709551615]],"t":-1e308})" + "\n" +
                   R"({"event":"captured","seconds":"x","graph":{}})" + "\n" + good.substr(0, 30));
   const auto [page, summary] = page_of(folder, "damaged.jsonl");

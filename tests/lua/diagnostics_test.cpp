@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -131,4 +134,26 @@ TEST_CASE("D05, D12: a host turns the debug folder and the programs for the mini
                        "the minifier cannot begin after 'dynamo'; expected 'capture'", triage::ConfigError);
   CHECK_THROWS_AS(triage::set_diagnostics({.repro_level = 0}), triage::ConfigError);
   CHECK(triage::get_diagnostics().repro_after.empty());
+}
+
+TEST_CASE("captures one graph, as a host of the next test" * doctest::skip()) {
+  triage::Runtime().load_source(source).run({at::ones({3, 2})});
+}
+
+TEST_CASE("D13: a host gets graph.dot, and starts no process that draws it") {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("triage-diagram-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(root);
+  const std::string host = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command = "cd '" + root.string() + "' && TRIAGE_COMPILE_DEBUG=graph.svg '" + host +
+                              "' --no-skip -tc='captures one graph, as a host of the next test' > out 2> log";
+  CHECK(std::system(command.c_str()) == 0);
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) files.insert(entry.path().filename());
+  CHECK(files.contains("graph.dot"));
+  CHECK_FALSE(files.contains("graph.svg"));
+  std::ifstream log(root / "log");
+  const std::string text{std::istreambuf_iterator<char>(log), {}};
+  CHECK(text.find("this program is not `triage`, and starts no other") != std::string::npos);
+  std::filesystem::remove_all(root);
 }

@@ -127,10 +127,13 @@ TEST_CASE("N01: a forked child traces to a file of its own, also while threads o
 TEST_CASE("N01: text of an event stays one line of JSON, whatever is in it") {
   const Traced traced;
   triage::messages::trace([] {
-    return TraceEvent("policy").text("message", "a \"quoted\" \\ line\nand\tanother\x1b[31m \xff").number("version", -1);
+    return TraceEvent("policy")
+        .text("message", "a \"quoted\" \\ line\nand\tanother\x1b[31m \xff")
+        .number("version", -1);
   });
   REQUIRE(traced.files().size() == 1);
   const std::string line = traced.files()[0].at(1);
   CHECK(is_whole(line));
-  CHECK(line.find(R"("message":"a \"quoted\" \\ line\nand\tanother\\x1b[31m \\xff","version":-1)") != std::string::npos);
+  CHECK(line.find(R"("message":"a \"quoted\" \\ line\nand\tanother\\x1b[31m \\xff","version":-1)") !=
+        std::string::npos);
 }

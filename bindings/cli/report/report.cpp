@@ -48,8 +48,7 @@ std::string page_with(const ReportData::Json& data) {
     rest.remove_prefix(at + place.size());
   };
   fill("{{style}}", page_file("page.css"));
-  fill("{{data}}",
-       script_safe(data.dump(-1, ' ', /*ensure_ascii=*/false, ReportData::Json::error_handler_t::replace)));
+  fill("{{data}}", script_safe(data.dump(-1, ' ', /*ensure_ascii=*/false, ReportData::Json::error_handler_t::replace)));
   fill("{{script}}", page_file("page.js"));
   return page + std::string(rest);
 }
@@ -60,7 +59,8 @@ void read_all(const std::vector<std::string>& files, ReportData& data, SkippedLi
   size_t read = 0;
   for (const std::string& file : files) {
     try {
-      read_trace(file, [&](const ReportData::Event& event) { data.add(event); }, skipped);
+      read_trace(
+          file, [&](const ReportData::Event& event) { data.add(event); }, skipped);
       ++read;
     } catch (const FileError& error) {
       if (failure) say(stderr, "triage report: {}\n", failure->what());

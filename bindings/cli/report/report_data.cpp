@@ -13,9 +13,10 @@ using Event = ReportData::Event;
 
 // What a page holds at most.
 constexpr size_t most_processes = 100, most_sources = 500, most_functions = 1000, most_graphs = 500, most_spans = 5000;
-constexpr size_t most_of_function = 200, most_of_graph = 50, most_nodes = 5000, most_policies = 200, most_of_policy = 500;
+constexpr size_t most_of_function = 200, most_of_graph = 50, most_nodes = 5000, most_policies = 200,
+                 most_of_policy = 500;
 constexpr size_t longest_text = 200'000;
-constexpr double latest_time = 1e11;            // seconds: the year 5138
+constexpr double latest_time = 1e11;  // seconds: the year 5138
 constexpr int64_t largest_count = int64_t{1} << 40;
 
 std::string text_of(const Event& value) {
@@ -161,8 +162,8 @@ int ReportData::find_function(const Event& event) {
     for (size_t i = functions_.size(); i-- > 0;)
       if (functions_[i].name == made.name) return static_cast<int>(i);
   made.source = source_of(made.file);
-  const std::string key = made.name + '\n' + made.file + '\n' + std::to_string(made.line) + '\n' +
-                          std::to_string(made.source);
+  const std::string key =
+      made.name + '\n' + made.file + '\n' + std::to_string(made.line) + '\n' + std::to_string(made.source);
   const auto [number, added] = function_numbers_.emplace(key, static_cast<int>(functions_.size()));
   if (!added) return number->second;
   if (functions_.size() >= most_functions) {
@@ -202,8 +203,7 @@ void ReportData::add_graph(const Event& event) {
       ++skipped_.left_out;
       continue;
     }
-    nodes.push_back(
-        {text_of(node[0]), text_of(node[1]), source_of(text_of(node[2])), count_of(node[3]), /*group=*/-1});
+    nodes.push_back({text_of(node[0]), text_of(node[1]), source_of(text_of(node[2])), count_of(node[3]), /*group=*/-1});
   }
   if (graph->name.empty()) graph->name = text_in(event, "name");
   graph->stages.push_back({{"stage", text_in(event, "stage")},
@@ -332,10 +332,16 @@ ReportData::Json ReportData::summary() const {
     failures += static_cast<int64_t>(function.failures.size());
   }
   for (const auto& [policy, over_time] : flags_) flags += over_time.flags();
-  const auto graphs = std::count_if(graphs_.begin(), graphs_.end(), [](const Graph& graph) { return !graph.stages.empty(); });
-  return {{"processes", processes_.size()}, {"functions", functions_.size()}, {"graphs", graphs},
-          {"breaks", breaks},               {"recompiles", recompiles},       {"failures", failures},
-          {"flags", flags},                 {"skipped_lines", skipped_.all()}};
+  const auto graphs =
+      std::count_if(graphs_.begin(), graphs_.end(), [](const Graph& graph) { return !graph.stages.empty(); });
+  return {{"processes", processes_.size()},
+          {"functions", functions_.size()},
+          {"graphs", graphs},
+          {"breaks", breaks},
+          {"recompiles", recompiles},
+          {"failures", failures},
+          {"flags", flags},
+          {"skipped_lines", skipped_.all()}};
 }
 
 namespace {
@@ -349,8 +355,7 @@ Json with_groups(Json stages) {
     if (other["stage"] != "forward" || other["nodes"].size() != captured["nodes"].size()) continue;
     const auto same_line = [](const Json& a, const Json& b) { return a[2] == b[2] && a[3] == b[3]; };
     if (!std::equal(other["nodes"].begin(), other["nodes"].end(), captured["nodes"].begin(), same_line)) continue;
-    for (size_t node = 0; node < captured["nodes"].size(); ++node)
-      captured["nodes"][node][4] = other["nodes"][node][4];
+    for (size_t node = 0; node < captured["nodes"].size(); ++node) captured["nodes"][node][4] = other["nodes"][node][4];
     captured["groups"] = other["groups"];
   }
   return stages;
@@ -386,17 +391,18 @@ ReportData::Json ReportData::page() const {
     one["policy"] = name;
     flags.push_back(std::move(one));
   }
-  return {{"summary", summary()},
-          {"begin", first_},
-          {"end", last_},
-          {"skipped", {{"damaged", skipped_.damaged}, {"too_long", skipped_.too_long}, {"left_out", skipped_.left_out}}},
-          {"processes", processes_},
-          {"sources", std::move(sources)},
-          {"functions", std::move(functions)},
-          {"graphs", std::move(graphs)},
-          {"spans", spans_},
-          {"policies", std::move(policies)},
-          {"flags", std::move(flags)}};
+  return {
+      {"summary", summary()},
+      {"begin", first_},
+      {"end", last_},
+      {"skipped", {{"damaged", skipped_.damaged}, {"too_long", skipped_.too_long}, {"left_out", skipped_.left_out}}},
+      {"processes", processes_},
+      {"sources", std::move(sources)},
+      {"functions", std::move(functions)},
+      {"graphs", std::move(graphs)},
+      {"spans", spans_},
+      {"policies", std::move(policies)},
+      {"flags", std::move(flags)}};
 }
 
 }  // namespace triage::cli

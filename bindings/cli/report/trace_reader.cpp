@@ -75,13 +75,14 @@ std::optional<Json> event_of(const std::string& line) {
 
 void check_header(const std::string& path, const std::optional<Json>& header) {
   if (!header || (*header)["event"] != "trace" || !header->contains("format"))
-    throw FileError(fmt::format("\"{}\" is no trace: its first line should say so; expected a file that TRIAGE_TRACE made",
-                                messages::one_line(path)));
+    throw FileError(
+        fmt::format("\"{}\" is no trace: its first line should say so; expected a file that TRIAGE_TRACE made",
+                    messages::one_line(path)));
   if (const Json& format = (*header)["format"]; format != messages::trace_format)
-    throw FileError(fmt::format("\"{}\" is a trace of format {}, and this triage reads format {}; make the page with the "
-                                "triage that wrote it",
-                                messages::one_line(path), messages::one_line(format.dump().substr(0, 20)),
-                                messages::trace_format));
+    throw FileError(
+        fmt::format("\"{}\" is a trace of format {}, and this triage reads format {}; make the page with the "
+                    "triage that wrote it",
+                    messages::one_line(path), messages::one_line(format.dump().substr(0, 20)), messages::trace_format));
 }
 
 }  // namespace
@@ -122,8 +123,8 @@ std::vector<std::string> trace_files(const std::vector<std::string>& paths) {
     }
     if (failed) throw FileError(fmt::format("cannot read the folder \"{}\": {}", path, failed.message()));
     if (found.size() == before)
-      throw UsageError(fmt::format("the folder \"{}\" has no trace-*.jsonl; run a program with TRIAGE_TRACE={} first", path,
-                                   path));
+      throw UsageError(
+          fmt::format("the folder \"{}\" has no trace-*.jsonl; run a program with TRIAGE_TRACE={} first", path, path));
     std::sort(found.begin() + static_cast<std::ptrdiff_t>(before), found.end());
   }
   return found;

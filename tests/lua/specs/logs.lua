@@ -236,7 +236,7 @@ test("N01: triage.config.trace_dir turns the trace on, and a text is its folder"
   os.remove(folder)
   triage.config.trace_dir = folder
   eq(triage.config.trace_dir, folder)
-  triage.compile(function(x) return x + 1 end, {name = "traced"})(torch.ones({2}))
+  triage.compile(function(a) return a + 1 end, {name = "traced"})(torch.ones({2}))
   triage.config.trace_dir = false
   eq(triage.config.trace_dir, false)
   local files = io.popen("cat '" .. folder .. "'/trace-*-pid_*.jsonl; rm -r '" .. folder .. "'")

@@ -36,9 +36,8 @@ std::string without(const std::string& folder, std::string reason) {
 }
 
 void log_kernel(const std::string& graph, const std::string& key, const std::string& origin) {
-  messages::trace([&] {
-    return messages::TraceEvent("kernel").text("key", key.substr(0, 8)).text("origin", origin).graph(graph);
-  });
+  messages::trace(
+      [&] { return messages::TraceEvent("kernel").text("key", key.substr(0, 8)).text("origin", origin).graph(graph); });
   if (messages::logs(messages::Artefact::kernels))
     messages::log_artefact(messages::Artefact::kernels, LogLevel::info,
                            fmt::format("kernel {} of graph `{}`: {}", key.substr(0, 8), graph, origin), {}, graph);
