@@ -136,7 +136,7 @@ TEST_CASE("D05, D12: a host turns the debug folder and the programs for the mini
   CHECK(triage::get_diagnostics().repro_after.empty());
 }
 
-TEST_CASE("captures one graph, as a host of the next test" * doctest::skip()) {
+TEST_CASE("captures one graph as the host of the next test" * doctest::skip()) {
   triage::Runtime().load_source(source).run({at::ones({3, 2})});
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("D13: a host gets graph.dot, and starts no process that draws it") {
   std::filesystem::create_directory(root);
   const std::string host = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = "cd '" + root.string() + "' && TRIAGE_COMPILE_DEBUG=graph.svg '" + host +
-                              "' --no-skip -tc='captures one graph, as a host of the next test' > out 2> log";
+                              "' --no-skip -tc='captures one graph as the host of the next test' > out 2> log";
   CHECK(std::system(command.c_str()) == 0);
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) files.insert(entry.path().filename());

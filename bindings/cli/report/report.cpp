@@ -101,10 +101,9 @@ int run(const ReportCommand& options) {
   say("{}: {}, {}, {}, {}\n", options.output, counted(summary["functions"], "function"),
       counted(summary["graphs"], "graph"), counted(summary["breaks"], "break"),
       counted(summary["recompiles"], "recompile"));
-  if (skipped.damaged + skipped.too_long > 0)
-    say("{} lines could not be read, {} of them because they are too long\n", skipped.damaged + skipped.too_long,
-        skipped.too_long);
-  if (skipped.left_out > 0) say("{} events are not on the page, which has room for so many only\n", skipped.left_out);
+  if (skipped.damaged > 0) say("left out: {} that could not be read\n", counted(skipped.damaged, "line"));
+  if (skipped.too_long > 0) say("left out: {} that no triage writes, too long\n", counted(skipped.too_long, "line"));
+  if (skipped.left_out > 0) say("left out: {} that the page has no room for\n", counted(skipped.left_out, "event"));
   return 0;
 }
 

@@ -112,7 +112,8 @@ void ReportData::begin_process(const Event& event) {
   if (processes_.empty()) first_ = last_ = process_begin_;
   first_ = std::min(first_, process_begin_);
   current_sources_.clear();
-  if (processes_.size() >= most_processes) ++skipped_.left_out;
+  ++process_;
+  if (processes_.size() >= most_processes) return static_cast<void>(++skipped_.left_out);
   processes_.push_back({{"triage", text_in(event, "triage")},
                         {"libtorch", text_in(event, "libtorch")},
                         {"machine", text_in(event, "machine")},
@@ -176,7 +177,7 @@ int ReportData::find_function(const Event& event) {
 }
 
 ReportData::Graph* ReportData::graph_of(const Event& event) {
-  const auto found = graph_numbers_.find({processes_.size(), count_in(event, "graph")});
+  const auto found = graph_numbers_.find({process_, count_in(event, "graph")});
   return found == graph_numbers_.end() ? nullptr : &graphs_[found->second];
 }
 
@@ -190,7 +191,7 @@ void ReportData::add_capture(const Event& event) {
   const auto segment = event.find("segment");
   graph.segment = segment != event.end() && segment->is_boolean() && segment->get<bool>();
   functions_[static_cast<size_t>(graph.function)].backend = text_in(event, "backend");
-  graph_numbers_[{processes_.size(), number}] = graphs_.size();
+  graph_numbers_[{process_, number}] = graphs_.size();
   graphs_.push_back(std::move(graph));
 }
 
@@ -303,8 +304,8 @@ void ReportData::add_span(const Event& event, const std::string& label, const ch
   if (spans_.size() >= most_spans) return static_cast<void>(++skipped_.left_out);
   const double seconds = std::max(0.0, seconds_in(event, "seconds"));
   last_ = std::max(last_, time_of(event) + seconds);
-  const auto graph = graph_numbers_.find({processes_.size(), count_in(event, "graph")});
-  spans_.push_back({{"process", processes_.size()},
+  const auto graph = graph_numbers_.find({process_, count_in(event, "graph")});
+  spans_.push_back({{"process", process_},
                     {"thread", count_in(event, "thread")},
                     {"begin", time_of(event)},
                     {"seconds", seconds},

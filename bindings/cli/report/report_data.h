@@ -66,6 +66,7 @@ class ReportData {
 
   SkippedLines& skipped_;
   Json processes_ = Json::array();
+  size_t process_ = 0;        // that events are of; also one that has no room in `processes_`
   double process_begin_ = 0;  // seconds since 1970
   double first_ = 0, last_ = 0;
   std::vector<std::pair<std::string, std::string>> sources_;  // file and text
