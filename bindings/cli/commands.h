@@ -29,6 +29,8 @@ struct RunCommand {
   CallOptions call;
   std::vector<std::string> outputs;  // NAME=FILE
   std::string compare;               // "eager,fused": backends to compare; empty: none
+  std::string capsule;               // a .pt file for the call; empty: none
+  bool bad_rows = false;             // only these go into it
   int repeat = 10;
   bool json = false;
 };
@@ -117,6 +119,13 @@ struct ReportCommand {
   bool json = false;
 };
 int run(const ReportCommand& options);
+
+struct ReplayCommand {
+  std::string capsule, backend, compiler, extract;
+  bool trusted = false, minify = false, json = false;
+};
+/// 1 where the replay gives something else than the call that was recorded.
+int run(const ReplayCommand& options);
 
 struct DoctorCommand {
   bool json = false;

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <triage/capsule.h>
 #include <triage/files.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
@@ -263,6 +264,10 @@ double median_call(const Call& call, int repeat) {
 
 int run(const RunCommand& options) {
   if (!options.compare.empty()) return compare(options);
+  if (!options.capsule.empty()) {
+    check_ending(options.capsule);
+    check_destination("--capsule", options.capsule, options.call.policy);
+  }
   Destinations destinations = parse_outputs(options.outputs);
   Call call = prepare_call(options.call, options.json);
   std::vector<std::string> declared = call.policy.signature().outputs;
@@ -274,7 +279,9 @@ int run(const RunCommand& options) {
   report.repeat = static_cast<size_t>(options.repeat);
   // What the inputs were is compared with what came out: a policy never writes to them, unless they were donated.
   auto start = std::chrono::steady_clock::now();
-  std::vector<at::Tensor> tensors = call.policy.run(call.inputs, call.options);
+  std::vector<at::Tensor> tensors =
+      options.capsule.empty() ? call.policy.run(call.inputs, call.options)
+                              : record(call.policy, call.inputs, {options.capsule, options.bad_rows}, call.options);
   report.first_us = microseconds_since(start);
   if (!call.policy.graphs().empty()) {  // what production will run, not the script that was recorded
     call.policy.prepare(call.inputs, call.options);

@@ -169,6 +169,11 @@ class ScriptLock {
   const ScriptLock* outer_;
 };
 
+void Compiled::with_script(const std::function<void(Script&)>& look) {
+  const ScriptLock lock(*this, std::nullopt);
+  look(*script_);
+}
+
 /// What the graph takes: the inputs of the call, then those variables of the script that it reads.
 Compiled::Tensors Compiled::with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
   Tensors tensors(all.begin(), all.end());

@@ -258,6 +258,9 @@ class Compiled {
   /// Of the newest call form: which outputs are flags.
   std::vector<bool> flags_outputs() const;
   Script& script() { return *script_; }
+  /// Looks at the script while it does not run. Throws PolicyError where it runs on this thread.
+  void with_script(const std::function<void(Script&)>& look);
+  const Options& options() const noexcept { return options_; }
 
  private:
   std::optional<std::string> capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params);

@@ -5,6 +5,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log_file.h"
+#include "runtime/messages/replay_settings.h"
 #include "runtime/messages/repro_settings.h"
 #include "runtime/messages/trace_file.h"
 
@@ -19,7 +20,9 @@ Diagnostics get_diagnostics() {
           repro.after_capture ? "capture" : "",
           repro.level,
           repro.folder,
-          messages::trace_dir()};
+          messages::trace_dir(),
+          messages::replay_dir(),
+          messages::replay_mask()};
 }
 
 void set_diagnostics(const Diagnostics& diagnostics) {
@@ -35,6 +38,8 @@ void set_diagnostics(const Diagnostics& diagnostics) {
   if (diagnostics.debug_dir != messages::debug_dir()) messages::set_debug_dir(diagnostics.debug_dir);
   if (diagnostics.trace_dir != messages::trace_dir()) messages::set_trace_dir(diagnostics.trace_dir);
   messages::set_repro_settings(std::move(repro));
+  messages::set_replay_dir(diagnostics.replay_dir);
+  messages::set_replay_mask(diagnostics.replay_mask);
 }
 
 std::string logs_help() { return messages::artefacts_help(); }

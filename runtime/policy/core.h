@@ -130,6 +130,11 @@ class PolicyCore {
   void note_donation(const RunOptions& options) noexcept;
   std::vector<size_t> donated() const;
   static void note_answered(PolicyVersion& version) noexcept;
+  friend std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                                          const RunOptions& options);
+  static void run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                             const std::vector<at::Tensor>& params, const RunOptions& options,
+                             std::vector<at::Tensor>& outputs);
   static void run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                           const std::vector<at::Tensor>& params, const RunOptions& options,
                           std::vector<at::Tensor>& outputs);

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/capsule/recording.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/capture/host_memory.h"
 #include "runtime/capture/recorder.h"
@@ -91,7 +92,9 @@ std::vector<at::Tensor> call_host_function(const HostFunction& function, const s
     synthetic->stop();
     throw Error("`" + function.name + "` is a function of the host, and triage does not call it with synthetic inputs");
   }
-  return call_noting_what_it_keeps(function, arguments);
+  std::vector<at::Tensor> results = call_noting_what_it_keeps(function, arguments);
+  if (auto* recording = capsule::Recording::current()) recording->note_host_call(function.name, results);
+  return results;
 }
 
 void register_front_end(const std::string& ending, FrontEnd front_end) {

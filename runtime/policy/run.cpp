@@ -13,6 +13,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/trace_file.h"
+#include "runtime/policy/recorded_call.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
 
@@ -182,6 +183,22 @@ void PolicyCore::note_answered(PolicyVersion& version) noexcept {
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                              const std::vector<at::Tensor>& params, const RunOptions& options,
                              std::vector<at::Tensor>& outputs) {
+  if (!capsule::wanted()) return run_unrecorded(version, inputs, params, options, outputs);
+  RecordedCall recorded(version, inputs, params, options);
+  try {
+    run_unrecorded(version, inputs, params, options, outputs);
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    recorded.failed(error);
+    throw;
+  }
+  recorded.answered(outputs);
+}
+
+void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                                const std::vector<at::Tensor>& params, const RunOptions& options,
+                                std::vector<at::Tensor>& outputs) {
   c10::SmallVector<at::Tensor, 4> given;
   for (const size_t index : options.donate) given.push_back(inputs[index]);
   const CallContext call{options.deadline, given};

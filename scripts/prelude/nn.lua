@@ -419,11 +419,19 @@ end
 
 local function new(class, name, describe)
   local module = core.mark_created({training = true})
-  states[module] = {name = name, describe = describe, order = {}}
+  states[module] = {class = class, name = name, describe = describe, order = {}}
   return setmetatable(module, class)
 end
 
+-- Of each class that capsules know: its metatable and `describe`, by its name.
+local known = {}
+
+local function register(name, class, describe)
+  known[name] = {class = class, describe = describe}
+end
+
 local plain_class = class_of(Module)
+register("Module", plain_class)
 
 --- Fields of a table constructor come in no order of their own: those of one are assigned by their names.
 local function assign_all(module, values)
@@ -532,5 +540,37 @@ if core.load_script then
   end
 end
 
-core.modules = {is = is_module, check = check_module, class_of = class_of, new = new, fields = fields, nn = nn}
+-- Capsules: what a module is besides its fields, and a module made of that again.
+
+--- Name of the class, of the module, order of the fields, and the kinds of its tensors by field; nothing for a TorchScript module.
+local function frozen(module)
+  local state = states[module]
+  for name, class in next, known do
+    if class.class == state.class then
+      local tensor_kinds = {}
+      for field, value in fields(module) do
+        tensor_kinds[field] = core.is_tensor(value) and kinds[value] or nil
+      end
+      return name, state.name, state.order, tensor_kinds
+    end
+  end
+end
+
+local function thawed(class, name)
+  local found = known[class]
+  return found and new(found.class, name, found.describe)
+end
+
+--- The fields are there already.
+local function finish(module, order, tensor_kinds)
+  states[module].order = order
+  for field, kind in next, tensor_kinds do
+    if core.is_tensor(rawget(module, field)) and (kind == "parameter" or kind == "buffer") then
+      kinds[rawget(module, field)] = kind
+    end
+  end
+end
+
+core.modules = {is = is_module, check = check_module, class_of = class_of, new = new, register = register,
+                fields = fields, nn = nn, frozen = frozen, thawed = thawed, finish = finish}
 globals.nn = nn

@@ -5,7 +5,7 @@ local modules = core.modules
 local nn = modules.nn
 local torch = torch
 local type = type
-local new, class_of = modules.new, modules.class_of
+local new, class_of, register = modules.new, modules.class_of, modules.register
 local insert, pack, unpack = table.insert, table.pack, table.unpack
 
 -- Arguments
@@ -93,6 +93,8 @@ local function describe_linear(self)
   return ("in_features=%d, out_features=%d, bias=%s"):format(self.in_features, self.out_features, self.bias ~= nil)
 end
 
+register("Linear", linear_class, describe_linear)
+
 function nn.Linear(in_features, out_features, options)
   options = arguments.options("nn.Linear", options, linear_options)
   in_features = whole("nn.Linear", "in_features", in_features, 1)
@@ -169,6 +171,8 @@ local function conv_padding(operation, padding, stride)
   return padding
 end
 
+register("Conv2d", conv_class, describe_conv)
+
 function nn.Conv2d(in_channels, out_channels, kernel_size, options)
   local operation = "nn.Conv2d"
   options = arguments.options(operation, options, conv_options)
@@ -213,6 +217,8 @@ local function describe_norm(self)
   return ("(%s), eps=%g, elementwise_affine=%s"):format(table.concat(shape, ", "), self.eps, self.weight ~= nil)
 end
 
+register("LayerNorm", norm_class, describe_norm)
+
 function nn.LayerNorm(normalized_shape, options)
   local operation = "nn.LayerNorm"
   options = arguments.options(operation, options, norm_options)
@@ -251,6 +257,8 @@ local function describe_embedding(self)
   local text = ("%d, %d"):format(self.num_embeddings, self.embedding_dim)
   return self.padding_idx and text .. ", padding_idx=" .. self.padding_idx or text
 end
+
+register("Embedding", embedding_class, describe_embedding)
 
 function nn.Embedding(num_embeddings, embedding_dim, options)
   local operation = "nn.Embedding"
@@ -361,6 +369,8 @@ local function describe_attention(self)
     self.batch_first and ", batch_first=true" or "")
 end
 
+register("MultiheadAttention", attention_class, describe_attention)
+
 function nn.MultiheadAttention(embed_dim, num_heads, options)
   local operation = "nn.MultiheadAttention"
   options = arguments.options(operation, options, attention_options)
@@ -434,6 +444,8 @@ function sequential_class.__index(self, key)
   return found
 end
 
+register("Sequential", sequential_class)
+
 function nn.Sequential(...)
   local list = pack(...)
   if list.n == 1 and type(list[1]) == "table" and not modules.is(list[1]) then
@@ -452,6 +464,7 @@ end
 local function stateless(name, forward, describe)
   local methods = {forward = forward}
   local class = class_of(methods)
+  register(name, class, describe)
   return function()
     return new(class, name, describe)
   end

@@ -3,6 +3,7 @@
 #include "bindings/lua/engine/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
 #include "bindings/lua/testing/policy_tests.h"
+#include "runtime/diagnose/bits.h"
 #include "tests/paths.h"
 
 #include <ATen/ATen.h>
@@ -180,7 +181,7 @@ TEST_CASE(
       for (int64_t row = 0; row < inputs[0].size(0); ++row) {
         const std::vector<at::Tensor> outputs = policy.run(poisoned(inputs, row));
         for (size_t i = 0; i < outputs.size(); ++i)
-          CHECK(same_bits(without_row(outputs[i], row), without_row(expected[i], row)));
+          CHECK(diagnose::same_bits(without_row(outputs[i], row), without_row(expected[i], row)));
         CHECK(outputs[0].size(0) == inputs[0].size(0));
       }
     }
@@ -207,7 +208,7 @@ TEST_CASE("policies of the library take floats of 16 bits, captured as in Lua, a
           policy.set_param(script.signature().params[i].name, params[i].item());
         const std::vector<at::Tensor> plain = script.call(inputs, params, std::nullopt), captured = policy.run(inputs);
         REQUIRE(plain.size() == captured.size());
-        for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], captured[i]));
+        for (size_t i = 0; i < plain.size(); ++i) CHECK(diagnose::same_bits(plain[i], captured[i]));
         if (inputs[0].is_floating_point()) CHECK((captured[0].scalar_type() == inputs[0].scalar_type()));
         at::Tensor fine = at::isfinite(captured[0]);
         if (fine.dim() > 0) fine = fine.logical_or(over_samples(bad_samples(inputs), fine.dim()));

@@ -3,6 +3,7 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/compile/closure_environments.h"
 #include "bindings/lua/compile/compile_profiler.h"
+#include "bindings/lua/compile/recorded_call.h"
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/semantics/allowed_writes.h"
 #include "bindings/lua/state/effects.h"
@@ -303,7 +304,7 @@ int push_results(lua_State* L, int last, const std::vector<at::Tensor>& results)
   return static_cast<int>(results.size());
 }
 
-int call_compiled(lua_State* L) {
+static int call_unrecorded(lua_State* L) {
   CompiledFunction& function = check_compiled(L, 1);
   const int arguments_end = lua_gettop(L);
   std::vector<at::Tensor> inputs, outputs;
@@ -352,6 +353,12 @@ int call_compiled(lua_State* L) {
       if (is_flags[i]) tracker->add(outputs[i]);
   }
   return push_results(L, arguments_end, outputs);
+}
+
+int call_compiled(lua_State* L) {
+  if (!is_recorded(L)) return call_unrecorded(L);
+  const int results = call_recorded(L, check_compiled(L, 1), guarded<call_unrecorded>);
+  return results < 0 ? lua_error(L) : results;
 }
 
 CompiledFunction& push_compiled(lua_State* L) {

@@ -43,7 +43,9 @@ struct TextSetting {
 constexpr TextSetting text_settings[] = {{"debug_dir", &Diagnostics::debug_dir},
                                          {"repro_after", &Diagnostics::repro_after},
                                          {"repro_dir", &Diagnostics::repro_dir},
-                                         {"trace_dir", &Diagnostics::trace_dir}};
+                                         {"trace_dir", &Diagnostics::trace_dir},
+                                         {"replay_dir", &Diagnostics::replay_dir},
+                                         {"replay_mask", &Diagnostics::replay_mask}};
 constexpr const char* level_setting = "repro_level";
 
 const TextSetting* text_setting(const std::string& name) {

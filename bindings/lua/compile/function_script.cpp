@@ -2,6 +2,7 @@
 #include "bindings/lua/capture/protected_calls.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/compile/compiled_function.h"
+#include "bindings/lua/compile/recorded_call.h"
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/modes.h"
 #include "bindings/lua/state/protected.h"
@@ -55,6 +56,10 @@ FunctionScript::Definition FunctionScript::definition() const {
   return *definition_;
 }
 
+capsule::Json FunctionScript::save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) {
+  return snapshot_of_call(L_, function_, first_argument_, lua_gettop(L_), tensors, masked);
+}
+
 /// A graph break of the function as a whole, which has returned: it is told to be where the function begins.
 void FunctionScript::break_behind(capture::Break kind, const std::string& what, const char* hint) const {
   const capture::UserCode caller = user_code(L_);
@@ -105,6 +110,8 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
                                              std::optional<std::chrono::steady_clock::time_point>) {
   lua_State* L = L_;
   int last = lua_gettop(L);
+  if (capsule::wanted())
+    if (auto* recording = capsule::Recording::current()) recording->before_script(*this);
   capture::FlagsTracker tracker;
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());

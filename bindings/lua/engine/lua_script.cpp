@@ -2,10 +2,12 @@
 
 #include "bindings/lua/capture/open_chains.h"
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/engine/library_check.h"
 #include "bindings/lua/engine/policy_results.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/engine/unknown_names.h"
+#include "bindings/lua/snapshot/snapshot.h"
 #include "bindings/lua/state/modes.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"
@@ -19,6 +21,7 @@
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/files/disk.h"
 #include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
@@ -189,6 +192,8 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   std::vector<at::Tensor> results;
   const int64_t bytes_before = context(L).tensor_bytes;
   const uint64_t writes_before = writes();
+  if (capsule::wanted())
+    if (auto* recording = capsule::Recording::current()) recording->before_script(*this);
   if (Recorder::current()) capture::OutsideBranches::allow_restart(0);
   in_protected_call(L, [&](lua_State* L) {
     note_declared_flags(policy_.signature, inputs);
@@ -211,6 +216,25 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   else
     separate_from_state(tracker, writes() != writes_before, inputs, results);
   return results;
+}
+
+capsule::Json LuaScript::save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) {
+  capsule::Json state;
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
+    state = snapshot(L, 1, 1, {tensors, masked, {"the function"}, compiled_function_of});
+  });
+  return state;
+}
+
+void LuaScript::restore_state(const capsule::Json& state, const capsule::RestoredTensors& tensors) {
+  Budget budget(*state_);
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    push_snapshot(L, state, tensors);
+    if (!lua_isfunction(L, 1)) throw files::Malformed("its script has no function");
+    lua_settop(L, 1);
+    lua_rawseti(L, LUA_REGISTRYINDEX, policy_.run);
+  });
 }
 
 uint64_t LuaScript::writes() const { return state_->context().epoch; }

@@ -1,6 +1,7 @@
 #pragma once
 #include "bindings/lua/engine/policy_table.h"
 #include "bindings/lua/sandbox/sandbox.h"
+#include "runtime/capsule/recording.h"
 
 #include <triage/front_end.h>
 
@@ -13,7 +14,7 @@
 namespace triage::lua {
 
 /// A policy file in a sandboxed Lua state of its own: the Lua front end of `runtime/`.
-class LuaScript final : public Script {
+class LuaScript final : public Script, public capsule::HasState {
  public:
   /// Loads under budget. `prepare` may add to the interpreter before the source runs. Throws LoadError, LimitError.
   LuaScript(std::string_view source, const ScriptOptions& options, const std::function<void(State&)>& prepare = {});
@@ -28,6 +29,8 @@ class LuaScript final : public Script {
   Definition definition() const override;
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override;
+  capsule::Json save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) override;
+  void restore_state(const capsule::Json& state, const capsule::RestoredTensors& tensors) override;
 
   /// The parts of a test, by its 0-based index. Each runs under a budget of its own and throws what the script raised.
   size_t test_count() const { return test_count_; }

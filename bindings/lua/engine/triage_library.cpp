@@ -6,6 +6,7 @@
 #include "bindings/lua/compile/compile_profiler.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/compile/compiler_config.h"
+#include "bindings/lua/compile/recorded_call.h"
 #include "bindings/lua/export/export.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/arguments.h"
@@ -31,6 +32,11 @@ int list_backends_(lua_State* L) {
   return 1;
 }
 
+int record_call(lua_State* L) {
+  const int results = record(L);
+  return results < 0 ? lua_error(L) : results;
+}
+
 }  // namespace
 
 void push_triage(lua_State* L) {
@@ -53,6 +59,7 @@ void push_triage(lua_State* L) {
     static const LimitedFunction registering[] = {{"register_backend", guarded<register_backend_>, 2},
                                                   {"run_graph", guarded<run_graph_program>, 1},
                                                   {"compare", guarded<compare>, 3},
+                                                  {"record", guarded<record_call>, 3},
                                                   {"CompileProfiler", guarded<new_compile_profiler>, 0},
                                                   {"compile_times", guarded<compile_times_>, 0}};
     set_limited(L, "triage.", registering);

@@ -18,7 +18,4 @@ struct Outcome {
 std::string difference(const Outcome& plain, const Outcome& captured, const std::vector<std::string>& names,
                        bool exact = true);
 
-/// Are the elements of both the same bits? One NaN is like another.
-bool same_bits(const at::Tensor& a, const at::Tensor& b);
-
 }  // namespace triage::lua

@@ -24,6 +24,10 @@ struct Diagnostics {
   /// As TRIAGE_TRACE: the folder for a trace of what is captured, compiled, reloaded and flagged, which `triage report` shows. Empty:
   /// none.
   std::string trace_dir = {};
+  /// As TRIAGE_REPLAY_RECORD: the folder for capsules of calls that fail (triage/capsule.h). Empty: none.
+  std::string replay_dir = {};
+  /// As TRIAGE_REPLAY_MASK: names of inputs and variables of scripts, with commas between them, whose values no capsule holds.
+  std::string replay_mask = {};
 };
 
 /// What holds now: at first what the environment says.

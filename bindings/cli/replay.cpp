@@ -1,0 +1,77 @@
+// `triage replay`: a call again, from its capsule.
+#include <fmt/format.h>
+#include <triage/capsule.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "bindings/cli/call.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/terminal.h"
+#include "runtime/capsule/capsule.h"
+#include "runtime/files/disk.h"
+#include "runtime/messages/repro_settings.h"
+
+namespace triage::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Graphs of the replay go to the minifier, each before its backend gets it.
+void minify_graphs(const std::string& folder) {
+  messages::ReproSettings settings;
+  settings.after_capture = true;
+  settings.level = 4;
+  settings.folder = folder;
+  messages::set_repro_settings(settings);
+}
+
+void write(const fs::path& path, const std::string& text) {
+  files::OutputFile file(path.string());
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+/// What is in the capsule, as files of fixed names: capsule.json, and the sources.
+void extract(const std::string& file, const fs::path& folder) {
+  const capsule::Capsule capsule = capsule::load(file);
+  fs::create_directories(folder);
+  write(folder / "capsule.json", capsule.facts.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  std::vector<std::string> sources;
+  if (const auto source = capsule.facts.find("source"); source != capsule.facts.end())
+    sources.push_back(source->value("text", ""));
+  else if (const auto script = capsule.facts.find("script"); script != capsule.facts.end() && script->is_object())
+    for (const auto& chunk : script->value("chunks", nlohmann::ordered_json::array()))
+      sources.push_back(chunk.value("text", ""));
+  for (size_t i = 0; i < sources.size(); ++i)
+    write(folder / (i == 0 ? "script.lua" : fmt::format("script_{}.lua", i + 1)), sources[i]);
+}
+
+}  // namespace
+
+int run(const ReplayCommand& options) {
+  ReplayOptions replay_options;
+  replay_options.backend = options.backend;
+  replay_options.compiler = compiler_mode(options.compiler.empty() ? "off" : options.compiler);
+  replay_options.trusted = options.trusted;
+  if (options.json) replay_options.print = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  if (!options.backend.empty()) check_backend(options.backend);
+  if (!options.extract.empty()) extract(options.capsule, options.extract);
+  if (options.minify) minify_graphs(options.capsule + ".repro");
+  const Replayed replayed = replay(options.capsule, replay_options);
+  if (options.json) {
+    print_json({{"capsule", options.capsule},
+                {"name", replayed.name},
+                {"same", replayed.same},
+                {"recorded", replayed.recorded},
+                {"difference", replayed.same ? nlohmann::ordered_json() : nlohmann::ordered_json(replayed.difference)},
+                {"notes", replayed.notes}});
+  } else {
+    say("{}\n  recorded  {}\n  replayed  {}\n", paint(Paint::heading, replayed.name), replayed.recorded,
+        replayed.same ? "the same" : paint(Paint::error, "NOT THE SAME") + ": " + replayed.difference);
+    for (const std::string& note : replayed.notes) say("  note      {}\n", note);
+  }
+  return replayed.same ? 0 : 1;
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,106 @@
+// The replay of a compiled function from a capsule (runtime/policy/replay.h): in a fresh interpreter, the function alone.
+#include "bindings/lua/compile/compiled_function.h"
+#include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/snapshot/snapshot.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/values/describe.h"
+#include "runtime/capsule/results.h"
+#include "runtime/files/disk.h"
+#include "runtime/policy/replay.h"
+#include "runtime/random/sequence.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+namespace triage::lua {
+namespace {
+
+using capsule::Json;
+using capsule::member;
+
+void set_field(lua_State* L, const char* name, const std::string& value) {
+  lua_pushlstring(L, value.data(), value.size());
+  lua_setfield(L, -2, name);
+}
+
+/// Options of triage.compile, on top of the stack.
+void push_options(lua_State* L, const Json& facts, const ReplayOptions& options) {
+  const Json& call = member(facts, "call");
+  lua_newtable(L);
+  set_field(L, "name", capsule::text(member(facts, "name"), "name"));
+  set_field(L, "backend", options.backend.empty() ? capsule::text(member(call, "backend"), "backend") : options.backend);
+  set_field(L, "compiler", compiler_mode_name(options.compiler));
+  for (const char* const name : {"fullgraph", "dynamic", "fail_on_backend_error"}) {
+    lua_pushboolean(L, member(call, name).get<bool>());
+    lua_setfield(L, -2, name);
+  }
+  lua_pushboolean(L, false);
+  lua_setfield(L, -2, "warn");
+}
+
+/// Calls the function at 1 with the arguments above it; results are what is on the stack then.
+void call_again(lua_State* L, const Json& facts, const ReplayOptions& options) {
+  const int last = lua_gettop(L);
+  push_options(L, facts, options);
+  lua_insert(L, 2);
+  push_compiled(L);
+  lua_replace(L, 1);
+  lua_remove(L, 2);
+  lua_pushcfunction(L, guarded<call_compiled>);
+  lua_insert(L, 1);
+  lua_call(L, last, LUA_MULTRET);
+}
+
+/// Results that are no tensors are told as recorded: by what they are.
+std::string compare(lua_State* L, const Json& result, const capsule::RestoredTensors& tensors) {
+  std::vector<at::Tensor> outputs;
+  Json values = Json::object();
+  for (int i = 1; i <= lua_gettop(L); ++i) {
+    if (const at::Tensor* const tensor = test_tensor(L, i))
+      outputs.push_back(*tensor);
+    else
+      values[fmt::format("result {}", i)] = lua_istable(L, i) ? std::string("table") : describe(L, i);
+  }
+  const std::string difference = capsule::difference(result, tensors, outputs);
+  if (!difference.empty() || result.value("values", Json::object()) == values) return difference;
+  return fmt::format("results that are no tensors were {}, and are {} in the replay", result["values"].dump(), values.dump());
+}
+
+std::string replay_function(const Json& facts, const capsule::RestoredTensors& tensors, const ReplayOptions& options) {
+  StateOptions state_options;
+  state_options.sandboxed = !options.trusted;
+  if (options.trusted) state_options.limits = {0, 0, 0, 0};
+  state_options.path = "capsule";
+  state_options.print = options.print;
+  const auto state = make_script_state(std::move(state_options));
+  random::Sequence numbers;
+  if (const Json& random = member(facts, "random"); !random.is_null())
+    numbers.generator(c10::kCPU).set_state(tensors.at(capsule::integer(random, "random")));
+  const random::DrawFrom draws(&numbers);
+  const Json& result = member(facts, "result");
+  std::string difference;
+  Budget budget(*state);
+  try {
+    in_protected_call(state->lua(), [&](lua_State* L) {
+      push_snapshot(L, member(facts, "script"), tensors);
+      call_again(L, facts, options);
+      difference = compare(L, result, tensors);
+    });
+  } catch (const files::Malformed&) {
+    throw;
+  } catch (const std::exception& error) {
+    difference = capsule::difference(result, error);
+  }
+  return difference;
+}
+
+const bool registered = [] {
+  policy::register_replay_of_functions(replay_function);
+  return true;
+}();
+
+}  // namespace
+}  // namespace triage::lua

@@ -1,0 +1,108 @@
+#include "runtime/capsule/recording.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <utility>
+
+#include "runtime/messages/debug_folder.h"
+#include "runtime/messages/log.h"
+#include "runtime/messages/replay_settings.h"
+
+namespace triage::capsule {
+namespace {
+
+constexpr int most_capsules = 100;  // of a process
+
+void warn(const std::string& text) { messages::LogTo::current().write(LogLevel::warn, text); }
+
+const char* kind_of(const std::exception& error) {
+  if (dynamic_cast<const GraphBreakError*>(&error)) return "GraphBreakError";
+  if (dynamic_cast<const LimitError*>(&error)) return "LimitError";
+  if (dynamic_cast<const PolicyError*>(&error)) return "PolicyError";
+  if (dynamic_cast<const InputError*>(&error)) return "InputError";
+  return "Error";
+}
+
+}  // namespace
+
+bool wanted() noexcept { return Recording::current() != nullptr || messages::replay_record_on(); }
+
+Recording::Recording(const at::Generator& generator) : outer_(std::exchange(current_, this)) { set_generator(generator); }
+
+Recording::Recording(Whole& whole) : outer_(std::exchange(current_, this)), whole_(&whole) {}
+
+Recording::~Recording() { current_ = outer_; }
+
+void Recording::set_generator(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator_ = generator.clone();
+}
+
+void Recording::before_script(HasState& script) {
+  if (has_script()) return;
+  std::vector<std::string> masked = messages::replay_masked();
+  if (whole_) masked.insert(masked.end(), whole_->masked.begin(), whole_->masked.end());
+  script_ = script.save_state(tensors_, masked);
+}
+
+void Recording::note_host_call(const std::string& name, const std::vector<at::Tensor>& results) {
+  Json numbers = Json::array();
+  for (const at::Tensor& result : results) numbers.push_back(tensors_.add(result));
+  host_calls_.push_back({{"name", name}, {"results", std::move(numbers)}});
+}
+
+bool Recording::is_masked(const std::string& name) const {
+  const auto among = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return among(messages::replay_masked()) || (whole_ && among(whole_->masked));
+}
+
+Json Recording::facts() {
+  Json facts = common_facts();
+  facts["random"] = generator_.defined() ? Json(tensors_.add(generator_.get_state())) : Json();
+  facts["script"] = script_;
+  facts["host_calls"] = host_calls_;
+  return facts;
+}
+
+Json error_facts(const std::exception& error) {
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
+  Json facts = {{"kind", kind_of(error)}, {"message", torch ? torch->what_without_backtrace() : error.what()}};
+  facts["file"] = own ? own->source().file : "";
+  facts["line"] = own ? own->source().line : 0;
+  return facts;
+}
+
+void write_failure(const std::string& name, Json facts, const SavedTensors& tensors) noexcept {
+  try {
+    static std::atomic<int> written{0};
+    const int number = ++written;
+    if (number == most_capsules + 1)
+      warn(fmt::format("{} capsules of calls that failed were written; no more are", most_capsules));
+    if (number > most_capsules) return;
+    if (tensors.bytes() > most_bytes)
+      return warn(fmt::format("a call of '{}' failed, and its tensors have {} MiB: no capsule is written; the limit is {} MiB",
+                              name, tensors.bytes() >> 20, most_bytes >> 20));
+    const std::filesystem::path folder = messages::replay_dir();
+    std::filesystem::create_directories(folder);
+    const std::string path =
+        (folder / fmt::format("{}-pid_{}-{}.pt", messages::folder_name(name), ::getpid(), number)).string();
+    facts["why"] = "the call failed";
+    save(path, std::move(facts), tensors);
+    warn(fmt::format("the call of '{}' that failed is in {}: `triage replay {}` repeats it", name, path, path));
+  } catch (const std::exception& error) {
+    try {
+      warn(fmt::format("a call of '{}' failed, and its capsule cannot be written: {}", name, error.what()));
+    } catch (const std::exception&) {  // no memory for the record
+    }
+  }
+}
+
+}  // namespace triage::capsule

@@ -1,0 +1,75 @@
+#pragma once
+#include <ATen/core/Generator.h>
+#include <triage/error.h>
+#include <triage/front_end.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/capsule/capsule.h"
+
+namespace triage::capsule {
+
+/// A script that can say what its function sees besides its arguments, and take it back. In the form of its front end.
+class HasState {
+ public:
+  virtual ~HasState() = default;
+  /// Tensors go to `tensors`; those of variables named in `masked` without their values.
+  virtual Json save_state(SavedTensors& tensors, const std::vector<std::string>& masked) = 0;
+  /// Of a script of the same source, before its first call. Throws files::Malformed for a state that is none.
+  virtual void restore_state(const Json& state, const RestoredTensors& tensors) = 0;
+};
+
+/// Does anybody want capsules: those of failures, or one of a call on this thread? One load of each.
+bool wanted() noexcept;
+
+/// What a call depended on, while it runs on this thread. Whoever makes it writes the capsule.
+class Recording {
+ public:
+  /// `generator`: where the call's random numbers on the CPU come from. `whole`: of a call that somebody asked for, which is told to
+  /// `done` whether or not it fails.
+  explicit Recording(const at::Generator& generator);
+  struct Whole {
+    bool bad_rows = false;            // only samples with flags
+    std::vector<std::string> masked;  // besides those of the process
+    std::optional<Json> done = {};
+  };
+  explicit Recording(Whole& whole);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  /// The innermost.
+  static Recording* current() noexcept { return current_; }
+
+  /// Before the script runs for the first time in the call: what it sees, which it may change.
+  void before_script(HasState& script);
+  bool has_script() const { return !script_.is_null(); }
+  void note_host_call(const std::string& name, const std::vector<at::Tensor>& results);
+
+  /// Common facts, what the script saw, calls of the host; to which the caller adds `kind`, `name`, `call` and `result`.
+  Json facts();
+  SavedTensors& tensors() { return tensors_; }
+  bool is_masked(const std::string& name) const;
+  /// Null where nobody asked for this call.
+  Whole* whole() const { return whole_; }
+  void set_generator(at::Generator generator);
+
+ private:
+  inline static thread_local Recording* current_ = nullptr;  // front ends that run a script know nothing of the host's call
+  Recording* outer_;
+  Whole* whole_ = nullptr;
+  SavedTensors tensors_;
+  Json script_, host_calls_ = Json::array();
+  at::Generator generator_;  // as it was before the call
+};
+
+/// {"kind": "PolicyError", "message": ..., "file": ..., "line": ...}
+Json error_facts(const std::exception& error);
+
+/// Writes the capsule of a call that failed to the folder of such, and says in the log where it is, or why it cannot be.
+void write_failure(const std::string& name, Json facts, const SavedTensors& tensors) noexcept;
+
+}  // namespace triage::capsule

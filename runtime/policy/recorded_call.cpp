@@ -1,0 +1,136 @@
+#include "runtime/policy/recorded_call.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/files/disk.h"
+#include "runtime/messages/log.h"
+#include "runtime/messages/replay_settings.h"
+
+namespace triage::policy {
+namespace {
+
+using capsule::Json;
+using capsule::Recording;
+
+at::Generator generator_of(const PolicyVersion& version) {
+  random::Sequence* const own = version.compiled.options().random.get();
+  return own ? own->generator(c10::kCPU) : random::copy_of_current();
+}
+
+Json scalar(const at::Tensor& value) {
+  if (value.scalar_type() == at::kBool) return value.item<bool>();
+  if (at::isIntegralType(value.scalar_type(), /*includeBool=*/false)) return value.item<int64_t>();
+  return fmt::format("{:.17g}", value.item<double>());  // JSON has no NaN
+}
+
+/// The recording that somebody has begun for this call, which is the first of a version within it.
+Recording* asked_for() {
+  Recording* const outer = Recording::current();
+  return outer && outer->whole() && !outer->whole()->done ? outer : nullptr;
+}
+
+}  // namespace
+
+RecordedCall::RecordedCall(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                           const std::vector<at::Tensor>& params, const RunOptions& options)
+    : version_(version),
+      inputs_(inputs),
+      params_(params),
+      options_(options),
+      recording_(asked_for() ? *asked_for() : own_.emplace(generator_of(version))) {
+  if (recording_.whole()) recording_.set_generator(generator_of(version));
+}
+
+capsule::Json RecordedCall::params_facts() const {
+  Json params = Json::object();
+  const std::vector<at::Tensor> values =
+      options_.params.empty() ? params_ : override_params(version_, params_, options_.params);
+  for (size_t i = 0; i < values.size(); ++i) params[version_.signature.params[i].name] = scalar(values[i]);
+  return params;
+}
+
+Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, const std::optional<at::Tensor>& rows) {
+  const bool per_sample = rows && tensor.dim() > 0 && tensor.size(0) == rows->size(0);
+  Json facts = {{"name", name}};
+  facts["tensor"] = recording_.tensors().add(
+      per_sample ? tensor.index_select(0, rows->nonzero().flatten().to(tensor.device())) : tensor,
+      recording_.is_masked(name));
+  if (recording_.is_masked(name)) facts["masked"] = true;
+  return facts;
+}
+
+Json RecordedCall::facts() {
+  if (!recording_.has_script())
+    version_.compiled.with_script([&](Script& script) {
+      if (auto* const state = dynamic_cast<capsule::HasState*>(&script)) recording_.before_script(*state);
+    });
+  const capture::Compiled::Options& options = version_.compiled.options();
+  Json call = {{"backend", options.backend},
+               {"compiler", compiler_mode_name(options.compiler)},
+               {"fullgraph", options.fullgraph},
+               {"trusted", version_.held_to() == nullptr},
+               {"params", params_facts()}};
+  Json inputs = Json::array(), donated = Json::array();
+  for (size_t i = 0; i < inputs_.size(); ++i) inputs.push_back(saved(version_.signature.inputs[i], inputs_[i], rows_));
+  for (const size_t index : options_.donate) donated.push_back(version_.signature.inputs[index]);
+  call["inputs"] = std::move(inputs);
+  call["donated"] = std::move(donated);
+  if (rows_) {
+    const at::Tensor rows = rows_->nonzero().flatten().contiguous();
+    call["rows"] = std::vector<int64_t>(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
+  }
+  Json graphs = Json::array();
+  for (const capture::Entry* entry : version_.compiled.entries()) graphs.push_back(graph::print(*entry->graph));
+  Json facts = recording_.facts();
+  facts["kind"] = "policy";
+  facts["name"] = version_.name;
+  facts["version"] = version_.number;
+  facts["source"] = {{"path", version_.path}, {"hash", version_.hash}, {"text", version_.source}};
+  facts["call"] = std::move(call);
+  facts["graphs"] = std::move(graphs);
+  return facts;
+}
+
+void RecordedCall::failed(const std::exception& error) noexcept {
+  try {
+    Json result = {{"error", capsule::error_facts(error)}};
+    Json all = facts();
+    all["result"] = std::move(result);
+    if (recording_.whole())
+      recording_.whole()->done = std::move(all);
+    else
+      capsule::write_failure(version_.name, std::move(all), recording_.tensors());
+  } catch (const std::exception& failure) {
+    messages::warn(fmt::format("a call of '{}' failed, and no capsule can be made of it: {}", version_.name, failure.what()));
+  }
+}
+
+/// One for each sample; nothing where all are kept.
+std::optional<at::Tensor> RecordedCall::bad_rows(at::ArrayRef<at::Tensor> outputs) const {
+  std::optional<at::Tensor> bad;
+  const std::vector<bool> is_flags = version_.compiled.flags_outputs();
+  for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i) {
+    if (!is_flags[i] || outputs[i].dim() != 2 || (bad && bad->size(0) != outputs[i].size(0))) continue;
+    const at::Tensor here = outputs[i].to(at::kCPU).ne(0).any(1);
+    bad = bad ? *bad | here : here;
+  }
+  return bad;
+}
+
+void RecordedCall::answered(at::ArrayRef<at::Tensor> outputs) {
+  Recording::Whole* const whole = recording_.whole();
+  if (!whole) return;
+  if (whole->bad_rows) rows_ = bad_rows(outputs);
+  Json all = facts();
+  const std::vector<std::string> names = version_.known_signature().outputs;
+  Json results = Json::array();
+  for (size_t i = 0; i < outputs.size(); ++i)
+    results.push_back(saved(i < names.size() ? names[i] : fmt::format("out{}", i), outputs[i], rows_));
+  all["result"] = {{"outputs", std::move(results)}};
+  whole->done = std::move(all);
+}
+
+}  // namespace triage::policy

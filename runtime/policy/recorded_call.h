@@ -1,0 +1,33 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "runtime/capsule/recording.h"
+#include "runtime/policy/version.h"
+
+namespace triage::policy {
+
+/// A call of a version, from which a capsule is made where it fails, or where somebody asked for one (capsule::Recording::Whole).
+class RecordedCall {
+ public:
+  RecordedCall(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const std::vector<at::Tensor>& params,
+               const RunOptions& options);
+  void failed(const std::exception& error) noexcept;
+  void answered(at::ArrayRef<at::Tensor> outputs);
+
+ private:
+  capsule::Json facts();
+  capsule::Json params_facts() const;
+  std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;
+  capsule::Json saved(const std::string& name, const at::Tensor& tensor, const std::optional<at::Tensor>& rows);
+
+  PolicyVersion& version_;
+  at::ArrayRef<at::Tensor> inputs_;
+  const std::vector<at::Tensor>& params_;
+  const RunOptions& options_;
+  std::optional<capsule::Recording> own_;
+  capsule::Recording& recording_;
+  std::optional<at::Tensor> rows_;
+};
+
+}  // namespace triage::policy

@@ -1,0 +1,20 @@
+#pragma once
+#include <triage/capsule.h>
+
+#include <functional>
+#include <string>
+
+#include "runtime/capsule/recording.h"
+
+namespace triage::policy {
+
+/// Repeats a call of a compiled function, in surroundings that are as the capsule says: front ends have such.
+using ReplayFunction = std::function<std::string(const capsule::Json& facts, const capsule::RestoredTensors& tensors,
+                                                 const ReplayOptions& options)>;
+void register_replay_of_functions(ReplayFunction replay);
+
+/// Saves what was recorded, and throws what the recording of it failed with.
+void save_recorded(const RecordOptions& options, const capsule::Recording::Whole& whole,
+                   const capsule::SavedTensors& tensors);
+
+}  // namespace triage::policy
