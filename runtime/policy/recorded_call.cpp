@@ -7,7 +7,7 @@
 
 #include "runtime/files/disk.h"
 #include "runtime/messages/log.h"
-#include "runtime/messages/replay_settings.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::policy {
 namespace {

@@ -148,11 +148,11 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   if (inputs.size() != version->signature.inputs.size()) throw files::Malformed("its inputs are not those of its source");
   const Json& result = member(facts, "result");
   try {
-    return difference(result, tensors, replayed(*version, inputs, {.params = params_of(call)}));
+    return capsule::difference(result, tensors, replayed(*version, inputs, {.params = params_of(call)}));
   } catch (const files::Malformed&) {
     throw;
   } catch (const std::exception& error) {
-    return difference(result, error);
+    return capsule::difference(result, error);
   }
 }
 

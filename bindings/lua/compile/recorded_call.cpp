@@ -8,6 +8,7 @@
 #include "bindings/lua/values/describe.h"
 #include "runtime/messages/log.h"
 #include "runtime/policy/replay.h"
+#include "runtime/random/sequence.h"
 
 #include <fmt/format.h>
 #include <triage/capsule.h>

@@ -72,7 +72,9 @@ class Restorer {
     if (value.is_number_integer()) return lua_pushinteger(L_, integer(value, "value"));
     if (value.is_string()) return push_string(value.get_ref<const std::string&>());
     if (!value.is_object() || value.size() != 1) throw Malformed("a value in it is damaged");
-    const auto& [kind, content] = *value.items().begin();
+    const auto only = value.begin();
+    const std::string& kind = only.key();
+    const Json& content = only.value();
     if (kind == "d") return push_float(text(content, "d"));
     if (kind == "b") return push_string(bytes(text(content, "b")));
     if (kind == "t") return push_tensor_number(integer(content, "t"));
