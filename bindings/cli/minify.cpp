@@ -64,6 +64,11 @@ nlohmann::ordered_json to_json(const Minified& minified, const std::string& file
 }  // namespace
 
 int run(const MinifyCommand& options) {
+  if (options.program.ends_with(".pt")) {
+    ReplayCommand replay;
+    replay.capsule = options.program, replay.minify = true, replay.json = options.json;
+    return run(replay);
+  }
   at::set_num_threads(1);       // each candidate runs in a fork of this process
   messages::set_trace_dir("");  // ... and would write a trace of its own
   const std::string path = program_in(options.program);

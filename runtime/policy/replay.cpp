@@ -104,6 +104,12 @@ std::shared_ptr<random::Sequence> numbers_of(const Json& facts, const RestoredTe
   return sequence;
 }
 
+void note_missing(const Json& facts, std::vector<std::string>& notes) {
+  const Json& script = member(facts, "script");
+  if (script.is_null()) return notes.emplace_back("what the script's variables held is not known: they are as after its load"), void();
+  for (const Json& sentence : member(script, "missing")) notes.push_back(messages::one_line(text(sentence, "missing")));
+}
+
 void note_call(const Json& call, std::vector<std::string>& notes) {
   for (const Json& input : member(call, "inputs"))
     if (input.value("masked", false))
@@ -127,6 +133,17 @@ std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor
 
 namespace {
 
+void restore(PolicyVersion& version, const Json& state, const RestoredTensors& tensors) {
+  if (state.is_null()) return;
+  try {
+    version.compiled.with_script([&](Script& script) {
+      if (auto* const has_state = dynamic_cast<capsule::HasState*>(&script)) has_state->restore_state(state, tensors);
+    });
+  } catch (const Error& error) {
+    throw files::Malformed(error.what());
+  }
+}
+
 std::string replay_policy(const Json& facts, const RestoredTensors& tensors, const ReplayOptions& options,
                           std::vector<std::string>& notes) {
   const Json& call = member(facts, "call");
@@ -138,10 +155,7 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   const std::string path = text(member(member(facts, "source"), "path"), "path");
   const auto version = runtime->load_version(source_of(facts), path, numbers);
   version->number = static_cast<int>(capsule::integer(member(facts, "version"), "version"));
-  if (const Json& state = member(facts, "script"); !state.is_null())
-    version->compiled.with_script([&](Script& script) {
-      if (auto* const has_state = dynamic_cast<capsule::HasState*>(&script)) has_state->restore_state(state, tensors);
-    });
+  restore(*version, member(facts, "script"), tensors);
   std::vector<at::Tensor> inputs;
   for (const Json& input : member(call, "inputs"))
     inputs.push_back(tensors.at(capsule::integer(member(input, "tensor"), "tensor")));
@@ -150,6 +164,8 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   try {
     return capsule::difference(result, tensors, replayed(*version, inputs, {.params = params_of(call)}));
   } catch (const files::Malformed&) {
+    throw;
+  } catch (const Json::exception&) {
     throw;
   } catch (const std::exception& error) {
     return capsule::difference(result, error);
@@ -201,6 +217,7 @@ Replayed replay(const std::string& file, const ReplayOptions& options) {
     const capsule::RestoredTensors tensors(capsule::member(facts, "tensors"), capsule.memories);
     replayed.recorded = capsule::describe_result(capsule::member(facts, "result"));
     replayed.notes = tensors.notes();
+    policy::note_missing(facts, replayed.notes);
     for (std::string& note : capsule::differences_of_machine(facts)) replayed.notes.push_back(std::move(note));
     const capsule::Surroundings surroundings(facts);
     if (kind == "policy")

@@ -1,5 +1,6 @@
 // What `triage test` finds out about a policy: its tests, plain and captured, and which rules took which samples.
 #include "bindings/lua/testing/policy_tests.h"
+#include "runtime/diagnose/bits.h"
 #include "bindings/lua/testing/agreement.h"
 
 #include <ATen/ATen.h>
@@ -269,13 +270,13 @@ TEST_CASE("a file that cannot be loaded throws") {
 
 TEST_CASE("bits are compared as bits, but one NaN is like another") {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  CHECK(same_bits(at::tensor({1.0f, nan}), at::tensor({1.0f, -nan})));
-  CHECK_FALSE(same_bits(at::tensor({0.0f}), at::tensor({-0.0f})));
-  CHECK_FALSE(same_bits(at::tensor({1.0f, nan}), at::tensor({nan, 1.0f})));
-  CHECK(same_bits(at::ones({2}, at::kHalf), at::ones({2}, at::kHalf)));
-  CHECK(same_bits(at::ones({2}, at::kComplexFloat), at::ones({2}, at::kComplexFloat)));
-  CHECK_FALSE(same_bits(at::zeros({2}, at::kComplexDouble), at::ones({2}, at::kComplexDouble)));
-  CHECK(same_bits(at::ones({2}, at::kBool), at::ones({2}, at::kBool)));
+  CHECK(diagnose::same_bits(at::tensor({1.0f, nan}), at::tensor({1.0f, -nan})));
+  CHECK_FALSE(diagnose::same_bits(at::tensor({0.0f}), at::tensor({-0.0f})));
+  CHECK_FALSE(diagnose::same_bits(at::tensor({1.0f, nan}), at::tensor({nan, 1.0f})));
+  CHECK(diagnose::same_bits(at::ones({2}, at::kHalf), at::ones({2}, at::kHalf)));
+  CHECK(diagnose::same_bits(at::ones({2}, at::kComplexFloat), at::ones({2}, at::kComplexFloat)));
+  CHECK_FALSE(diagnose::same_bits(at::zeros({2}, at::kComplexDouble), at::ones({2}, at::kComplexDouble)));
+  CHECK(diagnose::same_bits(at::ones({2}, at::kBool), at::ones({2}, at::kBool)));
 }
 
 }  // namespace triage::lua

@@ -41,6 +41,30 @@ void push_options(lua_State* L, const Json& facts, const ReplayOptions& options)
   lua_setfield(L, -2, "warn");
 }
 
+/// The roots of the snapshot, as a list in the registry.
+int restored(lua_State* L, const Json& snapshot, const capsule::RestoredTensors& tensors) {
+  push_snapshot(L, snapshot, tensors);
+  const int count = lua_gettop(L);
+  if (count == 0) throw files::Malformed("it has no function");
+  lua_createtable(L, count, 1);
+  lua_insert(L, 1);
+  for (int i = count; i >= 1; --i) lua_rawseti(L, 1, i);
+  lua_pushinteger(L, count);
+  lua_setfield(L, 1, "n");
+  lua_settop(L, 1);
+  return luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+void push_list(lua_State* L, int reference) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, reference);
+  lua_getfield(L, 1, "n");
+  const int count = static_cast<int>(lua_tointeger(L, -1));
+  lua_settop(L, 1);
+  reserve(L, static_cast<size_t>(count), "too many arguments");
+  for (int i = 1; i <= count; ++i) lua_rawgeti(L, 1, i);
+  lua_remove(L, 1);
+}
+
 /// Calls the function at 1 with the arguments above it; results are what is on the stack then.
 void call_again(lua_State* L, const Json& facts, const ReplayOptions& options) {
   const int last = lua_gettop(L);
@@ -83,14 +107,18 @@ std::string replay_function(const Json& facts, const capsule::RestoredTensors& t
   const Json& result = member(facts, "result");
   std::string difference;
   Budget budget(*state);
+  int values = LUA_NOREF;
+  try {
+    in_protected_call(state->lua(), [&](lua_State* L) { values = restored(L, member(facts, "script"), tensors); });
+  } catch (const Error& error) {
+    throw files::Malformed(error.what());
+  }
   try {
     in_protected_call(state->lua(), [&](lua_State* L) {
-      push_snapshot(L, member(facts, "script"), tensors);
+      push_list(L, values);
       call_again(L, facts, options);
       difference = compare(L, result, tensors);
     });
-  } catch (const files::Malformed&) {
-    throw;
   } catch (const std::exception& error) {
     difference = capsule::difference(result, error);
   }
