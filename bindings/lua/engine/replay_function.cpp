@@ -1,4 +1,5 @@
 // The replay of a compiled function from a capsule (runtime/policy/replay.h): in a fresh interpreter, the function alone.
+#include "bindings/lua/compile/closure_environments.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/snapshot/snapshot.h"
@@ -12,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -65,17 +67,41 @@ void push_list(lua_State* L, int reference) {
   lua_remove(L, 1);
 }
 
-/// Calls the function at 1 with the arguments above it; results are what is on the stack then.
-void call_again(lua_State* L, const Json& facts, const ReplayOptions& options) {
+/// Counts writes to the tensors from `first` to `last`.
+uint32_t writes(lua_State* L, int first, int last) {
+  uint32_t count = 0;
+  for (int i = first; i <= last; ++i)
+    if (const at::Tensor* const tensor = test_tensor(L, i); tensor && !tensor->is_inference()) count += tensor->_version();
+  return count;
+}
+
+/// Calls the compiled function at 1 with the arguments up to `last`; the results are behind them.
+void call_once(lua_State* L, int last) {
+  lua_settop(L, last);
+  reserve(L, static_cast<size_t>(last) + 1, "too many arguments");
+  lua_pushcfunction(L, guarded<call_compiled>);
+  for (int i = 1; i <= last; ++i) lua_pushvalue(L, i);
+  lua_call(L, last, LUA_MULTRET);
+}
+
+/// Calls the function at 1 with the arguments above it; the results are what is on the stack then. The call that captures may be
+/// answered by the script; a function that is one graph, and writes to no argument, is called again, so that its backend answers.
+void call_again(lua_State* L, const Json& facts, const ReplayOptions& options,
+                const std::function<void()>& begin_numbers) {
   const int last = lua_gettop(L);
   push_options(L, facts, options);
   lua_insert(L, 2);
-  push_compiled(L);
+  CompiledFunction& function = push_compiled(L);
   lua_replace(L, 1);
   lua_remove(L, 2);
-  lua_pushcfunction(L, guarded<call_compiled>);
-  lua_insert(L, 1);
-  lua_call(L, last, LUA_MULTRET);
+  const uint32_t before = writes(L, 2, last);
+  call_once(L, last);
+  const CacheStatistics made = statistics_of(function);
+  if (made.graphs > 0 && made.segments == 0 && writes(L, 2, last) == before) {
+    begin_numbers();
+    call_once(L, last);
+  }
+  for (int i = 1; i <= last; ++i) lua_remove(L, 1);
 }
 
 /// Results that are no tensors are told as recorded: by what they are.
@@ -101,8 +127,11 @@ std::string replay_function(const Json& facts, const capsule::RestoredTensors& t
   state_options.print = options.print;
   const auto state = make_script_state(std::move(state_options));
   random::Sequence numbers;
-  if (const Json& random = member(facts, "random"); !random.is_null())
-    numbers.generator(c10::kCPU).set_state(tensors.at(capsule::integer(random, "random")));
+  const auto begin_numbers = [&] {
+    if (const Json& random = member(facts, "random"); !random.is_null())
+      numbers.generator(c10::kCPU).set_state(tensors.at(capsule::integer(random, "random")));
+  };
+  begin_numbers();
   const random::DrawFrom draws(&numbers);
   const Json& result = member(facts, "result");
   std::string difference;
@@ -116,7 +145,7 @@ std::string replay_function(const Json& facts, const capsule::RestoredTensors& t
   try {
     in_protected_call(state->lua(), [&](lua_State* L) {
       push_list(L, values);
-      call_again(L, facts, options);
+      call_again(L, facts, options, begin_numbers);
       difference = compare(L, result, tensors);
     });
   } catch (const std::exception& error) {
