@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <triage/capsule.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +25,16 @@ void minify_graphs(const std::string& folder) {
   settings.level = 4;
   settings.folder = folder;
   messages::set_repro_settings(settings);
+}
+
+/// What the minifier made.
+std::vector<std::string> repros_in(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (const fs::path repro = entry.path() / "repro.lua"; fs::exists(repro, ignored)) found.push_back(repro.string());
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 void write(const fs::path& path, const std::string& text) {
@@ -59,17 +70,21 @@ int run(const ReplayCommand& options) {
   if (!options.extract.empty()) extract(options.capsule, options.extract);
   if (options.minify) minify_graphs(options.capsule + ".repro");
   const Replayed replayed = replay(options.capsule, replay_options);
+  const std::vector<std::string> repros =
+      options.minify ? repros_in(options.capsule + ".repro") : std::vector<std::string>();
   if (options.json) {
     print_json({{"capsule", options.capsule},
                 {"name", replayed.name},
                 {"same", replayed.same},
                 {"recorded", replayed.recorded},
                 {"difference", replayed.same ? nlohmann::ordered_json() : nlohmann::ordered_json(replayed.difference)},
-                {"notes", replayed.notes}});
+                {"notes", replayed.notes},
+                {"repros", repros}});
   } else {
     say("{}\n  recorded  {}\n  replayed  {}\n", paint(Paint::heading, replayed.name), replayed.recorded,
         replayed.same ? "the same" : paint(Paint::error, "NOT THE SAME") + ": " + replayed.difference);
     for (const std::string& note : replayed.notes) say("  note      {}\n", note);
+    for (const std::string& repro : repros) say("  repro     triage exec {}\n", repro);
   }
   return replayed.same ? 0 : 1;
 }

@@ -45,9 +45,13 @@ void Recording::set_generator(at::Generator generator) {
 
 void Recording::before_script(HasState& script) {
   if (has_script()) return;
-  std::vector<std::string> masked = messages::replay_masked();
-  if (whole_) masked.insert(masked.end(), whole_->masked.begin(), whole_->masked.end());
-  script_ = script.save_state(tensors_, masked);
+  try {
+    std::vector<std::string> masked = messages::replay_masked();
+    if (whole_) masked.insert(masked.end(), whole_->masked.begin(), whole_->masked.end());
+    script_ = script.save_state(tensors_, masked);
+  } catch (const std::exception& error) {  // no reason to fail the call
+    warn(fmt::format("what a script sees cannot be kept for a capsule: {}", error.what()));
+  }
 }
 
 void Recording::note_host_call(const std::string& name, const std::vector<at::Tensor>& results) {

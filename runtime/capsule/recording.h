@@ -44,7 +44,7 @@ class Recording {
   /// The innermost.
   static Recording* current() noexcept { return current_; }
 
-  /// Before the script runs for the first time in the call: what it sees, which it may change.
+  /// Before the script runs for the first time in the call: what it sees, which it may change. Does not throw what that fails with.
   void before_script(HasState& script);
   bool has_script() const { return !script_.is_null(); }
   void note_host_call(const std::string& name, const std::vector<at::Tensor>& results);

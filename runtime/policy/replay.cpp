@@ -209,6 +209,8 @@ std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at::Tensor> in
     return outputs;
   } catch (const FileError&) {
     throw;
+  } catch (const files::Malformed& error) {
+    throw FileError(fmt::format("cannot record \"{}\": {}", options.file, error.what()));
   } catch (const std::exception&) {
     if (whole.done) policy::save_recorded(options, whole, recording.tensors());
     throw;

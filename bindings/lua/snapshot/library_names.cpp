@@ -4,6 +4,8 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/values/constants.h"
 
+#include <utility>
+
 namespace triage::lua {
 namespace {
 
@@ -25,7 +27,8 @@ class Walk {
   void field(const char* name) {
     const int value = lua_gettop(L_);
     const bool table = lua_istable(L_, value) && library_kind(L_, value) == LibraryKind::library;
-    if (!table && !is_library_function(L_, value) && !test_constant(L_, value)) return;
+    const bool function = is_library_function(L_, value) || (in_view_ && lua_iscfunction(L_, value));
+    if (!table && !function && !test_constant(L_, value)) return;
     path_.emplace_back(name);
     if (names_.emplace(lua_topointer(L_, value), path_).second && table && path_.size() < deepest) {
       fields(value);
@@ -38,11 +41,14 @@ class Walk {
   void behind_view(int table) {
     if (!lua_getmetatable(L_, table)) return;
     lua_pushliteral(L_, "__index");
+    const bool outer = std::exchange(in_view_, true);
     if (lua_rawget(L_, -2) == LUA_TTABLE) fields(lua_gettop(L_));
+    in_view_ = outer;
     lua_settop(L_, table);
   }
 
   lua_State* L_;
+  bool in_view_ = false;  // nobody has changed what is behind one
   std::vector<std::string> path_;
   LibraryNames names_;
 };

@@ -33,7 +33,7 @@ test("D10: masked values are not in a capsule", function()
   local f = triage.compile(function(x) return x + hidden * #key end, {name = "masked"})
   triage.record(f, {torch.ones({4})}, {file = file, masked = {"key", "hidden", "result 1"}})
   local parts = torch.load(file)
-  assert(not parts.capsule:find("ababab", 1, true))
+  assert(not parts.capsule:find(("ab"):rep(9), 1, true))
   for _, memory in ipairs(parts.memories) do
     assert(memory.dtype ~= torch.float32 or not (memory == 1234.5):any():item())
   end
