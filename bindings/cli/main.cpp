@@ -1,3 +1,4 @@
+#include <c10/util/Backtrace.h>
 #include <c10/util/Exception.h>
 #include <triage/error.h>
 #include <triage/log.h>
@@ -13,6 +14,7 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/repro_settings.h"
+#include "runtime/messages/verbose.h"
 
 namespace {
 
@@ -61,7 +63,7 @@ int run_action(const Chosen& chosen) {
   } catch (const triage::Error& error) {
     return complain(chosen, {"policy", failed, error.what(), error.source(), error.traceback()});
   } catch (const c10::Error& error) {
-    return complain(chosen, {"libtorch", failed, error.what_without_backtrace()});
+    return complain(chosen, {"libtorch", failed, triage::messages::message_of(error)});
   } catch (const std::exception& error) {
     return complain(chosen, {"other", failed, error.what()});
   }
@@ -70,9 +72,9 @@ int run_action(const Chosen& chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which nobody sees.
+  // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which few want to see.
   triage::set_log(log_to_standard_error);
-  c10::SetStackTraceFetcher([]() -> std::string { return ""; });
+  c10::SetStackTraceFetcher([]() -> std::string { return triage::messages::verbose() ? c10::get_backtrace() : ""; });
   std::error_code ignored;
   triage::messages::set_minifier_program(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
   std::optional<std::string> wrong_logs;

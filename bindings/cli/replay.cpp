@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 /// Graphs of the replay go to the minifier, each before its backend gets it.
 void minify_graphs(const std::string& folder) {
   messages::ReproSettings settings;
-  settings.after_capture = true;
+  settings.after = messages::ReproAfter::capture;
   settings.level = 4;
   settings.folder = folder;
   messages::set_repro_settings(settings);

@@ -13,6 +13,7 @@
 #include "runtime/flags/known_rows.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
+#include "runtime/messages/verbose.h"
 #include "runtime/operators/untrusted.h"
 
 // The ATen interpreter. An Executable is immutable, so any number of threads run it at once; what a run needs besides is
@@ -143,7 +144,7 @@ class EagerExecutable final : public Executable {
       if (!error.source().file.empty()) throw;  // says already where
       rethrow(*step, error.what());
     } catch (const c10::Error& error) {
-      rethrow(*step, error.what_without_backtrace());
+      rethrow(*step, messages::message_of(error));
     } catch (const std::exception& error) {
       rethrow(*step, error.what());
     }

@@ -1,10 +1,14 @@
 #include "runtime/backends/faulty.h"
 
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 
+#include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/repro.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/uses.h"
 
@@ -104,9 +108,25 @@ std::unique_ptr<Executable> give_wrong_results(const std::string& op, const Grap
   return compile_eager(wrong, examples);
 }
 
+/// `half`, for the halves of a joint graph where gradients are asked for.
+Backend with_joint_graph(const std::string& name, const std::string& name_of_half, Backend half) {
+  half = with_repro_of_half(std::move(half), name_of_half, CompilerMode::off);
+  return [name, half](const Graph& graph, const std::vector<at::Tensor>& examples) {
+    const bool gradients =
+        c10::GradMode::is_enabled() && std::any_of(examples.begin(), examples.end(),
+                                                   [](const at::Tensor& example) { return example.requires_grad(); });
+    return gradients ? compile_joint(graph, examples, name, half) : half(graph, examples);
+  };
+}
+
 }  // namespace
 
 std::optional<Backend> faulty_backend(const std::string& name) {
+  if (name.starts_with(kFaultyHalves)) {
+    const std::string of_half = "faulty_" + name.substr(std::string(kFaultyHalves).size());
+    auto half = faulty_backend(of_half);
+    return half ? std::optional(with_joint_graph(name, of_half, std::move(*half))) : std::nullopt;
+  }
   using Fault = std::unique_ptr<Executable> (*)(const std::string&, const Graph&, const std::vector<at::Tensor>&);
   static const std::unordered_map<std::string, Fault> faults = {
       {"faulty_compile", fail_to_compile}, {"faulty_run", fail_to_run}, {"faulty_result", give_wrong_results}};

@@ -101,6 +101,8 @@ at::Tensor ProgramInput::make() const {
     if (count > 0) memory.put_(places.flatten(), values.to(dtype).flatten());
   } else if (fill == Fill::seed) {
     memory = random_elements(count, dtype, seed);
+  } else if (fill == Fill::arange) {
+    memory = at::arange(count, at::kLong).to(dtype);
   } else {
     memory = fill == Fill::ones ? at::ones({count}, options) : at::zeros({count}, options);
   }
@@ -134,6 +136,7 @@ std::string ProgramInput::text(const std::string& values_file) const {
   if (fill == Fill::seed) text += fmt::format(", seed = {}", seed);
   if (fill == Fill::zeros) text += ", fill = 0";
   if (fill == Fill::ones) text += ", fill = 1";
+  if (fill == Fill::arange) text += ", fill = \"arange\"";
   if (fill == Fill::values)
     text += needs_file() ? fmt::format(", values_from = {}", quoted(values_file))
                          : fmt::format(", values = \"{}\"", values_text(values));

@@ -14,7 +14,7 @@ namespace triage::graph {
 
 /// How to make an input again.
 struct ProgramInput {
-  enum class Fill : uint8_t { seed, zeros, ones, values };
+  enum class Fill : uint8_t { ones, zeros, arange, seed, values };  // from the simplest on; arange: 0, 1, 2, ...
 
   std::vector<int64_t> sizes, strides;
   at::ScalarType dtype = at::kFloat;
@@ -25,7 +25,7 @@ struct ProgramInput {
   uint64_t seed = 0;
   at::Tensor values;  // for Fill::values, of these sizes; on the CPU
 
-  /// Floats of a normal distribution; integers and booleans are 0 or 1, so that they can be indices.
+  /// For Fill::seed, floats of a normal distribution; integers and booleans are 0 or 1, so that they can be indices.
   at::Tensor make() const;
   /// Why there is no such tensor; nothing where there is.
   std::optional<std::string> wrong_layout() const;

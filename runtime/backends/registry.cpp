@@ -75,6 +75,10 @@ bool is_shipped_backend(const std::string& name) {
   return shipped_backends().contains(name) || faulty_backend(name).has_value();
 }
 
+bool makes_joint_graph(const std::string& name) {
+  return name == "aot_eager" || name == "fused" || name.starts_with(kFaultyHalves);
+}
+
 std::vector<std::string> list_backends() {
   auto& all = registry();
   std::shared_lock lock(all.mutex);

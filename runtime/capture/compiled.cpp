@@ -4,6 +4,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
+#include "runtime/backends/repro.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/compile_clock.h"
@@ -12,7 +13,6 @@
 #include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
-#include "runtime/capture/repro.h"
 #include "runtime/capture/synthetic_inputs.h"
 #include "runtime/capture/trace_events.h"
 #include "runtime/capture/variables.h"
@@ -20,6 +20,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/debug_folder.h"
+#include "runtime/messages/verbose.h"
 #include "runtime/random/sequence.h"
 
 #include <c10/core/InferenceMode.h>
@@ -98,11 +99,6 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
               "graph would be valid for this size only. Use the size in tensor operations only, or do not mark it.");
 }
 
-std::string message_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch ? of_torch->what_without_backtrace() : error.what();
-}
-
 constexpr int any_settings = -1;
 /// The settings that decide what breaks a graph.
 int settings_of(const CompilerConfig& config) {
@@ -123,8 +119,8 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
       by_interpreter_(is_eager(backend_)) {
   if (options_.observer && !options_.compile_with) backend_ = observed(std::move(backend_), options_.observer);
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
-  backend_ = with_repro(options_.clock->timed(with_step(std::move(backend_), options_.backend)),
-                        {options_.backend, options_.compiler});
+  backend_ = with_repro(options_.clock->timed(with_step(std::move(backend_), options_.backend)), options_.backend,
+                        options_.compiler);
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces)
     options_.traces =
@@ -549,14 +545,14 @@ std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const s
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    trace_failure(*script_, options_.backend, message_of(error));
+    trace_failure(*script_, options_.backend, messages::message_of(error));
     if (options_.fullgraph || options_.fail_on_backend_error || raises)
       throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
-                  "`: " + message_of(error));
+                  "`: " + messages::message_with_hint(error));
     if (options_.warn)
       options_.warn(named(script_->name(), script_->definition().where) +
                     " runs with the eager backend, because its own backend cannot compile graph `" + graph.name() +
-                    "`: " + message_of(error));
+                    "`: " + messages::message_with_hint(error));
   }
   return nullptr;
 }

@@ -10,6 +10,7 @@
 
 #include "runtime/backends/eager.h"
 #include "runtime/diagnose/judge.h"
+#include "runtime/messages/repro_settings.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::diagnose {
@@ -111,6 +112,7 @@ std::vector<at::Tensor> make_inputs(const GraphProgram& program) {
 }
 
 ProgramOutcome run_program(const GraphProgram& program, const Backend& backend) {
+  const messages::InRepro in_repro;
   Stage stage = Stage::compile;
   ProgramOutcome outcome;
   const std::vector<at::Tensor> inputs = make_inputs(program);

@@ -8,6 +8,7 @@
 #include "runtime/messages/replay_settings.h"
 #include "runtime/messages/repro_settings.h"
 #include "runtime/messages/trace_file.h"
+#include "runtime/messages/verbose.h"
 
 namespace triage {
 
@@ -17,9 +18,11 @@ Diagnostics get_diagnostics() {
           messages::log_file(),
           messages::debug_function(),
           messages::debug_dir(),
-          repro.after_capture ? "capture" : "",
+          messages::repro_after_word(repro.after),
           repro.level,
           repro.folder,
+          repro.backends,
+          messages::verbose(),
           messages::trace_dir(),
           messages::replay_dir(),
           messages::replay_mask()};
@@ -29,15 +32,17 @@ void set_diagnostics(const Diagnostics& diagnostics) {
   messages::Logs logs;
   logs.apply_list(diagnostics.logs);
   messages::ReproSettings repro;
-  repro.after_capture = messages::repro_after_from(diagnostics.repro_after);
+  repro.after = messages::repro_after_from(diagnostics.repro_after);
   repro.level = messages::repro_level_from(diagnostics.repro_level);
   repro.folder = diagnostics.repro_dir;
+  repro.backends = diagnostics.repro_backends;
   messages::set_log_file(diagnostics.log_file);
   messages::set_current_logs(logs);
   messages::set_debug_function(diagnostics.function);
   if (diagnostics.debug_dir != messages::debug_dir()) messages::set_debug_dir(diagnostics.debug_dir);
   if (diagnostics.trace_dir != messages::trace_dir()) messages::set_trace_dir(diagnostics.trace_dir);
   messages::set_repro_settings(std::move(repro));
+  messages::set_verbose(diagnostics.verbose);
   messages::set_replay_dir(diagnostics.replay_dir);
   messages::set_replay_mask(diagnostics.replay_mask);
 }

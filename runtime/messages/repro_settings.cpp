@@ -6,6 +6,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -21,29 +22,33 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+thread_local int programs_that_run = 0;
+
 struct Repro {
-  std::atomic<bool> on{false};
+  std::atomic<ReproAfter> after{ReproAfter::nothing};
   std::mutex mutex;  // what follows
   ReproSettings settings;
   std::string program;
+  std::map<std::string, std::string> backend_files;
 
   Repro() {
     try {
-      settings.after_capture = repro_after_from(variable("TRIAGE_REPRO_AFTER"));
+      settings.after = repro_after_from(variable("TRIAGE_REPRO_AFTER"));
       if (const std::string level = variable("TRIAGE_REPRO_LEVEL"); !level.empty()) {
         int64_t number = 0;
         const auto [end, error] = std::from_chars(level.data(), level.data() + level.size(), number);
         settings.level = repro_level_from(error == std::errc() && end == level.data() + level.size() ? number : 0);
       }
     } catch (const ConfigError& error) {
-      settings.after_capture = false;
+      settings.after = ReproAfter::nothing;
       LogTo::current().write(LogLevel::warn,
                              fmt::format("TRIAGE_REPRO_AFTER, TRIAGE_REPRO_LEVEL: {}; nothing is written for the "
                                          "minifier",
                                          error.what()));
     }
     if (const std::string folder = variable("TRIAGE_REPRO_DIR"); !folder.empty()) settings.folder = folder;
-    on = settings.after_capture;
+    settings.backends = variable("TRIAGE_REPRO_BACKENDS");
+    after = settings.after;
   }
 };
 
@@ -54,10 +59,21 @@ Repro& repro() {  // never destroyed: threads compile until the process ends
 
 }  // namespace
 
-bool repro_after_from(const std::string& word) {
-  if (word == "capture") return true;
-  if (word.empty()) return false;
-  throw ConfigError(fmt::format("the minifier cannot begin after '{}'; expected 'capture'", one_line(word)));
+ReproAfter repro_after_from(const std::string& word) {
+  for (const ReproAfter after : {ReproAfter::nothing, ReproAfter::capture, ReproAfter::aot})
+    if (word == repro_after_word(after)) return after;
+  throw ConfigError(fmt::format("the minifier cannot begin after '{}'; expected 'capture' or 'aot'", one_line(word)));
+}
+
+std::string repro_after_word(ReproAfter after) {
+  switch (after) {
+    case ReproAfter::capture:
+      return "capture";
+    case ReproAfter::aot:
+      return "aot";
+    default:
+      return "";
+  }
 }
 
 int repro_level_from(int64_t level) {
@@ -68,7 +84,12 @@ int repro_level_from(int64_t level) {
   return static_cast<int>(level);
 }
 
-bool repro_on() noexcept { return repro().on.load(std::memory_order_relaxed); }
+ReproAfter repro_after() noexcept {
+  return programs_that_run > 0 ? ReproAfter::nothing : repro().after.load(std::memory_order_relaxed);
+}
+
+InRepro::InRepro() noexcept { ++programs_that_run; }
+InRepro::~InRepro() { --programs_that_run; }
 
 ReproSettings repro_settings() {
   const std::lock_guard lock(repro().mutex);
@@ -77,8 +98,19 @@ ReproSettings repro_settings() {
 
 void set_repro_settings(ReproSettings settings) {
   const std::lock_guard lock(repro().mutex);
-  repro().on = settings.after_capture;
+  repro().after = settings.after;
   repro().settings = std::move(settings);
+}
+
+std::string backend_file(const std::string& backend) {
+  const std::lock_guard lock(repro().mutex);
+  const auto found = repro().backend_files.find(backend);
+  return found == repro().backend_files.end() ? "" : found->second;
+}
+
+void note_backend_file(const std::string& backend, const std::string& file) {
+  const std::lock_guard lock(repro().mutex);
+  repro().backend_files[backend] = file;
 }
 
 std::string minifier_program() {

@@ -1,7 +1,10 @@
 // `triage minify`: faults in the middle of large random graphs shrink to the operator at fault, and what is written fails alone.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -9,6 +12,7 @@
 
 #include "folder.h"
 #include "program.h"
+#include "variable.h"
 
 namespace {
 
@@ -18,9 +22,10 @@ struct Case {
   bool backward = false, numbers = false;
   int rows = 8;
   std::string script = "";  // before the call
+  std::string op = "erf";   // at fault
 };
 
-/// A graph of elementwise operators with one `aten::erf` about in its middle.
+/// A graph of elementwise operators with the one at fault about in its middle.
 std::string random_program(const Case& of, unsigned seed) {
   std::mt19937 random(seed);
   const auto below = [&](size_t most) { return static_cast<size_t>(random() % most); };
@@ -33,7 +38,7 @@ std::string random_program(const Case& of, unsigned seed) {
   for (size_t i = 0; i < static_cast<size_t>(of.nodes); ++i) {
     std::string call = "aten::" + unary[below(unary.size())] + "(" + recent(6) + ")";
     if (below(5) < 2) call = "aten::" + binary[below(binary.size())] + "(" + recent(6) + ", " + recent(10) + ")";
-    if (i == fault) call = "aten::erf(%x)";
+    if (i == fault) call = "aten::" + of.op + "(%x)";
     lines += "  %" + std::to_string(i) + " = " + call + "\n";
     values.push_back("%" + std::to_string(i));
   }
@@ -65,11 +70,11 @@ nlohmann::json minified(const Case& of, unsigned seed, const std::vector<std::st
   return report;
 }
 
-/// A backend in Lua that does `what` where the graph has an erf.
-std::string lua_backend(const std::string& what) {
+/// A backend in Lua that does `what` where the graph has the operator.
+std::string lua_backend(const std::string& what, const std::string& op = "erf") {
   return "triage.register_backend('own', function(graph)\n  for _, node in ipairs(graph.nodes) do\n"
-         "    if node.op == 'aten::erf' then " +
-         what + " end\n  end\n  return graph\nend)\n";
+         "    if node.op == 'aten::" +
+         op + "' then " + what + " end\n  end\n  return graph\nend)\n";
 }
 
 const char* const count_text = std::getenv("TRIAGE_MINIFY_GRAPHS");
@@ -98,6 +103,105 @@ TEST_CASE("D07: wrong numbers shrink too: in results, in gradients only, for som
   CHECK(minified({"own", 200, false, true, 33, wrong_rows}, 4)["nodes"] <= 2);
 }
 
+TEST_CASE("D07: NaN in other places shrinks to the operator that made them") {
+  const std::string no_nan = lua_backend(
+      "return function(...) local r = {graph(...)} for i = 1, #r do r[i] = r[i]:nan_to_num(0.0) end "
+      "return table.unpack(r) end",
+      "log");
+  const auto report = minified({"own", 200, false, true, 8, no_nan, "log"}, 8);
+  CHECK(report["nodes"] == 1);
+  CHECK(report["failure"].get<std::string>().find("has other NaN or Inf places") != std::string::npos);
+}
+
+TEST_CASE("D07: wrong flags shrink to the operation that makes them") {
+  TemporaryFolder folder;
+  write_bytes(folder / "flags.lua", R"(return policy {
+  run = function(z)
+    local y = (z * 2 + 1):tanh()
+    local f = flag_nan(y, "y")
+    return fix(y:exp() * 3, f, "y"), f
+  end,
+}
+)");
+  const Variable after("TRIAGE_REPRO_AFTER", "capture"), level("TRIAGE_REPRO_LEVEL", "4");
+  const Ran ran = triage_program(
+      folder, {"run", "flags.lua", "--input", "z=ones:6x2", "--backend", "faulty_result:triage::flag_nan"});
+  CHECK(ran.status == 0);
+  const auto repro = std::filesystem::directory_iterator(folder / "triage_repro")->path() / "repro.lua";
+  REQUIRE_MESSAGE(std::filesystem::exists(repro), ran.err);
+  const std::string text = read_bytes(repro.string());
+  CAPTURE(text);
+  CHECK(text.find("triage::flag_nan") != std::string::npos);
+  CHECK(text.find("aten::") == std::string::npos);
+  const Ran alone = triage_program(folder, {"exec", repro.string()});
+  CHECK(alone.status == 1);
+  CHECK_MESSAGE(alone.err.find("gives wrong numbers: output 0 differs") != std::string::npos, alone.err);
+}
+
+namespace {
+
+/// The program that the minifier makes of `program`.
+std::string repro_of(const TemporaryFolder& folder, const std::string& program) {
+  write_bytes(folder / "failing.lua", program);
+  const Ran ran = triage_program(folder, {"minify", "failing.lua"});
+  REQUIRE_MESSAGE(ran.status == 0, ran.err);
+  CHECK(triage_program(folder, {"exec", "repro.lua"}).status == 1);
+  return read_bytes(folder / "repro.lua");
+}
+
+}  // namespace
+
+TEST_CASE("D08: numbers, values, types, sizes and strides are as simple as the failure allows") {
+  const auto program = [](const std::string& backend) {
+    return std::string("triage.run_graph {\n  backend = ") + backend + R"(, backward = true,
+  inputs = {{shape = {6, 4}, stride = {1, 6}, dtype = "float64", requires_grad = true, seed = 4},
+    {shape = {6, 4}, dtype = "float64", seed = 5}},
+  graph = [[
+graph g(%x: "f64[6, 4]", %y: "f64[6, 4]"):
+  %c: "f64[4]" = constant [0.5, 0.25, 3.0, 4.0]
+  %0 = aten::mul.Tensor(%x, %y)
+  %1 = aten::add.Tensor(%0, %c, 0.7312)
+  %2 = aten::hardtanh(%1, -0.7312, 3)
+  return %2
+]]}
+)";
+  };
+  const TemporaryFolder folder;
+  const std::string simple = repro_of(folder, program("'faulty_compile:add'"));
+  CAPTURE(simple);
+  CHECK(simple.find("0.7312") == std::string::npos);
+  CHECK(simple.find("0.25") == std::string::npos);
+  CHECK(
+      simple.find(
+          "shape = {1, 1}, stride = {1, 1}, dtype = \"float32\", device = \"cpu\", requires_grad = false, fill = 1") !=
+      std::string::npos);
+  CHECK(simple.find("backward = false") != std::string::npos);
+  for (const char* part : {"-- triage ", ", LibTorch ", " threads, backend faulty_compile:add", "seed = "})
+    CHECK(simple.find(part) != std::string::npos);
+  // Where the number matters, it stays.
+  const std::string kept = repro_of(folder, program(R"(function(graph)
+    for _, node in ipairs(graph.nodes) do if node.arguments.alpha == 0.7312 then error("alpha") end end
+    return graph
+  end)"));
+  CAPTURE(kept);
+  CHECK(kept.find("0.7312") != std::string::npos);
+  CHECK(kept.find("hardtanh") == std::string::npos);
+}
+
+TEST_CASE("D08: values of inputs stay where they matter, or are the simplest that fail") {
+  const TemporaryFolder folder;
+  const std::string values = R"(values = "[1.5, -2.0, 3.25]")";
+  const auto program = [&](const std::string& condition) {
+    return "triage.register_backend('own', function(graph) return function(x)\n  if " + condition +
+           " then error('no') end return graph(x)\nend end)\n" +
+           "triage.run_graph {backend = 'own', inputs = {{shape = {3}, dtype = 'float32', " + values +
+           "}},\n  graph = 'graph g(%x: \"f32[3]\"):\\n  %0 = aten::exp(%x)\\n  return %0\\n'}\n";
+  };
+  CHECK(repro_of(folder, program("x:min():item() == -2")).find("-2.0") != std::string::npos);
+  CHECK(repro_of(folder, program("x:max():item() > 1.25")).find("fill = \"arange\"") != std::string::npos);
+  CHECK(repro_of(folder, program("x:max():item() < 4")).find("fill = 1") != std::string::npos);
+}
+
 TEST_CASE("D05: a backend that crashes, hangs or ends the process is a result, not the end of the minifier") {
   const auto crash = minified({"own", 200, false, false, 8, lua_backend("os.execute('kill -SEGV $PPID')")}, 5);
   CHECK(crash["nodes"] == 1);
@@ -109,16 +213,41 @@ TEST_CASE("D05: a backend that crashes, hangs or ends the process is a result, n
   CHECK(minified({"own", 60, false, false, 8, lua_backend("os.exit(3)")}, 7)["nodes"] == 1);
 }
 
-TEST_CASE("D05 D08: random graphs with a seeded fault shrink to at most 3 nodes") {
-  const int count = count_text ? std::atoi(count_text) : 3;
-  const char* const backends[] = {"faulty_compile:erf", "faulty_run:erf", "faulty_result:erf"};
+namespace {
+
+/// Kinds of faults at an erf: a shipped backend, or one in Lua.
+std::vector<Case> kinds_of_faults() {
+  const std::string results = "return function(x, ...) local r = {graph(x, ...)} ", end = " return table.unpack(r) end";
+  const std::string gradient =
+      "for i = 1, #r do if r[i].requires_grad then r[i] = r[i] + (r[i] - r[i]:detach()) end end";
+  std::vector<Case> kinds = {
+      {"faulty_compile:erf"},
+      {"faulty_run:erf"},
+      {"faulty_result:erf", 200, false, true},
+      {"faulty_aot_result:erf", 200, true, true},
+      {"own", 200, true, true, 8, lua_backend(results + gradient + end)},
+      {"own", 200, false, true, 33, lua_backend(results + "if x:size(0) % 16 == 1 then r[1] = r[1] + 1 end" + end)},
+      {"own", 200, false, true, 8, lua_backend(results + "r[1] = r[1] / 0" + end)},
+      {"own", 200, false, false, 8, lua_backend("os.execute('kill -SEGV $PPID')")}};
+  return kinds;
+}
+
+}  // namespace
+
+TEST_CASE("D05 D07 D08: random graphs with a seeded fault shrink to at most 3 nodes") {
+  const std::vector<Case> kinds = kinds_of_faults();
+  const int count = count_text ? std::atoi(count_text) : static_cast<int>(kinds.size());
   int small = 0;
+  double slowest = 0;
   for (int i = 0; i < count; ++i) {
-    Case of{backends[i % 3], 50 + (i * 97) % 251};
-    of.numbers = i % 3 == 2;
+    Case of = kinds[static_cast<size_t>(i) % kinds.size()];
+    of.nodes = count_text ? 50 + (i * 97) % 251 : 50;
+    const auto start = std::chrono::steady_clock::now();
     small += minified(of, static_cast<unsigned>(100 + i))["nodes"] <= 3;
+    slowest = std::max(slowest, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   CHECK(small * 25 >= count * 24);
+  MESSAGE(small << " of " << count << " graphs shrank to 3 nodes or fewer; the slowest took " << slowest << " s");
 }
 
 TEST_CASE("D05: what cannot be minified is an error that says why") {

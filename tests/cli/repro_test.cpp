@@ -23,32 +23,48 @@ local f = triage.compile(function(x, y) return model((x + y):relu()) end, {name 
 print(f(torch.ones({200, 200}), torch.ones({200, 200})):size(0))
 )";
 
+/// The same, trained.
+constexpr const char* five_layers_backward = R"(
+local layers = {}
+for i = 1, 5 do layers[i] = nn.Linear(20, 20) end
+local model = nn.Sequential(table.unpack(layers))
+local f = triage.compile(function(x, y) return model((x + y):relu()) end, {name = "model", backend = arg[1]})
+local x = torch.ones({200, 20}, {requires_grad = true})
+for _ = 1, 2 do f(x, torch.ones({200, 20})):sum():backward() end
+print(x.grad:size(0))
+)";
+
 /// A run of it, and what it has left for the minifier.
 struct Repro {
   TemporaryFolder folder;
   Ran ran;
   std::vector<fs::path> found;
 
-  Repro(const std::string& backend, const std::string& level) {
-    write_bytes(folder / "model.lua", five_layers);
-    const Variable after("TRIAGE_REPRO_AFTER", "capture"), at("TRIAGE_REPRO_LEVEL", level.c_str());
+  Repro(const std::string& backend, const std::string& level, const std::string& stage = "capture",
+        const char* script = five_layers, int status = 0) {
+    write_bytes(folder / "model.lua", script);
+    const Variable after("TRIAGE_REPRO_AFTER", stage), at("TRIAGE_REPRO_LEVEL", level);
     ran = triage_program(folder, {"exec", "model.lua", backend});
     CAPTURE(ran.err);
-    CHECK(ran.status == 0);
-    CHECK(ran.out == "200\n");
+    CHECK(ran.status == status);
+    CHECK(ran.out == (status ? "" : "200\n"));
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(folder / "triage_repro", none)) found.push_back(entry.path());
   }
 
-  /// The repro, in a process of its own, fails as the whole graph does.
-  void check_fails(const std::string& message) const {
-    REQUIRE(found.size() == 1);
+  /// The repro, in a process of its own, fails as the whole graph does. Its text.
+  std::string text_of_repro(const std::string& message) const {
+    REQUIRE_MESSAGE(found.size() == 1, ran.err);
     const fs::path file = found[0] / "repro.lua";
     CHECK(ran.err.find("`triage exec " + file.string() + "`") != std::string::npos);
     const Ran alone = triage_program(folder, {"exec", file.string()});
     CHECK(alone.status == 1);
     CHECK_MESSAGE(alone.err.find(message) != std::string::npos, alone.err);
-    const std::string text = read_bytes(file.string());
+    return read_bytes(file.string());
+  }
+
+  void check_fails(const std::string& message) const {
+    const std::string text = text_of_repro(message);
     CAPTURE(text);
     CHECK(text.find("%1: \"f32[1, 1]\" = aten::relu(") != std::string::npos);
     CHECK(text.find("aten::addmm") == std::string::npos);
@@ -84,6 +100,103 @@ TEST_CASE(
   const Repro right("fused", "4");
   CHECK(right.found.empty());
   CHECK(right.ran.err.empty());
+}
+
+TEST_CASE("D06: after the joint graph, the half that cannot be compiled is minified, and runs alone") {
+  const Repro backward("faulty_aot_compile:threshold_backward", "2", "aot", five_layers_backward);
+  const std::string text = backward.text_of_repro("faulty_compile: ");
+  CAPTURE(text);
+  CHECK(text.find("aten::threshold_backward(") != std::string::npos);
+  CHECK(text.find("aten::mm") == std::string::npos);
+  CHECK(text.find("graph model_backward(") != std::string::npos);
+  CHECK(text.find("backward = false") != std::string::npos);
+  CHECK(backward.ran.err.find("runs instead of `faulty_aot_compile:threshold_backward`") != std::string::npos);
+  const Repro forward("faulty_aot_compile:relu", "2", "aot", five_layers_backward);
+  CHECK(forward.text_of_repro("faulty_compile: ").find("aten::relu(") != std::string::npos);
+}
+
+TEST_CASE("D06: levels 1, 3 and 4 after the joint graph; what is right leaves nothing") {
+  const Repro whole("faulty_aot_compile:threshold_backward", "1", "aot", five_layers_backward);
+  REQUIRE(whole.found.size() == 1);
+  const std::string launcher = (whole.found[0] / "minifier_launcher.lua").string();
+  CHECK(read_bytes(launcher).find("aten::mm") != std::string::npos);
+  CHECK(triage_program(whole.folder, {"exec", launcher}).status == 1);
+  // Autograd has no other way back when a half fails in its run: that is an error of the script.
+  const Repro fails("faulty_aot_run:threshold_backward", "3", "aot", five_layers_backward, 1);
+  CHECK(fails.text_of_repro("faulty_run: ").find("aten::threshold_backward(") != std::string::npos);
+  const Repro wrong("faulty_aot_result:threshold_backward", "4", "aot", five_layers_backward);
+  CHECK(wrong.text_of_repro("gives wrong numbers").find("aten::threshold_backward(") != std::string::npos);
+  const Repro right("fused", "4", "aot", five_layers_backward);
+  CHECK(right.found.empty());
+  CHECK(right.ran.err.empty());
+}
+
+TEST_CASE("D06: without gradients, and for backends without a joint graph, it is the graph that the backend gets") {
+  Repro("faulty_aot_compile:relu", "2", "aot").text_of_repro("faulty_compile: ");
+  Repro("faulty_compile:relu", "2", "aot").check_fails("faulty_compile: ");
+  CHECK(Repro("faulty_aot_result:relu", "4", "capture").found.size() == 1);  // the whole backend, as captured
+}
+
+TEST_CASE("D05: a backend that a file registers is minified without further ado, by its module or by a setting") {
+  constexpr const char* toy = R"(
+local function toy_compiler(graph)
+  for _, node in ipairs(graph.nodes) do
+    if node.op == "aten::relu" then error("toy\rprint(1) --") end
+  end
+  return graph
+end
+triage.register_backend("toy", toy_compiler)
+return toy_compiler  -- the last line)";
+  constexpr const char* call =
+      "triage.compile(function(x) return (x + 1):relu() end, {backend = 'toy'})(torch.ones({3}))\n";
+  const auto check = [&](const std::string& script, const char* file) {
+    const TemporaryFolder folder;
+    write_bytes(folder / "toy.lua", toy);
+    write_bytes(folder / "own.lua", script);
+    const Variable after("TRIAGE_REPRO_AFTER", "capture"), backends("TRIAGE_REPRO_BACKENDS", file);
+    const Ran ran = triage_program(folder, {"exec", "own.lua"});
+    CHECK(ran.status == 0);
+    const fs::path repro = fs::directory_iterator(folder / "triage_repro")->path() / "repro.lua";
+    REQUIRE_MESSAGE(fs::exists(repro), ran.err);
+    fs::remove(folder / "toy.lua");  // the repro is one file
+    const Ran alone = triage_program(folder, {"exec", repro.string()});
+    CHECK(alone.status == 1);
+    CHECK_MESSAGE(alone.err.find("toy") != std::string::npos, alone.err);
+    CHECK(read_bytes(repro.string()).find("aten::add") == std::string::npos);
+  };
+  check(std::string("dofile 'toy.lua'\n") + call, "");
+  check(std::string("require 'toy'\n") + call, "");
+  check(std::string("triage.register_backend('toy', function() error('toy') end)\n") + call, "toy.lua");
+  const std::string in_the_script =
+      "triage.compile(function(x) return (x + 1):relu() end, {backend = function(graph) "
+      "error('toy') end})(torch.ones({3}))\n";
+  check(in_the_script, "toy.lua");  // the function that the file returns
+  const TemporaryFolder folder;
+  write_bytes(folder / "own.lua", std::string("triage.register_backend('toy', function() error('toy') end)\n") + call);
+  const Variable after("TRIAGE_REPRO_AFTER", "capture"), backends("TRIAGE_REPRO_BACKENDS", "missing.lua");
+  const Ran ran = triage_program(folder, {"exec", "own.lua"});
+  CHECK(ran.status == 0);
+  CHECK_MESSAGE(ran.err.find("cannot be written for the minifier: ") != std::string::npos, ran.err);
+  CHECK(ran.err.find("missing.lua") != std::string::npos);
+}
+
+TEST_CASE("D03: the C++ side of a backend that fails is told where it is asked for") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "own.lua", R"(
+if arg[1] then triage.config.verbose = true end
+local function compiler() return torch.ones({2}):expand({3}) end
+print(triage.compile(function(x) return x:relu() end, {name = "own", backend = compiler})(torch.ones({3})))
+)");
+  const auto shows = [&](std::vector<std::string> arguments) {
+    const Ran ran = triage_program(folder, arguments);
+    CHECK(ran.status == 0);
+    CHECK_MESSAGE(ran.err.find("cannot compile graph") != std::string::npos, ran.err);
+    return ran.err.find("frame #0") != std::string::npos;
+  };
+  CHECK_FALSE(shows({"exec", "own.lua"}));
+  CHECK(shows({"exec", "own.lua", "verbose"}));
+  const Variable verbose("TRIAGE_VERBOSE", "1");
+  CHECK(shows({"exec", "own.lua"}));
 }
 
 TEST_CASE("D05: a backend of the script has to be registered in the program by hand, and the log says so") {

@@ -68,6 +68,31 @@ TEST_CASE("D01, D02: artefacts reach the log of a Runtime, a record each, with i
   CHECK(seen.size() == before);  // warm calls log nothing
 }
 
+TEST_CASE("D03: a backend that fails in C++ says how to see where; `verbose` shows it") {
+  const Restore restore;
+  triage::register_backend("fails_in_torch", [](const auto&, const auto&) -> std::unique_ptr<triage::Executable> {
+    TORCH_CHECK(false, "no such kernel");
+  });
+  std::string warnings;
+  triage::RuntimeOptions options;
+  options.backend = "fails_in_torch";
+  options.log = [&](const triage::LogRecord& record) { warnings += record.text; };
+  triage::Runtime runtime(options);
+  const auto warning = [&] {
+    warnings.clear();
+    runtime.load_source(source).run({at::ones({3, 2})});
+    return warnings;
+  };
+  const std::string brief = warning();
+  CHECK(brief.find("no such kernel (TRIAGE_VERBOSE=1 shows its C++ side)") != std::string::npos);
+  CHECK(brief.find("raised from") == std::string::npos);
+  triage::set_diagnostics({.verbose = true});
+  const std::string whole = warning();
+  CAPTURE(whole);  // a record is one line
+  CHECK(whole.find("no such kernel\\nException raised from") != std::string::npos);
+  CHECK(whole.find("TRIAGE_VERBOSE") == std::string::npos);
+}
+
 TEST_CASE("D01: wrong diagnostics are refused, and change nothing") {
   const Restore restore;
   triage::set_diagnostics({.logs = "graph"});
@@ -131,8 +156,14 @@ TEST_CASE("D05, D12: a host turns the debug folder and the programs for the mini
                         .run({at::ones({2})}),
                     triage::Error);
   CHECK_THROWS_WITH_AS(triage::set_diagnostics({.repro_after = "dynamo"}),
-                       "the minifier cannot begin after 'dynamo'; expected 'capture'", triage::ConfigError);
+                       "the minifier cannot begin after 'dynamo'; expected 'capture' or 'aot'", triage::ConfigError);
   CHECK_THROWS_AS(triage::set_diagnostics({.repro_level = 0}), triage::ConfigError);
+  triage::set_diagnostics({.repro_after = "aot", .repro_backends = "own.lua", .verbose = true});
+  CHECK(triage::get_diagnostics().repro_after == "aot");
+  CHECK(triage::get_diagnostics().repro_backends == "own.lua");
+  CHECK(triage::get_diagnostics().verbose);
+  triage::set_diagnostics({});
+  CHECK_FALSE(triage::get_diagnostics().verbose);
   CHECK(triage::get_diagnostics().repro_after.empty());
 }
 

@@ -9,10 +9,12 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
+#include "runtime/messages/repro_settings.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace triage::lua {
 namespace {
@@ -133,6 +135,14 @@ bool push_own(lua_State* L, const char* name) {
   return found;
 }
 
+/// The minifier can take the file that registers a backend, where the script itself is another one.
+void note_file(lua_State* L, const std::string& backend) {
+  lua_Debug info;
+  if (context(L).sandboxed || !lua_getstack(L, 1, &info) || !lua_getinfo(L, "S", &info) || *info.source != '@') return;
+  const std::string file = info.source + 1;
+  messages::note_backend_file(backend, file == context(L).chunk ? "" : std::filesystem::absolute(file).string());
+}
+
 }  // namespace
 
 int register_backend_(lua_State* L) {
@@ -152,6 +162,7 @@ int register_backend_(lua_State* L) {
   push_registry_table(L, &registry_key);
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, name.c_str());
+  note_file(L, name);
   return 0;
 }
 

@@ -102,6 +102,8 @@ ProgramInput read_input(lua_State* L, const graph::Value& value) {
           input.seed = static_cast<uint64_t>(lua_tointeger(L, -1));
         else if (name == "fill" && lua_isinteger(L, -1) && (lua_tointeger(L, -1) == 0 || lua_tointeger(L, -1) == 1))
           input.fill = lua_tointeger(L, -1) ? Fill::ones : Fill::zeros;
+        else if (name == "fill" && type == LUA_TSTRING && std::string_view(lua_tostring(L, -1)) == "arange")
+          input.fill = Fill::arange;
         else if (name == "values" && type == LUA_TSTRING)
           input.fill = Fill::values, values = lua_tostring(L, -1);
         else if (name == "values_from" && type == LUA_TSTRING)

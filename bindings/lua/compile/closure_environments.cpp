@@ -2,11 +2,11 @@
 
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/backends/repro.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/compile_observer.h"
 #include "runtime/capture/logs.h"
 #include "runtime/capture/replay/trace_tree.h"
-#include "runtime/capture/repro.h"
 #include "runtime/capture/trace_events.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/trace_file.h"
@@ -362,7 +362,8 @@ std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function)
   const capture::BackendChoice choice{function.options.backend, function.options.compiler};
   Backend backend =
       function.options.clock->timed(capture::with_step(function.options.compile_with, function.options.backend));
-  return std::make_shared<capture::TraceTree>(function.name, capture::with_repro(std::move(backend), choice), choice);
+  return std::make_shared<capture::TraceTree>(function.name,
+                                              with_repro(std::move(backend), choice.name, choice.compiler), choice);
 }
 
 CacheStatistics statistics_of(const CompiledFunction& function) {

@@ -40,13 +40,12 @@ struct TextSetting {
   const char* name;
   std::string Diagnostics::*text;
 };
-constexpr TextSetting text_settings[] = {{"debug_dir", &Diagnostics::debug_dir},
-                                         {"repro_after", &Diagnostics::repro_after},
-                                         {"repro_dir", &Diagnostics::repro_dir},
-                                         {"trace_dir", &Diagnostics::trace_dir},
-                                         {"replay_dir", &Diagnostics::replay_dir},
-                                         {"replay_mask", &Diagnostics::replay_mask}};
-constexpr const char* level_setting = "repro_level";
+constexpr TextSetting text_settings[] = {
+    {"debug_dir", &Diagnostics::debug_dir},           {"repro_after", &Diagnostics::repro_after},
+    {"repro_backends", &Diagnostics::repro_backends}, {"repro_dir", &Diagnostics::repro_dir},
+    {"trace_dir", &Diagnostics::trace_dir},           {"replay_dir", &Diagnostics::replay_dir},
+    {"replay_mask", &Diagnostics::replay_mask}};
+constexpr const char *level_setting = "repro_level", *verbose_setting = "verbose";
 
 const TextSetting* text_setting(const std::string& name) {
   for (const TextSetting& setting : text_settings)
@@ -54,11 +53,15 @@ const TextSetting* text_setting(const std::string& name) {
   return nullptr;
 }
 
+bool is_diagnosis_setting(const std::string& name) {
+  return text_setting(name) || name == level_setting || name == verbose_setting;
+}
+
 std::string setting_name(lua_State* L) { return lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2); }
 
 const Setting& check_setting(lua_State* L) {
   const std::string name = setting_name(L);
-  std::vector<std::string> known = {level_setting};
+  std::vector<std::string> known = {level_setting, verbose_setting};
   for (const TextSetting& setting : text_settings) known.emplace_back(setting.name);
   for (const Setting& setting : settings) {
     if (name == setting.name) return setting;
@@ -69,11 +72,13 @@ const Setting& check_setting(lua_State* L) {
 
 /// Pushes a setting of diagnosis; false where there is none of that name. No graph depends on them.
 bool push_diagnosis_setting(lua_State* L, const std::string& name) {
-  const TextSetting* const text = text_setting(name);
-  if (!text && name != level_setting) return false;
+  if (!is_diagnosis_setting(name)) return false;
   if (is_policy(L)) throw InputError("triage.config." + name + ": a policy may not read what its host writes to files");
+  const TextSetting* const text = text_setting(name);
   const Diagnostics diagnostics = get_diagnostics();
-  if (!text)
+  if (name == verbose_setting)
+    lua_pushboolean(L, diagnostics.verbose);
+  else if (!text)
     lua_pushinteger(L, diagnostics.repro_level);
   else if (const std::string& value = diagnostics.*(text->text); value.empty())
     lua_pushboolean(L, false);
@@ -84,13 +89,16 @@ bool push_diagnosis_setting(lua_State* L, const std::string& name) {
 
 /// Sets one; false where there is none of that name.
 bool set_diagnosis_setting(lua_State* L, const std::string& name) {
+  if (!is_diagnosis_setting(name)) return false;
   const TextSetting* const text = text_setting(name);
-  if (!text && name != level_setting) return false;
   const std::string full = "triage.config." + name;
   if (is_policy(L)) throw InputError(full + ": a policy may not set where files go; the host does (set_diagnostics)");
   refuse_in_selection(L, "a write to `" + full + "`");
   Diagnostics diagnostics = get_diagnostics();
-  if (!text) {
+  if (name == verbose_setting) {
+    if (!lua_isboolean(L, 3)) throw InputError(full + ": expected true or false, got " + describe(L, 3));
+    diagnostics.verbose = lua_toboolean(L, 3) != 0;
+  } else if (!text) {
     if (!lua_isinteger(L, 3)) throw InputError(full + ": expected an integer from 1 to 4, got " + describe(L, 3));
     diagnostics.repro_level = static_cast<int>(std::clamp<lua_Integer>(lua_tointeger(L, 3), 0, 5));
   } else if (lua_type(L, 3) == LUA_TSTRING) {

@@ -4,6 +4,7 @@
 #include "bindings/lua/state/userdata.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/messages/verbose.h"
 
 #include <fmt/format.h>
 
@@ -121,10 +122,11 @@ int raise(lua_State* L, const std::exception& error) {
   Source where = current_line(L);
   if (raise_typed<GraphBreakError>(L, error, where) || raise_typed<LimitError>(L, error, where)) return 1;
   if (dynamic_cast<const capture::CaptureAbort*>(&error)) forget_closers(L);
-  std::string_view text = error.what();
-  if (auto* torch_error = dynamic_cast<const c10::Error*>(&error)) text = torch_error->what_without_backtrace();
-  std::string located_text = located(where, trimmed(text));
-  if (auto* recorder = capture::Recorder::current()) recorder->note_error(std::string(trimmed(text)));
+  const std::string text = messages::message_of(error);
+  const bool whole = messages::verbose() && !context(L).sandboxed;  // no addresses for those who are not trusted
+  const std::string_view shown = whole ? std::string_view(text) : trimmed(text);
+  std::string located_text = located(where, shown);
+  if (auto* recorder = capture::Recorder::current()) recorder->note_error(std::string(shown));
   lua_pushlstring(L, located_text.data(), located_text.size());
   return 1;
 }

@@ -10,6 +10,7 @@
 
 #include "runtime/capture/arguments.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/messages/verbose.h"
 
 #include <utility>
 
@@ -103,7 +104,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   try {
     call_at_any_width(overload.handle, stack);
   } catch (const c10::Error& error) {
-    throw std::runtime_error(name + ": " + error.what_without_backtrace());
+    throw std::runtime_error(name + ": " + messages::message_of(error));
   }
   if (binding.requires_grad) {
     break_for_autograd("`requires_grad` of a new tensor");

@@ -153,8 +153,10 @@ class JointExecutable final : public Executable {
     not_joint_ = std::move(function.not_joint);
     if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside of the graph, unchanged";
     if (made.empty() && !not_joint_) not_joint_ = "it computes nothing";
-    program_ =
-        std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number), backend, half);
+    Tensors primals(examples);
+    primals.insert(primals.end(), variables_.begin(), variables_.end());
+    program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number), backend,
+                                              half, primals);
     // The script has drawn its numbers already: a graph that draws does not answer for it.
     answers_capture_ = !not_joint_ && !program_->draws() && wants_gradients(examples);
   }

@@ -19,6 +19,8 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
+#include "runtime/messages/repro_settings.h"
+#include "runtime/messages/verbose.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::aot {
@@ -96,6 +98,19 @@ void log_graphs(const std::string& name, const Joint& joint, const Halves& halve
   log("backward half", halves.backward);
 }
 
+/// Examples for the minifier, where it is on: for them, the forward half runs.
+Tensors inputs_of_backward(const Halves& halves, const Tensors& primals, const Tensors& tangents) {
+  if (messages::repro_after() != messages::ReproAfter::aot) return {};
+  const at::NoGradGuard no_grad;
+  Tensors made, inputs;
+  compile_eager(halves.forward, primals)->run(primals, made);
+  for (const size_t index : halves.saved_primals) inputs.push_back(primals[index]);
+  inputs.insert(inputs.end(), made.begin() + static_cast<std::ptrdiff_t>(tangents.size()), made.end());
+  for (const at::Tensor& tangent : tangents)
+    if (tangent.defined()) inputs.push_back(tangent);
+  return inputs;
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -166,13 +181,14 @@ LoopTiers Layout::loops() const {
   return loops;
 }
 
-Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half)
+Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half,
+                 const Tensors& examples)
     : graph_(std::move(graph)),
       read_as_number_(std::move(read_as_number)),
       backend_(std::move(backend)),
       half_(std::move(half)),
       plain_(compile_eager(graph_, {})),
-      forward_(half_(graph_, {})),
+      forward_(half_(graph_, examples)),
       logger_(messages::LogTo::current()) {
   for (const auto& node : graph_.nodes()) draws_ = draws_ || (graph::is_random(node->op) && !drops_nothing(*node));
 }
@@ -254,8 +270,8 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     log_graphs(graph_.name(), joint, halves);
     auto variant = std::make_unique<Variant>();
     variant->tangents = tangents_key(tangents);
-    variant->forward = half_(halves.forward, {});
-    variant->backward = half_(halves.backward, {});
+    variant->forward = half_(halves.forward, primals);
+    variant->backward = half_(halves.backward, inputs_of_backward(halves, primals, tangents));
     variant->saved_primals = std::move(halves.saved_primals);
     variant->output_of_saved = std::move(halves.output_of_saved);
     variant->own_memory = own_memory(halves.backward, joint);
@@ -265,7 +281,8 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    fail(first_line(error.what()));  // where that is an error, each call raises it again
+    const std::string message = messages::message_with_hint(error);
+    fail(messages::verbose() ? message : first_line(message));  // where that is an error, each call raises it again
     layout.make_plain();
   }
   return nullptr;

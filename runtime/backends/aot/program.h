@@ -88,8 +88,9 @@ class Layout {
 class Program {
  public:
   /// `graph` has no variables: what it reaches from outside are inputs.
-  /// `half` compiles what runs with grad mode off, for backend `backend`.
-  Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half);
+  /// `half` compiles what runs with grad mode off, for backend `backend`. `examples` of the graph's inputs, if there are any.
+  Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half,
+          const Tensors& examples);
   ~Program();
 
   const graph::Graph& graph() const { return graph_; }

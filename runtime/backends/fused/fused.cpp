@@ -15,6 +15,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/part_sequence.h"
+#include "runtime/backends/repro.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
@@ -377,12 +378,13 @@ std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<
   const Graph& graph = checked ? *checked : given;
   if (any_tensor(graph, examples, [](const at::Tensor& tensor) { return !tensor.device().is_cpu(); }))
     return compile_eager(graph, examples);
+  const Backend groups = with_repro_of_half(
+      [compiler](const Graph& half, const auto& inputs) { return compile_groups(half, inputs, compiler); }, "fused",
+      compiler);
   if (at::GradMode::is_enabled() &&
       any_tensor(graph, examples, [](const at::Tensor& tensor) { return tensor.requires_grad(); }))
-    return compile_joint(graph, examples, "fused", [compiler](const Graph& half, const auto& inputs) {
-      return compile_groups(half, inputs, compiler);
-    });
-  return compile_groups(graph, examples, compiler);
+    return compile_joint(graph, examples, "fused", groups);
+  return groups(graph, examples);
 }
 
 Backend fused_backend(CompilerMode compiler) {

@@ -40,9 +40,9 @@ void Compiled::warn_of(const GraphBreak& graph_break, bool always) const {
       std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
     return;
   told.push_back({graph_break.kind, graph_break.what, "", graph_break.where, ""});
-  const char* const outcome = graph_break.kind == Break::other_argument
-                                  ? "' runs as a script for such arguments: "
-                                  : "' was captured as several graphs, and its script runs on every call: ";
+  const char* outcome = "' was captured as several graphs, and its script runs on every call: ";
+  if (graph_break.kind == Break::other_argument) outcome = "' runs as a script for such arguments: ";
+  if (graph_break.kind == Break::gradients) outcome = "' has operators that are in no graph: ";
   options_.warn("'" + script_->name() + outcome + graph_break.text() +
                 "\n\nTRIAGE_LOGS=+capture shows each operation that is recorded before it.");
 }

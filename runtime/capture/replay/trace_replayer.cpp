@@ -17,6 +17,7 @@
 #include "runtime/capture/replay/predict.h"
 #include "runtime/capture/rules.h"
 #include "runtime/graph/describe.h"
+#include "runtime/messages/verbose.h"
 
 namespace triage::capture {
 namespace {
@@ -98,8 +99,23 @@ bool TraceReplayer::is_param(const at::Tensor& tensor) const {
   return std::any_of(params_.begin(), params_.end(), [&](const at::Tensor& param) { return param.is_same(tensor); });
 }
 
+/// Said at the end, where the call met graph breaks: without any, one graph holds gradients.
+void TraceReplayer::note_gradients(const c10::OperatorHandle& op) {
+  if (gradients_) return;
+  const auto told = std::find_if(tree_->breaks.begin(), tree_->breaks.end(),
+                                 [](const GraphBreak& known) { return known.kind == Break::gradients; });
+  if (told != tree_->breaks.end()) return void(gradients_.emplace(*told));
+  gradients_.emplace(GraphBreak{Break::gradients,
+                                "`" + op.operator_name().name +
+                                    "` has an argument that requires grad, and the function "
+                                    "has graph breaks",
+                                "Remove the other graph breaks, or call the function under torch.no_grad().",
+                                ScriptScope::line(),
+                                {}});
+}
+
 bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                               const ThreadState& state) const {
+                               const ThreadState& state) {
   const OperatorTraits& traits = traits_of(op);
   if (full_ || protected_depth_ > 0 || !traits.computes || state.autocast != 0) return false;
   for (const size_t training : traits.training)
@@ -113,6 +129,7 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
     with_gradients |= tensor.requires_grad();
     odd |= tensor.layout() != c10::kStrided;
   });
+  if (!odd && with_gradients && state.grad_mode) note_gradients(op);
   return !odd && !(with_gradients && state.grad_mode);
 }
 
@@ -549,6 +566,7 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
   for (const at::Tensor& output : outputs)
     if (output.defined()) note_use(output);
   end_segment();
+  if (gradients_ && !breaks_.empty()) graph_break(*gradients_);
   for (const at::Tensor& output : outputs) materialize_if_lazy(output);
   compute_what_may_outlive();
   finished_ = true;
@@ -570,7 +588,7 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
     } catch (const std::exception& error) {
       if (raises) throw;
       closed.segment->failed = true;  // ATen runs its operators
-      failure = error.what();
+      failure = messages::message_with_hint(error);
     }
   }
   return failure;

@@ -82,8 +82,8 @@ class TraceReplayer {
     uint32_t value;
   };
 
-  bool can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                  const ThreadState& state) const;
+  bool can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const ThreadState& state);
+  void note_gradients(const c10::OperatorHandle& op);
   bool enter_segment(const ThreadState& state);
   void note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                  const torch::jit::Stack& stack);
@@ -137,6 +137,7 @@ class TraceReplayer {
   std::vector<const GraphBreak*> breaks_;
   int protected_depth_ = 0;
   std::optional<GraphBreak> raised_;
+  std::optional<GraphBreak> gradients_;  // the first operator that only they kept out of a segment
   bool escaped_ = false, finished_ = false;
   bool full_ = false;  // the tree takes no more
 };

@@ -8,6 +8,7 @@
 
 #include "runtime/diagnose/minify/oracle.h"
 #include "runtime/diagnose/minify/reduce.h"
+#include "runtime/diagnose/minify/simplify.h"
 
 namespace triage::diagnose {
 namespace {
@@ -29,7 +30,9 @@ class Minifier {
       smaller |= drop_outputs();
       smaller |= merge_inputs();
       smaller |= drop_gradients();
+      smaller |= drop_inputs();
       smaller |= simplify_values();
+      smaller |= simplify_numbers();
       smaller |= shrink_sizes();
       smaller |= simplify_types();
     }
@@ -95,16 +98,19 @@ class Minifier {
   }
 
   /// Takes the program with each input as `change` makes it, where that changes one; all at once, else one by one.
-  bool change_inputs(const std::function<bool(ProgramInput&)>& change) {
+  bool change_inputs(const std::function<bool(ProgramInput&, const graph::Value&)>& change) {
+    const auto changed = [&](GraphProgram& program, size_t i) {
+      return change(program.inputs[i], *program.graph.inputs()[i].value);
+    };
     GraphProgram all = best_.clone();
     size_t changes = 0;
-    for (ProgramInput& input : all.inputs) changes += change(input);
+    for (size_t i = 0; i < all.inputs.size(); ++i) changes += changed(all, i);
     if (changes == 0) return false;
     if (take([&] { return with_types_of_inputs(std::move(all)); })) return true;
     bool any = false;
     for (size_t i = 0; i < best_.inputs.size() && changes > 1; ++i) {
       GraphProgram one = best_.clone();
-      if (change(one.inputs[i])) any |= take([&] { return with_types_of_inputs(std::move(one)); });
+      if (changed(one, i)) any |= take([&] { return with_types_of_inputs(std::move(one)); });
     }
     return any;
   }
@@ -134,13 +140,36 @@ class Minifier {
     return any;
   }
 
+  /// Real values stay only where they matter.
   bool simplify_values() {
-    return change_inputs([](ProgramInput& input) {
-      if (input.fill != Fill::values || input.is_number) return false;
-      input.fill = Fill::seed;
-      input.values = at::Tensor();
-      return true;
-    });
+    bool any = false;
+    for (const Fill fill : {Fill::ones, Fill::zeros, Fill::arange, Fill::seed})
+      any |= change_inputs(
+          [&](ProgramInput& input, const graph::Value& value) { return simplify_fill(input, value.is_flags, fill); });
+    return any;
+  }
+
+  bool drop_inputs() {
+    bool any = false;
+    for (size_t i = best_.inputs.size(); i-- > 0 && best_.inputs.size() > 1;)
+      if (!best_.graph.inputs()[i].value->is_flags) any |= take([&] { return without_input(best_, i); });
+    return any;
+  }
+
+  /// Numbers in the graph become 1; constant tensors ones or zeros.
+  bool simplify_numbers() {
+    const auto places = odd_scalars(best_);
+    bool any = !places.empty() && take([&] { return with_ones(best_, places); });
+    if (!any && places.size() > 1)
+      for (const ScalarPlace& place : places) any |= take([&] { return with_ones(best_, {place}); });
+    for (size_t i = 0; i < best_.graph.constants().size(); ++i) {
+      const graph::Constant& constant = best_.graph.constants()[i];
+      if (constant.value->is_flags || is_filled_with(constant.tensor, 1) || is_filled_with(constant.tensor, 0))
+        continue;
+      any |= take([&] { return with_filled_constant(best_, i, 1); }) ||
+             take([&] { return with_filled_constant(best_, i, 0); });
+    }
+    return any;
   }
 
   bool shrink_sizes() {
@@ -169,13 +198,13 @@ class Minifier {
   }
 
   bool simplify_types() {
-    bool any = change_inputs([](ProgramInput& input) {
+    bool any = change_inputs([](ProgramInput& input, const graph::Value&) {
       const auto usual = at::empty(input.sizes, at::TensorOptions(at::kMeta)).strides().vec();
       if (input.strides == usual) return false;
       input.strides = usual;
       return true;
     });
-    any |= change_inputs([](ProgramInput& input) {
+    any |= change_inputs([](ProgramInput& input, const graph::Value&) {
       if (!at::isFloatingType(input.dtype) || input.dtype == at::kFloat) return false;
       input.dtype = at::kFloat;
       if (input.values.defined()) input.values = input.values.to(at::kFloat);

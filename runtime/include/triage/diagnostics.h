@@ -15,12 +15,18 @@ struct Diagnostics {
   std::string function = {};
   /// As TRIAGE_DEBUG_DIR with TRIAGE_COMPILE_DEBUG: the folder for what captures and compilations make. Empty: none.
   std::string debug_dir = {};
-  /// As TRIAGE_REPRO_AFTER: "capture" writes a graph that its backend cannot compile as a program for `triage minify`. Empty: off.
+  /// As TRIAGE_REPRO_AFTER: "capture" writes a graph that its backend cannot compile as a program for `triage minify`; "aot" the
+  /// halves of the joint graph, where the backend compiles these. Empty: off.
   std::string repro_after = {};
   /// As TRIAGE_REPRO_LEVEL, 1 to 4: 3 and 4 write every graph, with the values of its inputs.
   int repro_level = 2;
   /// As TRIAGE_REPRO_DIR: where those programs go.
   std::string repro_dir = "triage_repro";
+  /// As TRIAGE_REPRO_BACKENDS: a Lua file that registers the backends of this program, which those programs begin with.
+  std::string repro_backends = {};
+  /// As TRIAGE_VERBOSE: messages about a capture or a backend that fails have LibTorch's C++ backtrace, as far as the fetcher of
+  /// this process (c10::SetStackTraceFetcher) makes one.
+  bool verbose = false;
   /// As TRIAGE_TRACE: the folder for a trace of what is captured, compiled, reloaded and flagged, which `triage report` shows. Empty:
   /// none.
   std::string trace_dir = {};

@@ -40,6 +40,7 @@ test("D08: inputs have the strides, values and fills that they are given", funct
   eq(input({values = "[[1.0, -inf], [0.1, 3.0]]", stride = {1, 2}}):stride(0), 1)
   eq(input {fill = 1}, torch.ones({2, 2}))
   eq(input {fill = 0}, torch.zeros({2, 2}))
+  eq(input {fill = "arange", stride = {2, 1}}, torch.tensor {{0.0, 1.0}, {2.0, 3.0}})
   eq(input({seed = 3, stride = {0, 1}})[0], input({seed = 3, stride = {0, 1}})[1])   -- rows in one memory
   eq(input({seed = 3, dtype = "int64"}):max():item() <= 1, true)
 end)

@@ -1,5 +1,6 @@
-#include "runtime/capture/repro.h"
+#include "runtime/backends/repro.h"
 
+#include <c10/core/GradMode.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -17,26 +18,50 @@
 
 #include "runtime/backends/graph_program.h"
 #include "runtime/backends/shipped.h"
+#include "runtime/files/disk.h"
+#include "runtime/graph/describe.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/repro_settings.h"
 
 extern char** environ;
 
-namespace triage::capture {
+namespace triage {
 namespace {
 
+using messages::ReproAfter;
 using messages::ReproSettings;
+
+struct Choice {
+  std::string name;
+  CompilerMode compiler;
+};
 
 constexpr int most_programs = 100;  // of a process
 constexpr int numbers_level = 4, every_graph_level = 3, minify_level = 2;
 
 void warn(const std::string& text) { messages::LogTo::current().write(LogLevel::warn, text); }
 
+/// Lua that registers a backend which other processes have not: a file of the user, as it is. Its locals stay inside. A function
+/// that it returns is the backend.
+std::string registration_of(const std::string& backend, const ReproSettings& settings) {
+  if (is_shipped_backend(backend)) return "";
+  const std::string file = settings.backends.empty() ? messages::backend_file(backend) : settings.backends;
+  if (file.empty()) return "";
+  return fmt::format(
+      "local backend = (function(...)\n{}\nend)()\n"
+      "if type(backend) == \"function\" then triage.register_backend({}, backend) end\n",
+      files::read_text(file), graph::string_literal(backend));
+}
+
+struct Written {
+  std::filesystem::path folder;
+  bool runs_elsewhere;  // its backend is one that every process has, or it registers it
+};
+
 /// The folder of the program; nothing where there were enough, or it cannot be written, which is logged.
-std::optional<std::filesystem::path> write_program(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
-                                                   const BackendChoice& choice, const ReproSettings& settings,
-                                                   const std::string& failure) {
+std::optional<Written> write_program(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
+                                     const Choice& choice, const ReproSettings& settings, const std::string& failure) {
   static std::atomic<int> written{0};
   const int number = ++written;
   if (number > most_programs) {
@@ -50,14 +75,16 @@ std::optional<std::filesystem::path> write_program(const graph::Graph& graph, co
     program.compiler = choice.compiler;
     program.comment = failure;
     if (settings.level == numbers_level) program.check = graph::ProgramCheck::numbers;
-    if (!is_shipped_backend(choice.name))
+    program.preamble = registration_of(choice.name, settings);
+    const bool runs_elsewhere = is_shipped_backend(choice.name) || !program.preamble.empty();
+    if (!runs_elsewhere)
       program.comment += "\nRegister its backend here (triage.register_backend) under the name that the call has.";
     const std::filesystem::path folder =
         std::filesystem::absolute(settings.folder) /
         fmt::format("{}-pid_{}-{}", messages::folder_name(graph.name()), ::getpid(), number);
     std::filesystem::create_directories(folder);
     graph::save(program, (folder / "minifier_launcher.lua").string());
-    return folder;
+    return Written{folder, runs_elsewhere};
   } catch (const std::exception& error) {
     warn(fmt::format("graph `{}` cannot be written for the minifier: {}", graph.name(), error.what()));
     return std::nullopt;
@@ -77,7 +104,7 @@ std::vector<char*> environment_of_minifier() {
   return variables;
 }
 
-/// `triage minify FOLDER`, with what it says in minify.log. Its exit status: 0 made a repro, 2 means that nothing fails there.
+/// `triage minify FOLDER`, with what it says in minify.log. Its exit status: 0 made a repro.
 int minify(const std::string& triage, const std::filesystem::path& folder) {
   std::vector<std::string> words = {triage, "minify", folder.string()};
   std::vector<char*> argv;
@@ -100,19 +127,27 @@ int minify(const std::string& triage, const std::filesystem::path& folder) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+bool says_nothing_fails(const std::filesystem::path& folder) {
+  try {
+    return files::read_text((folder / "minify.log").string()).find("the program does not fail: ") != std::string::npos;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// Minifies what is in the folder where this process can, and says in the log what there is.
-void report(const std::string& graph, const std::filesystem::path& folder, const BackendChoice& choice,
-            const ReproSettings& settings) {
+void report(const std::string& graph, const Written& written, const ReproSettings& settings) {
+  const std::filesystem::path& folder = written.folder;
   const std::string triage = messages::minifier_program();
   const std::string launcher = (folder / "minifier_launcher.lua").string();
   const std::string by_hand = fmt::format("graph `{}` and its inputs are in {}", graph, launcher);
   if (settings.level < minify_level)
     return warn(
         fmt::format("{}; `triage exec` runs it, `triage minify {}` makes it smaller", by_hand, folder.string()));
-  if (!is_shipped_backend(choice.name))
+  if (!written.runs_elsewhere)
     return warn(
         fmt::format("{}; its backend belongs to this program, so register it there first, then `triage minify "
-                    "{}`",
+                    "{}`; a Lua file that registers it (TRIAGE_REPRO_BACKENDS) goes there by itself",
                     by_hand, folder.string()));
   if (triage.empty()) return warn(fmt::format("{}; `triage minify {}` makes it smaller", by_hand, folder.string()));
   int status = 0;
@@ -125,23 +160,24 @@ void report(const std::string& graph, const std::filesystem::path& folder, const
   if (status == 0)
     warn(fmt::format("the smallest part of graph `{}` that fails: `triage exec {}`; the whole graph: {}", graph,
                      (folder / "repro.lua").string(), launcher));
-  else if (status == 2 && settings.level >= every_graph_level)
-    std::filesystem::remove_all(folder, ignored);  // it does not fail
+  else if (settings.level >= every_graph_level && says_nothing_fails(folder))
+    std::filesystem::remove_all(folder, ignored);
   else
     warn(fmt::format("{}; what the minifier said is in {}", by_hand, (folder / "minify.log").string()));
 }
 
-}  // namespace
-
-Backend with_repro(Backend backend, BackendChoice choice) {
-  return [backend = std::move(backend), choice = std::move(choice)](const graph::Graph& graph,
-                                                                    const std::vector<at::Tensor>& examples) {
-    if (!messages::repro_on() || examples.size() != graph.inputs().size()) return backend(graph, examples);
+/// `wanted` says whether the settings ask for graphs of this stage.
+Backend with_repro_if(bool (*wanted)(const std::string& name), Backend backend, Choice choice) {
+  return [wanted, backend = std::move(backend), choice = std::move(choice)](const graph::Graph& graph,
+                                                                            const std::vector<at::Tensor>& examples) {
+    if (messages::repro_after() == ReproAfter::nothing || !wanted(choice.name) ||
+        examples.size() != graph.inputs().size())
+      return backend(graph, examples);
     const ReproSettings settings = messages::repro_settings();
     const bool every = settings.level >= every_graph_level;
     const auto write = [&](const std::string& failure) {
-      if (const auto folder = write_program(graph, examples, choice, settings, failure))
-        report(graph.name(), *folder, choice, settings);
+      if (const auto written = write_program(graph, examples, choice, settings, failure))
+        report(graph.name(), *written, settings);
     };
     if (every) write(fmt::format("Graph `{}`, before backend `{}` gets it.", graph.name(), choice.name));
     try {
@@ -155,4 +191,21 @@ Backend with_repro(Backend backend, BackendChoice choice) {
   };
 }
 
-}  // namespace triage::capture
+}  // namespace
+
+Backend with_repro(Backend backend, const std::string& name, CompilerMode compiler) {
+  const auto wanted = [](const std::string& of) {
+    return messages::repro_after() == ReproAfter::capture || !makes_joint_graph(of);
+  };
+  return with_repro_if(wanted, std::move(backend), {name, compiler});
+}
+
+Backend with_repro_of_half(Backend half, const std::string& name, CompilerMode compiler) {
+  const auto wanted = [](const std::string&) { return messages::repro_after() == ReproAfter::aot; };
+  return [half = with_repro_if(wanted, std::move(half), {name, compiler})](const auto& graph, const auto& examples) {
+    const at::NoGradGuard no_grad;  // a half is called without
+    return half(graph, examples);
+  };
+}
+
+}  // namespace triage
