@@ -215,7 +215,7 @@ test("settings of capture are named, typed and guarded", function()
   eq(triage.config.recompile_limit, 8)
 end)
 
-test("D19: mark_static holds a size fast, mark_dynamic refuses graphs that do", function()
+test("D19, N01: mark_static holds a size fast, mark_dynamic refuses graphs that do", function()
   local f = triage.compile(function(x) return x * 2 end)
   local a, b = torch.ones({2, 3}), torch.ones({4, 3})
   triage.mark_static(a, 0)
