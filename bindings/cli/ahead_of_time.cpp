@@ -15,7 +15,9 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
+#include "runtime/policy/known_kinds.h"
 
 namespace triage::cli {
 namespace {
@@ -90,10 +92,29 @@ void capture_all(Compiled& compiled, const std::vector<Example>& examples, bool 
   }
 }
 
+/// Of the graphs that were captured: a process that loads the file captures the policy for them at once.
+std::vector<KnownCall> calls_of(const Compiled& compiled, const std::string& source) {
+  const std::string hash = files::checksum_text(files::checksum(source));
+  std::vector<KnownCall> calls;
+  for (const capture::Entry* entry : compiled.entries())
+    if (calls.size() < fused::most_known_calls) calls.push_back(policy::known_call(hash, entry->shape));
+  return calls;
+}
+
 void write(const std::string& path, const std::string& bytes) {
   files::OutputFile file(path);
   file.write(bytes.data(), bytes.size());
   file.commit();
+}
+
+}  // namespace
+
+namespace {
+
+Json calls_json(const std::vector<KnownCall>& calls) {
+  Json json = Json::array();
+  for (const KnownCall& call : calls) json.push_back(call.inputs);
+  return json;
 }
 
 }  // namespace
@@ -117,7 +138,7 @@ int run(const BuildCommand& options) {
     Compiled compiled(script, compile);
     capture_all(compiled, examples, options.gradients);
     progress.show(fmt::format("compiling {} kernels ...", builder.size()));
-    bytes = builder.build(script->name(), options.cpu);
+    bytes = fused::with_calls(builder.build(script->name(), options.cpu), options.output, calls_of(compiled, source));
   }
   const KernelManifest manifest = fused::parse_kernel_file(bytes, options.output);
   write(options.output, bytes);
@@ -127,6 +148,7 @@ int run(const BuildCommand& options) {
     print_json({{"policy", script->name()},
                 {"file", options.output},
                 {"kernels", manifest.kernels},
+                {"calls", calls_json(manifest.calls)},
                 {"from", from},
                 {"triage", manifest.version},
                 {"architecture", manifest.architecture},

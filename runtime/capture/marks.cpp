@@ -48,4 +48,11 @@ std::vector<Mark> marks_of(const at::Tensor& tensor) {
   return found->second.marks;
 }
 
+void forget_marks() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.marked.clear();
+  all.any.store(false, std::memory_order_release);
+}
+
 }  // namespace triage::capture

@@ -17,5 +17,7 @@ struct Mark {
 /// Replaces what was said of that dimension. The mark lives as long as the tensor. Thread-safe.
 void set_mark(const at::Tensor& tensor, Mark mark);
 std::vector<Mark> marks_of(const at::Tensor& tensor);
+/// No tensor of the process is marked any more.
+void forget_marks();
 
 }  // namespace triage::capture

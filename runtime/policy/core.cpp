@@ -3,7 +3,11 @@
 
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
+<<<<<<< HEAD
 #include "runtime/messages/trace_file.h"
+=======
+#include "runtime/policy/known_kinds.h"
+>>>>>>> 51ebdb8ac5c958c3d451ca195fc53d005ddaadc3
 #include "runtime/policy/rehearsal.h"
 
 #include <fmt/format.h>
@@ -79,6 +83,10 @@ void PolicyCore::load_first(std::optional<std::string> source) {
   for (const Param& param : version->signature.params) {
     lasting_params_.insert(param.name);
     former_params_.insert(param.name);
+  }
+  if (runtime_->options().backend == "fused") {
+    version->kinds = known_kinds(*version);
+    if (!version->kinds.empty()) capture_ahead(version, {}, {}, /*was_live=*/true);
   }
   go_live(version);
   if (failure) note_failure(failure->what(), failure->source());

@@ -85,6 +85,53 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("N01: a policy is captured as it is loaded, for the calls that its kernel file was built for") {
+  const Scene scene;
+  constexpr const char* sized =
+      "return policy {inputs = {'z'}, run = function(z)\n"
+      "  if z:size(0) > 20 then z = z * 2 end\n"
+      "  return (fix((z + 1):tanh(), flag_nan(z, 'z'), 'z')) end}\n";
+  write_bytes(scene.folder / "sized.lua", sized);
+  const Ran built = scene({"build", "sized.lua", "-o", "sized.so", "--input", "z=randn:33x17,nan=2", "--json"});
+  CAPTURE(built.err);
+  REQUIRE(built.status == 0);
+  const auto calls = built.json()["calls"];
+  REQUIRE(calls.size() >= 2);
+  CHECK(calls[0] == parse_json(R"(["f32[33, 17]"])"));
+
+  const auto captures = [&](const std::vector<std::string>& more) {
+    const Variable logs("TRIAGE_LOGS", "+capture");
+    const Ran ran = scene({"run", "sized.lua", "--input", "z=randn:64x17,nan=1"}, more);
+    CAPTURE(ran.err);
+    CHECK(ran.status == 0);
+    size_t count = 0;
+    for (size_t at = 0; (at = ran.err.find("Step 1: capture of", at)) != std::string::npos; ++at)
+      count += has(ran.err.substr(at, ran.err.find('\n', at) - at), "begins");
+    return count;
+  };
+  const NoCompiler none;
+  CHECK(captures({}) == 1);                                    // in the first call
+  CHECK(captures({"--kernels", "sized.so"}) == calls.size());  // in the load, and none in the call
+  CHECK(captures({"--kernels", "sized.so", "--compiler", "off"}) == calls.size());
+  write_bytes(scene.folder / "sized.lua", std::string(sized) + "-- another source\n");
+  CHECK(captures({"--kernels", "sized.so"}) == 1);
+}
+
+TEST_CASE("N01: a policy that takes no made-up inputs, or fails for them, is loaded as without known calls") {
+  const Scene scene;
+  write_bytes(scene.folder / "picky.lua",
+              "local calls = 0\n"
+              "return policy {inputs = {'z'}, run = function(z)\n"
+              "  assert(z:size(1) < 5 or z[0][0]:item() > 1.5, 'not these')\n"
+              "  return (fix((z + 1):tanh(), flag_nan(z, 'z'), 'z')) end}\n");
+  const Ran built = scene({"build", "picky.lua", "-o", "picky.so", "--input", "z=randn:8x4"});
+  CAPTURE(built.err);
+  REQUIRE(built.status == 0);
+  const Ran fine = scene({"run", "picky.lua", "--kernels", "picky.so", "--input", "z=randn:8x4"});
+  CAPTURE(fine.err);
+  CHECK(fine.status == 0);
+}
+
 TEST_CASE("build makes kernels for donated inputs, and with --gradients those of training") {
   const Scene scene;
   write_bytes(

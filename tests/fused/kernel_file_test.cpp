@@ -96,6 +96,32 @@ TEST_CASE("a name does not become lines of the manifest") {
   CHECK(read.features == named.features);
 }
 
+TEST_CASE("N01: calls that a file was built for come back as they were, and what the file held stays") {
+  KernelManifest with = manifest();
+  with.kernels = {"0123"};
+  const std::string bytes = kernel_file("the object", with);
+  const std::vector<KnownCall> calls = {{"0a1b", {"f32[32, 512]", "i64[4] grad"}}, {"0a1b", {"b8[]"}}, {"0a1b", {}}};
+  const std::string again = with_calls(bytes, "the file", calls);
+  CHECK(again.rfind("the object", 0) == 0);
+  const KernelManifest read = parse_kernel_file(again, "the file");
+  CHECK(read.kernels == with.kernels);
+  REQUIRE(read.calls.size() == calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    CHECK(read.calls[i].policy == calls[i].policy);
+    CHECK(read.calls[i].inputs == calls[i].inputs);
+  }
+  CHECK_THROWS_AS(with_calls(bytes.substr(1), "the file", calls), FileError);
+}
+
+TEST_CASE("N01: known calls are kept once each, and not without end") {
+  const std::string policy = "known once";
+  for (int i = 0; i < 100; ++i) {
+    add_known_calls({{policy, {"f32[" + std::to_string(i) + "]"}}, {policy, {"f32[0]"}}});
+    CHECK(known_calls(policy).size() == std::min<size_t>(static_cast<size_t>(i) + 1, most_known_calls));
+  }
+  CHECK(known_calls("never heard of").empty());
+}
+
 TEST_CASE("a file that is cut short, changed or something else is told from one that build has made") {
   const std::string whole = kernel_file("no object", manifest());
   for (size_t size = 0; size < whole.size(); ++size)

@@ -5,10 +5,12 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
+#include "runtime/capture/marks.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/log_file.h"
+#include "runtime/messages/phase_times.h"
 
 #include <triage/compiler_config.h>
 #include <triage/diagnostics.h>
@@ -162,12 +164,14 @@ int lua_set_stance(lua_State* L) {
   return 0;
 }
 
-/// triage.reset(): compiled functions capture again.
+/// triage.reset(): compiled functions capture again, and count from 0; marks and compile_times are gone.
 int reset(lua_State* L) {
   if (capture::Recorder::current() || capture::TraceReplayer::current())
     throw InputError("triage.reset: captured code cannot drop captured graphs; call it outside of the compiled code");
   refuse_in_selection(L, "`triage.reset`");
   forget_all_graphs();
+  capture::forget_marks();
+  messages::forget_phase_times();
   bump_epoch(L);
   return 0;
 }

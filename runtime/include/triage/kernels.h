@@ -17,6 +17,12 @@
 /// cannot name one. A kernel serves a graph only if its whole source is the same, byte for byte.
 namespace triage {
 
+/// A kind of call that a kernel file was built for.
+struct KnownCall {
+  std::string policy;               // VersionInfo::hash of its source
+  std::vector<std::string> inputs;  // "f32[32, 512]" as graphs print types, "f32[32, 512] grad" if it requires grad
+};
+
 /// The manifest of a kernel file.
 struct KernelManifest {
   std::string name;                   // what it was built from
@@ -26,12 +32,14 @@ struct KernelManifest {
   std::string architecture;           // "x86_64"
   std::vector<std::string> features;  // of the processor that its code may use, as /proc/cpuinfo names them
   std::vector<std::string> kernels;   // the hash of each one's source
+  std::vector<KnownCall> calls = {};  // of the policy that it was built from
 };
 
 /// Registers the kernels of a file in this process; a graph that needs one of them uses it at once. Kernels stay until
 /// the process ends. Before any code of the file runs, triage checks that it is complete, that it is from this version
 /// of triage, and that this processor has the features it needs. Throws FileError that names the failed check.
-/// Thread-safe.
+/// A policy of the same source that is loaded afterwards with backend `fused` is captured for `KernelManifest::calls` while
+/// it is loaded, on synthetic inputs, so that the first real call is warm. Thread-safe.
 TRIAGE_API KernelManifest load_kernels(const std::filesystem::path& file);
 
 /// The same checks, without a load.

@@ -171,6 +171,42 @@ test("N01: reset forgets every graph", function()
   eq(g(z), z + 1)
 end)
 
+test("N01: reset forgets marks, counts, warnings and compile times too", function()
+  local marked = torch.ones({2, 3})
+  triage.mark_dynamic(marked, 0)
+  local function by_rows(x)
+    if x:size(0) == 2 then
+      return x * 2
+    end
+    return x
+  end
+  fails(function() triage.compile(by_rows)(marked) end, "is marked dynamic")
+  triage.reset()
+  eq(triage.compile(by_rows)(marked), marked * 2)
+
+  local f = triage.compile(function(x, n) return x * n end)
+  for n = 1, 5 do f(z, n) end
+  eq(graphs(f), 5)
+  eq(#triage.compile_times() > 0, true)
+  triage.reset()
+  eq(#triage.compile_times(), 0)
+  f(z, 1)
+  eq(graphs(f), 1)
+  eq(triage.compile_times()[1].count, 1)
+
+  with_config({recompile_limit = 1}, function()
+    local g = triage.compile(function(x) return x + 1 end, {warn = false})
+    g(z)
+    g(z[0])
+    triage.reset()
+    eq(g(z[0]), z[0] + 1)   -- the limit counts from 0: the graph is for this kind of input now
+    with_stance("fail_on_recompile", function()
+      eq(g(z[0]), z[0] + 1)
+      fails(function() g(z) end, "rank")
+    end)
+  end)
+end)
+
 test("settings of capture are named, typed and guarded", function()
   fails(function() triage.config.recompile_limits = 3 end, "there is no setting 'recompile_limits'")
   fails(function() triage.config.recompile_limit = 0 end, "an integer of at least 1")
@@ -179,7 +215,7 @@ test("settings of capture are named, typed and guarded", function()
   eq(triage.config.recompile_limit, 8)
 end)
 
-test("D19: mark_static holds a size fast, mark_dynamic refuses graphs that do", function()
+test("D19, N01: mark_static holds a size fast, mark_dynamic refuses graphs that do", function()
   local f = triage.compile(function(x) return x * 2 end)
   local a, b = torch.ones({2, 3}), torch.ones({4, 3})
   triage.mark_static(a, 0)

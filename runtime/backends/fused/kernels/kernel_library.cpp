@@ -89,6 +89,7 @@ KernelManifest load_kernels(const fs::path& file) {
                            reinterpret_cast<fused::RowsFunction>(find(library, fused::rows_symbol(hash), file)));
   }
   fused::add_kernels(functions, file.string());
+  fused::add_known_calls(manifest.calls);
   return manifest;
 }
 

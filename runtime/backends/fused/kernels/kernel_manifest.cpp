@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "runtime/backends/fused/kernels/checksum_trailer.h"
 
@@ -15,6 +18,7 @@ namespace triage::fused {
 namespace {
 
 constexpr std::string_view mark = "triage kernels ";
+constexpr std::string_view between_inputs = "; ";
 
 std::string manifest_text(const KernelManifest& manifest) {
   std::string text =
@@ -22,6 +26,8 @@ std::string manifest_text(const KernelManifest& manifest) {
                   manifest.version, manifest.architecture, fmt::join(manifest.features, " "),
                   on_one_line(manifest.compiler), on_one_line(manifest.name));
   for (const std::string& hash : manifest.kernels) text += "kernel " + hash + "\n";
+  for (const KnownCall& call : manifest.calls)
+    text += fmt::format("call {} {}\n", call.policy, fmt::join(call.inputs, between_inputs));
   return text;
 }
 
@@ -30,6 +36,19 @@ std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
+}
+
+/// "HASH f32[2, 3]; i64[4] grad"
+KnownCall parse_call(std::string_view text) {
+  const size_t space = text.find(' ');
+  KnownCall call{std::string(text.substr(0, space)), {}};
+  if (space == std::string_view::npos) return call;
+  for (std::string_view rest = text.substr(space + 1); !rest.empty();) {
+    const size_t end = rest.find(between_inputs);
+    call.inputs.emplace_back(rest.substr(0, end));
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + between_inputs.size());
+  }
+  return call;
 }
 
 KernelManifest parse_manifest(const std::string& text) {
@@ -45,6 +64,7 @@ KernelManifest parse_manifest(const std::string& text) {
     if (key == "compiler") manifest.compiler = value;
     if (key == "name") manifest.name = value;
     if (key == "kernel") manifest.kernels.push_back(value);
+    if (key == "call") manifest.calls.push_back(parse_call(value));
   }
   return manifest;
 }
@@ -53,6 +73,45 @@ KernelManifest parse_manifest(const std::string& text) {
 
 std::string kernel_file(const std::string& shared_object, const KernelManifest& manifest) {
   return with_trailer(shared_object, manifest_text(manifest), mark);
+}
+
+std::string with_calls(std::string_view bytes, const std::string& file, std::vector<KnownCall> calls) {
+  KernelManifest manifest = parse_kernel_file(bytes, file);
+  manifest.calls = std::move(calls);
+  const std::string_view text = check_trailer(bytes, mark).text;
+  return kernel_file(std::string(bytes.substr(0, static_cast<size_t>(text.data() - bytes.data()))), manifest);
+}
+
+namespace {
+
+struct KnownCalls {
+  std::mutex mutex;
+  std::map<std::string, std::vector<KnownCall>> of_policies;
+};
+
+KnownCalls& all_known_calls() {
+  static KnownCalls& all = *new KnownCalls;
+  return all;
+}
+
+}  // namespace
+
+void add_known_calls(const std::vector<KnownCall>& calls) {
+  KnownCalls& all = all_known_calls();
+  const std::lock_guard lock(all.mutex);
+  for (const KnownCall& call : calls) {
+    std::vector<KnownCall>& known = all.of_policies[call.policy];
+    const bool is_new =
+        std::none_of(known.begin(), known.end(), [&](const KnownCall& other) { return other.inputs == call.inputs; });
+    if (is_new && known.size() < most_known_calls) known.push_back(call);
+  }
+}
+
+std::vector<KnownCall> known_calls(const std::string& policy) {
+  KnownCalls& all = all_known_calls();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.of_policies.find(policy);
+  return found == all.of_policies.end() ? std::vector<KnownCall>() : found->second;
 }
 
 KernelManifest parse_kernel_file(std::string_view bytes, const std::string& file) {
