@@ -110,7 +110,8 @@ void add_run(CLI::App& app, Action& action) {
       ->excludes("--repeat")
       ->excludes("--backend");
   CLI::Option* const capsule =
-      command->add_option("--capsule", options->capsule, "write the first call to a capsule, which triage replay repeats")
+      command
+          ->add_option("--capsule", options->capsule, "write the first call to a capsule, which triage replay repeats")
           ->type_name("FILE.pt")
           ->excludes("--compare");
   command->add_flag("--bad-rows", options->bad_rows, "only flagged samples go into the capsule")->needs(capsule);
@@ -292,14 +293,17 @@ void add_minify(CLI::App& app, Action& action) {
 void add_replay(CLI::App& app, Action& action) {
   auto [command, options] = add_command<ReplayCommand>(
       app, action, "replay", "Repeat a call from its capsule, and compare what comes of it, bit by bit");
-  command->add_option("CAPSULE", options->capsule, "a .pt file that TRIAGE_REPLAY_RECORD or `run --capsule` made")->required();
+  command->add_option("CAPSULE", options->capsule, "a .pt file that TRIAGE_REPLAY_RECORD or `run --capsule` made")
+      ->required();
   command->add_option("--backend", options->backend, "another backend than that of the call")->type_name("NAME");
   add_compiler_option(*command, options->compiler, "off");
-  command->add_flag("--trusted", options->trusted,
-                    "give the script the full library and every operator, as triage exec does: for capsules of your own");
+  command->add_flag(
+      "--trusted", options->trusted,
+      "give the script the full library and every operator, as triage exec does: for capsules of your own");
   command->add_flag("--minify", options->minify,
                     "hand each graph that fails or is wrong to the minifier, in the folder CAPSULE.repro");
-  command->add_option("--extract", options->extract, "also write the sources and capsule.json to this folder")->type_name("DIR");
+  command->add_option("--extract", options->extract, "also write the sources and capsule.json to this folder")
+      ->type_name("DIR");
   command->footer("Exit status 1: the replay gives other bits, or another error.");
   add_json(*command, options->json);
 }
@@ -421,8 +425,8 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify, add_replay,
-                   add_report, add_repl, add_doctor, add_version, add_generate, add_help})
+  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify,
+                   add_replay, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
 

@@ -47,7 +47,8 @@ void write(const fs::path& path, const std::string& text) {
 void extract(const std::string& file, const fs::path& folder) {
   const capsule::Capsule capsule = capsule::load(file);
   fs::create_directories(folder);
-  write(folder / "capsule.json", capsule.facts.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  write(folder / "capsule.json",
+        capsule.facts.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   std::vector<std::string> sources;
   if (const auto source = capsule.facts.find("source"); source != capsule.facts.end())
     sources.push_back(source->value("text", ""));

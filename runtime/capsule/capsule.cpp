@@ -101,8 +101,8 @@ std::vector<std::string> differences_of_machine(const Json& facts) {
     const Json& value = member(member(facts, part), name);
     const std::string there = value.is_string() ? value.get<std::string>() : value.dump();
     if (there != here)
-      notes.push_back(fmt::format("it was recorded with {} {}, and here {} is {}", what, messages::one_line(there), what,
-                                  here));
+      notes.push_back(
+          fmt::format("it was recorded with {} {}, and here {} is {}", what, messages::one_line(there), what, here));
   };
   compare("versions", "triage", version(), "triage");
   compare("versions", "libtorch", TORCH_VERSION, "LibTorch");

@@ -32,7 +32,9 @@ const char* kind_of(const std::exception& error) {
 
 bool wanted() noexcept { return Recording::current() != nullptr || messages::replay_record_on(); }
 
-Recording::Recording(const at::Generator& generator) : outer_(std::exchange(current_, this)) { set_generator(generator); }
+Recording::Recording(const at::Generator& generator) : outer_(std::exchange(current_, this)) {
+  set_generator(generator);
+}
 
 Recording::Recording(Whole& whole) : outer_(std::exchange(current_, this)), whole_(&whole) {}
 
@@ -92,8 +94,9 @@ void write_failure(const std::string& name, Json facts, const SavedTensors& tens
       warn(fmt::format("{} capsules of calls that failed were written; no more are", most_capsules));
     if (number > most_capsules) return;
     if (tensors.bytes() > most_bytes)
-      return warn(fmt::format("a call of '{}' failed, and its tensors have {} MiB: no capsule is written; the limit is {} MiB",
-                              name, tensors.bytes() >> 20, most_bytes >> 20));
+      return warn(
+          fmt::format("a call of '{}' failed, and its tensors have {} MiB: no capsule is written; the limit is {} MiB",
+                      name, tensors.bytes() >> 20, most_bytes >> 20));
     const std::filesystem::path folder = messages::replay_dir();
     std::filesystem::create_directories(folder);
     const std::string path =

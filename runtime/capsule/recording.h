@@ -58,7 +58,8 @@ class Recording {
   void set_generator(at::Generator generator);
 
  private:
-  inline static thread_local Recording* current_ = nullptr;  // front ends that run a script know nothing of the host's call
+  inline static thread_local Recording* current_ =
+      nullptr;  // front ends that run a script know nothing of the host's call
   Recording* outer_;
   Whole* whole_ = nullptr;
   SavedTensors tensors_;

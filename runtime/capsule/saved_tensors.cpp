@@ -153,10 +153,10 @@ RestoredTensors::RestoredTensors(const Json& layouts, const std::vector<at::Tens
 at::Tensor RestoredTensors::restore(const Json& layout, const std::vector<at::Tensor>& memories) {
   const at::Tensor& memory = memories[static_cast<size_t>(layout["memory"].get<int64_t>())];
   const auto dtype = files::find_dtype(&files::DtypeNames::torch, text(member(layout, "dtype"), "dtype"));
-  const auto sizes = integers(member(layout, "sizes"), "sizes"), strides = integers(member(layout, "strides"), "strides");
+  const auto sizes = integers(member(layout, "sizes"), "sizes"),
+             strides = integers(member(layout, "strides"), "strides");
   const int64_t offset = layout["offset"].get<int64_t>();
-  if (!dtype || memory.scalar_type() != *dtype || memory.dim() != 1 ||
-      reach(sizes, strides, offset) > memory.numel())
+  if (!dtype || memory.scalar_type() != *dtype || memory.dim() != 1 || reach(sizes, strides, offset) > memory.numel())
     throw Malformed("a tensor in it does not fit its memory");
   at::Tensor tensor = memory.as_strided(sizes, strides, offset);
   if (const std::string device = text(member(layout, "device"), "device"); device != "cpu") {

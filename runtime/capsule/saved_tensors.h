@@ -23,10 +23,10 @@ class SavedTensors {
 
  private:
   struct Memory {
-    at::Tensor owner;        // one of the tensors, so that its storage is not used again meanwhile
+    at::Tensor owner;  // one of the tensors, so that its storage is not used again meanwhile
     at::ScalarType dtype;
-    int64_t first, count;    // elements of the storage that are kept
-    at::Tensor values;       // of shape {count}
+    int64_t first, count;  // elements of the storage that are kept
+    at::Tensor values;     // of shape {count}
     bool masked;
   };
   size_t memory_of(const at::Tensor& tensor, bool masked);

@@ -44,8 +44,7 @@ bool flag(const Json& facts, const char* name) {
 
 ErrorConfig config_of(const Json& facts) {
   ErrorConfig config;
-  const auto dtype =
-      files::find_dtype(&files::DtypeNames::torch, text(member(facts, "flag_dtype"), "flag_dtype"));
+  const auto dtype = files::find_dtype(&files::DtypeNames::torch, text(member(facts, "flag_dtype"), "flag_dtype"));
   if (!dtype) throw files::Malformed("its flags have an unknown dtype");
   config.flag_dtype = *dtype;
   config.num_slots = at_most(facts, "num_slots", 32768);
@@ -111,7 +110,8 @@ struct Surroundings::Before {
 Surroundings::Surroundings(const Json& facts) : before_(std::make_unique<Before>()) {
   const Json& modes = member(facts, "modes");
   const Json& compiler = member(facts, "compiler_config");
-  const auto dtype = files::find_dtype(&files::DtypeNames::torch, text(member(modes, "default_dtype"), "default_dtype"));
+  const auto dtype =
+      files::find_dtype(&files::DtypeNames::torch, text(member(modes, "default_dtype"), "default_dtype"));
   if (!dtype || !at::isFloatingType(*dtype)) throw files::Malformed("its default dtype is unknown");
   const ErrorConfig config = config_of(member(facts, "config"));
   const Stance stance = stance_from(text(member(modes, "stance"), "stance"));

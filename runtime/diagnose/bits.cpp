@@ -46,8 +46,8 @@ std::string kind_of(const at::Tensor& tensor) {
 }
 
 bool same_kind(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() == b.defined() && (!a.defined() || (a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-                                                         a.device() == b.device()));
+  return a.defined() == b.defined() &&
+         (!a.defined() || (a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.device() == b.device()));
 }
 
 }  // namespace triage::diagnose

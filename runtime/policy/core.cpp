@@ -3,11 +3,8 @@
 
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
-<<<<<<< HEAD
 #include "runtime/messages/trace_file.h"
-=======
 #include "runtime/policy/known_kinds.h"
->>>>>>> 51ebdb8ac5c958c3d451ca195fc53d005ddaadc3
 #include "runtime/policy/rehearsal.h"
 
 #include <fmt/format.h>

@@ -104,7 +104,8 @@ void RecordedCall::failed(const std::exception& error) noexcept {
     else
       capsule::write_failure(version_.name, std::move(all), recording_.tensors());
   } catch (const std::exception& failure) {
-    messages::warn(fmt::format("a call of '{}' failed, and no capsule can be made of it: {}", version_.name, failure.what()));
+    messages::warn(
+        fmt::format("a call of '{}' failed, and no capsule can be made of it: {}", version_.name, failure.what()));
   }
 }
 

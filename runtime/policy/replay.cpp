@@ -64,7 +64,8 @@ c10::Scalar scalar(const Json& value) {
   const std::string number = text(value, "params");
   double parsed = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), parsed);
-  if (error != std::errc() || end != number.data() + number.size()) throw files::Malformed("a param in it is no number");
+  if (error != std::errc() || end != number.data() + number.size())
+    throw files::Malformed("a param in it is no number");
   return parsed;
 }
 
@@ -80,7 +81,8 @@ std::string backend_of(const Json& call, const ReplayOptions& options, std::vect
   const std::vector<std::string> known = list_backends();
   const std::string family = backend.substr(0, backend.find(':'));
   if (std::find(known.begin(), known.end(), backend) != known.end() || family != backend) return backend;
-  notes.push_back(fmt::format("its backend '{}' is not registered here: `eager` stands for it", messages::one_line(backend)));
+  notes.push_back(
+      fmt::format("its backend '{}' is not registered here: `eager` stands for it", messages::one_line(backend)));
   return "eager";
 }
 
@@ -104,7 +106,8 @@ void set_numbers(random::Sequence& sequence, const Json& facts, const RestoredTe
 
 void note_missing(const Json& facts, std::vector<std::string>& notes) {
   const Json& script = member(facts, "script");
-  if (script.is_null()) return notes.emplace_back("what the script's variables held is not known: they are as after its load"), void();
+  if (script.is_null())
+    return notes.emplace_back("what the script's variables held is not known: they are as after its load"), void();
   for (const Json& sentence : member(script, "missing")) notes.push_back(messages::one_line(text(sentence, "missing")));
 }
 
@@ -158,7 +161,8 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   std::vector<at::Tensor> inputs;
   for (const Json& input : member(call, "inputs"))
     inputs.push_back(tensors.at(capsule::integer(member(input, "tensor"), "tensor")));
-  if (inputs.size() != version->signature.inputs.size()) throw files::Malformed("its inputs are not those of its source");
+  if (inputs.size() != version->signature.inputs.size())
+    throw files::Malformed("its inputs are not those of its source");
   const Json& result = member(facts, "result");
   try {
     RunOptions run;
@@ -188,9 +192,10 @@ void save_recorded(const RecordOptions& options, const capsule::Recording::Whole
                    const capsule::SavedTensors& tensors) {
   if (!whole.done) throw Error(fmt::format("nothing was recorded for \"{}\"", options.file));
   if (tensors.bytes() > capsule::most_bytes)
-    throw FileError(fmt::format("cannot write \"{}\": the tensors of the call have {} MiB, and the limit of a capsule is {} "
-                                "MiB; record a smaller batch, or only its bad rows",
-                                options.file, tensors.bytes() >> 20, capsule::most_bytes >> 20));
+    throw FileError(
+        fmt::format("cannot write \"{}\": the tensors of the call have {} MiB, and the limit of a capsule is {} "
+                    "MiB; record a smaller batch, or only its bad rows",
+                    options.file, tensors.bytes() >> 20, capsule::most_bytes >> 20));
   capsule::Json facts = *whole.done;
   facts["why"] = "it was asked for";
   capsule::save(options.file, std::move(facts), tensors);

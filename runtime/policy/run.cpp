@@ -13,9 +13,9 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/trace_file.h"
-#include "runtime/policy/recorded_call.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
+#include "runtime/policy/recorded_call.h"
 
 namespace triage::policy {
 namespace {

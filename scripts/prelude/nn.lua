@@ -542,7 +542,8 @@ end
 
 -- Capsules: what a module is besides its fields, and a module made of that again.
 
---- Name of the class, of the module, order of the fields, and the kinds of its tensors by field; nothing for a TorchScript module.
+--- Name of the class, of the module, order of the fields, and the kinds of its tensors by field.
+--- Nothing for a TorchScript module.
 local function frozen(module)
   local state = states[module]
   for name, class in next, known do

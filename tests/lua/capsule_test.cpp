@@ -1,6 +1,6 @@
 // Record and replay (D10): calls of policies and compiled functions in files, and what comes of them again.
-#include "bindings/lua/engine/exec.h"
 #include "runtime/capsule/capsule.h"
+#include "bindings/lua/engine/exec.h"
 #include "runtime/files/checksum.h"
 #include "tests/logs.h"
 
@@ -189,7 +189,8 @@ TEST_CASE("D10: only flagged samples, and no masked values, where a host asks fo
   const TemporaryFolder folder;
   triage::Runtime runtime;
   const triage::Policy policy = load(
-      "local secret = torch.full({3}, 42.0)\nreturn function(z, other) local f = flag_nan(z, 'z')\n return fix(z + secret, f, 'z'), f end",
+      "local secret = torch.full({3}, 42.0)\nreturn function(z, other) local f = flag_nan(z, 'z')\n return fix(z + "
+      "secret, f, 'z'), f end",
       "rows.lua", runtime);
   const std::string file = (folder.path() / "rows.pt").string();
   triage::record(policy, {batch(33), at::ones({33, 2})}, {file, /*bad_rows=*/true, {"other", "secret", "out0"}});
@@ -254,7 +255,8 @@ TEST_CASE("D10: damaged, cut and foreign files are errors, and none runs anythin
 TEST_CASE("D10: a capsule made by hand runs in the sandbox, and what does not fit in it is an error") {
   const TemporaryFolder folder;
   triage::Runtime runtime;
-  const triage::Policy policy = load("local k = math.abs\nreturn function(z) return z * k(-2) end", "hand.lua", runtime);
+  const triage::Policy policy =
+      load("local k = math.abs\nreturn function(z) return z * k(-2) end", "hand.lua", runtime);
   const std::string file = (folder.path() / "call.pt").string(), made = (folder.path() / "made.pt").string();
   triage::record(policy, {batch(2)}, {file});
   const auto with = [&](const auto& change) {
@@ -283,13 +285,14 @@ TEST_CASE("D10: a capsule made by hand runs in the sandbox, and what does not fi
            [](Json& facts) { facts["script"]["chunks"][0]["text"] = "local k\nreturn function(z) return z end"; },
            [](Json& facts) { facts["script"]["objects"][0]["upvalues"][0][1] = 7; },
            [](Json& facts) { facts["script"]["objects"][0]["function"] = -1; },
-           [](Json& facts) { facts["script"]["roots"] = Json::array({{{"o", 99}}}); },
+           [](Json& facts) {
+             facts["script"]["roots"] = Json::array({{{"o", 99}}});
+           },
            [](Json& facts) { facts["tensors"][0]["sizes"][0] = int64_t{1} << 62; },
            [](Json& facts) { facts["tensors"][0]["strides"][0] = -1; },
            [](Json& facts) { facts["tensors"][0]["memory"] = 1000; },
            [](Json& facts) { facts["call"]["inputs"] = Json::array(); },
-           [](Json& facts) { facts["config"]["num_slots"] = 0; },
-           [](Json& facts) { facts.erase("call"); },
+           [](Json& facts) { facts["config"]["num_slots"] = 0; }, [](Json& facts) { facts.erase("call"); },
            [](Json& facts) { facts["kind"] = "program"; }})
     CHECK_THROWS_AS(with(change), triage::Error);
 }

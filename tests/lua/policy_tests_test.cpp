@@ -1,7 +1,7 @@
 // What `triage test` finds out about a policy: its tests, plain and captured, and which rules took which samples.
 #include "bindings/lua/testing/policy_tests.h"
-#include "runtime/diagnose/bits.h"
 #include "bindings/lua/testing/agreement.h"
+#include "runtime/diagnose/bits.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

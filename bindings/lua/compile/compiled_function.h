@@ -70,7 +70,8 @@ class FunctionScript final : public Script, public capsule::HasState {
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
   /// The function and the arguments of the call.
   capsule::Json save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) override;
-  void restore_state(const capsule::Json&, const capsule::RestoredTensors&) override {}  // replay_function.cpp makes a new one
+  void restore_state(const capsule::Json&, const capsule::RestoredTensors&) override {
+  }  // replay_function.cpp makes a new one
 
  private:
   void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs, std::vector<LentTensor>& lent) const;

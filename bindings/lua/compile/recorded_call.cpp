@@ -113,9 +113,7 @@ Json results_of(lua_State* L, int first, capsule::SavedTensors& tensors, const R
   return {{"outputs", std::move(outputs)}, {"values", std::move(values)}};
 }
 
-bool is_recorded(lua_State* L) {
-  return capsule::wanted() && !is_policy(L) && (!Recording::current() || asked_for());
-}
+bool is_recorded(lua_State* L) { return capsule::wanted() && !is_policy(L) && (!Recording::current() || asked_for()); }
 
 int call_recorded(lua_State* L, const CompiledFunction& function, lua_CFunction call) {
   const int last = lua_gettop(L);
@@ -137,7 +135,8 @@ int call_recorded(lua_State* L, const CompiledFunction& function, lua_CFunction 
       facts["result"] = std::move(result);
       keep(recording, function.name, std::move(facts));
     } catch (const std::exception& failure) {
-      messages::warn(fmt::format("a call of '{}' failed, and no capsule can be made of it: {}", function.name, failure.what()));
+      messages::warn(
+          fmt::format("a call of '{}' failed, and no capsule can be made of it: {}", function.name, failure.what()));
     }
     own.reset();
     return -1;  // the error value is on top of the stack
@@ -166,9 +165,10 @@ RecordOptions options_at(lua_State* L, int index) {
       }
       lua_settop(L, list);
     } else {
-      throw InputError(fmt::format("{}: option `{}` is unknown or has the wrong type; there are file (a string) and masked (a "
-                                   "list of names)",
-                                   operation, key));
+      throw InputError(
+          fmt::format("{}: option `{}` is unknown or has the wrong type; there are file (a string) and masked (a "
+                      "list of names)",
+                      operation, key));
     }
   }
   if (options.file.empty())

@@ -33,7 +33,8 @@ void push_options(lua_State* L, const Json& facts, const ReplayOptions& options)
   const Json& call = member(facts, "call");
   lua_newtable(L);
   set_field(L, "name", capsule::text(member(facts, "name"), "name"));
-  set_field(L, "backend", options.backend.empty() ? capsule::text(member(call, "backend"), "backend") : options.backend);
+  set_field(L, "backend",
+            options.backend.empty() ? capsule::text(member(call, "backend"), "backend") : options.backend);
   set_field(L, "compiler", compiler_mode_name(options.compiler));
   for (const char* const name : {"fullgraph", "dynamic", "fail_on_backend_error"}) {
     lua_pushboolean(L, member(call, name).get<bool>());
@@ -71,7 +72,8 @@ void push_list(lua_State* L, int reference) {
 uint32_t writes(lua_State* L, int first, int last) {
   uint32_t count = 0;
   for (int i = first; i <= last; ++i)
-    if (const at::Tensor* const tensor = test_tensor(L, i); tensor && !tensor->is_inference()) count += tensor->_version();
+    if (const at::Tensor* const tensor = test_tensor(L, i); tensor && !tensor->is_inference())
+      count += tensor->_version();
   return count;
 }
 
@@ -116,7 +118,8 @@ std::string compare(lua_State* L, const Json& result, const capsule::RestoredTen
   }
   const std::string difference = capsule::difference(result, tensors, outputs);
   if (!difference.empty() || result.value("values", Json::object()) == values) return difference;
-  return fmt::format("results that are no tensors were {}, and are {} in the replay", result["values"].dump(), values.dump());
+  return fmt::format("results that are no tensors were {}, and are {} in the replay", result["values"].dump(),
+                     values.dump());
 }
 
 std::string replay_function(const Json& facts, const capsule::RestoredTensors& tensors, const ReplayOptions& options) {

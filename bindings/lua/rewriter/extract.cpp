@@ -35,7 +35,8 @@ std::string outer_variables(const Chunk& chunk, const Function& function, size_t
   std::map<std::string, std::string> declared;
   for (const Expression& e : chunk.expressions) {
     const Variable* const variable = e.kind == ExpressionKind::Name ? e.variable : nullptr;
-    if (!variable || e.begin < function.parameters_begin || e.begin >= end || is_within(variable->owner, function)) continue;
+    if (!variable || e.begin < function.parameters_begin || e.begin >= end || is_within(variable->owner, function))
+      continue;
     const Expression* const value = variable->compile_time_constant ? variable->initial : nullptr;
     declared[variable->name] =
         value ? variable->name + "<const> =" + std::string(source.substr(value->begin, value->end - value->begin))
@@ -68,8 +69,10 @@ std::string extract_function(std::string_view source, std::string_view chunk_nam
   std::string opening = "function(";
   if (function.is_method) opening += function.has_parameters ? "self," : "self";
   const size_t column = before.size() - line_begin, used = lines > head_lines ? 0 : head.size() - head.rfind('\n') - 1;
-  if (column > opening.size() + used) text.append(column - opening.size() - used, ' ');
-  else text += ' ';
+  if (column > opening.size() + used)
+    text.append(column - opening.size() - used, ' ');
+  else
+    text += ' ';
   return text + opening + std::string(source.substr(function.parameters_begin, end - function.parameters_begin)) + "\n";
 }
 

@@ -39,8 +39,8 @@ int raise_lost(lua_State* L) {
 void push_lost(lua_State* L, const std::string& what) {
   lua_newuserdatauv(L, 0, 0);
   lua_newtable(L);
-  for (const char* const event : {"__index", "__newindex", "__call", "__len", "__concat", "__add", "__sub", "__mul", "__div",
-                                  "__unm", "__eq", "__lt", "__le", "__tostring", "__pairs"}) {
+  for (const char* const event : {"__index", "__newindex", "__call", "__len", "__concat", "__add", "__sub", "__mul",
+                                  "__div", "__unm", "__eq", "__lt", "__le", "__tostring", "__pairs"}) {
     lua_pushlstring(L, what.data(), what.size());
     lua_pushcclosure(L, guarded<raise_lost>, 1);
     lua_setfield(L, -2, event);
@@ -141,7 +141,8 @@ class Restorer {
     }
     if (path.empty()) throw Malformed("a name of the library in it is empty");
     if (!push_library_value(L_, path))
-      push_lost(L_, fmt::format("`{}` is not there for scripts of this kind (a trusted replay has all of the library)", name));
+      push_lost(L_, fmt::format("`{}` is not there for scripts of this kind (a trusted replay has all of the library)",
+                                name));
   }
 
   void push_object(int64_t number, int depth) {
@@ -226,7 +227,8 @@ class Restorer {
     const int64_t chunk = integer(member(object, "chunk"), "chunk");
     if (chunk < 0 || static_cast<size_t>(chunk) >= chunks_.size()) throw Malformed("it lacks the text of a function");
     const Json& text_of_chunk = chunks_[static_cast<size_t>(chunk)];
-    const std::string source = text(member(text_of_chunk, "text"), "text"), name = text(member(text_of_chunk, "name"), "name");
+    const std::string source = text(member(text_of_chunk, "text"), "text"),
+                      name = text(member(text_of_chunk, "name"), "name");
     if (text(member(text_of_chunk, "hash"), "hash") != files::checksum_text(files::checksum(source)))
       throw Malformed("its source does not have the hash that it states");
     push_main(source, name, integer(object["function"], "function"));
@@ -266,7 +268,8 @@ class Restorer {
       lua_pop(L_, 1);
       if (name == own) break;
     }
-    if (!lua_getupvalue(L_, function, place)) throw Malformed("a function in it has not the variables that it should have");
+    if (!lua_getupvalue(L_, function, place))
+      throw Malformed("a function in it has not the variables that it should have");
     lua_pop(L_, 1);
     CellOwner& owner = cell_owners_[static_cast<size_t>(cell)];
     if (owner.function >= 0) {

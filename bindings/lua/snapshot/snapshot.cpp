@@ -74,8 +74,8 @@ class Writer {
   }
 
   Json take(Json roots) {
-    return {{"roots", std::move(roots)},       {"objects", std::move(objects_)}, {"cells", std::move(cells_)},
-            {"chunks", std::move(chunks_)},    {"globals", std::move(globals_)}, {"missing", std::move(missing_)}};
+    return {{"roots", std::move(roots)},    {"objects", std::move(objects_)}, {"cells", std::move(cells_)},
+            {"chunks", std::move(chunks_)}, {"globals", std::move(globals_)}, {"missing", std::move(missing_)}};
   }
 
  private:
@@ -196,7 +196,8 @@ class Writer {
   size_t chunk_number(int64_t id, const char* name, std::string_view text) {
     const auto [found, fresh] = chunk_numbers_.emplace(id, chunks_.size());
     if (fresh)
-      chunks_.push_back({{"name", name}, {"hash", files::checksum_text(files::checksum(text))}, {"text", std::string(text)}});
+      chunks_.push_back(
+          {{"name", name}, {"hash", files::checksum_text(files::checksum(text))}, {"text", std::string(text)}});
     return found->second;
   }
 
@@ -299,8 +300,8 @@ Json snapshot(lua_State* L, int first, int last, const SnapshotOptions& options)
   Json roots = Json::array();
   for (int i = first; i <= last; ++i) {
     const auto number = static_cast<size_t>(i - first);
-    roots.push_back(
-        writer.value(i, number < options.names.size() ? options.names[number] : fmt::format("value {}", number + 1), 0));
+    roots.push_back(writer.value(
+        i, number < options.names.size() ? options.names[number] : fmt::format("value {}", number + 1), 0));
   }
   lua_settop(L, top);
   return writer.take(std::move(roots));

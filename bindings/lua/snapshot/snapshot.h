@@ -18,7 +18,7 @@ namespace triage::lua {
 struct SnapshotOptions {
   capsule::SavedTensors& tensors;
   const std::vector<std::string>& masked;  // upvalues, fields and globals whose values are left out
-  std::vector<std::string> names = {};  // of the values themselves
+  std::vector<std::string> names = {};     // of the values themselves
   /// The function behind a value that stands for one (a compiled function), as a registry reference; LUA_NOREF for others.
   std::function<int(lua_State*, int)> function_behind = {};
 };

@@ -47,9 +47,9 @@ struct ReplayOptions {
 
 /// What came of a replay.
 struct Replayed {
-  std::string name;      // of the policy or function
-  bool same = false;     // the same bits, or the same error
-  std::string recorded;  // "2 outputs", "PolicyError: repair.lua:3: ..."
+  std::string name;        // of the policy or function
+  bool same = false;       // the same bits, or the same error
+  std::string recorded;    // "2 outputs", "PolicyError: repair.lua:3: ..."
   std::string difference;  // what is not as recorded; empty if nothing
   /// What the capsule lacks, and how this process differs from the one that recorded, where that may change results; a sentence
   /// each.

@@ -2,8 +2,8 @@
 /// Everything that a host needs: load policies, run them, read the flags.
 #include <triage/api.h>
 #include <triage/backend.h>
-#include <triage/capsule.h>
 #include <triage/cache_statistics.h>
+#include <triage/capsule.h>
 #include <triage/compare.h>
 #include <triage/compile_profiler.h>
 #include <triage/compile_times.h>
