@@ -6,6 +6,14 @@
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/semantics/tensor_semantics.h"
 #include "bindings/lua/state/effects.h"
+#include "runtime/messages/trace_file.h"
+
+namespace triage::messages {
+
+bool read_trace_environment() noexcept { return false; }
+void trace_source(const std::string&, std::string_view) noexcept {}
+
+}  // namespace triage::messages
 
 namespace triage::lua {
 
