@@ -20,15 +20,20 @@ namespace {
 constexpr std::string_view mark = "triage kernels ";
 constexpr std::string_view between_inputs = "; ";
 
+std::string calls_text(const std::vector<KnownCall>& calls) {
+  std::string text;
+  for (const KnownCall& call : calls)
+    text += fmt::format("call {} {}\n", call.policy, fmt::join(call.inputs, between_inputs));
+  return text;
+}
+
 std::string manifest_text(const KernelManifest& manifest) {
   std::string text =
       fmt::format("\nabi {}\ntriage {}\narchitecture {}\nfeatures {}\ncompiler {}\nname {}\n", manifest.abi,
                   manifest.version, manifest.architecture, fmt::join(manifest.features, " "),
                   on_one_line(manifest.compiler), on_one_line(manifest.name));
   for (const std::string& hash : manifest.kernels) text += "kernel " + hash + "\n";
-  for (const KnownCall& call : manifest.calls)
-    text += fmt::format("call {} {}\n", call.policy, fmt::join(call.inputs, between_inputs));
-  return text;
+  return text + calls_text(manifest.calls);
 }
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -76,10 +81,10 @@ std::string kernel_file(const std::string& shared_object, const KernelManifest& 
 }
 
 std::string with_calls(std::string_view bytes, const std::string& file, std::vector<KnownCall> calls) {
-  KernelManifest manifest = parse_kernel_file(bytes, file);
-  manifest.calls = std::move(calls);
+  parse_kernel_file(bytes, file);  // whole, and of this kind
   const std::string_view text = check_trailer(bytes, mark).text;
-  return kernel_file(std::string(bytes.substr(0, static_cast<size_t>(text.data() - bytes.data()))), manifest);
+  const std::string_view shared_object = bytes.substr(0, static_cast<size_t>(text.data() - bytes.data()));
+  return with_trailer(shared_object, std::string(text) + calls_text(calls), mark);
 }
 
 namespace {
