@@ -32,20 +32,28 @@ const char* kind_of(const std::exception& error) {
 
 bool wanted() noexcept { return Recording::current() != nullptr || messages::replay_record_on(); }
 
-Recording::Recording(const at::Generator& generator) : outer_(std::exchange(current_, this)) {
-  set_generator(generator);
+Recording::Recording(const at::Generator& generator, bool later) : outer_(std::exchange(current_, this)) {
+  set_generator(generator, later);
 }
 
 Recording::Recording(Whole& whole) : outer_(std::exchange(current_, this)), whole_(&whole) {}
 
 Recording::~Recording() { current_ = outer_; }
 
-void Recording::set_generator(at::Generator generator) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator_ = generator.clone();
+void Recording::set_generator(at::Generator generator, bool later) {
+  source_ = std::move(generator);
+  generator_ = {};
+  if (!later) copy_generator();
+}
+
+void Recording::copy_generator() {
+  if (generator_.defined() || !source_.defined()) return;
+  const std::lock_guard<std::mutex> lock(source_.mutex());
+  generator_ = source_.clone();
 }
 
 void Recording::before_script(HasState& script) {
+  copy_generator();
   if (has_script()) return;
   try {
     std::vector<std::string> masked = messages::replay_masked();
@@ -70,6 +78,7 @@ bool Recording::is_masked(const std::string& name) const {
 }
 
 Json Recording::facts() {
+  copy_generator();
   Json facts = common_facts();
   facts["random"] = generator_.defined() ? Json(tensors_.add(generator_.get_state())) : Json();
   facts["script"] = script_;

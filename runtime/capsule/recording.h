@@ -31,7 +31,7 @@ class Recording {
  public:
   /// `generator`: where the call's random numbers on the CPU come from. `whole`: of a call that somebody asked for, which is told to
   /// `done` whether or not it fails.
-  explicit Recording(const at::Generator& generator);
+  explicit Recording(const at::Generator& generator, bool later = false);
   struct Whole {
     bool bad_rows = false;            // only samples with flags
     std::vector<std::string> masked;  // besides those of the process
@@ -55,7 +55,9 @@ class Recording {
   bool is_masked(const std::string& name) const;
   /// Null where nobody asked for this call.
   Whole* whole() const { return whole_; }
-  void set_generator(at::Generator generator);
+  /// Where the call's random numbers on the CPU come from: copied now, or with `later` when the script is about to run, where
+  /// nothing else draws in the call.
+  void set_generator(at::Generator generator, bool later = false);
 
  private:
   inline static thread_local Recording* current_ =
@@ -64,7 +66,8 @@ class Recording {
   Whole* whole_ = nullptr;
   SavedTensors tensors_;
   Json script_, host_calls_ = Json::array();
-  at::Generator generator_;  // as it was before the call
+  void copy_generator();
+  at::Generator source_, generator_;  // the copy is as it was before the call
 };
 
 /// {"kind": "PolicyError", "message": ..., "file": ..., "line": ...}
