@@ -40,6 +40,10 @@ Recording::Recording(Whole& whole) : outer_(std::exchange(current_, this)), whol
 
 Recording::~Recording() { current_ = outer_; }
 
+Recording* Recording::asked_for() noexcept {
+  return current_ && current_->whole_ && !current_->whole_->done ? current_ : nullptr;
+}
+
 void Recording::set_generator(at::Generator generator, bool later) {
   source_ = std::move(generator);
   generator_ = {};
@@ -52,7 +56,7 @@ void Recording::copy_generator() {
   generator_ = source_.clone();
 }
 
-void Recording::before_script(HasState& script) {
+void Recording::before_script(SavesState& script) {
   copy_generator();
   if (has_script()) return;
   try {

@@ -13,12 +13,17 @@
 
 namespace triage::capsule {
 
-/// A script that can say what its function sees besides its arguments, and take it back. In the form of its front end.
-class HasState {
+/// Something that can say what a function sees besides its arguments, in the form of its front end.
+class SavesState {
  public:
-  virtual ~HasState() = default;
+  virtual ~SavesState() = default;
   /// Tensors go to `tensors`; those of variables named in `masked` without their values.
   virtual Json save_state(SavedTensors& tensors, const std::vector<std::string>& masked) = 0;
+};
+
+/// A script that also takes it back.
+class HasState : public SavesState {
+ public:
   /// Of a script of the same source, before its first call. Throws files::Malformed for a state that is none.
   virtual void restore_state(const Json& state, const RestoredTensors& tensors) = 0;
 };
@@ -43,9 +48,11 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
   /// The innermost.
   static Recording* current() noexcept { return current_; }
+  /// The one that somebody has begun for a call that is still to be made; null where there is none.
+  static Recording* asked_for() noexcept;
 
   /// Before the script runs for the first time in the call: what it sees, which it may change. Does not throw what that fails with.
-  void before_script(HasState& script);
+  void before_script(SavesState& script);
   bool has_script() const { return !script_.is_null(); }
   void note_host_call(const std::string& name, const std::vector<at::Tensor>& results);
 

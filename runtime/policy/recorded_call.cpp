@@ -29,14 +29,7 @@ Json scalar(const at::Tensor& value) {
 /// Copying a generator takes microseconds: only where a graph draws, else when the script is about to run.
 bool draws_without_script(const PolicyVersion& version) {
   const auto entries = version.compiled.entries();
-  return version.compiled.has_breaks() ||
-         std::any_of(entries.begin(), entries.end(), [](const capture::Entry* entry) { return entry->draws; });
-}
-
-/// The recording that somebody has begun for this call, which is the first of a version within it.
-Recording* asked_for() {
-  Recording* const outer = Recording::current();
-  return outer && outer->whole() && !outer->whole()->done ? outer : nullptr;
+  return std::any_of(entries.begin(), entries.end(), [](const capture::Entry* entry) { return entry->draws; });
 }
 
 }  // namespace
@@ -47,7 +40,8 @@ RecordedCall::RecordedCall(PolicyVersion& version, at::ArrayRef<at::Tensor> inpu
       inputs_(inputs),
       params_(params),
       options_(options),
-      recording_(asked_for() ? *asked_for() : own_.emplace(generator_of(version), !draws_without_script(version))) {
+      recording_(Recording::asked_for() ? *Recording::asked_for()
+                                        : own_.emplace(generator_of(version), !draws_without_script(version))) {
   if (recording_.whole()) recording_.set_generator(generator_of(version));
 }
 

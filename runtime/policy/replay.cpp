@@ -99,11 +99,6 @@ RuntimeOptions runtime_options(const Json& call, const ReplayOptions& options, s
   return runtime;
 }
 
-void set_numbers(random::Sequence& sequence, const Json& facts, const RestoredTensors& tensors) {
-  if (const Json& random = member(facts, "random"); !random.is_null())
-    sequence.generator(c10::kCPU).set_state(tensors.at(capsule::integer(random, "random")));
-}
-
 void note_missing(const Json& facts, std::vector<std::string>& notes) {
   const Json& script = member(facts, "script");
   if (script.is_null())
@@ -185,6 +180,11 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
 }
 
 }  // namespace
+
+void set_numbers(random::Sequence& sequence, const Json& facts, const RestoredTensors& tensors) {
+  if (const Json& random = member(facts, "random"); !random.is_null())
+    sequence.generator(c10::kCPU).set_state(tensors.at(capsule::integer(random, "random")));
+}
 
 void register_replay_of_functions(ReplayFunction replay) { replay_of_functions() = std::move(replay); }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/capsule/recording.h"
+#include "runtime/random/sequence.h"
 
 namespace triage::policy {
 
@@ -12,6 +13,9 @@ namespace triage::policy {
 using ReplayFunction = std::function<std::string(const capsule::Json& facts, const capsule::RestoredTensors& tensors,
                                                  const ReplayOptions& options)>;
 void register_replay_of_functions(ReplayFunction replay);
+
+/// `sequence` goes on from where the random numbers of the recorded call began.
+void set_numbers(random::Sequence& sequence, const capsule::Json& facts, const capsule::RestoredTensors& tensors);
 
 /// Saves what was recorded, and throws what the recording of it failed with.
 void save_recorded(const RecordOptions& options, const capsule::Recording::Whole& whole,

@@ -173,12 +173,13 @@ std::string difference(const ClosureEnvironment& before, const ClosureEnvironmen
 void report_recompile(lua_State* L, const CompiledFunction& function, const ClosureEnvironment& now) {
   const Stance stance = get_stance();
   const std::vector<const CachePartition*> partitions = partitions_in_order(function);
-  if (function.options.observer && !partitions.empty())
-    function.options.observer->recompiled(function.name, place_of(L, function.function, function.made_at).where,
-                                          difference(partitions.back()->environment, now));
-  if (messages::trace_on() && stance == Stance::default_stance && !partitions.empty())
-    capture::trace_recompile(function.name, place_of(L, function.function, function.made_at).where,
-                             difference(partitions.back()->environment, now));
+  const bool traced = messages::trace_on() && stance == Stance::default_stance;
+  if ((function.options.observer || traced) && !partitions.empty()) {
+    const Source where = place_of(L, function.function, function.made_at).where;
+    const std::string why = difference(partitions.back()->environment, now);
+    if (function.options.observer) function.options.observer->recompiled(function.name, where, why);
+    if (traced) capture::trace_recompile(function.name, where, why);
+  }
   if (function.partitions.empty() || !function.options.inform || !messages::logs(messages::Artefact::recompiles) ||
       !capture::reports_recompiles(stance))
     return;

@@ -40,7 +40,7 @@ constexpr size_t most_inputs = 2048;
 struct CompiledFunction;
 
 /// A Lua function that is compiled, in the state it lives in.
-class FunctionScript final : public Script, public capsule::HasState {
+class FunctionScript final : public Script, public capsule::SavesState {
  public:
   FunctionScript(lua_State* L, const CompiledFunction& function, std::vector<std::string> inputs);
   const std::string& name() const override { return name_; }
@@ -70,8 +70,6 @@ class FunctionScript final : public Script, public capsule::HasState {
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
   /// The function and the arguments of the call.
   capsule::Json save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) override;
-  void restore_state(const capsule::Json&, const capsule::RestoredTensors&) override {
-  }  // replay_function.cpp makes a new one
 
  private:
   void push_arguments(lua_State* L, int last, at::ArrayRef<at::Tensor> inputs, std::vector<LentTensor>& lent) const;

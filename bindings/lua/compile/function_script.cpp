@@ -110,8 +110,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
                                              std::optional<std::chrono::steady_clock::time_point>) {
   lua_State* L = L_;
   int last = lua_gettop(L);
-  if (capsule::wanted())
-    if (auto* recording = capsule::Recording::current()) recording->before_script(*this);
+  if (auto* recording = capsule::Recording::current()) recording->before_script(*this);
   capture::FlagsTracker tracker;
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());

@@ -26,19 +26,13 @@ using capsule::Recording;
 
 const char* const operation = "triage.record";
 
-Recording* asked_for() {
-  Recording* const outer = Recording::current();
-  return outer && outer->whole() && !outer->whole()->done ? outer : nullptr;
-}
-
 /// The call on the stack, as what a recording asks.
-class CallOnStack final : public capsule::HasState {
+class CallOnStack final : public capsule::SavesState {
  public:
   CallOnStack(lua_State* L, int function, int last) : L_(L), function_(function), last_(last) {}
   Json save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) override {
     return snapshot_of_call(L_, function_, 2, last_, tensors, masked);
   }
-  void restore_state(const Json&, const capsule::RestoredTensors&) override {}
 
  private:
   lua_State* L_;
@@ -113,13 +107,17 @@ Json results_of(lua_State* L, int first, capsule::SavedTensors& tensors, const R
   return {{"outputs", std::move(outputs)}, {"values", std::move(values)}};
 }
 
-bool is_recorded(lua_State* L) { return capsule::wanted() && !is_policy(L) && (!Recording::current() || asked_for()); }
+bool is_recorded(lua_State* L) {
+  return capsule::wanted() && !is_policy(L) && (!Recording::current() || Recording::asked_for());
+}
 
 int call_recorded(lua_State* L, const CompiledFunction& function, lua_CFunction call) {
   const int last = lua_gettop(L);
   std::optional<Recording> own;
-  Recording& recording = asked_for() ? *asked_for() : own.emplace(random::copy_of_current());
-  if (recording.whole()) recording.set_generator(random::copy_of_current());
+  Recording& recording = Recording::asked_for()
+                             ? *Recording::asked_for()
+                             : own.emplace(random::copy_of_current(), /*later=*/true);  // a copy stays where it is
+  if (recording.whole()) recording.set_generator(random::copy_of_current(), /*later=*/true);
   CallOnStack on_stack(L, function.function, last);
   if (has_tables(L, last)) recording.before_script(on_stack);
   reserve(L, static_cast<size_t>(last) + 2, "too many arguments");

@@ -9,7 +9,6 @@
 #include "runtime/capsule/results.h"
 #include "runtime/files/disk.h"
 #include "runtime/policy/replay.h"
-#include "runtime/random/sequence.h"
 
 #include <fmt/format.h>
 
@@ -130,10 +129,7 @@ std::string replay_function(const Json& facts, const capsule::RestoredTensors& t
   state_options.print = options.print;
   const auto state = make_script_state(std::move(state_options));
   random::Sequence numbers;
-  const auto begin_numbers = [&] {
-    if (const Json& random = member(facts, "random"); !random.is_null())
-      numbers.generator(c10::kCPU).set_state(tensors.at(capsule::integer(random, "random")));
-  };
+  const auto begin_numbers = [&] { policy::set_numbers(numbers, facts, tensors); };
   begin_numbers();
   const random::DrawFrom draws(&numbers);
   const Json& result = member(facts, "result");

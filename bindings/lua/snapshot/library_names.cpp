@@ -2,6 +2,7 @@
 
 #include "bindings/lua/semantics/libraries.h"
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/constants.h"
 
 #include <utility>
@@ -82,6 +83,14 @@ bool push_library_value(lua_State* L, const std::vector<std::string>& path) {
   }
   lua_settop(L, top);
   return false;
+}
+
+void push_modules_function(lua_State* L, const char* name) {
+  push_core(L);
+  lua_getfield(L, -1, "modules");
+  lua_getfield(L, -1, name);
+  lua_replace(L, -3);
+  lua_pop(L, 1);
 }
 
 }  // namespace triage::lua

@@ -14,4 +14,7 @@ LibraryNames library_names(lua_State* L);
 /// Pushes the value of the library under that path, as the script would see it; false, and nothing, where there is none.
 bool push_library_value(lua_State* L, const std::vector<std::string>& path);
 
+/// Pushes the function `name` of core.modules (scripts/prelude/nn.lua).
+void push_modules_function(lua_State* L, const char* name);
+
 }  // namespace triage::lua

@@ -7,7 +7,6 @@
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
@@ -197,16 +196,8 @@ class Restorer {
     lua_settop(L_, table);
   }
 
-  void push_modules_function(const char* name) {
-    push_core(L_);
-    lua_getfield(L_, -1, "modules");
-    lua_getfield(L_, -1, name);
-    lua_replace(L_, -3);
-    lua_pop(L_, 1);
-  }
-
   void push_module(const Json& object, int64_t number, int depth) {
-    push_modules_function("thawed");
+    push_modules_function(L_, "thawed");
     push_string(text(object["module"], "module"));
     push_string(text(member(object, "name"), "name"));
     lua_call(L_, 2, 1);
@@ -214,7 +205,7 @@ class Restorer {
     if (!lua_istable(L_, module)) throw Malformed("a module in it is of an unknown class");
     remember(number);
     set_pairs(member(object, "fields"), module, depth);
-    push_modules_function("finish");
+    push_modules_function(L_, "finish");
     lua_pushvalue(L_, module);
     for (const char* const list : {"order", "kinds"}) {
       lua_newtable(L_);

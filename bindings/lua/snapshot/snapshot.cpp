@@ -10,7 +10,6 @@
 #include "bindings/lua/snapshot/library_names.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/files/checksum.h"
@@ -138,17 +137,8 @@ class Writer {
     return object;
   }
 
-  /// Pushes the function `name` of core.modules.
-  void push_modules_function(const char* name) {
-    push_core(L_);
-    lua_getfield(L_, -1, "modules");
-    lua_getfield(L_, -1, name);
-    lua_replace(L_, -3);
-    lua_pop(L_, 1);
-  }
-
   bool is_module(int index) {
-    push_modules_function("is");
+    push_modules_function(L_, "is");
     lua_pushvalue(L_, index);
     lua_call(L_, 1, 1);
     const bool is = lua_toboolean(L_, -1) != 0;
@@ -158,7 +148,7 @@ class Writer {
 
   Json module(int index, const std::string& name, int depth) {
     const int top = lua_gettop(L_);
-    push_modules_function("frozen");
+    push_modules_function(L_, "frozen");
     lua_pushvalue(L_, index);
     lua_call(L_, 1, 4);  // class, name, order, kinds
     Json object;
