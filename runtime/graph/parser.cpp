@@ -24,16 +24,19 @@ bool read_all(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-/// "# repair.lua:3"
+/// "# repair.lua:3", "# repair.lua:3 in layer#2"
 Source source_of(const std::string& comment) {
+  const size_t colon = comment.rfind(':');  // there is none in the name of a region
+  if (comment.substr(0, 2) != "# " || colon == std::string::npos || colon < 2) return {};
+  std::string_view line = std::string_view(comment).substr(colon + 1), region;
+  if (const size_t in = line.find(" in "); in != std::string_view::npos) {
+    region = line.substr(in + 4);
+    line = line.substr(0, in);
+  }
   Source source;
-  size_t colon = comment.rfind(':');
-  if (comment.substr(0, 2) != "# " || colon == std::string::npos || colon < 2) return source;
-  int line = 0;
-  std::string file;
-  if (!read_all(std::string_view(comment).substr(colon + 1), line) || !unescape(comment.substr(2, colon - 2), file))
-    return source;
-  return {file, line};
+  if (!read_all(line, source.line) || !unescape(comment.substr(2, colon - 2), source.file)) return {};
+  source.region = region;
+  return source;
 }
 
 class Parser {

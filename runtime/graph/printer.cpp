@@ -240,7 +240,8 @@ std::string arguments_text(const Node& node, const Namer& name) {
 std::string source_text(const Source& source) {
   if (source.file.empty() && source.line == 0) return "";
   std::string text = string_literal(source.file);  // escapes line ends and backslashes
-  return fmt::format("# {}:{}", text.substr(1, text.size() - 2), source.line);
+  const std::string region = source.region.empty() ? "" : " in " + source.region;
+  return fmt::format("# {}:{}{}", text.substr(1, text.size() - 2), source.line, region);
 }
 
 Line node_line(const Node& node) { return {"  " + print(node), source_text(node.source)}; }

@@ -49,6 +49,24 @@ function capture.allow_in_graph(fn)
   return core.wrapping(function(...) return core.run_allowed(nil, fn, ...) end, fn)
 end
 
+local region_options = {name = true}
+
+local function checked_region_name(name)
+  if type(name) ~= "string" or #name > 60 or not name:find("^[%a_][%w_.%-]*$") then
+    core.fail(("triage.nested_compile_region: expected letters, digits and `_.-` as `name`, at most 60, got %s"):format(
+      core.describe(name)))
+  end
+  return name
+end
+
+--- A function that does the same. The backend compiles what its calls compute once for all calls that compute alike.
+function capture.nested_compile_region(fn, options)
+  arguments.callable("triage.nested_compile_region", "fn", fn)
+  options = arguments.options("triage.nested_compile_region", options, region_options)
+  local name = options.name == nil and core.region_name(fn) or checked_region_name(options.name)
+  return core.wrapping(function(...) return core.call_region(name, fn, ...) end, fn)
+end
+
 local function replace_fields(tab, old, new)
   for name, value in next, tab do
     if rawequal(value, old) then

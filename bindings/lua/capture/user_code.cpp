@@ -195,7 +195,12 @@ std::string line_as_written(lua_State* L) {
 }
 
 capture::UserCode user_code(lua_State* L) {
-  return {[L] { return current_line(L); }, [L] { return stack_of(L); }, [L] { return line_as_written(L); }};
+  const auto where = [L] {
+    Source line = current_line(L);
+    line.region = context(L).region;
+    return line;
+  };
+  return {where, [L] { return stack_of(L); }, [L] { return line_as_written(L); }};
 }
 
 }  // namespace triage::lua

@@ -1,6 +1,7 @@
 #include "bindings/lua/flags/flags_library.h"
 
 #include "bindings/lua/capture/breaks.h"
+#include "bindings/lua/capture/nested_regions.h"
 #include "bindings/lua/capture/open_chains.h"
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/flags/prelude.h"
@@ -263,6 +264,7 @@ void open_flags(lua_State* L) {
   push_core(L);
   add_argument_checks(L);
   add_break_control(L);
+  add_nested_regions(L);
   add_open_chains(L);
   add_config(L);
   add_locations(L);

@@ -82,6 +82,9 @@ struct Context {
   Scope* innermost_call = nullptr;       // of `call_in_scope`; no call is yielded across
   std::shared_ptr<const Resume> resume;  // since it goes on; null in the main one
   int break_scopes = 0;                  // of `triage.error_on_graph_break`, that are open
+  std::string region;                    // Source::region of what runs; no call of a region is yielded across
+  uint32_t region_calls = 0;             // made so far in that one, or in the capture `region_capture`
+  uint64_t region_capture = 0;
 };
 /// Ties a state to its context; before anything else of ours runs in it.
 void attach(lua_State* L, Context& context);

@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "runtime/graph/copy.h"
 #include "runtime/graph/evaluate.h"
@@ -19,8 +22,41 @@ using graph::Value;
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The graph call by call, so that each recorded operator knows its script line.
+/// Called by autograd before a function of the backward run: what that calls is recorded as of the line that it is derived from.
+class SetTraceSource final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit SetTraceSource(Source source) : source_(std::move(source)) {}
+  Tensors operator()(const Tensors& gradients) override {
+    graph::set_trace_source(source_);
+    return gradients;
+  }
+
+ private:
+  const Source source_;
+};
+
+/// Functions of the backward run whose line is known.
+using KnownLines = std::unordered_set<const torch::autograd::Node*>;
+
+/// What leads to `results`, and was not there before the operator of `source` was called, is derived from it.
+void derive_from(const Tensors& results, const Source& source, KnownLines& known) {
+  std::vector<torch::autograd::Node*> open;
+  for (const at::Tensor& result : results)
+    if (result.defined() && result.grad_fn()) open.push_back(result.grad_fn().get());
+  while (!open.empty()) {
+    torch::autograd::Node* const function = open.back();
+    open.pop_back();
+    const auto& next = function->next_edges();
+    if (next.empty() || !known.insert(function).second) continue;  // without next ones it ends at a leaf
+    function->add_pre_hook(std::make_unique<SetTraceSource>(source));
+    for (const auto& edge : next)
+      if (edge.function) open.push_back(edge.function.get());
+  }
+}
+
+/// The graph call by call, so that each recorded operator knows its script line, backward as well.
 Tensors run(const Graph& function, const Tensors& primals) {
+  KnownLines known;
   std::unordered_map<const Value*, at::Tensor> values;
   for (size_t i = 0; i < primals.size(); ++i) values[function.inputs()[i].value] = primals[i];
   for (const auto& constant : function.constants()) values[constant.value] = constant.tensor;
@@ -29,6 +65,7 @@ Tensors run(const Graph& function, const Tensors& primals) {
     Tensors results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
     if (results.size() != node->results.size()) throw GraphError("an operator returned a different number of tensors");
     for (size_t i = 0; i < results.size(); ++i) values[node->results[i]] = results[i];
+    derive_from(results, node->source, known);
   }
   graph::set_trace_source({});
   Tensors outputs;
@@ -99,6 +136,7 @@ Joint record_joint(const Graph& function, const Tensors& primals, const Tensors&
     for (const at::Tensor& primal : own)
       if (primal.requires_grad()) ends.push_back(primal);
     const Tensors gradients = torch::autograd::grad(roots, ends, come_in, false, false, /*allow_unused=*/true);
+    graph::set_trace_source({});
     size_t end = 0;
     for (size_t i = 0; i < own.size(); ++i) {
       if (!own[i].requires_grad()) continue;

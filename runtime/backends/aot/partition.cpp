@@ -122,10 +122,22 @@ class Partitioner {
     for (size_t i = joint_.num_primals; i < inputs.size(); ++i) graph::copy_input(backward, inputs[i], copies);
     for (const auto& constant : joint_.graph.constants()) graph::copy_constant(backward, constant, copies);
     for (const auto& node : joint_.graph.nodes())
-      if (inside_.count(node.get())) graph::copy_node(backward, *node, copies);
+      if (inside_.count(node.get()) && of_tangents_.count(node->results[0])) copy_with_operands(*node, copies);
+    for (const Value* gradient : gradients)
+      if (gradient->producer) copy_with_operands(*gradient->producer, copies);
     std::vector<Value*> results;
     for (const Value* gradient : gradients) results.push_back(copies.at(gradient));
     backward.set_outputs(std::move(results));
+  }
+
+  /// What the forward half computes as well comes just before what reads it here: so it stays with the call of a region that both
+  /// belong to.
+  void copy_with_operands(const Node& node, Copies& copies) {
+    if (!inside_.count(&node) || copies.count(node.results[0])) return;
+    graph::for_each_use(node, [&](const Value* value) {
+      if (value->producer) copy_with_operands(*value->producer, copies);
+    });
+    graph::copy_node(halves_.backward, node, copies);
   }
 
   const Joint& joint_;

@@ -15,6 +15,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/part_sequence.h"
+#include "runtime/backends/fused/regions.h"
 #include "runtime/backends/repro.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/describe.h"
@@ -33,7 +34,7 @@ namespace {
 using graph::Graph;
 using graph::Value;
 
-constexpr size_t most_nodes = 2000;  // cutting looks at every node many times
+constexpr size_t most_nodes = 2000;  // that are cut together: that looks at every node many times
 
 /// Sizes that were equal when parts were cut, by chance or not: two of inputs, or one of an input and one of a constant. What is
 /// data of the batch, and what belongs to a row, is told by them.
@@ -323,13 +324,14 @@ std::string text_of_nodes(const Graph& graph) {
 void trace_groups(const Graph& graph, const std::vector<fused::FusionGroup>& parts) {
   messages::trace([&] {
     std::string groups;
-    for (const fused::FusionGroup& part : parts) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const fused::FusionGroup& part = parts[i];
       std::string results;
       for (const graph::Node* node : part.nodes)
         if (!node->results.empty())
           results += (results.empty() ? "" : ",") + messages::json_text(graph::describe(*node->results[0]));
       groups += fmt::format("{}[{},[{}],{}]", groups.empty() ? "" : ",", part.fused, results,
-                            messages::json_text(fused::text_of(part)));
+                            messages::json_text(fused::text_of(parts, i)));
     }
     return messages::TraceEvent("groups")
         .text("name", graph.name())
@@ -340,8 +342,10 @@ void trace_groups(const Graph& graph, const std::vector<fused::FusionGroup>& par
 
 void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts, messages::Step& step) {
   const auto loops = std::count_if(parts.begin(), parts.end(), [](const auto& part) { return part.fused; });
+  const auto repeated = std::count_if(parts.begin(), parts.end(), [](const auto& part) { return part.same_as; });
   if (messages::logs(messages::Artefact::capture))
-    step.note(fmt::format("{} groups, {} of them loops", parts.size(), loops));
+    step.note(fmt::format("{} groups, {} of them loops{}", parts.size(), loops,
+                          repeated == 0 ? "" : fmt::format("; {} run code of another call of their region", repeated)));
   trace_groups(graph, parts);
   using messages::DebugFile;
   if (messages::wants_debug_file(DebugFile::ir_pre_fusion))
@@ -355,7 +359,7 @@ void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts,
 
 std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,
                                            CompilerMode compiler) {
-  if (graph.nodes().size() > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
+  if (fused::largest_cut(graph) > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
   messages::Step step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");

@@ -10,6 +10,7 @@
 #include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
+#include "runtime/backends/fused/regions.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
@@ -377,7 +378,7 @@ class Cutter {
   /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
   /// what others read.
   FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
-    FusionGroup part{Graph(graph_.name()), {}, {}, nodes, false, false, false, {}, {}};
+    FusionGroup part{Graph(graph_.name()), {}, {}, nodes, false, false, false, {}, {}, {}};
     std::unordered_map<const Value*, Value*> twins;
     const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {
@@ -448,9 +449,8 @@ class Cutter {
 namespace {
 
 /// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has, or have given a view.
-/// No part asks that of the others, nor do the operators that serve where a group has no kernel.
-void reshape_what_loops_made(std::vector<FusionGroup>& parts) {
-  std::unordered_set<const Value*> made;  // by loops, or computed from that
+/// No part asks that of the others, nor do the operators that serve where a group has no kernel. `made`: by loops, or computed from that.
+void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set<const Value*> made) {
   for (FusionGroup& part : parts) {
     std::unordered_set<const Value*> inside;
     for (size_t i = 0; i < part.inputs.size(); ++i)
@@ -463,9 +463,13 @@ void reshape_what_loops_made(std::vector<FusionGroup>& parts) {
 
 }  // namespace
 
-std::vector<FusionGroup> cut(const Graph& graph) {
+std::vector<FusionGroup> cut(const Graph& graph, bool inputs_from_loops) {
+  if (has_regions(graph)) return cut_by_regions(graph);
   std::vector<FusionGroup> parts = Cutter(graph).run();
-  reshape_what_loops_made(parts);
+  std::unordered_set<const Value*> made;
+  if (inputs_from_loops)
+    for (const auto& input : graph.inputs()) made.insert(input.value);
+  reshape_what_loops_made(parts, std::move(made));
   return parts;
 }
 

@@ -7,10 +7,12 @@
 
 namespace triage {
 
-/// A position in a script. `line` is 1-based; 0 if unknown.
+/// A position in a script. `line` is 1-based; 0 if unknown. `region` is the call of a function marked with
+/// `triage.nested_compile_region` that ran it: "layer#2"; of nested calls "block#1/layer#2"; empty outside of any.
 struct Source {
   std::string file;
   int line = 0;
+  std::string region = {};
 };
 
 /// Base of all exceptions of triage. `what()` is complete: what was done, what was expected, what came, what to do. A

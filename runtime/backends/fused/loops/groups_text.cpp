@@ -91,23 +91,27 @@ std::string body_text(const FusionGroup& part) {
 
 }  // namespace
 
-std::string text_of(const FusionGroup& part) {
+std::string text_of(const std::vector<FusionGroup>& groups, size_t index) {
+  const FusionGroup& part = groups[index];
+  const FusionGroup& code = part.same_as ? groups[*part.same_as] : part;
   std::vector<std::string> operators, reads(part.inputs.size()), writes(part.outputs.size());
-  for (const auto& node : part.graph.nodes()) operators.push_back(graph::op_name(node->op));
-  if (part.fused) {
-    for (const auto& input : part.loops.inputs) reads[input.argument] = form_text(input.form);
-    for (size_t i = 0; i < writes.size(); ++i) writes[i] = form_text(part.loops.outputs[i].form);
+  for (const auto& node : code.graph.nodes()) operators.push_back(graph::op_name(node->op));
+  if (code.fused) {
+    for (const auto& input : code.loops.inputs) reads[input.argument] = form_text(input.form);
+    for (size_t i = 0; i < writes.size(); ++i) writes[i] = form_text(code.loops.outputs[i].form);
   }
   std::string text =
       fmt::format("{}: {}\n", part.fused ? "loops over rows" : "interpreter", fmt::join(operators, ", "));
+  if (part.same_as && !part.outputs.empty())
+    text += fmt::format("  runs   the code that writes {}\n", graph::describe(*groups[*part.same_as].outputs[0]));
   for (size_t i = 0; i < reads.size(); ++i) text += "  reads  " + declared(*part.inputs[i], reads[i]) + "\n";
   for (size_t i = 0; i < writes.size(); ++i) text += "  writes " + declared(*part.outputs[i], writes[i]) + "\n";
-  return part.fused ? text + body_text(part) : text;
+  return part.fused && !part.same_as ? text + body_text(part) : text;
 }
 
 std::string text_of(const std::vector<FusionGroup>& groups) {
   std::string text;
-  for (const FusionGroup& part : groups) text += text_of(part);
+  for (size_t i = 0; i < groups.size(); ++i) text += text_of(groups, i);
   return text;
 }
 

@@ -64,7 +64,11 @@ void PartSequence::add_step(const FusionGroup& part, CompilerMode compiler) {
   Step step;
   for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
   for (const Value* value : part.outputs) step.outputs.push_back(add(value));
-  if (part.fused) {
+  if (part.same_as) {
+    step.run = steps_[*part.same_as].run;
+    step.group = steps_[*part.same_as].group;
+    step.repeats = true;
+  } else if (part.fused) {
     auto group = std::make_unique<FusedGroup>(part, compiler, shared_.get());
     step.group = group.get();
     step.run = std::move(group);
@@ -188,12 +192,14 @@ void PartSequence::own_outputs(const Step& step, const Tensors& file, at::ArrayR
 }
 
 void PartSequence::finish_compiling() const {
-  for (const Step& step : steps_) step.run->finish_compiling();
+  for (const Step& step : steps_)
+    if (!step.repeats) step.run->finish_compiling();
 }
 
 LoopTiers PartSequence::loops() const {
   LoopTiers loops;
-  for (const Step& step : steps_) loops += step.run->loops();
+  for (const Step& step : steps_)
+    if (!step.repeats) loops += step.run->loops();
   return loops;
 }
 
@@ -205,7 +211,8 @@ size_t PartSequence::spared_calls() const {
 
 size_t PartSequence::bytes() const {
   size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
-  for (const Step& step : steps_) bytes += step.run->bytes();
+  for (const Step& step : steps_)
+    if (!step.repeats) bytes += step.run->bytes();
   return bytes;
 }
 

@@ -29,7 +29,8 @@ class PartSequence {
   using Registers = std::vector<size_t>;
   using Tensors = std::vector<at::Tensor>;
   struct Step {
-    std::unique_ptr<Executable> run;
+    std::shared_ptr<Executable> run;
+    bool repeats = false;               // an earlier step's, for another call of its region
     const FusedGroup* group = nullptr;  // where it is one
     bool overwrites = false;            // it can write in the place of what it reads
     bool may_share = false;             // its results may have the memory of what it reads
