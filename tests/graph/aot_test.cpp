@@ -239,17 +239,17 @@ TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves
   CHECK(graph::print(halves.backward) ==
         R"(graph model_backward(%x: "f32[5, 3]", %w: "f32[4, 3]", %keep: "b8[5, 1]", %grad_out0: "f32[5, 4]"):
   %c1: "f32[]" = constant 0.0
-  %5: "f32[3, 4]" = aten::t(%w)
-  %7: "f32[5, 4]" = aten::where.self(%keep, %grad_out0, %c1)
-  %8: "b8[5, 1]" = aten::logical_not(%keep)
-  %9: "f32[4, 3]" = aten::t(%5)
-  %10: "f32[5, 3]" = aten::mm(%7, %9)
-  %11: "f32[5, 3]" = aten::masked_fill.Scalar(%10, %8, value=0)
-  %12: "f32[4, 5]" = aten::t(%7)
-  %13: "f32[5, 3]" = aten::masked_fill.Scalar(%x, %8, value=0)
+  %6: "f32[5, 4]" = aten::where.self(%keep, %grad_out0, %c1)
+  %7: "f32[3, 4]" = aten::t(%w)
+  %8: "f32[4, 3]" = aten::t(%7)
+  %9: "f32[5, 3]" = aten::mm(%6, %8)
+  %10: "b8[5, 1]" = aten::logical_not(%keep)
+  %11: "f32[5, 3]" = aten::masked_fill.Scalar(%9, %10, value=0)
+  %12: "f32[4, 5]" = aten::t(%6)
+  %13: "f32[5, 3]" = aten::masked_fill.Scalar(%x, %10, value=0)
   %14: "f32[4, 3]" = aten::mm(%12, %13)
   %15: "f32[3, 4]" = aten::t(%14)
-  %16: "f32[1, 4]" = aten::sum.dim_IntList(%7, [0], keepdim=True)
+  %16: "f32[1, 4]" = aten::sum.dim_IntList(%6, [0], keepdim=True)
   %17: "f32[4]" = aten::view(%16, [4])
   %18: "f32[4, 3]" = aten::t(%15)
   return %11, %18, %17
