@@ -23,7 +23,8 @@ function capture.error_on_graph_break(flag, fn)
     return core.error_on_graph_break(flag)
   end
   arguments.callable("triage.error_on_graph_break", "fn", fn)
-  return core.wrapping(function(...) return core.with_error_on_graph_break(flag, fn, ...) end, fn)
+  return core.wrapping(function(...) return core.with_error_on_graph_break(flag, fn, ...) end, fn,
+    "triage.error_on_graph_break", flag, fn)
 end
 
 local disable_options = {recursive = true, reason = true}
@@ -40,13 +41,14 @@ function capture.disable(fn, options)
   if reason ~= nil and type(reason) ~= "string" then
     core.fail(("triage.disable: expected a string as `reason`, got %s"):format(core.describe(reason)))
   end
-  return core.wrapping(function(...) return core.run_disabled(recursive, reason, fn, ...) end, fn)
+  return core.wrapping(function(...) return core.run_disabled(recursive, reason, fn, ...) end, fn,
+    "triage.disable", fn, {recursive = recursive, reason = reason})
 end
 
 --- A function whose side effects do not end graphs: they happen when it is captured.
 function capture.allow_in_graph(fn)
   arguments.callable("triage.allow_in_graph", "fn", fn)
-  return core.wrapping(function(...) return core.run_allowed(nil, fn, ...) end, fn)
+  return core.wrapping(function(...) return core.run_allowed(nil, fn, ...) end, fn, "triage.allow_in_graph", fn)
 end
 
 local region_options = {name = true}
@@ -64,7 +66,8 @@ function capture.nested_compile_region(fn, options)
   arguments.callable("triage.nested_compile_region", "fn", fn)
   options = arguments.options("triage.nested_compile_region", options, region_options)
   local name = options.name == nil and core.region_name(fn) or checked_region_name(options.name)
-  return core.wrapping(function(...) return core.call_region(name, fn, ...) end, fn)
+  return core.wrapping(function(...) return core.call_region(name, fn, ...) end, fn,
+    "triage.nested_compile_region", fn, {name = name})
 end
 
 local function replace_fields(tab, old, new)
@@ -85,7 +88,7 @@ function capture.substitute_in_graph(original, fn)
       return fn(...)
     end
     return original(...)
-  end, fn)
+  end, fn, "triage.substitute_in_graph", original, fn)
   if not core.is_sandboxed() then
     core.change_registry("`triage.substitute_in_graph`", "Call it before the compiled code.")
     replace_fields(globals, original, substitute)

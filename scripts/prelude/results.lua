@@ -131,7 +131,7 @@ function globals.as_result(fn)
   arguments.callable("as_result", "fn", fn)
   return core.wrapping(function(...)
     return caught(pcall(fn, ...))
-  end, fn)
+  end, fn, "as_result", fn)
 end
 
 local invalid_return <const> = 6
@@ -150,7 +150,7 @@ local function raising(operation)
         return unpack(result, 1, result.n)
       end
       error(result[1], 0)
-    end, fn)
+    end, fn, operation, fn)
   end
 end
 

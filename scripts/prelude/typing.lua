@@ -50,7 +50,7 @@ function globals.tensorcheck(fn, options)
     end
     return core.wrapping(function(...)
       return without_status(core.checked_call(plan, self, config, fn, ...))
-    end, fn)
+    end, fn, "tensorcheck", fn, options)
   end
   local detect, takes_self = detectors[detector], core.takes_self(plan)
   return core.wrapping(function(...)
@@ -69,7 +69,7 @@ function globals.tensorcheck(fn, options)
       results[flags_at + 1] = flags
     end
     return unpack(results, 2, results.n)
-  end, fn)
+  end, fn, "tensorcheck", fn, options)
 end
 
 -- Casts

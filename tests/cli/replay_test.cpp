@@ -116,6 +116,33 @@ TEST_CASE("D10: triage.record keeps modules, shared variables, globals and rando
   CHECK(has(replayed.out, "replayed  the same"));
 }
 
+TEST_CASE("D10: functions that the library made of others are made again") {
+  const TemporaryFolder folder;
+  write(folder, "script.lua", R"(local offset = 0.5
+local function add(x) return x + offset end
+local disabled, region = triage.disable(add, {reason = "by hand"}), triage.nested_compile_region(add, {name = "add"})
+local strict, noted = triage.error_on_graph_break(false, add), triage.allow_in_graph(add)
+local caught, constant = as_result(add), triage.assume_constant_result(function() return offset * 2 end)
+local checked = tensorcheck(function(x) return x * 2 end)
+local countdown
+countdown = triage.nested_compile_region(function(x, n) return n == 0 and x or countdown(x * 1.5, n - 1) end)
+local f = triage.compile(function(x)
+  local y = checked(noted(strict(region(region(x)))))
+  return countdown(disabled(y), 3) * constant(), caught(y):unwrap()
+end, {name = "f", warn = false})
+triage.record(f, {torch.arange(6):reshape({2, 3}) * 0.25}, {file = "f.pt"})
+)");
+  const Ran ran = triage_program(folder, {"exec", "script.lua"});
+  REQUIRE_MESSAGE(ran.status == 0, ran.err);
+  CHECK_MESSAGE(ran.err.empty(), ran.err);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"replay", "f.pt"}, {"replay", "f.pt", "--trusted"}}) {
+    const Ran replayed = triage_program(folder, words);
+    CHECK_MESSAGE(replayed.status == 0, replayed.out << replayed.err);
+    CHECK(has(replayed.out, "replayed  the same"));
+  }
+}
+
 TEST_CASE("D10: what a capsule cannot hold is noted, and an error where the function uses it") {
   const TemporaryFolder folder;
   write(folder, "script.lua", R"(local file = io.open("script.lua")

@@ -20,6 +20,7 @@ namespace triage::lua {
 namespace {
 
 const char wrapped = 0;  // its address: registry key of a weak table, from each function to the one it stands for
+const char made = 0;     // the same, to the call that made it
 constexpr size_t most_frames = 20;
 
 /// `count` lines from line `number` on, as one and without their indentation; empty where there are none.
@@ -125,6 +126,26 @@ void set_wrapped(lua_State* L, int outer, int inner) {
   lua_pushvalue(L, inner);
   lua_rawset(L, -3);
   lua_pop(L, 1);
+}
+
+void set_made(lua_State* L, int outer) {
+  outer = lua_absindex(L, outer);
+  push_weak_table(L, &made);
+  lua_pushvalue(L, outer);
+  lua_rotate(L, -3, -1);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+bool push_made(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  push_weak_table(L, &made);
+  lua_pushvalue(L, index);
+  lua_rawget(L, -2);
+  lua_remove(L, -2);
+  if (lua_istable(L, -1)) return true;
+  lua_pop(L, 1);
+  return false;
 }
 
 void push_wrapped(lua_State* L, int index) {

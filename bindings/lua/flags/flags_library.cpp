@@ -216,10 +216,20 @@ int make_limited(lua_State* L) {
   return 1;
 }
 
-/// core.wrapping(outer, inner) -> outer, whose parameters are those of `inner`.
+/// core.wrapping(outer, inner, name, ...) -> outer, whose parameters are those of `inner`; the library's function `name` made it of
+/// the arguments that follow.
 int make_wrapping(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   set_wrapped(L, 1, 2);
+  const int count = lua_gettop(L) - 3;
+  lua_newtable(L);
+  for (int i = 0; i <= count; ++i) {
+    lua_pushvalue(L, 3 + i);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_pushinteger(L, count);
+  lua_setfield(L, -2, "n");
+  set_made(L, 1);
   lua_settop(L, 1);
   return 1;
 }

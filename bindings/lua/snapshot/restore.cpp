@@ -10,10 +10,12 @@
 #include "bindings/lua/values/tensor.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/printable.h"
 
 #include <fmt/format.h>
 #include <triage/error.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -32,6 +34,26 @@ constexpr int max_depth = 150;
 
 int raise_lost(lua_State* L) {
   throw Error(fmt::format("{}; the capsule does not hold it", lua_tostring(L, lua_upvalueindex(1))));
+}
+
+/// Functions of the library that make functions, and do nothing else.
+constexpr std::string_view makers[] = {"triage.error_on_graph_break",
+                                       "triage.disable",
+                                       "triage.allow_in_graph",
+                                       "triage.nested_compile_region",
+                                       "triage.substitute_in_graph",
+                                       "triage.assume_constant_result",
+                                       "as_result",
+                                       "as_exception",
+                                       "unwrap",
+                                       "tensorcheck"};
+
+/// Calls the object whose number is upvalue 2, of those in the table that is upvalue 1.
+int call_made(lua_State* L) {
+  lua_rawgeti(L, lua_upvalueindex(1), lua_tointeger(L, lua_upvalueindex(2)));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
 }
 
 /// A value that raises an error wherever a script uses it.
@@ -156,6 +178,8 @@ class Restorer {
       push_module(object, number, depth);
     else if (object.contains("function"))
       push_function(object, number, depth);
+    else if (object.contains("made"))
+      push_made(object, number, depth);
     else
       push_lost(L_, text(member(object, "lost"), "lost"));
   }
@@ -212,6 +236,30 @@ class Restorer {
       set_pairs(member(object, list), lua_gettop(L_), depth);
     }
     lua_call(L_, 3, 0);
+  }
+
+  /// What a call of the library gives; where an argument leads back to it, that is a function which calls it.
+  void push_made(const Json& object, int64_t number, int depth) {
+    lua_pushvalue(L_, made_);
+    lua_pushinteger(L_, number);
+    lua_pushcclosure(L_, guarded<call_made>, 2);
+    remember(number);
+    lua_pop(L_, 1);
+    const std::string name = text(object["made"], "made");
+    if (std::find(std::begin(makers), std::end(makers), name) == std::end(makers))
+      throw Malformed(fmt::format("`{}` in it makes no functions", messages::printable(name)));
+    std::vector<std::string> path;
+    for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+      end = name.find('.', begin);
+      path.push_back(name.substr(begin, end - begin));
+    }
+    const int function = lua_gettop(L_) + 1;
+    if (!push_library_value(L_, path)) return push_lost(L_, fmt::format("`{}` is not there for scripts of this kind", name));
+    const Json& arguments = member(object, "arguments");
+    if (arguments.size() > 8) throw Malformed("a call of the library in it has too many arguments");
+    for (const Json& argument : arguments) push(argument, depth + 1);
+    lua_call(L_, lua_gettop(L_) - function, 1);
+    remember(number);
   }
 
   void push_function(const Json& object, int64_t number, int depth) {

@@ -1,9 +1,11 @@
 // VALUE: null, true, false, an integer, a string; {"d": "0.5"} a float; {"b": "00ff"} a string that is no UTF-8; {"t": n} a tensor;
 // {"o": n} an object; {"lib": [path]} of the library; {"lost": what} what a capsule cannot hold.
 // OBJECT: {"table": [[VALUE, VALUE]], "meta": VALUE}; {"module": class, "name", "order", "kinds", "fields": [[VALUE, VALUE]]};
-// {"function": number in its chunk, "chunk": n, "line": n, "upvalues": [[name, cell]]}.
+// {"function": number in its chunk, "chunk": n, "line": n, "upvalues": [[name, cell]]}, {"made": function of the library,
+// "arguments": [VALUE]}.
 #include "bindings/lua/snapshot/snapshot.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/semantics/intrinsics.h"
 #include "bindings/lua/semantics/libraries.h"
@@ -166,7 +168,8 @@ class Writer {
 
   Json function(int index, const std::string& name, int depth) {
     if (const auto* const path = of_library(index)) return {{"lib", *path}};
-    if (lua_iscfunction(L_, index)) return lost(name, "a function of C, or one that the library wraps");
+    if (push_made(L_, index)) return made(index, name, depth);
+    if (lua_iscfunction(L_, index)) return lost(name, "a function of C");
     const int64_t id = function_id(L_, index);
     const std::string_view text = chunk_text(L_, index);
     if (id == 0 || text.empty()) return lost(name, "a function whose text is not known");
@@ -180,6 +183,26 @@ class Writer {
                    {"line", info.linedefined}};
     object["upvalues"] = upvalues(index, depth);
     objects_[number] = std::move(object);
+    return {{"o", number}};
+  }
+
+  /// The call of the library that made the function at `index`; it is on top of the stack, which is popped.
+  Json made(int index, const std::string& name, int depth) {
+    const int call = lua_gettop(L_);
+    const auto [number, fresh] = number_of(index);
+    if (fresh) {
+      lua_rawgeti(L_, call, 1);
+      Json object = {{"made", lua_tostring(L_, -1)}, {"arguments", Json::array()}};
+      lua_getfield(L_, call, "n");
+      const lua_Integer count = lua_tointeger(L_, -1);
+      for (lua_Integer i = 1; i <= count; ++i) {
+        lua_rawgeti(L_, call, i + 1);
+        object["arguments"].push_back(value(-1, name, depth + 1));
+        lua_pop(L_, 1);
+      }
+      objects_[number] = std::move(object);
+    }
+    lua_settop(L_, call - 1);
     return {{"o", number}};
   }
 
