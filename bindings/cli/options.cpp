@@ -224,12 +224,15 @@ void add_cache(CLI::App& app, Action& action) {
       app, action, "cache", "Show the cache of compiled kernels, carry it to another machine, or clear it");
   command->add_option(
       "ACTION", options->action,
-      "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the cache, so that the "
+      "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the cache, so that "
+      "the "
       "next processes start warm; show FILE: what is in a bundle; clear. Without: what is in the cache");
   command->add_option("FILE", options->file, "a bundle");
   command->footer(
-      "A bundle holds machine code: loading one trusts whoever made it as much as a shared library does. It is checked\n"
-      "against accidents (checksum, versions of triage and LibTorch, features of the processor), not against attackers.\n"
+      "A bundle holds machine code: loading one trusts whoever made it as much as a shared library does. It is "
+      "checked\n"
+      "against accidents (checksum, versions of triage and LibTorch, features of the processor), not against "
+      "attackers.\n"
       "A policy whose calls came with a bundle is captured while it is loaded, in processes whose compiler mode is\n"
       "background or wait. The cache is in TRIAGE_KERNEL_CACHE, else $XDG_CACHE_HOME/triage/kernels, else\n"
       "~/.cache/triage/kernels.");

@@ -15,7 +15,6 @@
 #include <system_error>
 
 #include "runtime/capsule/capsule.h"
-#include "runtime/files/disk.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log_file.h"
 #include "runtime/messages/printable.h"
@@ -52,7 +51,8 @@ std::string end_of(const fs::path& file, uint64_t most) {
   const uint64_t size = std::min(in.size(), most);
   std::string text(size, '\0');
   in.read(in.size() - size, text.data(), size);
-  if (in.size() > most) text = "[the beginning is left out]\n" + text.substr(std::min(text.find('\n') + 1, text.size()));
+  if (in.size() > most)
+    text = "[the beginning is left out]\n" + text.substr(std::min(text.find('\n') + 1, text.size()));
   return text;
 }
 
@@ -82,10 +82,9 @@ std::string describe_capsule(const std::string& file) {
     error = ": " + result["error"].value("message", "");
   const Json call = facts.value("call", Json::object());
   const std::vector<std::string> inputs = names_of(call.value("inputs", Json::array()));
-  return messages::one_line(
-      fmt::format("the call of '{}'{}; holds the source of the function and the values of its inputs{}",
-                  facts.value("name", ""), error.substr(0, 200),
-                  inputs.empty() ? "" : fmt::format(" ({})", fmt::join(inputs, ", "))));
+  return messages::one_line(fmt::format(
+      "the call of '{}'{}; holds the source of the function and the values of its inputs{}", facts.value("name", ""),
+      error.substr(0, 200), inputs.empty() ? "" : fmt::format(" ({})", fmt::join(inputs, ", "))));
 }
 
 Attachment last_capsule() {
@@ -94,9 +93,10 @@ Attachment last_capsule() {
   return attach(capsule, [&](Attachment& into) {
     const fs::path file = newest(folder, "", ".pt", fs::file_type::regular);
     if (file.empty()) {
-      into.missing = fmt::format("there is none in \"{}\"; TRIAGE_REPLAY_RECORD=1, set for the program that fails, "
-                                 "writes one for each call that fails",
-                                 folder);
+      into.missing = fmt::format(
+          "there is none in \"{}\"; TRIAGE_REPLAY_RECORD=1, set for the program that fails, "
+          "writes one for each call that fails",
+          folder);
       return;
     }
     into.from = file.string();
@@ -163,8 +163,7 @@ std::string contents_text(const std::vector<Attachment>& attachments) {
   return text;
 }
 
-void write_archive(const std::string& path, const std::vector<Attachment>& attachments) {
-  files::OutputFile file(path);
+void write_archive(files::OutputFile& file, const std::vector<Attachment>& attachments) {
   // The writer finishes its archive in its destructor, where an exception would end the process: disk errors wait.
   std::exception_ptr failure;
   {

@@ -1,7 +1,8 @@
 #pragma once
-#include <cstdint>
 #include <string>
 #include <vector>
+
+#include "runtime/files/disk.h"
 
 /// `triage doctor --bundle`: one file for a bug report, a zip archive. What goes into it is collected before the doctor looks, whose
 /// probes leave logs of their own.
@@ -20,6 +21,6 @@ std::vector<Attachment> collect_attachments();
 /// What a person reads first: a line for each, and what may be private in them.
 std::string contents_text(const std::vector<Attachment>& attachments);
 /// Throws FileError. The file is written whole or not at all.
-void write_archive(const std::string& file, const std::vector<Attachment>& attachments);
+void write_archive(files::OutputFile& file, const std::vector<Attachment>& attachments);
 
 }  // namespace triage::cli::doctor

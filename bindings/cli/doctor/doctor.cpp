@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -62,9 +63,9 @@ std::string unpainted(Paint, std::string_view text) { return std::string(text); 
 
 std::string text_of(const Finding& finding, Painter painted) {
   constexpr size_t column = 23;
-  std::string text = fmt::format(
-      "  {}  {:<11} {}\n", painted(colour_of(finding.severity), fmt::format("{:<7}", name_of(finding.severity))),
-      finding.name, indented(finding.text, column));
+  std::string text = fmt::format("  {}  {:<11} {}\n",
+                                 painted(colour_of(finding.severity), fmt::format("{:<7}", name_of(finding.severity))),
+                                 finding.name, indented(finding.text, column));
   if (!finding.advice.empty())
     text +=
         fmt::format("{:{}}{} {}\n", "", column, painted(Paint::heading, "->"), indented(finding.advice, column + 3));
@@ -136,7 +137,8 @@ Json report_json(const std::vector<Finding>& findings, Severity worst) {
 std::vector<doctor::Attachment> for_bug_report(const std::vector<Finding>& findings, Severity worst,
                                                std::vector<doctor::Attachment> collected) {
   constexpr const char* private_parts =
-      "\nLook at these files before you send them. A capsule holds the inputs of the call and the source of the function\n"
+      "\nLook at these files before you send them. A capsule holds the inputs of the call and the source of the "
+      "function\n"
       "(TRIAGE_REPLAY_MASK leaves out values); logs name policies, files and hosts; doctor.txt has the variables that\n"
       "triage and LibTorch read.\n";
   collected.insert(collected.begin(),
@@ -163,21 +165,25 @@ Json contents_json(const std::vector<doctor::Attachment>& attachments) {
 
 int run(const DoctorCommand& options) {
   std::vector<doctor::Attachment> attachments;
-  if (!options.bundle.empty()) attachments = doctor::collect_attachments();
+  std::optional<files::OutputFile> bundle;
+  if (!options.bundle.empty()) {
+    bundle.emplace(options.bundle);  // where it cannot be written, that is told before the doctor takes its time
+    attachments = doctor::collect_attachments();
+  }
   const std::vector<Finding> findings = look_at_all();
   Severity worst = Severity::fine;
   for (const Finding& finding : findings) worst = std::max(worst, finding.severity);
-  if (!options.bundle.empty()) {
+  if (bundle) {
     attachments = for_bug_report(findings, worst, std::move(attachments));
-    doctor::write_archive(options.bundle, attachments);
+    doctor::write_archive(*bundle, attachments);
   }
   if (options.json) {
     Json report = report_json(findings, worst);
-    if (!options.bundle.empty()) report["bundle"] = {{"file", options.bundle}, {"content", contents_json(attachments)}};
+    if (bundle) report["bundle"] = {{"file", options.bundle}, {"content", contents_json(attachments)}};
     print_json(report);
   } else {
     say("{}", report_text(findings, paint));
-    if (!options.bundle.empty())
+    if (bundle)
       say("\n{} {}\n{}look at it before you send it: a capsule holds the inputs of the call\n",
           paint(Paint::heading, "bug report"), options.bundle, doctor::contents_text(attachments));
   }

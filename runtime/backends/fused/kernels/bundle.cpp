@@ -74,8 +74,7 @@ bool is_bundle(std::string_view bytes) {
 
 std::string bundle_bytes(const std::vector<Bundle::Kernel>& kernels, const std::vector<KnownCall>& calls,
                          const std::string& compiler) {
-  KernelManifest manifest{
-      "the cache", TRIAGE_VERSION, kernel_abi, compiler, architecture(), {}, {}, calls};
+  KernelManifest manifest{"the cache", TRIAGE_VERSION, kernel_abi, compiler, architecture(), {}, {}, calls};
   if (!kernels.empty()) manifest.features = native_features();
   std::string all, own = fmt::format("libtorch {}\n", TORCH_VERSION);
   for (const Bundle::Kernel& kernel : kernels) {

@@ -60,9 +60,10 @@ CacheInfo save_cache_artifacts(const std::filesystem::path& file) {
   const std::vector<fused::KernelInUse> in_use = fused::kernels_in_use();
   const std::vector<KnownCall> calls = fused::seen_calls();
   if (in_use.empty() && calls.empty())
-    throw Error(fmt::format("cannot save \"{}\": this process has captured no policy with backend fused and compiled no "
-                            "kernel; call its policies first",
-                            file.string()));
+    throw Error(
+        fmt::format("cannot save \"{}\": this process has captured no policy with backend fused and compiled no "
+                    "kernel; call its policies first",
+                    file.string()));
   const SharedObjects objects;
   std::vector<std::string> found;
   found.reserve(in_use.size());  // the views below stay

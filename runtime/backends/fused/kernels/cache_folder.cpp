@@ -65,9 +65,10 @@ CacheInfo save_folder(const fs::path& file) {
   const std::vector<KeptKernel> kept_kernels = kept::kernels_for_here();
   const std::vector<KnownCall> calls = all_kept_calls();
   if (kept_kernels.empty() && calls.empty())
-    throw Error(fmt::format("there is nothing to save: \"{}\" has no kernel for this processor and no kind of call; run "
-                            "policies with backend fused and the compiler mode `background` or `wait` first",
-                            folder.string()));
+    throw Error(
+        fmt::format("there is nothing to save: \"{}\" has no kernel for this processor and no kind of call; run "
+                    "policies with backend fused and the compiler mode `background` or `wait` first",
+                    folder.string()));
   std::vector<Bundle::Kernel> kernels;
   for (const KeptKernel& kernel : kept_kernels) kernels.push_back({kernel.source, kernel.shared_object});
   return write_bundle(file, kernels, calls, compiler_of(kept_kernels));
@@ -89,9 +90,10 @@ CacheInfo load_into_folder(const fs::path& file) {
   }
   KernelFiles folder;
   if (!folder.put(fresh))
-    throw FileError(fmt::format("cannot load the bundle \"{}\" into the cache folder: {}; free some space, make the "
-                                "folder writable, or name another one in TRIAGE_KERNEL_CACHE",
-                                file.string(), folder.refused().empty() ? no_folder : folder.refused()));
+    throw FileError(
+        fmt::format("cannot load the bundle \"{}\" into the cache folder: {}; free some space, make the "
+                    "folder writable, or name another one in TRIAGE_KERNEL_CACHE",
+                    file.string(), folder.refused().empty() ? no_folder : folder.refused()));
   return info_of(bundle, bytes.size());
 }
 

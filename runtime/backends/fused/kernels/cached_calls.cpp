@@ -57,9 +57,7 @@ void keep_calls(const std::vector<KnownCall>& calls) {
   if (!files.empty()) KernelFiles().put(files);
 }
 
-std::vector<KnownCall> calls_from_bundles(const std::string& policy) {
-  return kept_calls(policy, CallsFrom::a_bundle);
-}
+std::vector<KnownCall> calls_from_bundles(const std::string& policy) { return kept_calls(policy, CallsFrom::a_bundle); }
 
 std::vector<KnownCall> all_kept_calls() {
   std::vector<KnownCall> all;

@@ -145,8 +145,7 @@ class Compiler {
       }
     }
     for (const auto& [kernel, added] : wanted)
-      if (const RowsFunction function = load_added(added))
-        kernel->function_.store(function, std::memory_order_release);
+      if (const RowsFunction function = load_added(added)) kernel->function_.store(function, std::memory_order_release);
   }
 
   std::vector<KernelInUse> in_use() {
@@ -444,9 +443,9 @@ class Compiler {
   std::condition_variable* work_there_is_ = new std::condition_variable;
   std::condition_variable* one_is_done_ = new std::condition_variable;
   std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_;
-  std::unordered_map<std::string, AddedKernel> added_;   // from files that were named ahead of time
-  std::string added_from_;                               // these files
-  std::vector<std::set<std::string>*> noting_;           // of those who build such files
+  std::unordered_map<std::string, AddedKernel> added_;  // from files that were named ahead of time
+  std::string added_from_;                              // these files
+  std::vector<std::set<std::string>*> noting_;          // of those who build such files
   std::deque<Job> queue_;
   std::vector<KnownCall> calls_to_keep_;
   Job running_;  // what the thread is at

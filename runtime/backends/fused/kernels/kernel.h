@@ -46,7 +46,7 @@ bool may_have_kernel(CompilerMode compiler);
 /// A kernel of a file that was named ahead of time.
 struct AddedKernel {
   std::string source;
-  std::function<RowsFunction()> load;                 // on the first use; throws where it cannot be
+  std::function<RowsFunction()> load;               // on the first use; throws where it cannot be
   std::function<std::string()> shared_object = {};  // of this kernel alone; null where the file has none
 };
 /// `file` is named in the one message for a kernel that no such file has.

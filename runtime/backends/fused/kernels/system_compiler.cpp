@@ -49,7 +49,7 @@ std::chrono::duration<double> time_limit() {
 std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up,
                 const std::filesystem::path& folder = {}) {
   try {
-    return run_program(words, input, time_limit(), give_up, folder);
+    return run_program({words, input, time_limit(), folder}, give_up);
   } catch (const CannotStart& error) {
     throw std::runtime_error(std::string(error.what()) + "; TRIAGE_CXX names a program, without arguments");
   }
