@@ -222,11 +222,13 @@ void add_build(CLI::App& app, Action& action) {
 void add_cache(CLI::App& app, Action& action) {
   auto [command, options] = add_command<CacheCommand>(
       app, action, "cache", "Show the cache of compiled kernels, carry it to another machine, or clear it");
-  command->add_option(
-      "ACTION", options->action,
-      "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the cache, so that "
-      "the "
-      "next processes start warm; show FILE: what is in a bundle; clear. Without: what is in the cache");
+  command
+      ->add_option("ACTION", options->action,
+                   "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the "
+                   "cache, so that "
+                   "the "
+                   "next processes start warm; show FILE: what is in a bundle; clear. Without: what is in the cache")
+      ->type_name("save|load|show|clear");
   command->add_option("FILE", options->file, "a bundle");
   command->footer(
       "A bundle holds machine code: loading one trusts whoever made it as much as a shared library does. It is "
@@ -462,8 +464,9 @@ OptionDescription describe(const CLI::Option& option) {
   OptionDescription described;
   for (const std::string& name : option.get_snames()) described.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) described.names.push_back("--" + name);
+  const bool has_words = option.get_type_name().find('|') != std::string::npos;
   if (described.names.empty())
-    described.value = option.get_name();
+    described.value = has_words ? option.get_type_name() : option.get_name();
   else if (option.get_items_expected_max() > 0)
     described.value = option.get_type_name().substr(0, option.get_type_name().find(':'));
   described.help = option.get_description();

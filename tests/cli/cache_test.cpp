@@ -130,7 +130,7 @@ TEST_CASE("N01: the cache is shown, saved with what bundles brought, and cleared
   const nlohmann::json shown = scene({"cache", "--json"}).json();
   CHECK(shown["folder"] == scene.path("cache"));
   CHECK(shown["kernels"].get<size_t>() >= 1);
-  CHECK(shown["calls"].size() == 1);  // one graph serves both sizes
+  CHECK(shown["calls"].size() == 2);
   CHECK(shown["bytes"].get<size_t>() > 1000);
   {
     const Variable fresh("TRIAGE_KERNEL_CACHE", scene.path("fresh"));
@@ -142,7 +142,7 @@ TEST_CASE("N01: the cache is shown, saved with what bundles brought, and cleared
   write_bytes(scene.path("cache") + "/mine.txt", "not of the runtime");
   const Ran cleared = scene({"cache", "clear"});
   CHECK(cleared.status == 0);
-  CHECK(has(cleared.out, "1 kind of call of 1 policy"));
+  CHECK(has(cleared.out, "2 kinds of calls of 1 policy"));
   CHECK(names_in(scene.path("cache")) == std::vector<std::string>{"mine.txt"});
   CHECK(scene({"cache", "--json"}).json()["kernels"] == 0);
   const Ran nothing = scene({"cache", "save", "none.bundle"});

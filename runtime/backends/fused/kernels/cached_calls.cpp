@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/backends/fused/kernels/checksum_trailer.h"
@@ -28,9 +29,13 @@ std::string_view text_of(std::string_view bytes) {
 }
 
 std::vector<KnownCall> kept_calls(const std::string& policy, CallsFrom from) {
-  const std::string bytes = kept::content_of(name_of(policy, from));
+  const std::string bytes = kept::use(name_of(policy, from));
   const std::string_view text = text_of(bytes);
   return text.starts_with(header(policy, from)) ? parse_manifest(text).calls : std::vector<KnownCall>();
+}
+
+bool is_among(const std::vector<KnownCall>& calls, const KnownCall& call) {
+  return std::any_of(calls.begin(), calls.end(), [&](const KnownCall& other) { return other.inputs == call.inputs; });
 }
 
 }  // namespace
@@ -49,10 +54,13 @@ void keep_calls(const std::vector<KnownCall>& calls) {
   for (const KnownCall& call : calls) of_policies[call.policy].push_back(call);
   std::vector<KernelFiles::NewFile> files;
   for (const auto& [policy, fresh] : of_policies) {
-    std::vector<KnownCall> all = kept_calls(policy, CallsFrom::here);
-    const size_t before = all.size();
+    const std::vector<KnownCall> before = kept_calls(policy, CallsFrom::here);
+    if (std::all_of(fresh.begin(), fresh.end(), [&](const KnownCall& call) { return is_among(before, call); }))
+      continue;
+    std::vector<KnownCall> all;  // the newest first: where there are too many, the oldest go
     merge_calls(all, fresh);
-    if (all.size() > before) files.push_back(calls_file(all, CallsFrom::here));
+    merge_calls(all, before);
+    files.push_back(calls_file(all, CallsFrom::here));
   }
   if (!files.empty()) KernelFiles().put(files);
 }

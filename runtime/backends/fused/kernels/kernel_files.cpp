@@ -54,6 +54,8 @@ bool is_own_name(const std::string& name, std::string_view ending) {
          name.find_first_not_of("0123456789abcdef") == digits;
 }
 
+void note_use(const fs::path& file) { ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0); }
+
 struct Listed {
   fs::file_time_type used;
   uintmax_t bytes;
@@ -138,6 +140,7 @@ std::optional<std::string> KernelFiles::find(const std::string& text) const {
   const std::string bytes = kept::content(file);
   const Checked checked = check_trailer(bytes, mark);
   if (checked.state != Checked::State::whole || checked.text != text) return std::nullopt;
+  note_use(file);
   return file.string();
 }
 
@@ -228,23 +231,24 @@ std::vector<fs::path> files(std::string_view ending) {
 std::string content(const fs::path& file) {
   std::error_code error;
   if (!files::is_ours(file, S_IFREG) || fs::file_size(file, error) > most_bytes) return "";
-  std::string bytes = read_all(file);
-  ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
-  return bytes;
+  return read_all(file);
 }
 
-std::string content_of(const std::string& name) {
+std::string use(const std::string& name) {
   const fs::path in = folder();
-  return in.empty() ? "" : content(in / name);
+  if (in.empty()) return "";
+  std::string bytes = content(in / name);
+  if (!bytes.empty()) note_use(in / name);
+  return bytes;
 }
 
 std::vector<KeptKernel> kernels_for_here() {
   std::vector<KeptKernel> found;
   std::unordered_set<std::string> sources;
   for (const fs::path& file : files(kernels)) {
-    const std::string bytes = read_all(file);
+    const std::string bytes = content(file);
     const Checked checked = check_trailer(bytes, mark);
-    if (checked.state != Checked::State::whole || !files::is_ours(file, S_IFREG)) continue;
+    if (checked.state != Checked::State::whole) continue;
     const size_t line = checked.text.find(fmt::format("\n{}", before_source));
     if (line == std::string_view::npos) continue;
     const std::string_view identity = checked.text.substr(0, line + 1);

@@ -67,10 +67,10 @@ constexpr size_t most_files = 512;                             // of each
 
 /// The files that the runtime has put there, by how their names end; those used last come first.
 std::vector<std::filesystem::path> files(std::string_view ending);
-/// Whole files of ours only; empty for others. It counts as used now.
+/// Whole files of ours only; empty for others.
 std::string content(const std::filesystem::path& file);
-/// Of one name, likewise.
-std::string content_of(const std::string& name);
+/// Of one name, which counts as used now.
+std::string use(const std::string& name);
 /// Compiled for this processor, one of each source: the one that was used last.
 std::vector<KeptKernel> kernels_for_here();
 
