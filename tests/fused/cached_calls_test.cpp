@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/kernels/cached_calls.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ TEST_CASE(
   const auto call = [](const std::string& policy, size_t i) {
     return KnownCall{policy, {"f32[" + std::to_string(i) + "]"}};
   };
+  keep_calls({call("one", 0)});
+  CHECK(!std::filesystem::exists(folder / "cache"));  // no kernel was looked for
+  KernelFiles().build_directory();
   for (size_t i = 0; i < most_known_calls + 3; ++i) keep_calls({call("one", i), call("two", 0)});
   std::vector<std::string> of_one;
   size_t of_two = 0;

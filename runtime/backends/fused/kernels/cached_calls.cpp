@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/backends/fused/kernels/kernel.h"
@@ -50,6 +52,8 @@ void note_call(const KnownCall& call, CompilerMode compiler) {
 }
 
 void keep_calls(const std::vector<KnownCall>& calls) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(KernelFiles::wanted_folder(), ignored)) return;
   std::map<std::string, std::vector<KnownCall>> of_policies;
   for (const KnownCall& call : calls) of_policies[call.policy].push_back(call);
   std::vector<KernelFiles::NewFile> files;

@@ -18,7 +18,8 @@ enum class CallsFrom { here, a_bundle };
 /// A policy was captured for this kind of call. Kept in memory, and (unless the compiler is off, when the folder is not used) in the
 /// folder, by the thread that compiles.
 void note_call(const KnownCall& call, CompilerMode compiler);
-/// Adds them to what the folder has of their policies, the newest `most_known_calls` of each. Where that cannot be, it is not.
+/// Adds them to what the folder has of their policies, the newest `most_known_calls` of each. Where there is no folder yet, for no
+/// kernel was looked for, or it cannot be written, they are not kept.
 void keep_calls(const std::vector<KnownCall>& calls);
 
 /// In the folder: of one policy, from bundles for this version and processor.

@@ -227,7 +227,7 @@ class Compiler {
     std::unique_lock lock(mutex_);
     for (;;) {
       work_there_is_->wait(lock, [&] { return !queue_.empty() || !calls_to_keep_.empty(); });
-      if (!calls_to_keep_.empty()) {
+      if (queue_.empty()) {  // kernels first: somebody waits for those
         keep_noted(lock);
         continue;
       }

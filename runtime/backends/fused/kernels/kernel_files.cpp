@@ -127,8 +127,8 @@ std::string kernel_text(std::string_view identity, std::string_view source) {
 }
 
 const std::string& identity_of_bundles() {
-  static const std::string identity =
-      fmt::format("a bundle\ntriage {} {}\n{}", TRIAGE_VERSION, kernel_abi, processor_lines());
+  static const std::string& identity =  // the thread that compiles may ask while statics are destroyed
+      *new std::string(fmt::format("a bundle\ntriage {} {}\n{}", TRIAGE_VERSION, kernel_abi, processor_lines()));
   return identity;
 }
 

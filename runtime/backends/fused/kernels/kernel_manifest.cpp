@@ -200,14 +200,14 @@ std::vector<std::string> processor_features() {
 }
 
 const std::string& processor_lines() {
-  static const std::string lines = [] {
+  static const std::string& lines = *new std::string([] {  // as identity_of_bundles
     std::ifstream file("/proc/cpuinfo");
     std::string text;
     for (std::string line; std::getline(file, line) && !line.empty();)
       if (line.rfind("model name", 0) == 0 || line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0)
         text += line + "\n";
     return text;
-  }();
+  }());
   return lines;
 }
 
