@@ -284,6 +284,12 @@ TEST_CASE("D21: doctor --bundle: one file with the report, the last capsule and 
   CHECK(has(members.at("debug.log"), "windows_1/debug.log\n"));
   CHECK(!has(members.at("debug.log"), "doctor"));  // not of the probes of the doctor
 
+  {
+    const Variable mask("TRIAGE_REPLAY_MASK", "z");
+    CHECK(triage_program(scene.folder, {"run", "windows.lua", "--input", "z=ones:3x2"}).status == 1);
+    const Ran masked = triage_program(scene.folder, {"doctor", "--bundle", "masked.zip", "--json"});
+    CHECK(has(part_of(masked.json(), "capsule.pt")["says"], "and no values of its inputs"));
+  }
   write_bytes(scene.folder / "call.pt", members.at("capsule.pt"));
   const Ran replayed = triage_program(scene.folder, {"replay", "call.pt"});
   CHECK(has(replayed.out, "replayed  the same"));

@@ -68,23 +68,25 @@ Attachment attach(Attachment attachment, const Fill& fill) {
   return attachment;
 }
 
-std::vector<std::string> names_of(const Json& list) {
+/// "the source of the function and the values of its inputs (z)"; masked ones are not in it.
+std::string private_parts(const Json& inputs) {
   std::vector<std::string> names;
-  for (const Json& one : list) names.push_back(one.is_object() ? one.value("name", "?") : "?");
-  return names;
+  for (const Json& one : inputs)
+    if (one.is_object() && !one.value("masked", false)) names.push_back(one.value("name", "?"));
+  if (names.empty() && !inputs.empty()) return "the source of the function, and no values of its inputs";
+  return "the source of the function and the values of its inputs" +
+         (names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", ")));
 }
 
-/// "the call of 'windows': PolicyError: ...; holds the values of z".
+/// "the call of 'windows': PolicyError: ...; holds ..."
 std::string describe_capsule(const std::string& file) {
   const Json facts = capsule::load(file).facts;
   std::string error;
-  if (const Json& result = facts.value("result", Json::object()); result.is_object() && result.contains("error"))
+  if (const Json result = facts.value("result", Json::object()); result.is_object() && result.contains("error"))
     error = ": " + result["error"].value("message", "");
   const Json call = facts.value("call", Json::object());
-  const std::vector<std::string> inputs = names_of(call.value("inputs", Json::array()));
-  return messages::one_line(fmt::format(
-      "the call of '{}'{}; holds the source of the function and the values of its inputs{}", facts.value("name", ""),
-      error.substr(0, 200), inputs.empty() ? "" : fmt::format(" ({})", fmt::join(inputs, ", "))));
+  return messages::one_line(fmt::format("the call of '{}'{}; holds {}", facts.value("name", ""), error.substr(0, 200),
+                                        private_parts(call.value("inputs", Json::array()))));
 }
 
 Attachment last_capsule() {

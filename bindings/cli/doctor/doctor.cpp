@@ -140,7 +140,7 @@ std::vector<doctor::Attachment> for_bug_report(const std::vector<Finding>& findi
       "\nLook at these files before you send them. A capsule holds the inputs of the call and the source of the "
       "function\n"
       "(TRIAGE_REPLAY_MASK leaves out values); logs name policies, files and hosts; doctor.txt has the variables that\n"
-      "triage and LibTorch read.\n";
+      "triage and LibTorch read. (The file `version` belongs to the writer of the archive.)\n";
   collected.insert(collected.begin(),
                    {{"doctor.txt", "", "what triage doctor found", report_text(findings, unpainted), ""},
                     {"doctor.json", "", "the same for programs",
