@@ -83,6 +83,13 @@ struct BuildCommand {
 };
 int run(const BuildCommand& options);
 
+struct CacheCommand {
+  std::string action;  // "", "save", "load", "show", "clear"
+  std::string file;
+  bool json = false;
+};
+int run(const CacheCommand& options);
+
 struct BenchCommand {
   CallOptions call;
   std::vector<int64_t> batches;
@@ -128,6 +135,7 @@ struct ReplayCommand {
 int run(const ReplayCommand& options);
 
 struct DoctorCommand {
+  std::string bundle;  // a .zip file for a bug report; empty: none
   bool json = false;
 };
 /// 0: nothing to do, 1: something works worse than it could, 3: something does not work.

@@ -219,6 +219,28 @@ void add_build(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_cache(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<CacheCommand>(
+      app, action, "cache", "Show the cache of compiled kernels, carry it to another machine, or clear it");
+  command
+      ->add_option("ACTION", options->action,
+                   "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the "
+                   "cache, so that "
+                   "the "
+                   "next processes start warm; show FILE: what is in a bundle; clear. Without: what is in the cache")
+      ->type_name("save|load|show|clear");
+  command->add_option("FILE", options->file, "a bundle");
+  command->footer(
+      "A bundle holds machine code: loading one trusts whoever made it as much as a shared library does. It is "
+      "checked\n"
+      "against accidents (checksum, versions of triage and LibTorch, features of the processor), not against "
+      "attackers.\n"
+      "A policy whose calls came with a bundle is captured while it is loaded, in processes whose compiler mode is\n"
+      "background or wait. The cache is in TRIAGE_KERNEL_CACHE, else $XDG_CACHE_HOME/triage/kernels, else\n"
+      "~/.cache/triage/kernels.");
+  add_json(*command, options->json);
+}
+
 void add_bench(CLI::App& app, Action& action) {
   auto [command, options] = add_command<BenchCommand>(
       app, action, "bench", "Time a policy as a script and captured, and name its bottleneck");
@@ -327,7 +349,13 @@ void add_doctor(CLI::App& app, Action& action) {
       "Check what triage runs on: libraries, processor, threads, compiler, kernel cache, file watches, GPU");
   command->footer(
       "Each finding that is not fine says what to do. Exit status: 0 nothing to do, 1 something works worse than it\n"
-      "could (a warning), 3 something does not work (an error). Put the output into a bug report.");
+      "could (a warning), 3 something does not work (an error). Put the output into a bug report, or attach the\n"
+      "file of --bundle: it says in README.txt what is in it, so look before you send it.");
+  command
+      ->add_option("--bundle", options->bundle,
+                   "also write one file for a bug report: this output, the last capsule (TRIAGE_REPLAY_RECORD, else "
+                   "triage_capsules), the end of the log (TRIAGE_LOG_FILE) and of the debug folder's logs")
+      ->type_name("FILE.zip");
   add_json(*command, options->json);
 }
 
@@ -425,7 +453,7 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_bench, add_watch, add_minify,
+  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_cache, add_bench, add_watch, add_minify,
                    add_replay, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
@@ -436,8 +464,9 @@ OptionDescription describe(const CLI::Option& option) {
   OptionDescription described;
   for (const std::string& name : option.get_snames()) described.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) described.names.push_back("--" + name);
+  const bool has_words = option.get_type_name().find('|') != std::string::npos;
   if (described.names.empty())
-    described.value = option.get_name();
+    described.value = has_words ? option.get_type_name() : option.get_name();
   else if (option.get_items_expected_max() > 0)
     described.value = option.get_type_name().substr(0, option.get_type_name().find(':'));
   described.help = option.get_description();

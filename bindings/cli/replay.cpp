@@ -12,6 +12,7 @@
 #include "runtime/capsule/capsule.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/repro_settings.h"
+#include "runtime/policy/replay.h"
 
 namespace triage::cli {
 namespace {
@@ -44,8 +45,7 @@ void write(const fs::path& path, const std::string& text) {
 }
 
 /// What is in the capsule, as files of fixed names: capsule.json, and the sources.
-void extract(const std::string& file, const fs::path& folder) {
-  const capsule::Capsule capsule = capsule::load(file);
+void extract(const capsule::Capsule& capsule, const fs::path& folder) {
   fs::create_directories(folder);
   write(folder / "capsule.json",
         capsule.facts.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -68,9 +68,10 @@ int run(const ReplayCommand& options) {
   replay_options.trusted = options.trusted;
   if (options.json) replay_options.print = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   if (!options.backend.empty()) check_backend(options.backend);
-  if (!options.extract.empty()) extract(options.capsule, options.extract);
+  const capsule::Capsule capsule = capsule::load(options.capsule);
+  if (!options.extract.empty()) extract(capsule, options.extract);
   if (options.minify) minify_graphs(options.capsule + ".repro");
-  const Replayed replayed = replay(options.capsule, replay_options);
+  const Replayed replayed = policy::replay(capsule, options.capsule, replay_options);
   const std::vector<std::string> repros =
       options.minify ? repros_in(options.capsule + ".repro") : std::vector<std::string>();
   if (options.json) {

@@ -164,6 +164,7 @@ Json to_json(const Report& report, const Call& call) {
           {"graph_breaks", report.graph_breaks.size()},
           {"ops", report.operations},
           {"fused_loops", loops_json(report.loops)},
+          {"first_us", report.first_us},
           {"call_us", report.call_us}};
 }
 

@@ -1,30 +1,25 @@
 #include "runtime/backends/repro.h"
 
 #include <c10/core/GradMode.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <triage/error.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <cstring>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "runtime/backends/graph_program.h"
+#include "runtime/backends/run_program.h"
 #include "runtime/backends/shipped.h"
 #include "runtime/files/disk.h"
 #include "runtime/graph/describe.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/repro_settings.h"
-
-extern char** environ;
 
 namespace triage {
 namespace {
@@ -91,40 +86,23 @@ std::optional<Written> write_program(const graph::Graph& graph, const std::vecto
   }
 }
 
-/// The environment without what would write programs, folders and logs for each candidate as well.
-std::vector<char*> environment_of_minifier() {
-  std::vector<char*> variables;
-  for (char** variable = environ; variable && *variable; ++variable) {
-    const std::string_view text(*variable);
-    if (!text.starts_with("TRIAGE_REPRO_") && !text.starts_with("TRIAGE_COMPILE_DEBUG=") &&
-        !text.starts_with("TRIAGE_LOG") && !text.starts_with("TRIAGE_TRACE="))
-      variables.push_back(*variable);
-  }
-  variables.push_back(nullptr);
-  return variables;
+/// Not what would write programs, folders and logs for each candidate as well.
+bool minifier_gets(std::string_view variable) {
+  return !variable.starts_with("TRIAGE_REPRO_") && !variable.starts_with("TRIAGE_COMPILE_DEBUG=") &&
+         !variable.starts_with("TRIAGE_LOG") && !variable.starts_with("TRIAGE_TRACE=");
 }
 
-/// `triage minify FOLDER`, with what it says in minify.log. Its exit status: 0 made a repro.
-int minify(const std::string& triage, const std::filesystem::path& folder) {
-  std::vector<std::string> words = {triage, "minify", folder.string()};
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  const std::string log = (folder / "minify.log").string();
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t child = -1;
-  const int failed =
-      ::posix_spawn(&child, triage.c_str(), &actions, nullptr, argv.data(), environment_of_minifier().data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed) throw Error(fmt::format("cannot start {}: {}", triage, std::strerror(failed)));
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) throw Error(fmt::format("cannot wait for {}: {}", triage, std::strerror(errno)));
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+/// `triage minify FOLDER`, with what it says in minify.log. Whether it made a repro.
+bool minify(const std::string& triage, const std::filesystem::path& folder) {
+  static const std::atomic<bool> never{false};
+  constexpr std::chrono::hours longest(1);  // it has a limit of its own, of minutes
+  const ProgramEnd end =
+      run_to_end({{triage, "minify", folder.string()}, "", longest, {}, minifier_gets, /*own_group=*/false}, never);
+  files::OutputFile log((folder / "minify.log").string());
+  log.write(end.output.data(), end.output.size());
+  log.commit();
+  std::error_code ignored;
+  return end.status == 0 && std::filesystem::exists(folder / "repro.lua", ignored);
 }
 
 bool says_nothing_fails(const std::filesystem::path& folder) {
@@ -150,14 +128,14 @@ void report(const std::string& graph, const Written& written, const ReproSetting
                     "{}`; a Lua file that registers it (TRIAGE_REPRO_BACKENDS) goes there by itself",
                     by_hand, folder.string()));
   if (triage.empty()) return warn(fmt::format("{}; `triage minify {}` makes it smaller", by_hand, folder.string()));
-  int status = 0;
+  bool made = false;
   try {
-    status = minify(triage, folder);
+    made = minify(triage, folder);
   } catch (const std::exception& error) {
     return warn(fmt::format("{}; the minifier does not run: {}", by_hand, error.what()));
   }
   std::error_code ignored;
-  if (status == 0)
+  if (made)
     warn(fmt::format("the smallest part of graph `{}` that fails: `triage exec {}`; the whole graph: {}", graph,
                      (folder / "repro.lua").string(), launcher));
   else if (settings.level >= every_graph_level && says_nothing_fails(folder))

@@ -51,12 +51,26 @@ class NoPipeSignal {
   sigset_t pipe_, before_;
 };
 
-}  // namespace
+struct Child {
+  pid_t id = -1;
+  int input = -1, output = -1;  // our ends of its pipes
+};
 
-std::string run_program(const std::vector<std::string>& words, const std::string& input,
-                        std::chrono::duration<double> limit, const std::atomic<bool>& give_up,
-                        const std::filesystem::path& folder) {
-  const NoPipeSignal no_signal;
+/// The strings that `variables` points to live as long as `environ` and `temporary` do.
+std::vector<char*> environment_of(const ProgramCall& program, std::string& temporary) {
+  std::vector<char*> variables;
+  for (char** variable = environ; variable && *variable; ++variable) {
+    const std::string_view text(*variable);
+    const bool replaced = !program.folder.empty() && text.starts_with("TMPDIR=");
+    if (!replaced && (!program.gets || program.gets(text))) variables.push_back(*variable);
+  }
+  temporary = "TMPDIR=" + program.folder.string();
+  if (!program.folder.empty()) variables.push_back(temporary.data());
+  variables.push_back(nullptr);
+  return variables;
+}
+
+Child start(const ProgramCall& program) {
   int to_child[2], from_child[2];
   if (::pipe2(to_child, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
   if (::pipe2(from_child, O_CLOEXEC) != 0) {
@@ -69,72 +83,88 @@ std::string run_program(const std::vector<std::string>& words, const std::string
   posix_spawn_file_actions_adddup2(&actions, from_child[1], 1);
   posix_spawn_file_actions_adddup2(&actions, from_child[1], 2);
   std::vector<char*> argv;
-  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  for (const auto& word : program.words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  std::vector<char*> variables;
-  std::string temporary = "TMPDIR=" + folder.string();
-  for (char** variable = environ; variable && *variable; ++variable)
-    if (folder.empty() || std::string_view(*variable).rfind("TMPDIR=", 0) != 0) variables.push_back(*variable);
-  if (!folder.empty()) variables.push_back(temporary.data());
-  variables.push_back(nullptr);
+  std::string temporary;
+  const std::vector<char*> variables = environment_of(program, temporary);
   posix_spawnattr_t attributes;  // the thread that compiles has signals blocked, its children have not
   posix_spawnattr_init(&attributes);
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);  // `c++` starts others, which have to end with it
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  pid_t child = -1;
-  const int failed = ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), variables.data());
+  const int group = program.own_group ? POSIX_SPAWN_SETPGROUP : 0;
+  posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | group));
+  Child child{-1, to_child[1], from_child[0]};
+  const int failed = ::posix_spawnp(&child.id, argv[0], &actions, &attributes, argv.data(), variables.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ::close(to_child[0]), ::close(from_child[1]);
-  if (failed) {
-    ::close(to_child[1]), ::close(from_child[0]);
-    throw CannotStart(fmt::format("cannot start `{}` ({})", words[0], ::strerror(failed)));
-  }
+  if (!failed) return child;
+  ::close(child.input), ::close(child.output);
+  throw CannotStart(fmt::format("cannot start `{}` ({})", program.words[0], ::strerror(failed)));
+}
 
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(limit);
-  ::fcntl(to_child[1], F_SETFL, O_NONBLOCK);
-  std::string output;
+/// Writes its input and reads its output until it ends; false where it does not in time, or `give_up` becomes true.
+bool talk(Child& child, const ProgramCall& program, const std::atomic<bool>& give_up, std::string& output) {
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(program.limit);
+  ::fcntl(child.input, F_SETFL, O_NONBLOCK);
+  const std::string& input = program.input;
   size_t written = 0;
-  int status = 0;
-  bool late = false, ended = false, open = true;
+  bool ended = false, open = true;
   while (!ended) {
-    if (written == input.size() && to_child[1] >= 0) ::close(std::exchange(to_child[1], -1));
-    late = std::chrono::steady_clock::now() >= end || give_up;
-    if (late) break;
+    if (written == input.size() && child.input >= 0) ::close(std::exchange(child.input, -1));
+    if (std::chrono::steady_clock::now() >= end || give_up) return false;
     const int look_up_after = open ? 20 : 1;  // ms
-    pollfd waiting[2] = {{open ? from_child[0] : -1, POLLIN, 0}, {to_child[1], POLLOUT, 0}};
+    pollfd waiting[2] = {{open ? child.output : -1, POLLIN, 0}, {child.input, POLLOUT, 0}};
     if (::poll(waiting, 2, look_up_after) <= 0) {  // silent, or something it has left running still holds the pipe
-      ended = has_ended(child);
+      ended = has_ended(child.id);
       continue;
     }
     if (waiting[1].revents) {
-      const ssize_t count = ::write(to_child[1], input.data() + written, input.size() - written);
+      const ssize_t count = ::write(child.input, input.data() + written, input.size() - written);
       written = count < 0 ? input.size() : written + static_cast<size_t>(count);  // gone: its exit status will tell
     }
     if (waiting[0].revents) {
       char buffer[4096];
-      const ssize_t count = ::read(from_child[0], buffer, sizeof(buffer));
+      const ssize_t count = ::read(child.output, buffer, sizeof(buffer));
       open = count > 0;
       if (open) output.append(buffer, std::min(static_cast<size_t>(count), longest_output - output.size()));
     }
   }
-  if (to_child[1] >= 0) ::close(to_child[1]);
-  ::close(from_child[0]);
-  ::kill(-child, SIGKILL);
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  return true;
+}
+
+}  // namespace
+
+ProgramEnd run_to_end(const ProgramCall& program, const std::atomic<bool>& give_up) {
+  const NoPipeSignal no_signal;
+  Child child = start(program);
+  ProgramEnd end{0, {}};
+  const bool late = !talk(child, program, give_up, end.output);
+  if (child.input >= 0) ::close(child.input);
+  ::close(child.output);
+  ::kill(program.own_group ? -child.id : child.id, SIGKILL);
+  int status = 0;
+  while (::waitpid(child.id, &status, 0) < 0 && errno == EINTR) {
   }
+  const std::string& name = program.words[0];
   if (late && give_up) throw std::runtime_error("the process ends");
-  if (late) throw std::runtime_error(fmt::format("`{}` took longer than {:g} s", words[0], limit.count()));
+  if (late) throw std::runtime_error(fmt::format("`{}` took longer than {:g} s", name, program.limit.count()));
   if (WIFSIGNALED(status))
     throw std::runtime_error(
-        fmt::format("`{}` was ended by signal {} ({})", words[0], WTERMSIG(status), ::strsignal(WTERMSIG(status))));
-  if (WEXITSTATUS(status) != 0)
-    throw std::runtime_error(fmt::format("`{}` failed with exit status {}: {}", words[0], WEXITSTATUS(status),
-                                         output.empty() ? "it said nothing" : output.substr(0, 2000)));
-  return output;
+        fmt::format("`{}` was ended by signal {} ({})", name, WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+  end.status = WEXITSTATUS(status);
+  return end;
+}
+
+std::string run_program(const ProgramCall& program, const std::atomic<bool>& give_up) {
+  ProgramEnd end = run_to_end(program, give_up);
+  if (end.status != 0)
+    throw std::runtime_error(fmt::format("`{}` failed with exit status {}: {}", program.words[0], end.status,
+                                         end.output.empty() ? "it said nothing" : end.output.substr(0, 2000)));
+  return std::move(end.output);
 }
 
 }  // namespace triage

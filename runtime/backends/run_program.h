@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace triage {
@@ -12,12 +13,28 @@ struct CannotStart : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Runs a program (looked for on PATH, by no shell) with `input` on its standard input; returns its output and errors together, up
-/// to 1 MiB. Throws CannotStart, and std::runtime_error where it fails, or takes longer than `limit`, or `give_up` becomes true.
-/// Whatever it has started in its process group ends with it. Its temporary files go to `folder`, where one is given: it leaves
-/// them behind when it is ended.
-std::string run_program(const std::vector<std::string>& words, const std::string& input,
-                        std::chrono::duration<double> limit, const std::atomic<bool>& give_up,
-                        const std::filesystem::path& folder = {});
+/// A program to run: looked for on PATH, by no shell.
+struct ProgramCall {
+  std::vector<std::string> words;
+  std::string input = {};  // on its standard input
+  std::chrono::duration<double> limit = std::chrono::minutes(1);
+  /// Its temporary files go there, where one is given: it leaves them behind when it is ended.
+  std::filesystem::path folder = {};
+  /// Which variables of this process's environment ("NAME=value") it gets; null: all.
+  bool (*gets)(std::string_view variable) = nullptr;
+  /// Whatever it has started ends with it. Without, a key such as Ctrl-C, which ends this process, ends it as well.
+  bool own_group = true;
+};
+
+struct ProgramEnd {
+  int status;  // 0 as well where this process cannot wait for its children: then what was to be made tells how it went
+  std::string output;  // and errors together, up to 1 MiB
+};
+
+/// Throws CannotStart, and std::runtime_error where it takes too long, a signal ends it, or `give_up` becomes true.
+ProgramEnd run_to_end(const ProgramCall& program, const std::atomic<bool>& give_up);
+
+/// Its output. Throws std::runtime_error with the beginning of it also where the exit status is not 0.
+std::string run_program(const ProgramCall& program, const std::atomic<bool>& give_up);
 
 }  // namespace triage

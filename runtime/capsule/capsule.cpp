@@ -49,8 +49,8 @@ Capsule parse(const c10::IValue& value) {
   if (string_in(dict, "checksum") != files::checksum_text(files::checksum(json)))
     throw Malformed("it is damaged: its text does not have the checksum that it states");
   Capsule capsule;
-  files::parse_json(json, "its text");  // within bounds, and no name twice; then in the order of the file
-  capsule.facts = Json::parse(json);
+  files::check_json(json, "its text");
+  capsule.facts = Json::parse(json);  // in the order of the file
   const int64_t format = integer(member(capsule.facts, "format"), "format");
   if (format != capsule_format)
     throw Malformed(fmt::format("it has format {}, and this version of triage ({}) reads format {}", format, version(),

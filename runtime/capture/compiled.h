@@ -195,6 +195,7 @@ class Compiled {
     bool warn_of_breaks = true;                      // false: they are meant
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
     std::shared_ptr<CompileObserver> observer;       // graphs, breaks and recompiles, each time; may be null
+    std::function<void(const std::vector<InputShape>&)> captured;  // the kind of call of each entry; may be null
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
     std::shared_ptr<random::Sequence> random;
   };

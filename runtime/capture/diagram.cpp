@@ -22,7 +22,7 @@ std::string draw(const std::string& dot, const std::string& svg) {
   if (messages::minifier_program().empty()) return "this program is not `triage`, and starts no other";
   static const std::atomic<bool> never{false};
   try {
-    run_program({"dot", "-Tsvg", "-o", svg, dot}, "", longest_drawing, never);
+    run_program({{"dot", "-Tsvg", "-o", svg, dot}, "", longest_drawing}, never);
     return {};
   } catch (const std::exception& error) {
     return error.what();

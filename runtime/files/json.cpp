@@ -62,11 +62,15 @@ class Checker final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Json parse_json(std::string_view text, std::string_view what, const JsonBounds& bounds) {
+void check_json(std::string_view text, std::string_view what, const JsonBounds& bounds) {
   if (text.find('\0') != std::string_view::npos)  // where the library would stop
     throw Malformed(fmt::format("{} is not JSON (it holds a byte 0)", what));
   Checker checker(what, bounds);
   Json::sax_parse(text, &checker);
+}
+
+Json parse_json(std::string_view text, std::string_view what, const JsonBounds& bounds) {
+  check_json(text, what, bounds);
   return Json::parse(text);
 }
 

@@ -1,6 +1,8 @@
 #include "runtime/policy/known_kinds.h"
 
+#include "runtime/backends/fused/kernels/cached_calls.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/files/checksum.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 
@@ -61,9 +63,18 @@ KnownCall known_call(const std::string& policy, const Kind& kind) {
   return call;
 }
 
+std::function<void(const Kind&)> noting_calls_of(const std::string& source, CompilerMode compiler) {
+  return [hash = files::checksum_text(files::checksum(source)), compiler](const Kind& kind) {
+    fused::note_call(known_call(hash, kind), compiler);
+  };
+}
+
 std::vector<Kind> known_kinds(const PolicyVersion& version) {
+  std::vector<KnownCall> calls = fused::known_calls(version.hash);
+  if (version.compiled.options().compiler != CompilerMode::off)
+    fused::merge_calls(calls, fused::calls_from_bundles(version.hash));
   std::vector<Kind> kinds;
-  for (const KnownCall& call : fused::known_calls(version.hash))
+  for (const KnownCall& call : calls)
     if (const auto kind = kind_of(call, version.signature.inputs.size())) kinds.push_back(*kind);
   return kinds;
 }

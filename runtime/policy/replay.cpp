@@ -201,6 +201,33 @@ void save_recorded(const RecordOptions& options, const capsule::Recording::Whole
   capsule::save(options.file, std::move(facts), tensors);
 }
 
+Replayed replay(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options) {
+  const capsule::Json& facts = capsule.facts;
+  Replayed replayed;
+  try {
+    const std::string kind = capsule::text(capsule::member(facts, "kind"), "kind");
+    replayed.name = messages::one_line(capsule::text(capsule::member(facts, "name"), "name"));
+    const capsule::RestoredTensors tensors(capsule::member(facts, "tensors"), capsule.memories);
+    replayed.recorded = capsule::describe_result(capsule::member(facts, "result"));
+    replayed.notes = tensors.notes();
+    note_missing(facts, replayed.notes);
+    for (std::string& note : capsule::differences_of_machine(facts)) replayed.notes.push_back(std::move(note));
+    const capsule::Surroundings surroundings(facts);
+    if (kind == "policy")
+      replayed.difference = replay_policy(facts, tensors, options, replayed.notes);
+    else if (kind == "function" && replay_of_functions())
+      replayed.difference = replay_of_functions()(facts, tensors, options);
+    else
+      throw files::Malformed(fmt::format("it holds a call of kind '{}', which this library cannot repeat", kind));
+  } catch (const files::Malformed& error) {
+    throw FileError(fmt::format("cannot replay \"{}\": {}", file, messages::one_line(error.what())));
+  } catch (const capsule::Json::exception& error) {
+    throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file, messages::one_line(error.what())));
+  }
+  replayed.same = replayed.difference.empty();
+  return replayed;
+}
+
 }  // namespace policy
 
 std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at::Tensor> inputs, const RecordOptions& options,
@@ -223,31 +250,7 @@ std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at::Tensor> in
 }
 
 Replayed replay(const std::string& file, const ReplayOptions& options) {
-  const capsule::Capsule capsule = capsule::load(file);
-  const capsule::Json& facts = capsule.facts;
-  Replayed replayed;
-  try {
-    const std::string kind = capsule::text(capsule::member(facts, "kind"), "kind");
-    replayed.name = messages::one_line(capsule::text(capsule::member(facts, "name"), "name"));
-    const capsule::RestoredTensors tensors(capsule::member(facts, "tensors"), capsule.memories);
-    replayed.recorded = capsule::describe_result(capsule::member(facts, "result"));
-    replayed.notes = tensors.notes();
-    policy::note_missing(facts, replayed.notes);
-    for (std::string& note : capsule::differences_of_machine(facts)) replayed.notes.push_back(std::move(note));
-    const capsule::Surroundings surroundings(facts);
-    if (kind == "policy")
-      replayed.difference = policy::replay_policy(facts, tensors, options, replayed.notes);
-    else if (kind == "function" && policy::replay_of_functions())
-      replayed.difference = policy::replay_of_functions()(facts, tensors, options);
-    else
-      throw files::Malformed(fmt::format("it holds a call of kind '{}', which this library cannot repeat", kind));
-  } catch (const files::Malformed& error) {
-    throw FileError(fmt::format("cannot replay \"{}\": {}", file, messages::one_line(error.what())));
-  } catch (const capsule::Json::exception& error) {
-    throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file, messages::one_line(error.what())));
-  }
-  replayed.same = replayed.difference.empty();
-  return replayed;
+  return policy::replay(capsule::load(file), file, options);
 }
 
 }  // namespace triage

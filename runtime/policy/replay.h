@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "runtime/capsule/capsule.h"
 #include "runtime/capsule/recording.h"
 #include "runtime/random/sequence.h"
 
@@ -16,6 +17,9 @@ void register_replay_of_functions(ReplayFunction replay);
 
 /// `sequence` goes on from where the random numbers of the recorded call began.
 void set_numbers(random::Sequence& sequence, const capsule::Json& facts, const capsule::RestoredTensors& tensors);
+
+/// `triage::replay` of a capsule that is loaded already. `file`: its name, for messages.
+Replayed replay(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options);
 
 /// Saves what was recorded, and throws what the recording of it failed with.
 void save_recorded(const RecordOptions& options, const capsule::Recording::Whole& whole,

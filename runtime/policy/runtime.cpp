@@ -11,6 +11,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/front_end.h"
+#include "runtime/policy/known_kinds.h"
 #include "runtime/policy/watch.h"
 #include "runtime/random/sequence.h"
 
@@ -106,6 +107,7 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
       messages::log_artefact(logger, messages::Artefact::recompiles, LogLevel::info, text, fields);
   };
   if (options_.profiler) compile.observer = options_.profiler->observer();
+  if (options_.backend == "fused") compile.captured = noting_calls_of(source, options_.compiler);
   compile.random = std::move(random);
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
   if (!options_.trusted)

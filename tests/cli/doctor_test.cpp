@@ -217,3 +217,108 @@ TEST_CASE("D21: doctor names settings that harm") {
   else
     CHECK(report["threads"]["advice"].is_null());
 }
+
+namespace {
+
+/// The members of a zip archive that are stored as they are, by name without the one folder.
+std::map<std::string, std::string> members_of(const std::string& zip) {
+  std::map<std::string, std::string> members;
+  const auto number = [&](size_t at, size_t bytes) {
+    size_t value = 0;
+    for (size_t i = bytes; i-- > 0;) value = value << 8 | static_cast<unsigned char>(zip.at(at + i));
+    return value;
+  };
+  size_t at = zip.rfind(std::string("PK\5\6", 4));
+  REQUIRE(at != std::string::npos);
+  const size_t count = number(at + 10, 2);
+  at = number(at + 16, 4);
+  for (size_t i = 0; i < count; ++i) {
+    REQUIRE(zip.compare(at, 4, std::string("PK\1\2", 4)) == 0);
+    const size_t size = number(at + 24, 4), name = number(at + 28, 2), extra = number(at + 30, 2);
+    const size_t comment = number(at + 32, 2), header = number(at + 42, 4);
+    const std::string path = zip.substr(at + 46, name);
+    const size_t content = header + 30 + number(header + 26, 2) + number(header + 28, 2);
+    members[path.substr(path.find('/') + 1)] = zip.substr(content, size);
+    at += 46 + name + extra + comment;
+  }
+  return members;
+}
+
+/// What the bundle says of one part: "log.txt", ...
+nlohmann::json part_of(const nlohmann::json& report, const std::string& name) {
+  for (const auto& part : report["bundle"]["content"])
+    if (part["name"] == name) return part;
+  FAIL("the bundle has no part ", name);
+  return {};
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("D21: doctor --bundle: one file with the report, the last capsule and the logs, and what is in it") {
+  const Scene scene;
+  write_bytes(scene.folder / "windows.lua", "return function(z) return z:reshape({-1, 4}) end\n");
+  const Variable capsules("TRIAGE_REPLAY_RECORD", "capsules"), log("TRIAGE_LOG_FILE", "triage.log"),
+      debug("TRIAGE_COMPILE_DEBUG", "1");
+  CHECK(triage_program(scene.folder, {"run", "windows.lua", "--input", "z=ones:3x2"}).status == 1);
+  const Ran ran = triage_program(scene.folder, {"doctor", "--bundle", "report.zip", "--json"});
+  CAPTURE(ran.err);
+  const nlohmann::json report = ran.json();
+  CHECK(report["bundle"]["file"] == "report.zip");
+  const auto members = members_of(read_bytes(scene.folder / "report.zip"));
+  for (const char* const name : {"README.txt", "doctor.txt", "doctor.json", "capsule.pt", "log.txt", "debug.log"}) {
+    CAPTURE(name);
+    REQUIRE(members.count(name) == 1);
+    CHECK(part_of(report, name)["left_out"].is_null());
+    CHECK(part_of(report, name)["bytes"] == members.at(name).size());
+  }
+  const std::string& contents = members.at("README.txt");
+  CHECK(has(contents, "the call of 'windows': "));
+  CHECK(has(contents, "the values of its inputs (z)"));
+  CHECK(has(contents, "Look at these files before you send them."));
+  CHECK(has(members.at("doctor.txt"), "\n  ok       compiler    "));
+  CHECK(!has(members.at("doctor.txt"), "\x1b"));
+  CHECK(nlohmann::json::parse(members.at("doctor.json"))["findings"].size() == report["findings"].size());
+  CHECK(has(members.at("log.txt"), "the call of 'windows' that failed is in"));
+  CHECK(has(members.at("debug.log"), "windows_1/debug.log\n"));
+  CHECK(!has(members.at("debug.log"), "doctor"));  // not of the probes of the doctor
+
+  {
+    const Variable mask("TRIAGE_REPLAY_MASK", "z");
+    CHECK(triage_program(scene.folder, {"run", "windows.lua", "--input", "z=ones:3x2"}).status == 1);
+    const Ran masked = triage_program(scene.folder, {"doctor", "--bundle", "masked.zip", "--json"});
+    CHECK(has(part_of(masked.json(), "capsule.pt")["says"], "and no values of its inputs"));
+  }
+  write_bytes(scene.folder / "call.pt", members.at("capsule.pt"));
+  const Ran replayed = triage_program(scene.folder, {"replay", "call.pt"});
+  CHECK(has(replayed.out, "replayed  the same"));
+}
+
+TEST_CASE("D21: doctor --bundle where there is nothing to add, or too much, and where it cannot be written") {
+  const Scene scene;
+  const Ran ran = triage_program(scene.folder, {"doctor", "--bundle", "report.zip"});
+  CHECK(ran.status <= 1);
+  CHECK(has(ran.out, "\nbug report report.zip\n"));
+  CHECK(std::regex_search(ran.out, std::regex("capsule.pt +left out  there is none in \"triage_capsules\"")));
+  CHECK(std::regex_search(ran.out, std::regex("log.txt +left out  TRIAGE_LOG_FILE is not set")));
+  CHECK(std::regex_search(ran.out, std::regex("debug.log +left out  there is no run in \"triage_debug\"")));
+  CHECK(members_of(read_bytes(scene.folder / "report.zip")).count("capsule.pt") == 0);
+
+  std::string line = "a line of the log, which is long\n", log;
+  while (log.size() < (3u << 20)) log += line;
+  write_bytes(scene.folder / "triage.log", log);
+  fs::create_directory(scene.folder / "capsules");
+  write_bytes(scene.folder / "capsules/damaged.pt", "no capsule");
+  const Variable capsules("TRIAGE_REPLAY_RECORD", "capsules"), log_file("TRIAGE_LOG_FILE", "triage.log");
+  const nlohmann::json report = triage_program(scene.folder, {"doctor", "--bundle", "report.zip", "--json"}).json();
+  CHECK(part_of(report, "log.txt")["bytes"].get<size_t>() <= (1u << 20) + 64);
+  CHECK(part_of(report, "capsule.pt")["left_out"].get<std::string>().find("damaged.pt") != std::string::npos);
+  const auto members = members_of(read_bytes(scene.folder / "report.zip"));
+  CHECK(members.at("log.txt").rfind("[the beginning is left out]\na line of the log", 0) == 0);
+
+  const Ran nowhere = triage_program(scene.folder, {"doctor", "--bundle", "nowhere/report.zip"});
+  CHECK(nowhere.status == 2);
+  CHECK(has(nowhere.err, "the folder \"nowhere\" does not exist"));
+  CHECK(triage_program(scene.folder, {"doctor", "--bundle", "."}).status == 2);
+}

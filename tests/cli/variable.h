@@ -1,15 +1,20 @@
 #pragma once
 #include <cstdlib>
+#include <optional>
 #include <string>
 
-/// An environment variable for the time of this object.
+/// An environment variable for the time of this object; then as before.
 class Variable {
  public:
-  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-  ~Variable() { ::unsetenv(name_); }
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* const before = std::getenv(name)) before_ = before;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
 
  private:
   const char* name_;
+  std::optional<std::string> before_;
 };

@@ -73,7 +73,7 @@ struct Cache {
   std::string file(const std::string& source) const { return folder + "/" + hash_of(text(source)) + ".so"; }
   static std::string text(const std::string& source) {
     static const std::atomic<bool> never{false};
-    return SystemCompiler::instance(never).identity() + source;
+    return kernel_text(SystemCompiler::instance(never).identity(), source);
   }
 };
 

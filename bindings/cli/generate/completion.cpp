@@ -66,9 +66,16 @@ std::vector<std::string> zsh_options(const CommandDescription& command) {
       specifications.push_back(
           quoted(fmt::format("{}{}[{}]{}", others, name, zsh_text(brief(option.help)), zsh_values(option))));
     }
-  for (const OptionDescription& argument : command.arguments)
-    specifications.push_back(
-        quoted(fmt::format("*:{}:{}", argument.value, command.name == "help" ? "_triage_commands" : "_files")));
+  for (size_t i = 0; i < command.arguments.size(); ++i) {  // the last one stands for all that follow
+    const OptionDescription& argument = command.arguments[i];
+    const bool last = i + 1 == command.arguments.size();
+    const std::string words = zsh_values(argument);
+    const std::string values = command.name == "help"     ? ":_triage_commands"
+                               : argument.words().empty() ? ":_files"
+                                                          : words.substr(words.rfind(':'));
+    const std::string name = argument.words().empty() ? argument.value : "value";
+    specifications.push_back(quoted((last ? "*" : std::to_string(i + 1)) + ":" + name + values));
+  }
   return specifications;
 }
 
@@ -101,12 +108,16 @@ std::string bash_completion(const std::vector<CommandDescription>& commands) {
       else
         values += fmt::format("    {}) return ;;\n", cases);
     }
-    options += fmt::format("    '{}') options='{}' ;;\n", command.name, fmt::join(option_names(command), " "));
+    std::vector<std::string> words;
+    for (const OptionDescription& argument : command.arguments)
+      for (std::string& word : argument.words()) words.push_back(std::move(word));
+    options += fmt::format("    '{}') options='{}'{} ;;\n", command.name, fmt::join(option_names(command), " "),
+                           words.empty() ? "" : fmt::format(" words='{}'", fmt::join(words, " ")));
   }
   const std::string names = fmt::format("{}", fmt::join(command_names(commands), " "));
   return fmt::format(R"sh(# Completion of triage for bash, generated from its command line.
 _triage() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}} command='' options='' i
+  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}} command='' options='' words='' i
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     case ${{COMP_WORDS[i]}} in -*) ;; *) command=${{COMP_WORDS[i]}}; break ;; esac
@@ -123,7 +134,7 @@ _triage() {{
   elif [[ -z $command || $command == help ]]; then
     COMPREPLY=($(compgen -W '{}' -- "$word"))
   else
-    COMPREPLY=($(compgen -f -- "$word"))
+    COMPREPLY=($(compgen -f -W "$words" -- "$word"))
   fi
 }}
 complete -o filenames -F _triage triage

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/backends/run_graph.h"
+#include "bindings/lua/compile/cache_artifacts.h"
 #include "bindings/lua/compile/compare.h"
 #include "bindings/lua/compile/compile_profiler.h"
 #include "bindings/lua/compile/compiled_function.h"
@@ -61,7 +62,9 @@ void push_triage(lua_State* L) {
                                                   {"compare", guarded<compare>, 3},
                                                   {"record", guarded<record_call>, 3},
                                                   {"CompileProfiler", guarded<new_compile_profiler>, 0},
-                                                  {"compile_times", guarded<compile_times_>, 0}};
+                                                  {"compile_times", guarded<compile_times_>, 0},
+                                                  {"save_cache_artifacts", guarded<save_cache_artifacts_>, 1},
+                                                  {"load_cache_artifacts", guarded<load_cache_artifacts_>, 1}};
     set_limited(L, "triage.", registering);
   }
   add_export(L);

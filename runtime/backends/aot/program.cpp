@@ -111,8 +111,6 @@ Tensors inputs_of_backward(const Halves& halves, const Tensors& primals, const T
   return inputs;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 }  // namespace
 
 bool is_ordinary(const at::Tensor& tensor) {
@@ -281,8 +279,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string message = messages::message_with_hint(error);
-    fail(messages::verbose() ? message : first_line(message));  // where that is an error, each call raises it again
+    fail(messages::message_with_hint(error));  // where that is an error, each call raises it again
     layout.make_plain();
   }
   return nullptr;

@@ -38,6 +38,7 @@ struct KernelManifest {
 /// Registers the kernels of a file in this process; a graph that needs one of them uses it at once. Kernels stay until
 /// the process ends. Before any code of the file runs, triage checks that it is complete, that it is from this version
 /// of triage, and that this processor has the features it needs. Throws FileError that names the failed check.
+/// `file` may also be a bundle (triage/cache_artifacts.h), which has checks of its own.
 /// A policy of the same source that is loaded afterwards with backend `fused` is captured for `KernelManifest::calls` while
 /// it is loaded, on synthetic inputs, so that the first real call is warm. Thread-safe.
 TRIAGE_API KernelManifest load_kernels(const std::filesystem::path& file);

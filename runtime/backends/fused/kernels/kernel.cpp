@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/backends/fused/kernels/cached_calls.h"
 #include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/backends/fused/kernels/kernel_files.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
@@ -101,10 +102,17 @@ class Compiler {
     }
     if (const auto known = kernels_.find(source); known != kernels_.end()) return known->second;
     if (const auto found = added_.find(source); found != added_.end()) {
-      const auto kernel = kernels_[source] = finished(found->second);
+      const AddedKernel added = found->second;
       lock.unlock();
-      log_kernel(graph, hash_of(source), "built ahead of time");
-      return kernel;
+      const RowsFunction function = load_added(added);
+      lock.lock();
+      if (function) {
+        const auto kernel = kernels_.emplace(source, finished(function)).first->second;
+        lock.unlock();
+        log_kernel(graph, hash_of(source), added.shared_object ? "from a bundle" : "built ahead of time");
+        return kernel;
+      }
+      if (const auto known = kernels_.find(source); known != kernels_.end()) return known->second;
     }
     if (mode == CompilerMode::off) {
       const std::string files = added_from_;
@@ -124,15 +132,40 @@ class Compiler {
     return kernel;
   }
 
-  void add(const KernelFunctions& kernels, const std::string& file) {
-    std::lock_guard lock(mutex_);
-    if (added_from_.find('"' + file + '"') == std::string::npos)
-      added_from_ += fmt::format("{}\"{}\"", added_from_.empty() ? "" : ", ", file);
-    for (const auto& [source, function] : kernels) {
-      added_.emplace(source, function);
-      if (const auto asked = kernels_.find(source); asked != kernels_.end() && !asked->second->function())
-        asked->second->function_.store(function, std::memory_order_release);
+  void add(const std::vector<AddedKernel>& kernels, const std::string& file) {
+    std::vector<std::pair<std::shared_ptr<Kernel>, AddedKernel>> wanted;  // already, and not there
+    {
+      std::lock_guard lock(mutex_);
+      if (added_from_.find('"' + file + '"') == std::string::npos)
+        added_from_ += fmt::format("{}\"{}\"", added_from_.empty() ? "" : ", ", file);
+      for (const AddedKernel& kernel : kernels) {
+        added_.emplace(kernel.source, kernel);
+        if (const auto asked = kernels_.find(kernel.source); asked != kernels_.end() && !asked->second->function())
+          wanted.emplace_back(asked->second, kernel);
+      }
     }
+    for (const auto& [kernel, added] : wanted)
+      if (const RowsFunction function = load_added(added)) kernel->function_.store(function, std::memory_order_release);
+  }
+
+  std::vector<KernelInUse> in_use() {
+    std::unique_lock lock(mutex_);
+    if (!queue_.empty()) start_thread();
+    one_is_done_->wait(lock, [&] { return queue_.empty() && !running_.kernel; });
+    std::vector<KernelInUse> found;
+    for (const auto& [source, kernel] : kernels_) {
+      if (!kernel->function()) continue;
+      const auto added = added_.find(source);
+      found.push_back({source, added == added_.end() ? nullptr : added->second.shared_object});
+    }
+    return found;
+  }
+
+  void keep_later(const KnownCall& call) {
+    std::lock_guard lock(mutex_);
+    calls_to_keep_.push_back(call);
+    start_thread();
+    work_there_is_->notify_one();
   }
 
   void note(std::set<std::string>& sources) {
@@ -193,10 +226,15 @@ class Compiler {
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      work_there_is_->wait(lock, [&] { return !queue_.empty(); });
+      work_there_is_->wait(lock, [&] { return !queue_.empty() || !calls_to_keep_.empty(); });
+      if (queue_.empty()) {  // kernels first: somebody waits for those
+        keep_noted(lock);
+        continue;
+      }
       if (is_unwanted(queue_.front())) {
         kernels_.erase(queue_.front().source);
         queue_.pop_front();
+        one_is_done_->notify_all();
         continue;
       }
       running_ = std::move(queue_.front());
@@ -215,6 +253,30 @@ class Compiler {
     }
   }
 
+  /// They go to a folder, which is no reason for anything to fail.
+  void keep_noted(std::unique_lock<std::mutex>& lock) {
+    const std::vector<KnownCall> calls = calls_to_keep_;
+    lock.unlock();
+    try {
+      std::lock_guard whole(whole_);
+      keep_calls(calls);
+    } catch (const std::exception&) {
+    }
+    lock.lock();
+    calls_to_keep_.erase(calls_to_keep_.begin(), calls_to_keep_.begin() + static_cast<ptrdiff_t>(calls.size()));
+    one_is_done_->notify_all();
+  }
+
+  /// Null where it cannot be loaded, which is said: then there is none in that file.
+  RowsFunction load_added(const AddedKernel& kernel) {
+    try {
+      return kernel.load();
+    } catch (const std::exception& error) {
+      say_once(error.what(), error.what());
+      return nullptr;
+    }
+  }
+
   struct Timed {  // as the phase `kernels`
     ~Timed() { messages::add_phase_time("kernels", graph, std::chrono::steady_clock::now() - begin); }
     const std::string& graph;
@@ -224,10 +286,11 @@ class Compiler {
   /// Null where there is none, which is said: once that there is no compiler, and for each kernel that it fails for.
   RowsFunction make(const Job& job) {
     const messages::LogTo log_to(job.logger);
+    const Timed timed{job.graph};
+    if (const RowsFunction function = from_bundle(job)) return function;
     const SystemCompiler* const compiler = find_compiler();
     if (!compiler) return nullptr;
-    const std::string text = compiler->identity() + job.source;
-    const Timed timed{job.graph};
+    const std::string text = kernel_text(compiler->identity(), job.source);
     try {
       return from_cache_or_compiler(*compiler, job.source, text, job.graph);
     } catch (const std::exception& error) {
@@ -276,7 +339,7 @@ class Compiler {
     ending_ = true;
     std::unique_lock lock(mutex_);
     queue_.clear();
-    one_is_done_->wait_for(lock, std::chrono::seconds(5), [&] { return !running_.kernel; });
+    one_is_done_->wait_for(lock, std::chrono::seconds(5), [&] { return !running_.kernel && calls_to_keep_.empty(); });
   }
 
   void before_fork() {
@@ -294,7 +357,21 @@ class Compiler {
     work_there_is_ = new std::condition_variable;
     one_is_done_ = new std::condition_variable;
     if (running_.kernel) queue_.push_front(std::exchange(running_, {}));
+    calls_to_keep_.clear();  // the parent keeps them
     after_fork();
+  }
+
+  /// What a bundle has put into the cache folder; null where there is none, or it cannot be loaded.
+  RowsFunction from_bundle(const Job& job) {
+    const auto known = KernelFiles().find(kernel_text(identity_of_bundles(), job.source));
+    if (!known) return nullptr;
+    try {
+      const RowsFunction function = load(*known, hash_of(job.source));
+      log_kernel(job.graph, hash_of(job.source), "from a bundle, in the cache: " + *known);
+      return function;
+    } catch (const std::runtime_error&) {
+      return nullptr;
+    }
   }
 
   /// From the cache, or compiled now. A file that cannot be loaded is not kept longer.
@@ -302,10 +379,10 @@ class Compiler {
                                       const std::string& text, const std::string& graph) {
     const auto begin = std::chrono::steady_clock::now();
     KernelFiles files;
-    const std::string key = hash_of(text);
+    const std::string key = hash_of(text), of_source = hash_of(source);
     if (const auto known = files.find(text)) {
       try {
-        const RowsFunction function = load(*known, key);
+        const RowsFunction function = load(*known, of_source);
         log_kernel(graph, key, "from the cache: " + *known);
         return function;
       } catch (const std::runtime_error&) {  // what is compiled now replaces it, where that can be loaded from there
@@ -318,8 +395,8 @@ class Compiler {
     const auto compile_in = [&](const BuildDirectory& build_directory) {
       const std::string object = build_directory / "kernel.so";
       try {
-        compiler.compile(source, object, {"-Dtriage_rows=" + rows_symbol(key)}, ending_);
-        return std::pair(object, load(object, key));
+        compiler.compile(source, object, {"-Dtriage_rows=" + rows_symbol(of_source)}, ending_);
+        return std::pair(object, load(object, of_source));
       } catch (const CannotLoad& error) {
         throw CannotLoad(without(build_directory / "", error.what()));
       } catch (const std::runtime_error& error) {
@@ -351,13 +428,13 @@ class Compiler {
   }
 
   /// The symbol tells the kernel: where a loader answers with another file, it is not taken for this one.
-  RowsFunction load(const std::string& path, const std::string& key) {
+  RowsFunction load(const std::string& path, const std::string& of_source) {
     std::lock_guard lock(whole_);
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) throw CannotLoad(fmt::format("cannot load a compiled kernel: {}", ::dlerror()));
-    auto* function = reinterpret_cast<RowsFunction>(::dlsym(library, rows_symbol(key).c_str()));
+    auto* function = reinterpret_cast<RowsFunction>(::dlsym(library, rows_symbol(of_source).c_str()));
     if (!function)
-      throw std::runtime_error(fmt::format("a compiled kernel has no function {}: {}", rows_symbol(key), path));
+      throw std::runtime_error(fmt::format("a compiled kernel has no function {}: {}", rows_symbol(of_source), path));
     return function;
   }
 
@@ -366,10 +443,11 @@ class Compiler {
   std::condition_variable* work_there_is_ = new std::condition_variable;
   std::condition_variable* one_is_done_ = new std::condition_variable;
   std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_;
-  std::unordered_map<std::string, RowsFunction> added_;  // from files that were built ahead of time
-  std::string added_from_;                               // these files
-  std::vector<std::set<std::string>*> noting_;           // of those who build such files
+  std::unordered_map<std::string, AddedKernel> added_;  // from files that were named ahead of time
+  std::string added_from_;                              // these files
+  std::vector<std::set<std::string>*> noting_;          // of those who build such files
   std::deque<Job> queue_;
+  std::vector<KnownCall> calls_to_keep_;
   Job running_;  // what the thread is at
   pid_t thread_of_ = -1;
   std::atomic<bool> ending_{false};
@@ -389,7 +467,13 @@ std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::st
 
 bool may_have_kernel(CompilerMode compiler) { return Compiler::instance().may_have(compiler); }
 
-void add_kernels(const KernelFunctions& kernels, const std::string& file) { Compiler::instance().add(kernels, file); }
+void add_kernels(const std::vector<AddedKernel>& kernels, const std::string& file) {
+  Compiler::instance().add(kernels, file);
+}
+
+std::vector<KernelInUse> kernels_in_use() { return Compiler::instance().in_use(); }
+
+void keep_calls_later(const KnownCall& call) { Compiler::instance().keep_later(call); }
 
 void note_kernels(std::set<std::string>& sources) { Compiler::instance().note(sources); }
 

@@ -1,7 +1,9 @@
 #pragma once
 #include <triage/compiler_mode.h>
+#include <triage/kernels.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -29,8 +31,8 @@ class Kernel {
 /// The kernel of `source`: the one that this process has, one of those added to it, the one on disk, or one that a thread in
 /// the background compiles with the system's compiler (TRIAGE_CXX, else `c++`). Equal sources share a kernel.
 ///
-/// On disk: TRIAGE_KERNEL_CACHE, else XDG_CACHE_HOME/triage/kernels, else ~/.cache/triage/kernels. The name is the hash of
-/// source, compiler, flags and processor; the file holds them beside the machine code, with a hash of all, and is used only
+/// On disk: TRIAGE_KERNEL_CACHE, else XDG_CACHE_HOME/triage/kernels, else ~/.cache/triage/kernels. What a bundle brought there comes
+/// first, and needs no compiler. The name is the hash of source, compiler, flags and processor; the file holds them beside the machine code, with a hash of all, and is used only
 /// when they are the same to the byte, it belongs to this user, and nobody else may write to it. It is made in a folder of its
 /// own and put there whole, by rename, so several processes may share the folder, those of several containers too. What was
 /// not used for longest goes when there are more than 512 files or 128 MiB. Where nothing can be written, and where the disk
@@ -41,10 +43,24 @@ std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::st
 /// False where there can be none: there is no need to make the source.
 bool may_have_kernel(CompilerMode compiler);
 
-/// Sources with their machine code.
-using KernelFunctions = std::vector<std::pair<std::string, RowsFunction>>;
-/// From a file that was built ahead of time, named in the one message for a kernel that no such file has.
-void add_kernels(const KernelFunctions& kernels, const std::string& file);
+/// A kernel of a file that was named ahead of time.
+struct AddedKernel {
+  std::string source;
+  std::function<RowsFunction()> load;               // on the first use; throws where it cannot be
+  std::function<std::string()> shared_object = {};  // of this kernel alone; null where the file has none
+};
+/// `file` is named in the one message for a kernel that no such file has.
+void add_kernels(const std::vector<AddedKernel>& kernels, const std::string& file);
+
+/// A kernel that this process has, or had asked for: what is being compiled is waited for.
+struct KernelInUse {
+  std::string source;
+  std::function<std::string()> shared_object;  // as of AddedKernel
+};
+std::vector<KernelInUse> kernels_in_use();
+
+/// Has the thread that compiles put this into the cache folder.
+void keep_calls_later(const KnownCall& call);
 
 /// From here until `stop_noting`, the sources of kernels that are asked for and not there go into `sources`, and are not
 /// compiled. Only `noted` may look at it meanwhile.

@@ -132,6 +132,14 @@ std::string compiled(const fused::SystemCompiler& compiler, const std::set<std::
 
 }  // namespace
 
+std::vector<std::string> fused::native_features() {
+  const std::vector<std::string> here = processor_features();
+  std::vector<std::string> used;
+  for (const auto& [macro, feature] : features)
+    if (std::find(here.begin(), here.end(), feature) != here.end()) used.emplace_back(feature);
+  return used;
+}
+
 KernelBuilder::KernelBuilder() : sources_(std::make_unique<std::set<std::string>>()) { fused::note_kernels(*sources_); }
 
 KernelBuilder::~KernelBuilder() { fused::stop_noting(*sources_); }

@@ -8,6 +8,8 @@
 #include <system_error>
 #include <unordered_map>
 
+#include "runtime/backends/fused/kernels/bundle.h"
+#include "runtime/backends/fused/kernels/cache_folder.h"
 #include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
@@ -22,21 +24,12 @@ namespace fs = std::filesystem;
   throw FileError(fmt::format("cannot use the kernels in \"{}\": {}", path.string(), why));
 }
 
-std::string content(const fs::path& path) {
-  std::error_code error;
-  const auto kind = fs::status(path, error).type();
-  if (kind == fs::file_type::not_found) refuse(path, "there is no such file");
-  if (kind != fs::file_type::regular)
-    refuse(path, kind == fs::file_type::directory ? "it is a folder" : "it is no regular file");
-  try {
-    constexpr uint64_t largest = uint64_t{1} << 30;
-    return files::read_text(path.string(), largest);
-  } catch (const FileError& error) {
-    refuse(path, error.what());
-  }
-}
-
 KernelManifest manifest_of(const std::string& bytes, const fs::path& path) {
+  if (fused::is_bundle(bytes)) {
+    fused::Bundle bundle = fused::parse_bundle(bytes, path.string());
+    fused::check_bundle_usable(bundle, path.string());
+    return std::move(bundle.manifest);
+  }
   KernelManifest manifest = fused::parse_kernel_file(bytes, path.string());
   fused::check_usable(manifest, path.string());
   return manifest;
@@ -44,7 +37,7 @@ KernelManifest manifest_of(const std::string& bytes, const fs::path& path) {
 
 /// Loads the bytes that were checked, and not what the file holds by now. The descriptor stays open: its path then names this
 /// library alone, and a loader answers with what it has of a path.
-void* load(const std::string& bytes, const fs::path& path) {
+void* load(std::string_view bytes, const fs::path& path) {
   const int memory = ::memfd_create("triage kernels", MFD_CLOEXEC);
   try {
     if (memory < 0 || !files::write_all(memory, bytes.data(), bytes.size()))
@@ -59,7 +52,7 @@ void* load(const std::string& bytes, const fs::path& path) {
 }
 
 /// For the life of the process, and once for all that load the same bytes.
-void* library_of(const std::string& bytes, const fs::path& path) {
+void* library_of(std::string_view bytes, const fs::path& path) {
   static std::mutex mutex;
   static auto& loaded = *new std::unordered_map<std::string, void*>;
   const std::lock_guard lock(mutex);
@@ -73,22 +66,61 @@ void* find(void* library, const std::string& symbol, const fs::path& path) {
   refuse(path, "what is loaded lacks " + symbol);
 }
 
+/// Its kernels are loaded when they are first asked for: a process uses few of those of a whole cache folder.
+CacheInfo load_bundle(std::string content, const fs::path& file) {
+  const auto bytes = std::make_shared<const std::string>(std::move(content));
+  const fused::Bundle bundle = fused::parse_bundle(*bytes, file.string());
+  fused::check_bundle_usable(bundle, file.string());
+  std::vector<fused::AddedKernel> kernels;
+  for (const fused::Bundle::Kernel& kernel : bundle.kernels) {
+    const auto load = [bytes, file, kernel] {
+      const std::string symbol = fused::rows_symbol(fused::hash_of(kernel.source));
+      return reinterpret_cast<fused::RowsFunction>(find(library_of(kernel.shared_object, file), symbol, file));
+    };
+    kernels.push_back(
+        {std::string(kernel.source), load, [bytes, kernel] { return std::string(kernel.shared_object); }});
+  }
+  if (!kernels.empty()) fused::add_kernels(kernels, file.string());
+  fused::add_known_calls(bundle.manifest.calls);
+  return fused::info_of(bundle, bytes->size());
+}
+
 }  // namespace
 
-KernelManifest read_kernel_manifest(const fs::path& file) { return manifest_of(content(file), file); }
+std::string fused::read_kernel_file(const fs::path& path) {
+  std::error_code error;
+  const auto kind = fs::status(path, error).type();
+  if (kind == fs::file_type::not_found) refuse(path, "there is no such file");
+  if (kind != fs::file_type::regular)
+    refuse(path, kind == fs::file_type::directory ? "it is a folder" : "it is no regular file");
+  try {
+    constexpr uint64_t largest = uint64_t{1} << 30;
+    return files::read_text(path.string(), largest);
+  } catch (const FileError& error) {
+    refuse(path, error.what());
+  }
+}
+
+KernelManifest read_kernel_manifest(const fs::path& file) { return manifest_of(fused::read_kernel_file(file), file); }
+
+CacheInfo load_cache_artifacts(const fs::path& file) { return load_bundle(fused::read_kernel_file(file), file); }
 
 KernelManifest load_kernels(const fs::path& file) {
-  const std::string bytes = content(file);
+  const std::string bytes = fused::read_kernel_file(file);
   KernelManifest manifest = manifest_of(bytes, file);
+  if (fused::is_bundle(bytes)) {
+    load_bundle(bytes, file);
+    return manifest;
+  }
   void* const library = library_of(bytes, file);
-  fused::KernelFunctions functions;
+  std::vector<fused::AddedKernel> kernels;
   for (const std::string& hash : manifest.kernels) {
     const std::string source = static_cast<const char*>(find(library, fused::source_symbol(hash), file));
     if (fused::hash_of(source) != hash) refuse(file, fmt::format("the source of {} is not what its name says", hash));
-    functions.emplace_back(source,
-                           reinterpret_cast<fused::RowsFunction>(find(library, fused::rows_symbol(hash), file)));
+    const auto function = reinterpret_cast<fused::RowsFunction>(find(library, fused::rows_symbol(hash), file));
+    kernels.push_back({source, [function] { return function; }});
   }
-  fused::add_kernels(functions, file.string());
+  fused::add_kernels(kernels, file.string());
   fused::add_known_calls(manifest.calls);
   return manifest;
 }

@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 #include <vector>
 
+#include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/backends/run_program.h"
 
 namespace triage::fused {
@@ -49,7 +49,7 @@ std::chrono::duration<double> time_limit() {
 std::string run(const std::vector<std::string>& words, const std::string& input, const std::atomic<bool>& give_up,
                 const std::filesystem::path& folder = {}) {
   try {
-    return run_program(words, input, time_limit(), give_up, folder);
+    return run_program({words, input, time_limit(), folder}, give_up);
   } catch (const CannotStart& error) {
     throw std::runtime_error(std::string(error.what()) + "; TRIAGE_CXX names a program, without arguments");
   }
@@ -57,16 +57,6 @@ std::string run(const std::vector<std::string>& words, const std::string& input,
 
 /// The one of the build directory that it is made in.
 std::filesystem::path folder_of(const std::string& output) { return std::filesystem::path(output).parent_path(); }
-
-/// What -march=native looks at.
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string text;
-  for (std::string line; std::getline(file, line) && !line.empty();)
-    if (line.rfind("model name", 0) == 0 || line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0)
-      text += line + "\n";
-  return text;
-}
 
 }  // namespace
 
@@ -79,7 +69,7 @@ const SystemCompiler& SystemCompiler::instance(const std::atomic<bool>& give_up)
 SystemCompiler::SystemCompiler(const std::atomic<bool>& give_up) {
   const char* chosen = std::getenv("TRIAGE_CXX");
   program_ = chosen && *chosen ? chosen : "c++";
-  identity_ = run({program_, "--version"}, "", give_up) + processor();
+  identity_ = run({program_, "--version"}, "", give_up) + processor_lines();
   for (const auto& flag : flags) identity_ += flag + "\n";
 }
 
