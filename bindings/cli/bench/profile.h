@@ -1,0 +1,12 @@
+#pragma once
+#include <functional>
+#include <string>
+
+namespace triage::bench {
+
+/// Calls `work` so often under LibTorch's profiler, with triage's spans on, and writes `file` in Chrome's trace format, which
+/// Perfetto and chrome://tracing open. Returns who wrote the trace: "Kineto" where LibTorch has it, else "triage", with the spans of
+/// this thread as at::RecordFunction tells them. Throws FileError.
+std::string write_profile(const std::string& file, const std::function<void()>& work, int calls);
+
+}  // namespace triage::bench
