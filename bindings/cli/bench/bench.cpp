@@ -13,11 +13,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "bindings/cli/bench/bench_report.h"
+#include "bindings/cli/bench/costs.h"
 #include "bindings/cli/bench/empty_cache.h"
 #include "bindings/cli/bench/measure.h"
+#include "bindings/cli/bench/profile.h"
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/inputs.h"
@@ -36,6 +40,8 @@ int64_t bytes_of(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
   return bytes;
 }
+
+int64_t rows_of(const Tensors& inputs) { return inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0); }
 
 /// The policy as a script, and captured: for `eager`, and for `fused` without and with kernels.
 class Subject {
@@ -63,15 +69,18 @@ class Subject {
     measure_first_call(report);
     const Tensors outputs = fused().run(example_.inputs, call_);
     report.writes_data = 2 * bytes_of(outputs) > bytes_of(example_.inputs);
-    for (const Tensors& inputs : batches()) {
+    const std::vector<Tensors> all = batches();
+    for (const Tensors& inputs : all) {
       Progress progress;
       progress.show(fmt::format("measuring {} ({} bytes) ...", describe(inputs[0]), bytes_of(inputs)));
       report.batches.push_back(measure_batch(inputs));
     }
     report.call = call_itself(report.batches);
-    find_bounds(report);
+    find_costs(report, chosen(all));
+    draw_conclusions(report);
     report.graphs = fused().graphs().size();
     report.graph_breaks = fused().graph_breaks();
+    if (!options_.profile.empty()) report.profile = write_profile(chosen(all));
     return report;
   }
 
@@ -155,6 +164,35 @@ class Subject {
     return result;
   }
 
+  /// The batch as it came, where it was measured; else the largest.
+  const Tensors& chosen(const std::vector<Tensors>& all) const {
+    for (const Tensors& inputs : all)
+      if (rows_of(inputs) == rows_of(example_.inputs)) return inputs;
+    return all.back();
+  }
+
+  void find_costs(BenchReport& report, const Tensors& inputs) {
+    report.chosen_rows = rows_of(inputs);
+    report.file = script_.definition().where.file;
+    std::istringstream text(read_source(options_.call.policy));
+    for (std::string line; std::getline(text, line);) report.source.push_back(line);
+    report.lines = bench::costs_by_line(
+        script_, [&] { script_.call(inputs, example_.params, std::nullopt); }, options_.seconds / 2);
+    report.parts = bench::costs_by_part([&] { fused().run(inputs, call_); }, options_.seconds / 2);
+  }
+
+  Profile write_profile(const Tensors& inputs) {
+    constexpr int calls = 10;
+    const std::string& backend = options_.call.backend;
+    std::optional<Captured> other;
+    if (backend != "fused") other.emplace(runtime_options(options_, backend.c_str()), options_.call.policy);
+    Policy& policy = other ? other->policy : fused();
+    policy.prepare(inputs);
+    const auto call = [&] { policy.run(inputs, call_); };
+    call();
+    return {options_.profile, backend, bench::write_profile(options_.profile, call, calls), rows_of(inputs), calls};
+  }
+
   /// In a process that has run none of it, and with nothing in the cache.
   void measure_first_call(BenchReport& report) {
     const bench::EmptyCache empty;
@@ -192,7 +230,7 @@ class Subject {
     if (kernels_) captured.push_back(kernels_->policy);
     for (const Policy& policy : captured) policy.prepare(inputs);
     BatchTimes times;
-    times.rows = inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0);
+    times.rows = rows_of(inputs);
     times.bytes = bytes_of(inputs);
     Tensors data, warm;  // floats in as many bytes as the inputs have, whatever their dtype
     for (const at::Tensor& input : inputs) {
@@ -229,6 +267,10 @@ class Subject {
 }  // namespace
 
 int run(const BenchCommand& options) {
+  if (!options.profile.empty()) {
+    check_backend(options.call.backend);
+    check_destination("--profile", options.profile, options.call.policy);
+  }
   load_kernel_files(options.call);
   at::set_num_threads(options.threads);
   const BenchReport report = Subject(options).run();

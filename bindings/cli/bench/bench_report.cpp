@@ -97,17 +97,18 @@ std::string does_not_pay(const BenchReport& report) {
       batches.push_back(fmt::format("{} ({} us, the script {} us)", rows_text(batch.rows), micros(batch.fused()),
                                     micros(batch.script)));
   if (batches.empty()) return "";
-  return fmt::format("Capturing does not pay at {}: run this policy as a script there (triage.set_stance(\"force_eager\")).",
+  return fmt::format("Capturing does not pay at {}: the script is as fast there (stance force_eager runs it).",
                      fmt::join(batches, ", "));
 }
 
 /// Whether, and after how many calls, the first call is paid for.
 std::string pay_off_text(const BenchReport& report) {
   std::string text = does_not_pay(report);
-  if (report.pay_off.calls > 0)
-    text += fmt::format("{}Capturing pays at {} after {:.0f} calls: the first one takes {:.1f} ms longer than the script.",
-                        text.empty() ? "" : "\n", rows_text(report.pay_off.rows), report.pay_off.calls,
-                        std::max(0.0, report.first_ms - report.script_ms));
+  if (report.pays_after > 0)
+    text +=
+        fmt::format("{}Capturing pays at {} after {:.0f} calls: the first one takes {:.1f} ms longer than the script.",
+                    text.empty() ? "" : "\n", rows_text(report.chosen_rows), report.pays_after,
+                    std::max(0.0, report.first_ms - report.script_ms));
   return text;
 }
 
@@ -125,7 +126,8 @@ constexpr double least_share = 0.01;
 
 void print_costs(const BenchReport& report) {
   const auto begins = [&](const char* what) {
-    say("\n{}\n", paint(Paint::faint, fmt::format("{} at {}: share of a call, us", what, rows_text(report.costs_rows))));
+    say("\n{}\n",
+        paint(Paint::faint, fmt::format("{} at {}: share of a call, us", what, rows_text(report.chosen_rows))));
   };
   const auto is_shown = [](const std::vector<bench::Cost>& costs, size_t i) {
     return i == 0 || (i < most_costs && costs[i].share >= least_share);
@@ -160,7 +162,10 @@ Json to_json(const BenchReport& report, const std::vector<bench::Cost>& costs) {
 
 Json to_json(const std::optional<Profile>& profile) {
   if (!profile) return {};
-  return {{"file", profile->file}, {"backend", profile->backend}, {"rows", profile->rows}, {"calls", profile->calls},
+  return {{"file", profile->file},
+          {"backend", profile->backend},
+          {"rows", profile->rows},
+          {"calls", profile->calls},
           {"by", profile->by}};
 }
 
@@ -169,8 +174,9 @@ Json to_json(const std::optional<Profile>& profile) {
 void draw_conclusions(BenchReport& report) {
   find_bounds(report);
   for (const BatchTimes& batch : report.batches)
-    if (batch.rows == report.pay_off.rows && report.pays(batch))
-      report.pay_off.calls = std::ceil(std::max(1.0, 1000 * (report.first_ms - report.script_ms) / (batch.script - batch.fused())));
+    if (batch.rows == report.chosen_rows && report.pays(batch))
+      report.pays_after =
+          std::ceil(std::max(1.0, 1000 * (report.first_ms - report.script_ms) / (batch.script - batch.fused())));
 }
 
 void print_bench(const BenchReport& report) {
@@ -213,9 +219,9 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
       {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}, {"ready_ms", report.ready_ms}}},
       {"bounds", closing_words(report)},
       {"pays_after",
-       {{"rows", report.pay_off.rows}, {"calls", measured(report.pay_off.calls)}, {"text", pay_off_text(report)}}},
+       {{"rows", report.chosen_rows}, {"calls", measured(report.pays_after)}, {"text", pay_off_text(report)}}},
       {"costs",
-       {{"rows", report.costs_rows},
+       {{"rows", report.chosen_rows},
         {"script_lines", to_json(report, report.lines)},
         {"fused_parts", to_json(report, report.parts)}}},
       {"profile", to_json(report.profile)}};

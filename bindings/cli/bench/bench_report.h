@@ -25,12 +25,6 @@ struct BatchTimes {
   double fused() const { return kernels > 0 ? kernels : tapes; }
 };
 
-/// Whether the time that a capture takes comes back: of the batch `rows`, whose first call was timed.
-struct PayOff {
-  int64_t rows = 0;
-  double calls = 0;  // so many warm calls save what the first one took longer than the script; 0: they save nothing
-};
-
 /// The trace of `--profile`.
 struct Profile {
   std::string file, backend, by;  // `by`: who wrote it
@@ -49,11 +43,11 @@ struct BenchReport {
   double call = 0;                     // microseconds of `fused` at no rows at all, as two small batches tell
   double script_ms = 0, first_ms = 0;  // the first call, of the size that `inputs` tells
   double ready_ms = 0;                 // until kernels were there; 0: there are none
-  PayOff pay_off;
-  int64_t costs_rows = 0;              // the batch of which these tell:
-  std::vector<bench::Cost> lines;      // of the script
-  std::vector<bench::Cost> parts;      // of what `fused` runs
-  std::string file;                    // the script, as its lines are named, and its text, by line
+  int64_t chosen_rows = 0;             // the batch as it came, or the largest; of it the following tells:
+  double pays_after = 0;           // so many warm calls save what the first one takes longer than the script; 0: never
+  std::vector<bench::Cost> lines;  // of the script
+  std::vector<bench::Cost> parts;  // of what `fused` runs
+  std::string file;                // the script, as its lines are named, and its text, by line
   std::vector<std::string> source;
   std::optional<Profile> profile;
 

@@ -15,8 +15,9 @@ constexpr int fewest_calls = 3;
 constexpr size_t most_spans = 200'000;
 
 /// At least a few times, until the seconds are over or there are more spans than anybody needs; returns how often.
-int repeat(const std::function<void()>& call, double seconds, const SpanRecorder& recorder,
-           const std::function<void()>& note_call = [] {}) {
+int repeat(
+    const std::function<void()>& call, double seconds, const SpanRecorder& recorder,
+    const std::function<void()>& note_call = [] {}) {
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::duration<double> limit(seconds);
   int calls = 0;

@@ -14,8 +14,8 @@
 namespace triage::bench {
 
 struct Cost {
-  std::string name;  // of a part: its span
-  Source line;       // of a script
+  std::string name;              // of a part: its span
+  Source line;                   // of a script
   double micros = 0, share = 0;  // of one call
 };
 

@@ -32,7 +32,8 @@ class TemporaryFile {
     // Kineto takes a name that ends otherwise for one that asks to be compressed, or for a folder of another service.
     path_ = (std::filesystem::temp_directory_path(ignored) / "triage-profile-XXXXXX.json").string();
     const int fd = ::mkstemps(path_.data(), 5);
-    if (fd < 0) throw FileError("cannot make a temporary file at " + path_ + "; set TMPDIR to a folder that can be written");
+    if (fd < 0)
+      throw FileError("cannot make a temporary file at " + path_ + "; set TMPDIR to a folder that can be written");
     ::close(fd);
   }
   ~TemporaryFile() {
@@ -74,7 +75,8 @@ std::string trace_by_spans(const std::function<void()>& work, int calls) {
   repeat(work, calls);
   const int process = ::getpid();
   Json events = Json::array();
-  events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"tid", process}, {"args", {{"name", "triage"}}}});
+  events.push_back(
+      {{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"tid", process}, {"args", {{"name", "triage"}}}});
   for (const SpanRecorder::Span& span : recorder->spans())
     events.push_back({{"ph", "X"},
                       {"cat", span.is_operator ? "cpu_op" : "user_annotation"},
@@ -83,8 +85,8 @@ std::string trace_by_spans(const std::function<void()>& work, int calls) {
                       {"tid", process},
                       {"ts", static_cast<double>(span.begin) / 1000},
                       {"dur", static_cast<double>(span.end - span.begin) / 1000}});
-  return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump(
-      1, ' ', false, Json::error_handler_t::replace);
+  return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump(1, ' ', false,
+                                                                                  Json::error_handler_t::replace);
 }
 
 }  // namespace

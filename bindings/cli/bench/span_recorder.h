@@ -14,11 +14,11 @@ class SpanRecorder {
  public:
   struct Span {
     std::string name;
-    bool is_operator = false;           // of ATen or triage; else a span that somebody opened
-    int64_t begin = 0, end = 0;         // nanoseconds, steady clock; `end` is 0 while it is open
-    int64_t parent = -1;                // an index
-    int64_t ready = 0;                  // from here on, without what its recording took
-    Source line;                        // of outermost spans, what `line` said
+    bool is_operator = false;    // of ATen or triage; else a span that somebody opened
+    int64_t begin = 0, end = 0;  // nanoseconds, steady clock; `end` is 0 while it is open
+    int64_t parent = -1;         // an index
+    int64_t ready = 0;           // from here on, without what its recording took
+    Source line;                 // of outermost spans, what `line` said
   };
   /// `line` is asked at the start of each outermost span.
   explicit SpanRecorder(std::function<Source()> line = {});
