@@ -184,8 +184,7 @@ random::Sequence* Compiled::numbers() const { return random::or_aside(options_.r
 
 void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
                        std::vector<at::Tensor>& outputs) {
-  const messages::ProfilerSpan span(
-      [&] { return "graph " + entry.graph->name() + '[' + std::to_string(entry.number - 1) + ']'; });
+  const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(numbers());
   const auto run = [&](const CallContext& of_graph) {

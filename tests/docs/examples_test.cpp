@@ -157,7 +157,8 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
   fs::path root = triage::test::source_dir();
   const std::pair<const char*, std::vector<const char*>> pages[] = {
       {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp"}},
-      {"docs/backends.md", {"tests/docs/own_backend.cpp"}}};
+      {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
+      {"docs/profiling.md", {"tests/docs/profiled_host.cpp"}}};
   for (const auto& [page, sources] : pages) {
     CAPTURE(page);
     std::string program;

@@ -26,6 +26,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/files/disk.h"
 
 namespace triage::cli {
 namespace {
@@ -270,6 +271,7 @@ int run(const BenchCommand& options) {
   if (!options.profile.empty()) {
     check_backend(options.call.backend);
     check_destination("--profile", options.profile, options.call.policy);
+    const files::OutputFile writable(options.profile);  // else that is told when everything was measured
   }
   load_kernel_files(options.call);
   at::set_num_threads(options.threads);

@@ -3,14 +3,14 @@
 #include <c10/util/Exception.h>
 #include <stdlib.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/autograd/profiler_legacy.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <vector>
+#include <sstream>
 
 #include "bindings/cli/bench/span_recorder.h"
 #include "runtime/files/disk.h"
@@ -18,8 +18,7 @@
 namespace triage::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
-namespace kineto = torch::autograd::profiler;
+namespace autograd_profiler = torch::autograd::profiler;
 namespace profiler = torch::profiler::impl;
 
 constexpr uint64_t largest_trace = uint64_t{1} << 30;  // bytes
@@ -58,10 +57,10 @@ std::optional<std::string> trace_by_kineto(const std::function<void()>& work, in
   const TemporaryFile file;
   const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO);
   const std::set<profiler::ActivityType> activities{profiler::ActivityType::CPU};
-  kineto::prepareProfiler(config, activities);
-  kineto::enableProfiler(config, activities);
+  autograd_profiler::prepareProfiler(config, activities);
+  autograd_profiler::enableProfiler(config, activities);
   repeat(work, calls);
-  const auto result = kineto::disableProfiler();
+  const auto result = autograd_profiler::disableProfiler();
   try {
     result->save(file.path());
   } catch (const c10::Error&) {
@@ -70,23 +69,13 @@ std::optional<std::string> trace_by_kineto(const std::function<void()>& work, in
   return files::read_text(file.path(), largest_trace);
 }
 
-std::string trace_by_spans(const std::function<void()>& work, int calls) {
-  std::optional<SpanRecorder> recorder(std::in_place);
-  repeat(work, calls);
-  const int process = ::getpid();
-  Json events = Json::array();
-  events.push_back(
-      {{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"tid", process}, {"args", {{"name", "triage"}}}});
-  for (const SpanRecorder::Span& span : recorder->spans())
-    events.push_back({{"ph", "X"},
-                      {"cat", span.is_operator ? "cpu_op" : "user_annotation"},
-                      {"name", span.name},
-                      {"pid", process},
-                      {"tid", process},
-                      {"ts", static_cast<double>(span.begin) / 1000},
-                      {"dur", static_cast<double>(span.end - span.begin) / 1000}});
-  return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump(1, ' ', false,
-                                                                                  Json::error_handler_t::replace);
+std::string trace_by_legacy_profiler(const std::function<void()>& work, int calls) {
+  std::ostringstream trace;
+  {
+    const autograd_profiler::RecordProfile profile(trace);
+    repeat(work, calls);
+  }
+  return trace.str();
 }
 
 }  // namespace
@@ -95,8 +84,8 @@ std::string write_profile(const std::string& file, const std::function<void()>& 
   files::OutputFile out(file);  // before the work: it may not be writable
   const SpansOn spans;
   std::optional<std::string> trace = trace_by_kineto(work, calls);
-  const std::string by = trace ? "Kineto" : "triage";
-  if (!trace) trace = trace_by_spans(work, calls);
+  const std::string by = trace ? "Kineto" : "LibTorch's legacy profiler";
+  if (!trace) trace = trace_by_legacy_profiler(work, calls);
   out.write(trace->data(), trace->size());
   out.commit();
   return by;

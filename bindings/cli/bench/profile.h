@@ -5,8 +5,8 @@
 namespace triage::bench {
 
 /// Calls `work` so often under LibTorch's profiler, with triage's spans on, and writes `file` in Chrome's trace format, which
-/// Perfetto and chrome://tracing open. Returns who wrote the trace: "Kineto" where LibTorch has it, else "triage", with the spans of
-/// this thread as at::RecordFunction tells them. Throws FileError.
+/// Perfetto and chrome://tracing open. Returns who made the trace: "Kineto" where LibTorch was built with it, else "LibTorch's legacy
+/// profiler". Throws FileError.
 std::string write_profile(const std::string& file, const std::function<void()>& work, int calls);
 
 }  // namespace triage::bench
