@@ -178,8 +178,8 @@ class Subject {
     std::istringstream text(read_source(options_.call.policy));
     for (std::string line; std::getline(text, line);) report.source.push_back(line);
     report.lines = bench::costs_by_line(
-        script_, [&] { script_.call(inputs, example_.params, std::nullopt); }, options_.seconds / 2);
-    report.parts = bench::costs_by_part([&] { fused().run(inputs, call_); }, options_.seconds / 2);
+        script_, [&] { script_.call(inputs, example_.params, std::nullopt); }, options_.seconds / 4);
+    report.parts = bench::costs_by_part([&] { fused().run(inputs, call_); }, options_.seconds / 4);
   }
 
   Profile write_profile(const Tensors& inputs) {

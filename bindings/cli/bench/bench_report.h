@@ -27,7 +27,7 @@ struct BatchTimes {
 
 /// The trace of `--profile`.
 struct Profile {
-  std::string file, backend, by;  // `by`: who wrote it
+  std::string file, backend, by;  // `by`: who made it
   int64_t rows = 0;
   int calls = 0;
 };

@@ -20,7 +20,7 @@ struct Cost {
 };
 
 /// Of the script run as it is, the lines that call operators: the time from the end of the operator before to the end of the line's
-/// own, so that what Lua does in between counts as well. Dearest first; shares add up to 1 but for what comes after the last operator.
+/// own, so that what Lua does in between counts as well. Dearest first; shares are of the time up to the last operator of a call.
 std::vector<Cost> costs_by_line(lua::LuaScript& script, const std::function<void()>& call, double seconds);
 
 /// Of a captured policy, the parts that its graphs run: fused groups, nodes that ATen computes, operators of the script between breaks.
