@@ -18,7 +18,9 @@ inline std::atomic<SpansState> spans_state{SpansState::unread};  // unread: TRIA
 bool read_spans_environment() noexcept;
 inline bool profiler_spans() noexcept {
   const SpansState state = spans_state.load(std::memory_order_relaxed);
-  return state == SpansState::on || (state == SpansState::unread && read_spans_environment());
+  if (state == SpansState::off) [[likely]]
+    return false;
+  return state == SpansState::on || read_spans_environment();
 }
 void set_profiler_spans(bool on) noexcept;
 
@@ -27,21 +29,28 @@ class ProfilerSpan {
  public:
   template <class Name>
   explicit ProfilerSpan(const Name& name) noexcept {
-    if (!profiler_spans()) return;
-    span_ = begin();
-    if (!span_) return;
-    try {
-      enter(*span_, name());
-    } catch (const std::exception&) {  // no memory for a name
-    }
+    if (profiler_spans()) [[unlikely]]
+      span_ = open(name);
   }
   ~ProfilerSpan() {
-    if (span_) end(span_);
+    if (span_) [[unlikely]]
+      end(span_);
   }
   ProfilerSpan(const ProfilerSpan&) = delete;
   ProfilerSpan& operator=(const ProfilerSpan&) = delete;
 
  private:
+  /// Apart from the functions that have spans, which stay as small as they are without.
+  template <class Name>
+  [[gnu::noinline, gnu::cold]] static at::RecordFunction* open(const Name& name) noexcept {
+    at::RecordFunction* const span = begin();
+    if (!span) return nullptr;
+    try {
+      enter(*span, name());
+    } catch (const std::exception&) {  // no memory for a name
+    }
+    return span;
+  }
   static at::RecordFunction* begin() noexcept;  // null where nobody listens
   static void enter(at::RecordFunction& span, const std::string& name);
   static void end(at::RecordFunction* span) noexcept;
