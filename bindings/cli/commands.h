@@ -93,6 +93,7 @@ int run(const CacheCommand& options);
 struct BenchCommand {
   CallOptions call;
   std::vector<int64_t> batches;
+  std::string profile;  // a file for a trace of warm calls; empty: none
   double seconds = 1;
   int threads = 1;
   bool json = false;

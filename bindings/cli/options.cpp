@@ -70,8 +70,8 @@ void add_compiler_option(CLI::App& command, std::string& compiler, const char* w
 }
 constexpr const char* background_by_default = "background where a compiler is installed, else off";
 
-void add_backend_option(CLI::App& command, std::string& backend) {
-  command.add_option("--backend", backend, "the backend that runs the captured graph")
+CLI::Option* add_backend_option(CLI::App& command, std::string& backend) {
+  return command.add_option("--backend", backend, "the backend that runs the captured graph")
       ->type_name(fmt::format("{}", fmt::join(list_backends(), "|")))
       ->capture_default_str();
 }
@@ -254,6 +254,10 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--seconds", options->seconds, "the approximate time to measure each batch size")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
+  CLI::Option* const profile = command->add_option(
+      "--profile", options->profile, "write a trace of warm calls for Perfetto (https://ui.perfetto.dev) to this file");
+  profile->type_name("FILE.json");
+  add_backend_option(*command, options->call.backend)->needs(profile)->description("the backend of the traced calls");
   add_compiler_option(*command, options->call.compiler, background_by_default);
   add_kernels_option(*command, options->call);
   add_json(*command, options->json);

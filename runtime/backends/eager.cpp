@@ -13,6 +13,7 @@
 #include "runtime/flags/known_rows.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
+#include "runtime/messages/profiler_spans.h"
 #include "runtime/messages/verbose.h"
 #include "runtime/operators/untrusted.h"
 
@@ -131,6 +132,7 @@ class EagerExecutable final : public Executable {
     try {
       for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
         if (deadline) check(*deadline, *step);
+        const messages::ProfilerSpan span([&] { return "node " + place(origin_of(*step)) + origin_of(*step).text; });
         for (uint32_t i = 0; i < step->num_slots; ++i) push(plan_.slots[step->first_slot + i], inputs, space);
         if (terms && asks(*step, space.stack, *terms)) hold(*step, space.stack, *terms, deadline);
         step->op.callBoxed(&space.stack);
@@ -152,7 +154,7 @@ class EagerExecutable final : public Executable {
 
   void check(Deadline::Moment deadline, const Step& next) const {
     if (std::chrono::steady_clock::now() < deadline) return;
-    const auto& origin = plan_.origins[static_cast<size_t>(&next - plan_.steps.data())];
+    const auto& origin = origin_of(next);
     const std::string before = fmt::format("`{}` in graph `{}` ran", origin.text, plan_.name);
     throw LimitError(place(origin) + out_of_time(before), origin.source);
   }
@@ -165,7 +167,7 @@ class EagerExecutable final : public Executable {
   }
 
   [[noreturn]] void refuse_memory(const Step& step, int64_t most) const {
-    const auto& origin = plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
+    const auto& origin = origin_of(step);
     throw LimitError(fmt::format("{}the live results of graph `{}` at `{}` exceed the budget of tensor memory ({} "
                                  "MiB); compute less at a time, or have the host raise triage::Limits",
                                  place(origin), plan_.name, origin.text, most >> 20),
@@ -177,6 +179,10 @@ class EagerExecutable final : public Executable {
                    const std::optional<Deadline::Moment>& deadline) {
     if (const auto wrong = operators::refusal(*step.contract, step.op.schema(), stack, terms, deadline))
       throw InputError(*wrong);
+  }
+
+  const eager::StepOrigin& origin_of(const Step& step) const {
+    return plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
   }
 
   static std::string place(const eager::StepOrigin& origin) {
@@ -277,7 +283,7 @@ class EagerExecutable final : public Executable {
   }
 
   [[noreturn]] void rethrow(const Step& step, const std::string& message) const {
-    const auto& origin = plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
+    const auto& origin = origin_of(step);
     if (step.op.schema().name() == graph::kAssert && !message.empty())  // it says what was asserted
       throw PolicyError(place(origin) + message, origin.source);
     throw PolicyError(fmt::format("{}`{}` in graph `{}` failed: {}", place(origin), origin.text, plan_.name, message),

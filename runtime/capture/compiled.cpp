@@ -20,6 +20,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/debug_folder.h"
+#include "runtime/messages/profiler_spans.h"
 #include "runtime/messages/verbose.h"
 #include "runtime/random/sequence.h"
 
@@ -183,6 +184,7 @@ random::Sequence* Compiled::numbers() const { return random::or_aside(options_.r
 
 void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
                        std::vector<at::Tensor>& outputs) {
+  const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(numbers());
   const auto run = [&](const CallContext& of_graph) {
@@ -331,6 +333,7 @@ void Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Dead
 
 void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                           std::vector<at::Tensor>& outputs, bool follow) {
+  const messages::ProfilerSpan span([this] { return "script " + script_->name(); });
   auto inputs = without_params(all, num_params);
   const NotCaptured nothing(false);  // whatever calls this, through the host
   std::optional<random::DrawFrom> draws;

@@ -18,6 +18,10 @@ std::string named(const std::string& name, const Source& definition) {
   return "'" + name + (definition.file.empty() || name == place ? "'" : "' (" + place + ")");
 }
 
+std::string span_name(const Entry& entry) {
+  return "graph " + entry.graph->name() + '[' + std::to_string(entry.number - 1) + ']';
+}
+
 std::string recompile_heading(const std::string& name, const Source& definition, Stance stance) {
   const std::string place = definition.file + ":" + std::to_string(definition.line);
   const bool told = definition.file.empty() || name == place;  // what has no name is called by its place

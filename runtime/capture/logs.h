@@ -9,10 +9,14 @@
 
 namespace triage::capture {
 
+struct Entry;
 struct Guards;
 
 /// "'repair' (repair.lua:3)": a function as warnings name it, with the line where it begins; without where that is its name.
 std::string named(const std::string& name, const Source& definition);
+
+/// "graph repair[0]": a captured graph for LibTorch's profiler, the function's first one.
+std::string span_name(const Entry& entry);
 
 /// How the report of a call begins that no graph fits; its reasons follow, a line each. What then happens, the stance says.
 std::string recompile_heading(const std::string& name, const Source& definition, Stance stance);

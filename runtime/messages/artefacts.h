@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/messages/profiler_spans.h"
+
 namespace triage::messages {
 class Logger;
 }
@@ -86,8 +88,8 @@ std::string_view body_of(const LogRecord& record) noexcept;
 /// The record as people read it: "[graph] heading", then the body with each line indented, so that none looks like a record.
 std::string readable(const LogRecord& record);
 
-/// A step of a compilation: its time counts as that of a phase (compile_times), and the log of `capture` has that it begins,
-/// and, unless an exception ends it, that it has ended. No step contains another.
+/// A step of a compilation: its time counts as that of a phase (compile_times), it is a span of LibTorch's profiler, and the log of
+/// `capture` has that it begins, and, unless an exception ends it, that it has ended. No step contains another.
 class Step {
  public:
   /// "Step 1: capture of 'f' begins"; the time is that of `phase` of `function`.
@@ -103,6 +105,7 @@ class Step {
   std::string heading_, outcome_;  // empty: nothing is logged
   int exceptions_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const ProfilerSpan span_{[this] { return phase_ + ' ' + function_; }};
 };
 
 /// Only functions and policies whose name, or place ("file.lua:3"), matches are captured: a list of patterns (`*`, `?`) with

@@ -5,6 +5,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log_file.h"
+#include "runtime/messages/profiler_spans.h"
 #include "runtime/messages/replay_settings.h"
 #include "runtime/messages/repro_settings.h"
 #include "runtime/messages/trace_file.h"
@@ -25,7 +26,8 @@ Diagnostics get_diagnostics() {
           messages::verbose(),
           messages::trace_dir(),
           messages::replay_dir(),
-          messages::replay_mask()};
+          messages::replay_mask(),
+          messages::profiler_spans()};
 }
 
 void set_diagnostics(const Diagnostics& diagnostics) {
@@ -45,6 +47,7 @@ void set_diagnostics(const Diagnostics& diagnostics) {
   messages::set_verbose(diagnostics.verbose);
   messages::set_replay_dir(diagnostics.replay_dir);
   messages::set_replay_mask(diagnostics.replay_mask);
+  messages::set_profiler_spans(diagnostics.profiler_spans);
 }
 
 std::string logs_help() { return messages::artefacts_help(); }

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "runtime/backends/deadline.h"
+#include "runtime/messages/profiler_spans.h"
 #include "runtime/messages/trace_file.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
@@ -107,6 +108,7 @@ bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at:
 }  // namespace
 
 std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  const messages::ProfilerSpan span([this] { return "policy " + name_; });
   std::vector<at::Tensor> outputs = answer(inputs, options);
   if (messages::trace_on())
     flags_trace_.note(outputs, with_live([](const PolicyVersion& live) { return live.compiled.flags_outputs(); }));

@@ -13,160 +13,23 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "bindings/cli/bench/bench_report.h"
+#include "bindings/cli/bench/costs.h"
 #include "bindings/cli/bench/empty_cache.h"
 #include "bindings/cli/bench/measure.h"
+#include "bindings/cli/bench/profile.h"
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/files/disk.h"
 
 namespace triage::cli {
 namespace {
-
-/// What bounds a call: itself (guards, allocation, one call of each operator), moving the data, or computing with it.
-enum class Bound : uint8_t { overhead, memory, compute };
-
-/// One batch size: microseconds a call, medians.
-struct BatchTimes {
-  int64_t rows = 0;
-  int64_t bytes = 0;  // of the inputs
-  double read = 0;    // at::sum over as many bytes
-  double copy = 0;    // of as many bytes into a warm buffer
-  double script = 0, eager = 0;
-  double tapes = 0, kernels = 0;  // backend `fused` without and with a compiler; 0: not measured
-  Bound bound = Bound::overhead;  // of `fused()`
-  double fused() const { return kernels > 0 ? kernels : tapes; }
-};
-
-struct BenchReport {
-  std::string policy, from;
-  std::vector<std::string> inputs;  // "z float32 32x512"
-  int threads = 1;
-  size_t graphs = 0;
-  std::vector<std::string> graph_breaks;
-  bool writes_data = false;            // the limit is the copy; else the read
-  std::vector<BatchTimes> batches;     // by rising rows
-  double call = 0;                     // microseconds of `fused` at no rows at all, as two small batches tell
-  double script_ms = 0, first_ms = 0;  // the first call, of the size that `inputs` tells
-  double ready_ms = 0;                 // until kernels were there; 0: there are none
-
-  double limit(const BatchTimes& batch) const { return writes_data ? batch.copy : batch.read; }
-  const char* limit_name() const { return writes_data ? "copy" : "read"; }
-};
-
-using Json = nlohmann::ordered_json;
-
-const char* to_string(Bound bound) {
-  return bound == Bound::overhead ? "overhead" : bound == Bound::memory ? "memory" : "compute";
-}
-
-constexpr double near_the_limit =
-    2;  // times the limit: data that comes and goes is moved, whatever is computed meanwhile
-
-std::string micros(double time) { return time >= 1000 ? fmt::format("{:.0f}", time) : fmt::format("{:.3g}", time); }
-
-std::string rows_text(int64_t rows) { return fmt::format("{} {}", rows, rows == 1 ? "row" : "rows"); }
-
-/// "1 to 32 rows": the batches `from` to `to`.
-std::string stretch(const BenchReport& report, size_t from, size_t to) {
-  const auto rows = [&](size_t i) { return report.batches[i].rows; };
-  return from == to ? rows_text(rows(from)) : fmt::format("{} to {}", rows(from), rows_text(rows(to)));
-}
-
-/// With the figures of its last batch.
-std::string reason(const BenchReport& report, const BatchTimes& last) {
-  if (last.bound == Bound::overhead)
-    return fmt::format("overhead ({} us at {}; the call itself takes {} us of it)", micros(last.fused()),
-                       rows_text(last.rows), micros(report.call));
-  return fmt::format("{} ({} us at {} is {:.1f} times the {} of the data, {} us)", to_string(last.bound),
-                     micros(last.fused()), rows_text(last.rows), last.fused() / report.limit(last), report.limit_name(),
-                     micros(report.limit(last)));
-}
-
-Json measured(double time) { return time > 0 ? Json(time) : Json(); }
-
-Json to_json(const BenchReport& report, const BatchTimes& batch) {
-  return {{"rows", batch.rows},
-          {"bytes", batch.bytes},
-          {"read_us", batch.read},
-          {"copy_us", batch.copy},
-          {"script_us", batch.script},
-          {"eager_us", batch.eager},
-          {"tapes_us", measured(batch.tapes)},
-          {"kernels_us", measured(batch.kernels)},
-          {"fused_us", batch.fused()},
-          {"limit", report.limit_name()},
-          {"ratio", batch.fused() / report.limit(batch)},
-          {"bound", to_string(batch.bound)}};
-}
-
-/// Sets what bounds each batch. Where the call itself is half of the time or more, it is that; else what is above it tells,
-/// against the limit.
-void find_bounds(BenchReport& report) {
-  for (BatchTimes& batch : report.batches) {
-    if (2 * report.call >= batch.fused())
-      batch.bound = Bound::overhead;
-    else
-      batch.bound =
-          batch.fused() - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
-  }
-}
-
-/// One sentence for each stretch of batch sizes with the same bound, with the figures that say so.
-std::string closing_words(const BenchReport& report) {
-  std::vector<std::string> parts;
-  for (size_t from = 0; from < report.batches.size();) {
-    size_t to = from;
-    while (to + 1 < report.batches.size() && report.batches[to + 1].bound == report.batches[from].bound) ++to;
-    parts.push_back(fmt::format("{}: {}", stretch(report, from, to), reason(report, report.batches[to])));
-    from = to + 1;
-  }
-  return fmt::format("Bottleneck of the fused code: {}.", fmt::join(parts, "; "));
-}
-
-std::string ready_text(const BenchReport& report) {
-  if (report.ready_ms > 0) return fmt::format("kernels were ready {:.0f} ms after the start", report.ready_ms);
-  return "without a compiler there are no kernels, and tapes run";
-}
-
-void print_bench(const BenchReport& report) {
-  say("{}\n", paint(Paint::heading, report.policy));
-  for (const std::string& input : report.inputs) say("  input     {}\n", input);
-  say("  from      {}\n  graphs    {}, {} graph break{}\n  threads   {}\n\n", report.from, report.graphs,
-      report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
-  const bool tapes = report.batches[0].tapes > 0, kernels = report.batches[0].kernels > 0;
-  const auto column = [](bool shown, const std::string& text) { return shown ? fmt::format(" {:>10}", text) : ""; };
-  say("{}\n",
-      paint(Paint::faint, fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14}  bound by", "rows, us:", "read",
-                                      "copy", "script", "eager", column(tapes, "tapes"), column(kernels, "kernels"),
-                                      fmt::format("{} / {}", kernels ? "kernels" : "tapes", report.limit_name()))));
-  for (const BatchTimes& batch : report.batches)
-    say("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
-        micros(batch.script), micros(batch.eager), column(tapes, micros(batch.tapes)),
-        column(kernels, micros(batch.kernels)), batch.fused() / report.limit(batch), to_string(batch.bound));
-  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); {}\n{}\n", report.first_ms, report.script_ms,
-      ready_text(report), closing_words(report));
-  for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
-}
-
-Json to_json(const BenchReport& report) {
-  Json batches = Json::array();
-  for (const BatchTimes& batch : report.batches) batches.push_back(to_json(report, batch));
-  return {
-      {"policy", report.policy},
-      {"inputs", report.inputs},
-      {"from", report.from},
-      {"threads", report.threads},
-      {"graphs", report.graphs},
-      {"graph_breaks", report.graph_breaks},
-      {"batches", batches},
-      {"call_us", report.call},
-      {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}, {"ready_ms", report.ready_ms}}},
-      {"bounds", closing_words(report)}};
-}
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -178,6 +41,8 @@ int64_t bytes_of(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
   return bytes;
 }
+
+int64_t rows_of(const Tensors& inputs) { return inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0); }
 
 /// The policy as a script, and captured: for `eager`, and for `fused` without and with kernels.
 class Subject {
@@ -205,15 +70,18 @@ class Subject {
     measure_first_call(report);
     const Tensors outputs = fused().run(example_.inputs, call_);
     report.writes_data = 2 * bytes_of(outputs) > bytes_of(example_.inputs);
-    for (const Tensors& inputs : batches()) {
+    const std::vector<Tensors> all = batches();
+    for (const Tensors& inputs : all) {
       Progress progress;
       progress.show(fmt::format("measuring {} ({} bytes) ...", describe(inputs[0]), bytes_of(inputs)));
       report.batches.push_back(measure_batch(inputs));
     }
     report.call = call_itself(report.batches);
-    find_bounds(report);
+    find_costs(report, chosen(all));
+    draw_conclusions(report);
     report.graphs = fused().graphs().size();
     report.graph_breaks = fused().graph_breaks();
+    if (!options_.profile.empty()) report.profile = write_profile(chosen(all));
     return report;
   }
 
@@ -297,6 +165,35 @@ class Subject {
     return result;
   }
 
+  /// The batch as it came, where it was measured; else the largest.
+  const Tensors& chosen(const std::vector<Tensors>& all) const {
+    for (const Tensors& inputs : all)
+      if (rows_of(inputs) == rows_of(example_.inputs)) return inputs;
+    return all.back();
+  }
+
+  void find_costs(BenchReport& report, const Tensors& inputs) {
+    report.chosen_rows = rows_of(inputs);
+    report.file = script_.definition().where.file;
+    std::istringstream text(read_source(options_.call.policy));
+    for (std::string line; std::getline(text, line);) report.source.push_back(line);
+    report.lines = bench::costs_by_line(
+        script_, [&] { script_.call(inputs, example_.params, std::nullopt); }, options_.seconds / 4);
+    report.parts = bench::costs_by_part([&] { fused().run(inputs, call_); }, options_.seconds / 4);
+  }
+
+  Profile write_profile(const Tensors& inputs) {
+    constexpr int calls = 10;
+    const std::string& backend = options_.call.backend;
+    std::optional<Captured> other;
+    if (backend != "fused") other.emplace(runtime_options(options_, backend.c_str()), options_.call.policy);
+    Policy& policy = other ? other->policy : fused();
+    policy.prepare(inputs);
+    const auto call = [&] { policy.run(inputs, call_); };
+    call();
+    return {options_.profile, backend, bench::write_profile(options_.profile, call, calls), rows_of(inputs), calls};
+  }
+
   /// In a process that has run none of it, and with nothing in the cache.
   void measure_first_call(BenchReport& report) {
     const bench::EmptyCache empty;
@@ -334,7 +231,7 @@ class Subject {
     if (kernels_) captured.push_back(kernels_->policy);
     for (const Policy& policy : captured) policy.prepare(inputs);
     BatchTimes times;
-    times.rows = inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0);
+    times.rows = rows_of(inputs);
     times.bytes = bytes_of(inputs);
     Tensors data, warm;  // floats in as many bytes as the inputs have, whatever their dtype
     for (const at::Tensor& input : inputs) {
@@ -371,6 +268,11 @@ class Subject {
 }  // namespace
 
 int run(const BenchCommand& options) {
+  if (!options.profile.empty()) {
+    check_backend(options.call.backend);
+    check_destination("--profile", options.profile, options.call.policy);
+    const files::OutputFile writable(options.profile);  // else that is told when everything was measured
+  }
   load_kernel_files(options.call);
   at::set_num_threads(options.threads);
   const BenchReport report = Subject(options).run();

@@ -17,6 +17,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/log_file.h"
 #include "runtime/messages/printable.h"
+#include "runtime/messages/profiler_spans.h"
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>
@@ -329,6 +330,7 @@ static int call_unrecorded(lua_State* L) {
     const bool had_breaks = partition->compiled->has_breaks();
     const lua_Integer allowed_writes = count_allowed_writes(L);
     const GraphTerms terms(L);
+    const messages::ProfilerSpan span([&] { return "function " + function.name; });
     partition->compiled->run(inputs, {}, {context(L).deadline}, outputs);
     if (count_allowed_writes(L) != allowed_writes) find_without_allowed_writes(L, function, arguments, partition);
     if (!had_breaks && partition->compiled->has_breaks()) ++function.broken_partitions;

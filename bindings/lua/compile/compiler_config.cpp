@@ -47,7 +47,21 @@ constexpr TextSetting text_settings[] = {
     {"repro_backends", &Diagnostics::repro_backends}, {"repro_dir", &Diagnostics::repro_dir},
     {"trace_dir", &Diagnostics::trace_dir},           {"replay_dir", &Diagnostics::replay_dir},
     {"replay_mask", &Diagnostics::replay_mask}};
-constexpr const char *level_setting = "repro_level", *verbose_setting = "verbose";
+constexpr const char* level_setting = "repro_level";
+
+/// Those that are on or off.
+struct SwitchSetting {
+  const char* name;
+  bool Diagnostics::*value;
+};
+constexpr SwitchSetting switch_settings[] = {{"verbose", &Diagnostics::verbose},
+                                             {"profiler_spans", &Diagnostics::profiler_spans}};
+
+const SwitchSetting* switch_setting(const std::string& name) {
+  for (const SwitchSetting& setting : switch_settings)
+    if (name == setting.name) return &setting;
+  return nullptr;
+}
 
 const TextSetting* text_setting(const std::string& name) {
   for (const TextSetting& setting : text_settings)
@@ -56,14 +70,15 @@ const TextSetting* text_setting(const std::string& name) {
 }
 
 bool is_diagnosis_setting(const std::string& name) {
-  return text_setting(name) || name == level_setting || name == verbose_setting;
+  return text_setting(name) || switch_setting(name) || name == level_setting;
 }
 
 std::string setting_name(lua_State* L) { return lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2); }
 
 const Setting& check_setting(lua_State* L) {
   const std::string name = setting_name(L);
-  std::vector<std::string> known = {level_setting, verbose_setting};
+  std::vector<std::string> known = {level_setting};
+  for (const SwitchSetting& setting : switch_settings) known.emplace_back(setting.name);
   for (const TextSetting& setting : text_settings) known.emplace_back(setting.name);
   for (const Setting& setting : settings) {
     if (name == setting.name) return setting;
@@ -78,8 +93,8 @@ bool push_diagnosis_setting(lua_State* L, const std::string& name) {
   if (is_policy(L)) throw InputError("triage.config." + name + ": a policy may not read what its host writes to files");
   const TextSetting* const text = text_setting(name);
   const Diagnostics diagnostics = get_diagnostics();
-  if (name == verbose_setting)
-    lua_pushboolean(L, diagnostics.verbose);
+  if (const SwitchSetting* const setting = switch_setting(name))
+    lua_pushboolean(L, diagnostics.*(setting->value));
   else if (!text)
     lua_pushinteger(L, diagnostics.repro_level);
   else if (const std::string& value = diagnostics.*(text->text); value.empty())
@@ -97,9 +112,9 @@ bool set_diagnosis_setting(lua_State* L, const std::string& name) {
   if (is_policy(L)) throw InputError(full + ": a policy may not set where files go; the host does (set_diagnostics)");
   refuse_in_selection(L, "a write to `" + full + "`");
   Diagnostics diagnostics = get_diagnostics();
-  if (name == verbose_setting) {
+  if (const SwitchSetting* const setting = switch_setting(name)) {
     if (!lua_isboolean(L, 3)) throw InputError(full + ": expected true or false, got " + describe(L, 3));
-    diagnostics.verbose = lua_toboolean(L, 3) != 0;
+    diagnostics.*(setting->value) = lua_toboolean(L, 3) != 0;
   } else if (!text) {
     if (!lua_isinteger(L, 3)) throw InputError(full + ": expected an integer from 1 to 4, got " + describe(L, 3));
     diagnostics.repro_level = static_cast<int>(std::clamp<lua_Integer>(lua_tointeger(L, 3), 0, 5));

@@ -236,6 +236,8 @@ void LuaScript::restore_state(const capsule::Json& state, const capsule::Restore
   });
 }
 
+Source LuaScript::current_line() const { return lua::current_line(state_->lua()); }
+
 uint64_t LuaScript::writes() const { return state_->context().epoch; }
 
 LuaScript::Definition LuaScript::definition() const {

@@ -32,6 +32,9 @@ class LuaScript final : public Script, public capsule::HasState {
   capsule::Json save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) override;
   void restore_state(const capsule::Json& state, const capsule::RestoredTensors& tensors) override;
 
+  /// The line that runs now; empty where none does. From the thread that runs the script.
+  Source current_line() const;
+
   /// The parts of a test, by its 0-based index. Each runs under a budget of its own and throws what the script raised.
   size_t test_count() const { return test_count_; }
   std::string test_name(size_t index);

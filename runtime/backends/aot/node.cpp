@@ -12,6 +12,7 @@
 #include "runtime/backends/aot/program.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/compat/autograd_node.h"
+#include "runtime/messages/profiler_spans.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::aot {
@@ -194,6 +195,7 @@ class JointBackward final : public torch::autograd::Node {
   }
 
   variable_list run_backward(const Variant& variant, const Tensors& tangents) {
+    const messages::ProfilerSpan span([&] { return "backward " + program_->graph().name(); });
     const at::NoGradGuard no_grad;
     Tensors inputs, made;
     append_saved(variant, inputs);

@@ -14,9 +14,11 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/flags/checks.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
+#include "runtime/messages/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
 
 namespace triage::fused {
@@ -151,6 +153,7 @@ LoopTiers FusedGroup::loops() const {
 
 FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPool* shared)
     : graph_(part.graph.name()),
+      label_(label_of(part)),
       loops_(part.loops),
       compiler_(compiler),
       joins_(part.joins),
@@ -175,6 +178,7 @@ FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPoo
 
 bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
                            const CallContext& call) const {
+  const messages::ProfilerSpan span([this] { return "fused group " + label_; });
   check_deadline(call.deadline);
   const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
   Memory memory;
@@ -212,6 +216,7 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   int64_t longest = 0;
   for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, rows.extents));
   rows.scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest : tape_bytes);
+  const messages::ProfilerSpan loops([&] { return (function ? "kernel " : "tape ") + label_; });
   run(rows, memory, [&](const Call& part, int64_t first, int64_t last) {
     function ? function(&part, first, last) : version->tape->run(part, first, last);
   });

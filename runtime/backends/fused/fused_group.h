@@ -83,6 +83,7 @@ class FusedGroup final : public Executable {
   bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;
 
   std::string graph_;  // its name, for messages
+  std::string label_;  // for spans
   Loops loops_;
   CompilerMode compiler_;
   const std::vector<Concatenation> joins_;

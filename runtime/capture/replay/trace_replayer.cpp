@@ -17,6 +17,7 @@
 #include "runtime/capture/replay/predict.h"
 #include "runtime/capture/rules.h"
 #include "runtime/graph/describe.h"
+#include "runtime/messages/profiler_spans.h"
 #include "runtime/messages/verbose.h"
 
 namespace triage::capture {
@@ -493,6 +494,7 @@ void TraceReplayer::run_compiled(const TraceSegment& segment) {
   const c10::AutoGradMode mode(state_.grad_mode);
   std::vector<at::Tensor> outputs;
   if (segment.compiled.executable) {
+    const messages::ProfilerSpan span([&] { return "segment " + segment.compiled.graph->name(); });
     const NotCaptured scope(false);  // a backend may run operators of a script
     const uint64_t before = writes_();
     segment.compiled.executable->run(inputs_, outputs, {Deadline::current()});

@@ -34,6 +34,9 @@ struct Diagnostics {
   std::string replay_dir = {};
   /// As TRIAGE_REPLAY_MASK: names of inputs and variables of scripts, with commas between them, whose values no capsule holds.
   std::string replay_mask = {};
+  /// As TRIAGE_PROFILER_SPANS: policies, compiled functions, graphs, fused groups and kernels are spans of LibTorch's profiler
+  /// (at::RecordFunction, scope USER_SCOPE), named "triage::...". Off: a call does not ask whether a profiler runs.
+  bool profiler_spans = false;
 };
 
 /// What holds now: at first what the environment says.

@@ -262,3 +262,13 @@ test("D12, D05: triage.config has where debug folders and programs of the minifi
   eq(triage.config.repro_level, 4)
   triage.config.repro_level = 2
 end)
+
+test("D15: triage.config.profiler_spans turns the spans for LibTorch's profiler on", function()
+  eq(triage.config.profiler_spans, false)
+  triage.config.profiler_spans = true
+  eq(triage.config.profiler_spans, true)
+  eq(triage.compile(function(z) return z * 2 end)(torch.ones({2})):sum():item(), 4)  -- nobody listens
+  triage.config.profiler_spans = false
+  fails(function() triage.config.profiler_spans = 1 end, "triage.config.profiler_spans: expected true or false")
+  fails(function() triage.config.profile_spans = true end, "did you mean 'profiler_spans'?")
+end)

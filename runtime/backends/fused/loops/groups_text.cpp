@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "runtime/backends/fused/loops/expression.h"
 #include "runtime/graph/describe.h"
 
@@ -89,7 +91,32 @@ std::string body_text(const FusionGroup& part) {
   return text;
 }
 
+/// "repair.lua:3-7": of the file that the first node with a line comes from.
+std::string lines_of(const FusionGroup& part) {
+  Source first;
+  int last = 0;
+  for (const auto& node : part.graph.nodes()) {
+    const Source& source = node->source;
+    if (source.file.empty() || (!first.file.empty() && source.file != first.file)) continue;
+    first = {source.file, first.file.empty() ? source.line : std::min(first.line, source.line)};
+    last = std::max(last, source.line);
+  }
+  if (first.file.empty()) return "";
+  return last == first.line ? fmt::format(" ({}:{})", first.file, last)
+                            : fmt::format(" ({}:{}-{})", first.file, first.line, last);
+}
+
 }  // namespace
+
+std::string label_of(const FusionGroup& part) {
+  constexpr size_t most_shown = 4;
+  const auto& nodes = part.graph.nodes();
+  std::string operators;
+  for (size_t i = 0; i < nodes.size() && i < most_shown; ++i)
+    operators += (i ? ", " : "") + graph::op_name(nodes[i]->op);
+  if (nodes.size() > most_shown) operators += fmt::format(" and {} more", nodes.size() - most_shown);
+  return part.graph.name() + ": " + operators + lines_of(part);
+}
 
 std::string text_of(const std::vector<FusionGroup>& groups, size_t index) {
   const FusionGroup& part = groups[index];

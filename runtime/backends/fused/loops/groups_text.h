@@ -11,4 +11,7 @@ namespace triage::fused {
 std::string text_of(const std::vector<FusionGroup>& groups);
 std::string text_of(const std::vector<FusionGroup>& groups, size_t index);
 
+/// In one line, for spans: the graph, the operators (some of many), and the script lines that they come from.
+std::string label_of(const FusionGroup& group);
+
 }  // namespace triage::fused

@@ -1,0 +1,61 @@
+#include "bindings/cli/bench/span_recorder.h"
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "runtime/messages/profiler_spans.h"
+
+namespace triage::bench {
+namespace {
+
+thread_local SpanRecorder* current = nullptr;  // callbacks are plain functions
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+struct SpanRecorder::Place final : at::ObserverContext {
+  explicit Place(size_t index) : index(index) {}
+  size_t index;
+};
+
+SpanRecorder::SpanRecorder(std::function<Source()> line) : line_(std::move(line)) {
+  constexpr size_t usual = 4096;
+  spans_.reserve(usual);
+  current = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&SpanRecorder::opened, &SpanRecorder::closed));
+}
+
+SpanRecorder::~SpanRecorder() {
+  at::removeCallback(handle_);
+  current = nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> SpanRecorder::opened(const at::RecordFunction& function) {
+  const int64_t begin = now();
+  auto place = std::make_unique<Place>(current->spans_.size());
+  Span& span = current->spans_.emplace_back();
+  span.name = function.name();
+  span.is_operator = function.scope() != at::RecordScope::USER_SCOPE;
+  span.parent = current->innermost_;
+  if (span.parent < 0 && current->line_) span.line = current->line_();
+  current->innermost_ = static_cast<int64_t>(place->index);
+  span.begin = begin;
+  span.ready = now();
+  return place;
+}
+
+void SpanRecorder::closed(const at::RecordFunction&, at::ObserverContext* context) {
+  Span& span = current->spans_[static_cast<Place*>(context)->index];
+  span.end = now();
+  current->innermost_ = span.parent;
+}
+
+SpansOn::SpansOn() : before_(messages::profiler_spans()) { messages::set_profiler_spans(true); }
+SpansOn::~SpansOn() { messages::set_profiler_spans(before_); }
+
+}  // namespace triage::bench
