@@ -131,6 +131,7 @@ int run(const ReportCommand& options);
 struct ReplayCommand {
   std::string capsule, backend, compiler, extract;
   bool trusted = false, minify = false, json = false;
+  bool must_minify = false;  // a replay in which no graph fails is an error
 };
 /// 1 where the replay gives something else than the call that was recorded.
 int run(const ReplayCommand& options);

@@ -66,7 +66,8 @@ nlohmann::ordered_json to_json(const Minified& minified, const std::string& file
 int run(const MinifyCommand& options) {
   if (options.program.ends_with(".pt")) {
     ReplayCommand replay;
-    replay.capsule = options.program, replay.minify = true, replay.json = options.json;
+    replay.capsule = options.program, replay.json = options.json;
+    replay.minify = replay.must_minify = true;
     return run(replay);
   }
   at::set_num_threads(1);       // each candidate runs in a fork of this process

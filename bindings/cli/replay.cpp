@@ -1,6 +1,7 @@
 // `triage replay`: a call again, from its capsule.
 #include <fmt/format.h>
 #include <triage/capsule.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -28,12 +29,15 @@ void minify_graphs(const std::string& folder) {
   messages::set_repro_settings(settings);
 }
 
-/// What the minifier made.
+/// What the minifier made for this process; the folder may have programs of earlier ones.
 std::vector<std::string> repros_in(const fs::path& folder) {
+  const std::string own = fmt::format("-pid_{}-", ::getpid());
   std::vector<std::string> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const fs::path repro = entry.path() / "repro.lua"; fs::exists(repro, ignored)) found.push_back(repro.string());
+    if (const fs::path repro = entry.path() / "repro.lua";
+        entry.path().filename().string().find(own) != std::string::npos && fs::exists(repro, ignored))
+      found.push_back(repro.string());
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -88,6 +92,10 @@ int run(const ReplayCommand& options) {
     for (const std::string& note : replayed.notes) say("  note      {}\n", note);
     for (const std::string& repro : repros) say("  repro     triage exec {}\n", repro);
   }
+  if (options.must_minify && replayed.same && repros.empty())
+    throw UsageError(fmt::format("nothing to make smaller: the call of {} gives the same, and no graph of it fails; "
+                                 "`triage replay {} --backend NAME --minify` tries another backend",
+                                 options.capsule, options.capsule));
   return replayed.same ? 0 : 1;
 }
 

@@ -10,6 +10,7 @@
 #include <triage/version.h>
 
 #include <chrono>
+#include <string_view>
 
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/backends/fused/tape/instructions.h"
@@ -41,6 +42,23 @@ std::string string_in(const c10::impl::GenericDict& dict, const char* key) {
   return found->value().toStringRef();
 }
 
+std::string checksum_of(const at::Tensor& memory) {
+  return files::checksum_text(
+      files::checksum(std::string_view(static_cast<const char*>(memory.data_ptr()), memory.nbytes())));
+}
+
+std::vector<at::Tensor> memories_of(const c10::IValue& list, const Json& checksums) {
+  if (!list.isList()) throw Malformed("it has no tensors");
+  std::vector<at::Tensor> memories;
+  for (const c10::IValue& memory : list.toListRef()) {
+    if (!memory.isTensor()) throw Malformed("one of its tensors is none");
+    memories.push_back(memory.toTensor().detach().contiguous());
+    if (memories.size() > checksums.size() || checksums[memories.size() - 1] != checksum_of(memories.back()))
+      throw Malformed("it is damaged: a tensor does not have the checksum that it states");
+  }
+  return memories;
+}
+
 Capsule parse(const c10::IValue& value) {
   if (!value.isGenericDict()) throw Malformed("it is no capsule");
   const c10::impl::GenericDict dict = value.toGenericDict();
@@ -56,11 +74,8 @@ Capsule parse(const c10::IValue& value) {
     throw Malformed(fmt::format("it has format {}, and this version of triage ({}) reads format {}", format, version(),
                                 capsule_format));
   const auto memories = dict.find("memories");
-  if (memories == dict.end() || !memories->value().isList()) throw Malformed("it has no tensors");
-  for (const c10::IValue& memory : memories->value().toListRef()) {
-    if (!memory.isTensor()) throw Malformed("one of its tensors is none");
-    capsule.memories.push_back(memory.toTensor().detach().contiguous());
-  }
+  if (memories == dict.end()) throw Malformed("it has no tensors");
+  capsule.memories = memories_of(memories->value(), member(capsule.facts, "memories"));
   return capsule;
 }
 
@@ -68,6 +83,8 @@ Capsule parse(const c10::IValue& value) {
 
 void save(const std::string& path, Json facts, const SavedTensors& tensors) {
   facts["tensors"] = tensors.layouts();
+  facts["memories"] = Json::array();
+  for (const at::Tensor& memory : tensors.memories()) facts["memories"].push_back(checksum_of(memory));
   const std::string json = facts.dump(1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
   c10::impl::GenericList memories(c10::AnyType::get());

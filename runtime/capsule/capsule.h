@@ -16,7 +16,8 @@
 ///
 /// The JSON has: `format` (capsule_format), `kind` ("policy" or "function"), `name`, `why`, `when`, `versions`, `machine`, `modes`,
 /// `config`, `compiler_config`, `locations` (by id), `random` (the state of the generator, as a tensor), `script` (what the
-/// function sees besides its arguments, by the front end), `call` (by who records), `result`, and `tensors` (SavedTensors).
+/// function sees besides its arguments, by the front end), `call` (by who records), `result`, `tensors` (SavedTensors), and
+/// `memories` (their checksums).
 namespace triage::capsule {
 
 constexpr int capsule_format = 1;

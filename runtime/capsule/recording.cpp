@@ -83,6 +83,9 @@ bool Recording::is_masked(const std::string& name) const {
 
 Json Recording::facts() {
   copy_generator();
+  if (leaves_out())
+    for (const Json& call : host_calls_)
+      for (const Json& result : call["results"]) tensors_.leave_out(result.get<size_t>());
   Json facts = common_facts();
   facts["random"] = generator_.defined() ? Json(tensors_.add(generator_.get_state())) : Json();
   facts["script"] = script_;

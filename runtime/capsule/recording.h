@@ -60,6 +60,9 @@ class Recording {
   Json facts();
   SavedTensors& tensors() { return tensors_; }
   bool is_masked(const std::string& name) const;
+  /// Whether values of this call were left out: what was computed from them tells of them. Once `facts` was asked for, and inputs
+  /// were saved.
+  bool leaves_out() const { return tensors_.leaves_out() || (script_.is_object() && script_.value("masked", false)); }
   /// Null where nobody asked for this call.
   Whole* whole() const { return whole_; }
   /// Where the call's random numbers on the CPU come from: copied now, or with `later` when the script is about to run, where

@@ -116,6 +116,16 @@ void SavedTensors::keep(Memory& memory, int64_t first, int64_t count) {
     memory.values = at::empty({count}, options).copy_(memory.owner.as_strided({count}, {1}, first));
 }
 
+void SavedTensors::leave_out(size_t number) {
+  Memory& memory = memories_[layouts_[number]["memory"].get<size_t>()];
+  memory.masked = true;
+  keep(memory, memory.first, memory.count);
+}
+
+bool SavedTensors::leaves_out() const noexcept {
+  return std::any_of(memories_.begin(), memories_.end(), [](const Memory& memory) { return memory.masked; });
+}
+
 std::vector<at::Tensor> SavedTensors::memories() const {
   std::vector<at::Tensor> values;
   for (const Memory& memory : memories_) values.push_back(memory.values);
@@ -132,6 +142,7 @@ std::vector<int64_t> first_elements(const Json& layouts, size_t memories) {
     if (memory < 0 || static_cast<size_t>(memory) >= memories) throw Malformed("a tensor in it has no memory");
     first[static_cast<size_t>(memory)] =
         std::min(first[static_cast<size_t>(memory)], integer(member(layout, "offset"), "offset"));
+    if (layout["offset"] < 0) throw Malformed("a tensor in it has a damaged layout");
   }
   return first;
 }
@@ -156,7 +167,8 @@ at::Tensor RestoredTensors::restore(const Json& layout, const std::vector<at::Te
   const auto sizes = integers(member(layout, "sizes"), "sizes"),
              strides = integers(member(layout, "strides"), "strides");
   const int64_t offset = layout["offset"].get<int64_t>();
-  if (!dtype || memory.scalar_type() != *dtype || memory.dim() != 1 || reach(sizes, strides, offset) > memory.numel())
+  if (!dtype) throw Malformed(fmt::format("it has a tensor of dtype `{}`, which there is not", messages::one_line(text(layout["dtype"], "dtype"))));
+  if (memory.scalar_type() != *dtype || memory.dim() != 1 || offset < 0 || reach(sizes, strides, offset) > memory.numel())
     throw Malformed("a tensor in it does not fit its memory");
   at::Tensor tensor = memory.as_strided(sizes, strides, offset);
   if (const std::string device = text(member(layout, "device"), "device"); device != "cpu") {

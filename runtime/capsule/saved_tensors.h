@@ -17,6 +17,10 @@ class SavedTensors {
   /// The number of the tensor; the same tensor has one number. `masked`: its values are not kept. Throws files::Malformed with a
   /// clause for a tensor that has no strided memory.
   size_t add(const at::Tensor& tensor, bool masked = false);
+  /// The values of tensor `number`, and of those that share its memory, are not kept after all.
+  void leave_out(size_t number);
+  /// Whether the values of some tensor are not kept because they are masked.
+  bool leaves_out() const noexcept;
   const Json& layouts() const { return layouts_; }
   std::vector<at::Tensor> memories() const;
   uint64_t bytes() const noexcept { return bytes_; }

@@ -53,13 +53,14 @@ capsule::Json RecordedCall::params_facts() const {
   return params;
 }
 
-Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, const std::optional<at::Tensor>& rows) {
+Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool masked) {
+  const std::optional<at::Tensor>& rows = rows_;
   const bool per_sample = rows && tensor.dim() > 0 && tensor.size(0) == rows->size(0);
   Json facts = {{"name", name}};
   facts["tensor"] = recording_.tensors().add(
       per_sample ? tensor.index_select(0, rows->nonzero().flatten().to(tensor.device())) : tensor,
-      recording_.is_masked(name));
-  if (recording_.is_masked(name)) facts["masked"] = true;
+      masked);
+  if (masked) facts["masked"] = true;
   return facts;
 }
 
@@ -75,7 +76,10 @@ Json RecordedCall::facts() {
                {"trusted", version_.held_to() == nullptr},
                {"params", params_facts()}};
   Json inputs = Json::array(), donated = Json::array();
-  for (size_t i = 0; i < inputs_.size(); ++i) inputs.push_back(saved(version_.signature.inputs[i], inputs_[i], rows_));
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const std::string& name = version_.signature.inputs[i];
+    inputs.push_back(saved(name, inputs_[i], recording_.is_masked(name)));
+  }
   for (const size_t index : options_.donate) donated.push_back(version_.signature.inputs[index]);
   call["inputs"] = std::move(inputs);
   call["donated"] = std::move(donated);
@@ -129,8 +133,11 @@ void RecordedCall::answered(at::ArrayRef<at::Tensor> outputs) {
   Json all = facts();
   const std::vector<std::string> names = version_.known_signature().outputs;
   Json results = Json::array();
-  for (size_t i = 0; i < outputs.size(); ++i)
-    results.push_back(saved(i < names.size() ? names[i] : fmt::format("out{}", i), outputs[i], rows_));
+  const bool derived = recording_.leaves_out();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string name = i < names.size() ? names[i] : fmt::format("out{}", i);
+    results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name)));
+  }
   all["result"] = {{"outputs", std::move(results)}};
   whole->done = std::move(all);
 }

@@ -19,7 +19,7 @@ class RecordedCall {
   capsule::Json facts();
   capsule::Json params_facts() const;
   std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;
-  capsule::Json saved(const std::string& name, const at::Tensor& tensor, const std::optional<at::Tensor>& rows);
+  capsule::Json saved(const std::string& name, const at::Tensor& tensor, bool masked);
 
   PolicyVersion& version_;
   at::ArrayRef<at::Tensor> inputs_;

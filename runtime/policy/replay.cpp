@@ -211,6 +211,8 @@ Replayed replay(const capsule::Capsule& capsule, const std::string& file, const 
     replayed.recorded = capsule::describe_result(capsule::member(facts, "result"));
     replayed.notes = tensors.notes();
     note_missing(facts, replayed.notes);
+    for (std::string& note : capsule::notes_of_result(capsule::member(facts, "result")))
+      replayed.notes.push_back(std::move(note));
     for (std::string& note : capsule::differences_of_machine(facts)) replayed.notes.push_back(std::move(note));
     const capsule::Surroundings surroundings(facts);
     if (kind == "policy")

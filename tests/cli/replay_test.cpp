@@ -83,6 +83,11 @@ TEST_CASE("D10: a backend that gives other bits is told by replay, and minified 
   const Ran replayed = triage_program(folder, {"replay", "call.pt", "--backend", "faulty_result:mul", "--minify"});
   CHECK(replayed.status == 1);
   CHECK_MESSAGE(has(replayed.out, "repro.lua"), replayed.out << replayed.err);
+  // What an earlier replay found is not taken for what this one did.
+  const Ran again = triage_program(folder, {"minify", "call.pt"});
+  CHECK(again.status == 2);
+  CHECK_FALSE(has(again.out, "repro.lua"));
+  CHECK_MESSAGE(has(again.err, "no graph of it fails"), again.err);
 }
 
 TEST_CASE("D10: TRIAGE_REPLAY_RECORD keeps calls that fail, and only the function concerned runs again") {

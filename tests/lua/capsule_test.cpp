@@ -209,6 +209,29 @@ TEST_CASE("D10: only flagged samples, and no masked values, where a host asks fo
   CHECK(notes.find("1 samples of the batch") != std::string::npos);
 }
 
+TEST_CASE("D10: what was computed from masked values is not in a capsule either") {
+  const TemporaryFolder folder;
+  triage::RuntimeOptions quiet;
+  quiet.log = [](const triage::LogRecord&) {};
+  triage::Runtime runtime(quiet);
+  runtime.define("seen", [](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{in[0] + 1}; });
+  const triage::Policy policy = load(
+      "return function(z, other) local f = flag_nan(z, 'z')\n return fix(z, f, 'z'), seen(z), other * 2, f end",
+      "derived.lua", runtime);
+  const std::string file = (folder.path() / "derived.pt").string();
+  triage::record(policy, {at::full({4, 2}, 42.0), at::ones({4, 2})}, {file, false, {"z"}});
+  const triage::capsule::Capsule capsule = triage::capsule::load(file);
+  size_t values = 0;
+  for (const at::Tensor& memory : capsule.memories)
+    if (memory.scalar_type() == at::kFloat) values += memory.ne(0).any().item<bool>();
+  CHECK(values == 1);  // `other`
+  const Replayed replayed = triage::replay(file);
+  CHECK_MESSAGE(replayed.same, replayed.difference);
+  std::string notes;
+  for (const std::string& note : replayed.notes) notes += note + "\n";
+  CHECK_MESSAGE(notes.find("the values of 'out0', 'out1', 'out2', 'out3' were left out") != std::string::npos, notes);
+}
+
 TEST_CASE("D10: a capsule that cannot be written costs one word in the log, and the call goes on as without it") {
   const Restore restore;
   const TemporaryFolder folder;
@@ -244,7 +267,16 @@ TEST_CASE("D10: damaged, cut and foreign files are errors, and none runs anythin
     } catch (const triage::Error&) {
     }
   }
-  CHECK(refused > 50);  // the rest are bits of tensors
+  CHECK(refused > 50);  // the rest are bits that no value depends on
+  for (const at::Tensor& memory : triage::capsule::load(file).memories) {  // of each tensor, bits of its values
+    if (memory.nbytes() < 8) continue;
+    const size_t at = bytes.find(std::string(static_cast<const char*>(memory.data_ptr()), memory.nbytes()));
+    REQUIRE(at != std::string::npos);
+    std::string changed = bytes;
+    changed[at + memory.nbytes() / 2] = static_cast<char>(changed[at + memory.nbytes() / 2] ^ 0x15);
+    std::ofstream(damaged, std::ios::binary) << changed;
+    CHECK_THROWS_AS(triage::replay(damaged), triage::FileError);
+  }
   std::ofstream(damaged, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
   CHECK_THROWS_AS(triage::replay(damaged), triage::FileError);
   triage::save_tensor(damaged, at::ones({2}));

@@ -94,17 +94,20 @@ capsule::Json snapshot_of_call(lua_State* L, int function, int first, int last, 
 
 Json results_of(lua_State* L, int first, capsule::SavedTensors& tensors, const Recording* recording) {
   Json outputs = Json::array(), values = Json::object();
+  const bool derived = recording && recording->leaves_out();
   for (int i = first; i <= lua_gettop(L); ++i) {
     const std::string name = fmt::format("result {}", i - first + 1);
     if (const at::Tensor* const tensor = test_tensor(L, i)) {
-      const bool masked = recording && recording->is_masked(name);
+      const bool masked = derived || (recording && recording->is_masked(name));
       outputs.push_back({{"name", name}, {"tensor", tensors.add(*tensor, masked)}});
       if (masked) outputs.back()["masked"] = true;
-    } else {
+    } else if (!derived) {
       values[name] = lua_istable(L, i) ? std::string("table") : describe(L, i);
     }
   }
-  return {{"outputs", std::move(outputs)}, {"values", std::move(values)}};
+  Json results = {{"outputs", std::move(outputs)}, {"values", std::move(values)}};
+  if (derived) results["values_left_out"] = true;
+  return results;
 }
 
 bool is_recorded(lua_State* L) {

@@ -32,6 +32,7 @@ using capsule::Json;
 constexpr int max_depth = 150;
 constexpr int max_values = 100'000;
 constexpr size_t longest_string = 1 << 20;
+constexpr const char* masked_value = "masked";
 constexpr int64_t function_number = (int64_t{1} << 24) - 1;  // of a function id (semantics/chunk.cpp)
 
 bool is_utf8(const std::string& text) {
@@ -54,7 +55,7 @@ class Writer {
     if (++values_ > max_values) return lost(name, "more values than a capsule holds");
     if (depth > max_depth) return lost(name, "values that are nested too deep");
     const bool masked = std::find(options_.masked.begin(), options_.masked.end(), name) != options_.masked.end();
-    if (masked && !test_tensor(L_, index) && !lua_isfunction(L_, index)) return lost(name, "masked");
+    if (masked && !test_tensor(L_, index) && !lua_isfunction(L_, index)) return lost(name, masked_value);
     switch (lua_type(L_, index)) {
       case LUA_TNIL:
         return nullptr;
@@ -76,11 +77,13 @@ class Writer {
 
   Json take(Json roots) {
     return {{"roots", std::move(roots)},    {"objects", std::move(objects_)}, {"cells", std::move(cells_)},
-            {"chunks", std::move(chunks_)}, {"globals", std::move(globals_)}, {"missing", std::move(missing_)}};
+            {"chunks", std::move(chunks_)}, {"globals", std::move(globals_)}, {"missing", std::move(missing_)},
+            {"masked", left_out_}};
   }
 
  private:
   Json lost(const std::string& name, const std::string& what) {
+    left_out_ |= what == masked_value;
     missing_.push_back(fmt::format("'{}' is not in it: {}", name, what));
     return {{"lost", fmt::format("'{}': {}", name, what)}};
   }
@@ -298,6 +301,7 @@ class Writer {
   const SnapshotOptions& options_;
   const LibraryNames library_;
   int values_ = 0;
+  bool left_out_ = false;  // a value that is masked
   std::unordered_map<const void*, size_t> numbers_, cell_numbers_;
   std::unordered_map<int64_t, size_t> chunk_numbers_;
   std::set<std::string> global_names_;

@@ -12,7 +12,7 @@
 /// part of it.
 ///
 /// {"roots": [VALUE], "objects": [OBJECT], "cells": [VALUE], "chunks": [{name, hash, text}], "globals": [[name, VALUE]],
-///  "missing": [sentence]}; snapshot.cpp has VALUE and OBJECT.
+///  "missing": [sentence], "masked": whether values were left out by their names}; snapshot.cpp has VALUE and OBJECT.
 namespace triage::lua {
 
 struct SnapshotOptions {
