@@ -10,6 +10,7 @@
 
 #include "runtime/files/disk.h"
 #include "runtime/files/dtype.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::capsule {
 namespace {

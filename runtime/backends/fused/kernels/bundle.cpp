@@ -5,6 +5,7 @@
 #include <triage/error.h>
 #include <triage/version.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <set>
@@ -67,10 +68,7 @@ std::optional<std::vector<Bundle::Kernel>> cut(std::string_view all,
 
 }  // namespace
 
-bool is_bundle(std::string_view bytes) {
-  constexpr size_t last_line = 128;  // longer than it is
-  return bytes.substr(bytes.size() - std::min(bytes.size(), last_line)).find(mark) != std::string_view::npos;
-}
+bool is_bundle(std::string_view bytes) { return has_trailer(bytes, mark); }
 
 std::string bundle_bytes(const std::vector<Bundle::Kernel>& kernels, const std::vector<KnownCall>& calls,
                          const std::string& compiler) {

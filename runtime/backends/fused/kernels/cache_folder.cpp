@@ -45,8 +45,8 @@ FolderContent content_of_folder() {
   return content;
 }
 
-CacheInfo info_of(const Bundle& bundle, uint64_t bytes) {
-  return {bundle.kernels.size(), count_policies(bundle.manifest.calls), bundle.manifest.calls.size(), bytes, 0};
+CacheInfo info_of(const KernelManifest& manifest, uint64_t bytes) {
+  return {manifest.kernels.size(), count_policies(manifest.calls), manifest.calls.size(), bytes, 0};
 }
 
 CacheInfo write_bundle(const fs::path& file, const std::vector<Bundle::Kernel>& kernels,
@@ -94,7 +94,7 @@ CacheInfo load_into_folder(const fs::path& file) {
         fmt::format("cannot load the bundle \"{}\" into the cache folder: {}; free some space, make the "
                     "folder writable, or name another one in TRIAGE_KERNEL_CACHE",
                     file.string(), folder.refused().empty() ? no_folder : folder.refused()));
-  return info_of(bundle, bytes.size());
+  return info_of(bundle.manifest, bytes.size());
 }
 
 FolderContent clear_folder() {

@@ -32,6 +32,7 @@ std::string read_kernel_file(const std::filesystem::path& file);
 /// Writes a bundle, whole or not at all.
 CacheInfo write_bundle(const std::filesystem::path& file, const std::vector<Bundle::Kernel>& kernels,
                        const std::vector<KnownCall>& calls, const std::string& compiler);
-CacheInfo info_of(const Bundle& bundle, uint64_t bytes);
+/// `bytes`: the size of the file.
+CacheInfo info_of(const KernelManifest& manifest, uint64_t bytes);
 
 }  // namespace triage::fused

@@ -10,6 +10,8 @@ namespace {
 
 constexpr size_t length_digits = 20, hash_digits = 32;
 
+size_t last_line_size(std::string_view mark) { return mark.size() + length_digits + 1 + hash_digits + 1; }
+
 }  // namespace
 
 std::string hash_of(std::string_view bytes) {
@@ -28,18 +30,21 @@ std::string with_trailer(std::string_view shared_object, std::string_view text, 
   return bytes + hash_of(bytes) + "\n";
 }
 
+bool has_trailer(std::string_view bytes, std::string_view mark) {
+  const size_t size = last_line_size(mark);
+  return bytes.size() >= size && bytes.substr(bytes.size() - size, mark.size()) == mark;
+}
+
 Checked check_trailer(std::string_view bytes, std::string_view mark) {
-  const size_t last_line_size = mark.size() + length_digits + 1 + hash_digits + 1;
-  if (bytes.size() < last_line_size) return {};
-  const std::string_view all = bytes.substr(0, bytes.size() - last_line_size);
+  if (!has_trailer(bytes, mark)) return {};
+  const size_t line_size = last_line_size(mark);
+  const std::string_view all = bytes.substr(0, bytes.size() - line_size);
   const std::string_view line = bytes.substr(all.size());
   size_t length = 0;
   const char* digits = line.data() + mark.size();
   const auto [end, error] = std::from_chars(digits, digits + length_digits, length);
-  if (line.substr(0, mark.size()) != mark || error != std::errc() || end != digits + length_digits ||
-      length > all.size() || line.back() != '\n')
-    return {};
-  const std::string_view hash = line.substr(last_line_size - 1 - hash_digits, hash_digits);
+  if (error != std::errc() || end != digits + length_digits || length > all.size() || line.back() != '\n') return {};
+  const std::string_view hash = line.substr(line_size - 1 - hash_digits, hash_digits);
   if (hash != hash_of(bytes.substr(0, bytes.size() - 1 - hash_digits))) return {Checked::State::changed, {}};
   return {Checked::State::whole, all.substr(all.size() - length)};
 }

@@ -12,6 +12,9 @@ std::string hash_of(std::string_view bytes);
 /// object.
 std::string with_trailer(std::string_view shared_object, std::string_view text, std::string_view mark);
 
+/// Whether there is a last line with that mark; what is before it may be damaged.
+bool has_trailer(std::string_view bytes, std::string_view mark);
+
 struct Checked {
   enum class State { none, changed, whole };  // none: not sealed with that mark, or its end is missing
   State state = State::none;

@@ -67,9 +67,9 @@ void* find(void* library, const std::string& symbol, const fs::path& path) {
 }
 
 /// Its kernels are loaded when they are first asked for: a process uses few of those of a whole cache folder.
-CacheInfo load_bundle(std::string content, const fs::path& file) {
+KernelManifest load_bundle(std::string content, const fs::path& file) {
   const auto bytes = std::make_shared<const std::string>(std::move(content));
-  const fused::Bundle bundle = fused::parse_bundle(*bytes, file.string());
+  fused::Bundle bundle = fused::parse_bundle(*bytes, file.string());
   fused::check_bundle_usable(bundle, file.string());
   std::vector<fused::AddedKernel> kernels;
   for (const fused::Bundle::Kernel& kernel : bundle.kernels) {
@@ -82,7 +82,7 @@ CacheInfo load_bundle(std::string content, const fs::path& file) {
   }
   if (!kernels.empty()) fused::add_kernels(kernels, file.string());
   fused::add_known_calls(bundle.manifest.calls);
-  return fused::info_of(bundle, bytes->size());
+  return std::move(bundle.manifest);
 }
 
 }  // namespace
@@ -103,15 +103,16 @@ std::string fused::read_kernel_file(const fs::path& path) {
 
 KernelManifest read_kernel_manifest(const fs::path& file) { return manifest_of(fused::read_kernel_file(file), file); }
 
-CacheInfo load_cache_artifacts(const fs::path& file) { return load_bundle(fused::read_kernel_file(file), file); }
+CacheInfo load_cache_artifacts(const fs::path& file) {
+  std::string bytes = fused::read_kernel_file(file);
+  const uint64_t size = bytes.size();
+  return fused::info_of(load_bundle(std::move(bytes), file), size);
+}
 
 KernelManifest load_kernels(const fs::path& file) {
-  const std::string bytes = fused::read_kernel_file(file);
+  std::string bytes = fused::read_kernel_file(file);
+  if (fused::is_bundle(bytes)) return load_bundle(std::move(bytes), file);
   KernelManifest manifest = manifest_of(bytes, file);
-  if (fused::is_bundle(bytes)) {
-    load_bundle(bytes, file);
-    return manifest;
-  }
   void* const library = library_of(bytes, file);
   std::vector<fused::AddedKernel> kernels;
   for (const std::string& hash : manifest.kernels) {
