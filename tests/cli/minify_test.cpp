@@ -213,6 +213,28 @@ TEST_CASE("D05: a backend that crashes, hangs or ends the process is a result, n
   CHECK(minified({"own", 60, false, false, 8, lua_backend("os.exit(3)")}, 7)["nodes"] == 1);
 }
 
+TEST_CASE("D05: an operator that is slow is not taken for the one that hangs; one limit is named everywhere") {
+  const std::string sleeps =
+      "triage.register_backend('own', function(graph)\n  local slow = false\n  for _, node in ipairs(graph.nodes) do\n"
+      "    if node.op == 'aten::erf' then while true do end end\n    slow = slow or node.op == 'aten::sigmoid'\n  end\n"
+      "  if slow then os.execute('sleep 1.3') end\n  return graph\nend)\n";
+  TemporaryFolder folder;
+  write_bytes(folder / "failing.lua", random_program({"own", 24, false, false, 8, sleeps}, 6));
+  const Ran ran = triage_program(folder, {"minify", "failing.lua", "--json", "--time-limit", "4"});
+  REQUIRE_MESSAGE(ran.status == 0, ran.err);
+  const nlohmann::json report = ran.json();
+  CHECK(report["nodes"] == 1);
+  CHECK(report["failure"] == "does not end within 4 s");
+  const std::string repro = read_bytes(folder / "repro.lua");
+  CAPTURE(repro);
+  CHECK(repro.find("aten::erf(") != std::string::npos);
+  CHECK(repro.find("-- It fails: backend `own` does not end within 4 s\n") != std::string::npos);
+  CHECK(repro.find("isolated = 4,") != std::string::npos);
+  const Ran alone = triage_program(folder, {"exec", "repro.lua"});
+  CHECK(alone.status == 1);
+  CHECK(alone.err.find("backend `own` does not end within 4 s") != std::string::npos);
+}
+
 namespace {
 
 /// Kinds of faults at an erf: a shipped backend, or one in Lua.
