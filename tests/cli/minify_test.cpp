@@ -283,6 +283,18 @@ TEST_CASE("D05: what cannot be minified is an error that says why") {
   CHECK(ran.status == 2);
   CHECK(ran.err.find("calls no triage.run_graph") != std::string::npos);
   CHECK(triage_program(folder, {"minify", "missing.lua"}).status == 2);
+  const std::string whole = random_program({"faulty_run:erf", 20}, 1);
+  const size_t node = whole.find("aten::");
+  for (const std::string& damaged : {whole.substr(0, node), whole.substr(0, node) + "no_such::" + whole.substr(node),
+                                     std::string("error('damaged')\n") + whole}) {
+    std::filesystem::create_directories(folder / "damaged");
+    write_bytes((std::filesystem::path(folder / "damaged") / "graph_runnable.lua").string(), damaged);
+    ran = triage_program(folder, {"minify", "damaged"});
+    CHECK(ran.status == 2);
+    CHECK_MESSAGE(ran.err.find("graph_runnable.lua\" does not get as far as its graph: ") != std::string::npos,
+                  ran.err);
+    CHECK(ran.err.find("Expected a program that triage has written") != std::string::npos);
+  }
   CHECK(triage_program(folder, {"minify", "."}).err.find("has no minifier_launcher.lua") != std::string::npos);
 }
 
