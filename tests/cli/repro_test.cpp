@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "program.h"
@@ -225,13 +225,26 @@ triage.compile(function(x) return x:relu() end, {name = "own", backend = toy_com
   CHECK(alone.err.find("toy") != std::string::npos);
 }
 
-TEST_CASE("D05: a word that is no stage, and a level that there is not, are a warning; the run goes on") {
+TEST_CASE("D05: a word that is no stage, and a level that there is not, are errors; a level alone is a warning") {
   const TemporaryFolder folder;
   write_bytes(folder / "model.lua", five_layers);
-  for (const auto& [after, level] : {std::pair{"nonsense", "2"}, {"capture", "7"}, {"capture", "2x"}}) {
+  const auto run = [&](const char* after, const char* level) {
     const Variable stage("TRIAGE_REPRO_AFTER", after), at("TRIAGE_REPRO_LEVEL", level);
-    const Ran ran = triage_program(folder, {"exec", "model.lua", "fused"});
-    CHECK(ran.status == 0);
-    CHECK(ran.err.find("nothing is written for the minifier") != std::string::npos);
+    return triage_program(folder, {"exec", "model.lua", "fused"});
+  };
+  for (const auto& [after, level, message] :
+       {std::tuple{"nonsense", "2", "TRIAGE_REPRO_AFTER=nonsense: the minifier cannot begin after 'nonsense'"},
+        {"capture", "7", "TRIAGE_REPRO_LEVEL=7: the level of the minifier is 1 "},
+        {"capture", "2x", "TRIAGE_REPRO_LEVEL=2x: the level of the minifier is 1 "},
+        {"", "0", "TRIAGE_REPRO_LEVEL=0: the level of the minifier is 1 "}}) {
+    const Ran refused = run(after, level);
+    CHECK(refused.status == 2);
+    CHECK(refused.out.empty());
+    CHECK_MESSAGE(refused.err.find(std::string("triage exec: ") + message) == 0, refused.err);
+    CHECK(refused.err.find('\n') == refused.err.size() - 1);  // once
   }
+  const Ran alone = run("", "4");
+  CHECK(alone.status == 0);
+  CHECK(alone.err ==
+        "triage: TRIAGE_REPRO_LEVEL does nothing without TRIAGE_REPRO_AFTER: set that to capture or aot\n");
 }
