@@ -85,6 +85,7 @@ TEST_CASE("D05 D08: a fault in a graph of 200 nodes shrinks to its operator") {
   for (const char* backend : {"faulty_compile:erf", "faulty_run:erf"}) {
     const auto report = minified({backend}, 1);
     CHECK(report["nodes"] == 1);
+    CHECK(report["operators"] == "aten::erf");
     CHECK(report["candidates"] < 60);
   }
 }

@@ -57,6 +57,8 @@ struct Repro {
     REQUIRE_MESSAGE(found.size() == 1, ran.err);
     const fs::path file = found[0] / "repro.lua";
     CHECK(ran.err.find("`triage exec " + file.string() + "`") != std::string::npos);
+    CHECK_MESSAGE(ran.err.find(" fails: backend `") != std::string::npos, ran.err);
+    CHECK_MESSAGE(ran.err.find(message, ran.err.find(" fails: backend `")) != std::string::npos, ran.err);
     const Ran alone = triage_program(folder, {"exec", file.string()});
     CHECK(alone.status == 1);
     CHECK_MESSAGE(alone.err.find(message) != std::string::npos, alone.err);
@@ -100,6 +102,35 @@ TEST_CASE(
   const Repro right("fused", "4");
   CHECK(right.found.empty());
   CHECK(right.ran.err.empty());
+}
+
+TEST_CASE("D05: the log says what fails and where, and at level 3 that the program goes on with the same backend") {
+  const auto says = [](const Repro& repro, const std::string& failure, const char* place) {
+    const std::string left = ". What is left of it: aten::relu (" + std::string(place) + "), `triage exec ";
+    CHECK_MESSAGE(repro.ran.err.find("graph `model` fails: backend `" + failure) != std::string::npos, repro.ran.err);
+    CHECK_MESSAGE(repro.ran.err.find(left) != std::string::npos, repro.ran.err);
+    return repro.ran.err.find("; the run goes on with the same backend; the whole graph: ") != std::string::npos;
+  };
+  CHECK_FALSE(
+      says(Repro("faulty_compile:relu", "2"), "faulty_compile:relu` cannot compile the graph: ", "model.lua:5"));
+  CHECK(says(Repro("faulty_result:relu", "4"), "faulty_result:relu` gives wrong numbers: ", "model.lua:5"));
+  const TemporaryFolder folder;
+  write_bytes(folder / "own.lua", "return function(graph) os.execute('kill -SEGV $PPID') return graph end\n");
+  write_bytes(folder / "crash.lua", R"(triage.register_backend("own", dofile "own.lua")
+print("before the call")
+triage.compile(function(x)
+  return (x + 1):relu()
+end, {name = "model", backend = "own"})(torch.ones({3}))
+)");
+  const Variable after("TRIAGE_REPRO_AFTER", "capture"), level("TRIAGE_REPRO_LEVEL", "3");
+  const Variable backends("TRIAGE_REPRO_BACKENDS", "own.lua");
+  const Ran ran = triage_program(folder, {"exec", "crash.lua"});
+  CHECK(ran.status != 0);
+  CHECK_MESSAGE(
+      ran.err.find("graph `model` fails: backend `own` crashes the process with signal 11 (Segmentation fault)"
+                   ". What is left of it: aten::") != std::string::npos,
+      ran.err);
+  CHECK(ran.err.find(" (crash.lua:4), `triage exec ") != std::string::npos);
 }
 
 TEST_CASE("D06: after the joint graph, the half that cannot be compiled is minified, and runs alone") {
