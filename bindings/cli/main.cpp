@@ -75,18 +75,19 @@ int main(int argc, char** argv) {
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which few want to see.
   triage::set_log(log_to_standard_error);
   c10::SetStackTraceFetcher([]() -> std::string { return triage::messages::verbose() ? c10::get_backtrace() : ""; });
-  std::error_code ignored;
-  triage::messages::set_minifier_program(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
-  std::optional<std::string> wrong_logs;
+  std::optional<std::string> wrong_variable;
   try {
     if (triage::messages::check_logs_of_environment()) {
       say("{}", triage::messages::artefacts_help());
       return 0;
     }
+    triage::messages::check_repro_of_environment();
+    std::error_code ignored;
+    triage::messages::set_minifier_program(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
   } catch (const triage::ConfigError& error) {
-    wrong_logs = error.what();
+    wrong_variable = error.what();
   }
   const Chosen chosen = parse_command_line(argc, argv);
-  if (wrong_logs) return complain(chosen, {"config", wrong_use, *wrong_logs});
+  if (wrong_variable) return complain(chosen, {"config", wrong_use, *wrong_variable});
   return chosen.action ? run_action(chosen) : chosen.status;
 }

@@ -4,6 +4,7 @@
 #include <triage/error.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,7 +13,10 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/program_file.h"
+#include "runtime/backends/repro.h"
 #include "runtime/diagnose/minify/minifier.h"
+#include "runtime/graph/describe.h"
+#include "runtime/messages/printable.h"
 #include "runtime/messages/trace_file.h"
 
 namespace triage::cli {
@@ -49,12 +53,26 @@ bool fails_alone(const std::string& file, double seconds) {
   return end.kind == diagnose::ChildEnd::Kind::crashed && end.signal == 0 && end.status == 1;
 }
 
+/// "aten::relu (model.lua:5), aten::exp": operators of the graph, with their lines of the script.
+std::string described_operators(const graph::Graph& graph) {
+  constexpr size_t most = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(graph.nodes().size(), most); ++i) {
+    const graph::Node& node = *graph.nodes()[i];
+    text += (i ? ", " : "") + graph::op_name(node.op);
+    if (!node.source.file.empty())
+      text += fmt::format(" ({}:{})", messages::one_line(node.source.file), node.source.line);
+  }
+  return graph.nodes().size() > most ? fmt::format("{} and {} more", text, graph.nodes().size() - most) : text;
+}
+
 nlohmann::ordered_json to_json(const Minified& minified, const std::string& file, size_t nodes_before, bool confirmed) {
   return {{"repro", file},
           {"backend", minified.program.backend},
           {"failure", minified.failure},
           {"nodes_before", nodes_before},
           {"nodes", minified.program.graph.nodes().size()},
+          {"operators", described_operators(minified.program.graph)},
           {"inputs", minified.program.inputs.size()},
           {"candidates", minified.candidates},
           {"finished", minified.finished},
@@ -84,8 +102,9 @@ int run(const MinifyCommand& options) {
   minifier.say = [&](const std::string& text) { progress.show(text); };
   const size_t before = file.program.graph.nodes().size();
   Minified minified = diagnose::minify(file.program, file.backend, minifier);
-  minified.program.comment = fmt::format("Made by triage minify of a graph of {} nodes.\nIt fails: backend `{}` {}",
-                                         before, minified.program.backend, minified.failure);
+  minified.program.comment = fmt::format("Made by triage minify of a graph of {} nodes.\n{}backend `{}` {}\n{}{}",
+                                         before, repro_failure, minified.program.backend, minified.failure,
+                                         repro_operators, described_operators(minified.program.graph));
   const std::string output =
       options.output.empty() ? (fs::path(path).parent_path() / "repro.lua").string() : options.output;
   graph::save(minified.program, output);
@@ -96,6 +115,7 @@ int run(const MinifyCommand& options) {
     say("{}: {} of {} nodes, after {} candidates\n", output, minified.program.graph.nodes().size(), before,
         minified.candidates);
     say("backend `{}` {}\n", minified.program.backend, minified.failure);
+    say("what is left: {}\n", described_operators(minified.program.graph));
     if (!minified.finished) say("the time limit ended the search (--seconds); a longer one may find a smaller graph\n");
   }
   if (!confirmed)

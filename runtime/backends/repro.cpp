@@ -113,6 +113,27 @@ bool says_nothing_fails(const std::filesystem::path& folder) {
   }
 }
 
+/// The rest of the line of a program's header that begins so.
+std::string header_line(const std::string& program, const std::string& begin) {
+  const size_t found = program.find("\n-- " + begin);
+  if (found == std::string::npos) return "";
+  const size_t rest = found + 4 + begin.size();
+  return program.substr(rest, program.find('\n', rest) - rest);
+}
+
+/// What the minifier found, as its repro tells it.
+std::string describe_repro(const std::string& graph, const std::filesystem::path& repro, int level) {
+  std::string program;
+  try {
+    program = files::read_text(repro.string());
+  } catch (const Error&) {
+    return fmt::format("graph `{}` fails; `triage exec {}` was to run what is left of it", graph, repro.string());
+  }
+  return fmt::format("graph `{}` fails: {}. What is left of it: {}, `triage exec {}`{}", graph,
+                     header_line(program, repro_failure), header_line(program, repro_operators), repro.string(),
+                     level >= every_graph_level ? "; the run goes on with the same backend" : "");
+}
+
 /// Minifies what is in the folder where this process can, and says in the log what there is.
 void report(const std::string& graph, const Written& written, const ReproSettings& settings) {
   const std::filesystem::path& folder = written.folder;
@@ -136,8 +157,7 @@ void report(const std::string& graph, const Written& written, const ReproSetting
   }
   std::error_code ignored;
   if (made)
-    warn(fmt::format("the smallest part of graph `{}` that fails: `triage exec {}`; the whole graph: {}", graph,
-                     (folder / "repro.lua").string(), launcher));
+    warn(fmt::format("{}; the whole graph: {}", describe_repro(graph, folder / "repro.lua", settings.level), launcher));
   else if (settings.level >= every_graph_level && says_nothing_fails(folder))
     std::filesystem::remove_all(folder, ignored);
   else

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <system_error>
 
 #include <triage/files.h>
 #include "runtime/files/formats.h"
@@ -36,6 +37,9 @@ std::optional<Format> format_of(std::string_view path) {
 
 Format require_format(const std::string& path, const char* verb) {
   if (auto format = format_of(path)) return *format;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw FileError(fmt::format("cannot {} \"{}\": it is a folder; name a file in it", verb, path));
   std::string ending = std::filesystem::path(path).extension().string();
   throw FileError(
       fmt::format("cannot {} \"{}\": {}; the known extensions are .pt, .pth, .npy and .safetensors{}", verb, path,

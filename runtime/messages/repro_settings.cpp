@@ -22,6 +22,33 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+/// `read` of the variable's text; its errors say which variable.
+template <typename Read>
+void read_variable(const char* name, const Read& read) {
+  try {
+    read(variable(name));
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}={}: {}", name, one_line(variable(name)), error.what()));
+  }
+}
+
+int level_from(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return repro_level_from(error == std::errc() && end == text.data() + text.size() ? number : 0);
+}
+
+ReproSettings settings_of_environment() {
+  ReproSettings settings;
+  read_variable("TRIAGE_REPRO_AFTER", [&](const std::string& word) { settings.after = repro_after_from(word); });
+  read_variable("TRIAGE_REPRO_LEVEL", [&](const std::string& level) {
+    if (!level.empty()) settings.level = level_from(level);
+  });
+  return settings;
+}
+
+void warn(const std::string& text) { LogTo::current().write(LogLevel::warn, text); }
+
 thread_local int programs_that_run = 0;
 
 struct Repro {
@@ -33,18 +60,11 @@ struct Repro {
 
   Repro() {
     try {
-      settings.after = repro_after_from(variable("TRIAGE_REPRO_AFTER"));
-      if (const std::string level = variable("TRIAGE_REPRO_LEVEL"); !level.empty()) {
-        int64_t number = 0;
-        const auto [end, error] = std::from_chars(level.data(), level.data() + level.size(), number);
-        settings.level = repro_level_from(error == std::errc() && end == level.data() + level.size() ? number : 0);
-      }
+      settings = settings_of_environment();
+      if (settings.after == ReproAfter::nothing && !variable("TRIAGE_REPRO_LEVEL").empty())
+        warn("TRIAGE_REPRO_LEVEL does nothing without TRIAGE_REPRO_AFTER: set that to capture or aot");
     } catch (const ConfigError& error) {
-      settings.after = ReproAfter::nothing;
-      LogTo::current().write(LogLevel::warn,
-                             fmt::format("TRIAGE_REPRO_AFTER, TRIAGE_REPRO_LEVEL: {}; nothing is written for the "
-                                         "minifier",
-                                         error.what()));
+      warn(fmt::format("{}; nothing is written for the minifier", error.what()));
     }
     if (const std::string folder = variable("TRIAGE_REPRO_DIR"); !folder.empty()) settings.folder = folder;
     settings.backends = variable("TRIAGE_REPRO_BACKENDS");
@@ -90,6 +110,8 @@ ReproAfter repro_after() noexcept {
 
 InRepro::InRepro() noexcept { ++programs_that_run; }
 InRepro::~InRepro() { --programs_that_run; }
+
+void check_repro_of_environment() { settings_of_environment(); }
 
 ReproSettings repro_settings() {
   const std::lock_guard lock(repro().mutex);

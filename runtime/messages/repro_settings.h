@@ -3,7 +3,8 @@
 #include <string>
 
 /// When a graph that fails is written as a program for the minifier. For the process; at first what TRIAGE_REPRO_AFTER,
-/// TRIAGE_REPRO_LEVEL, TRIAGE_REPRO_DIR and TRIAGE_REPRO_BACKENDS say. Thread-safe.
+/// TRIAGE_REPRO_LEVEL, TRIAGE_REPRO_DIR and TRIAGE_REPRO_BACKENDS say. Thread-safe. What is wrong there is a warning here, and
+/// an error of the program `triage` (check_repro_of_environment).
 namespace triage::messages {
 
 /// Which graphs: those that are captured, or those that come out of the joint graph of forward and backward computation (`fused`
@@ -29,6 +30,8 @@ class InRepro {
   InRepro(const InRepro&) = delete;
   InRepro& operator=(const InRepro&) = delete;
 };
+/// Throws ConfigError where TRIAGE_REPRO_AFTER or TRIAGE_REPRO_LEVEL is wrong.
+void check_repro_of_environment();
 ReproSettings repro_settings();
 void set_repro_settings(ReproSettings settings);
 

@@ -85,6 +85,7 @@ TEST_CASE("D05 D08: a fault in a graph of 200 nodes shrinks to its operator") {
   for (const char* backend : {"faulty_compile:erf", "faulty_run:erf"}) {
     const auto report = minified({backend}, 1);
     CHECK(report["nodes"] == 1);
+    CHECK(report["operators"] == "aten::erf");
     CHECK(report["candidates"] < 60);
   }
 }
@@ -213,6 +214,28 @@ TEST_CASE("D05: a backend that crashes, hangs or ends the process is a result, n
   CHECK(minified({"own", 60, false, false, 8, lua_backend("os.exit(3)")}, 7)["nodes"] == 1);
 }
 
+TEST_CASE("D05: an operator that is slow is not taken for the one that hangs; one limit is named everywhere") {
+  const std::string sleeps =
+      "triage.register_backend('own', function(graph)\n  local slow = false\n  for _, node in ipairs(graph.nodes) do\n"
+      "    if node.op == 'aten::erf' then while true do end end\n    slow = slow or node.op == 'aten::sigmoid'\n  end\n"
+      "  if slow then os.execute('sleep 1.3') end\n  return graph\nend)\n";
+  TemporaryFolder folder;
+  write_bytes(folder / "failing.lua", random_program({"own", 24, false, false, 8, sleeps}, 6));
+  const Ran ran = triage_program(folder, {"minify", "failing.lua", "--json", "--time-limit", "4"});
+  REQUIRE_MESSAGE(ran.status == 0, ran.err);
+  const nlohmann::json report = ran.json();
+  CHECK(report["nodes"] == 1);
+  CHECK(report["failure"] == "does not end within 4 s");
+  const std::string repro = read_bytes(folder / "repro.lua");
+  CAPTURE(repro);
+  CHECK(repro.find("aten::erf(") != std::string::npos);
+  CHECK(repro.find("-- It fails: backend `own` does not end within 4 s\n") != std::string::npos);
+  CHECK(repro.find("isolated = 4,") != std::string::npos);
+  const Ran alone = triage_program(folder, {"exec", "repro.lua"});
+  CHECK(alone.status == 1);
+  CHECK(alone.err.find("backend `own` does not end within 4 s") != std::string::npos);
+}
+
 namespace {
 
 /// Kinds of faults at an erf: a shipped backend, or one in Lua.
@@ -261,6 +284,18 @@ TEST_CASE("D05: what cannot be minified is an error that says why") {
   CHECK(ran.status == 2);
   CHECK(ran.err.find("calls no triage.run_graph") != std::string::npos);
   CHECK(triage_program(folder, {"minify", "missing.lua"}).status == 2);
+  const std::string whole = random_program({"faulty_run:erf", 20}, 1);
+  const size_t node = whole.find("aten::");
+  for (const std::string& damaged : {whole.substr(0, node), whole.substr(0, node) + "no_such::" + whole.substr(node),
+                                     std::string("error('damaged')\n") + whole}) {
+    std::filesystem::create_directories(folder / "damaged");
+    write_bytes((std::filesystem::path(folder / "damaged") / "graph_runnable.lua").string(), damaged);
+    ran = triage_program(folder, {"minify", "damaged"});
+    CHECK(ran.status == 2);
+    CHECK_MESSAGE(ran.err.find("graph_runnable.lua\" does not get as far as its graph: ") != std::string::npos,
+                  ran.err);
+    CHECK(ran.err.find("Expected a program that triage has written") != std::string::npos);
+  }
   CHECK(triage_program(folder, {"minify", "."}).err.find("has no minifier_launcher.lua") != std::string::npos);
 }
 

@@ -173,6 +173,9 @@ TEST_CASE("D10: wrong use of replay is said, with status 2") {
   const Ran damaged = triage_program(folder, {"replay", "text.pt"});
   CHECK(damaged.status == 2);
   CHECK(has(damaged.err, "text.pt"));
+  const Ran no_file = triage_program(folder, {"replay", "."});
+  CHECK(no_file.status == 2);
+  CHECK(has(no_file.err, "cannot read \".\": it is a folder; name a file in it"));
   CHECK(triage_program(folder, {"run", "repair.lua", "--input", "z=ones:2x2", "--capsule", "call.zip"}).status == 2);
   CHECK(triage_program(folder, {"run", "repair.lua", "--input", "z=ones:2x2", "--bad-rows"}).status == 2);
 }

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "program.h"
@@ -57,6 +57,8 @@ struct Repro {
     REQUIRE_MESSAGE(found.size() == 1, ran.err);
     const fs::path file = found[0] / "repro.lua";
     CHECK(ran.err.find("`triage exec " + file.string() + "`") != std::string::npos);
+    CHECK_MESSAGE(ran.err.find(" fails: backend `") != std::string::npos, ran.err);
+    CHECK_MESSAGE(ran.err.find(message, ran.err.find(" fails: backend `")) != std::string::npos, ran.err);
     const Ran alone = triage_program(folder, {"exec", file.string()});
     CHECK(alone.status == 1);
     CHECK_MESSAGE(alone.err.find(message) != std::string::npos, alone.err);
@@ -100,6 +102,35 @@ TEST_CASE(
   const Repro right("fused", "4");
   CHECK(right.found.empty());
   CHECK(right.ran.err.empty());
+}
+
+TEST_CASE("D05: the log says what fails and where, and at level 3 that the program goes on with the same backend") {
+  const auto says = [](const Repro& repro, const std::string& failure, const char* place) {
+    const std::string left = ". What is left of it: aten::relu (" + std::string(place) + "), `triage exec ";
+    CHECK_MESSAGE(repro.ran.err.find("graph `model` fails: backend `" + failure) != std::string::npos, repro.ran.err);
+    CHECK_MESSAGE(repro.ran.err.find(left) != std::string::npos, repro.ran.err);
+    return repro.ran.err.find("; the run goes on with the same backend; the whole graph: ") != std::string::npos;
+  };
+  CHECK_FALSE(
+      says(Repro("faulty_compile:relu", "2"), "faulty_compile:relu` cannot compile the graph: ", "model.lua:5"));
+  CHECK(says(Repro("faulty_result:relu", "4"), "faulty_result:relu` gives wrong numbers: ", "model.lua:5"));
+  const TemporaryFolder folder;
+  write_bytes(folder / "own.lua", "return function(graph) os.execute('kill -SEGV $PPID') return graph end\n");
+  write_bytes(folder / "crash.lua", R"(triage.register_backend("own", dofile "own.lua")
+print("before the call")
+triage.compile(function(x)
+  return (x + 1):relu()
+end, {name = "model", backend = "own"})(torch.ones({3}))
+)");
+  const Variable after("TRIAGE_REPRO_AFTER", "capture"), level("TRIAGE_REPRO_LEVEL", "3");
+  const Variable backends("TRIAGE_REPRO_BACKENDS", "own.lua");
+  const Ran ran = triage_program(folder, {"exec", "crash.lua"});
+  CHECK(ran.status != 0);
+  CHECK_MESSAGE(
+      ran.err.find("graph `model` fails: backend `own` crashes the process with signal 11 (Segmentation fault)"
+                   ". What is left of it: aten::") != std::string::npos,
+      ran.err);
+  CHECK(ran.err.find(" (crash.lua:4), `triage exec ") != std::string::npos);
 }
 
 TEST_CASE("D06: after the joint graph, the half that cannot be compiled is minified, and runs alone") {
@@ -225,13 +256,26 @@ triage.compile(function(x) return x:relu() end, {name = "own", backend = toy_com
   CHECK(alone.err.find("toy") != std::string::npos);
 }
 
-TEST_CASE("D05: a word that is no stage, and a level that there is not, are a warning; the run goes on") {
+TEST_CASE("D05: a word that is no stage, and a level that there is not, are errors; a level alone is a warning") {
   const TemporaryFolder folder;
   write_bytes(folder / "model.lua", five_layers);
-  for (const auto& [after, level] : {std::pair{"nonsense", "2"}, {"capture", "7"}, {"capture", "2x"}}) {
+  const auto run = [&](const char* after, const char* level) {
     const Variable stage("TRIAGE_REPRO_AFTER", after), at("TRIAGE_REPRO_LEVEL", level);
-    const Ran ran = triage_program(folder, {"exec", "model.lua", "fused"});
-    CHECK(ran.status == 0);
-    CHECK(ran.err.find("nothing is written for the minifier") != std::string::npos);
+    return triage_program(folder, {"exec", "model.lua", "fused"});
+  };
+  for (const auto& [after, level, message] :
+       {std::tuple{"nonsense", "2", "TRIAGE_REPRO_AFTER=nonsense: the minifier cannot begin after 'nonsense'"},
+        {"capture", "7", "TRIAGE_REPRO_LEVEL=7: the level of the minifier is 1 "},
+        {"capture", "2x", "TRIAGE_REPRO_LEVEL=2x: the level of the minifier is 1 "},
+        {"", "0", "TRIAGE_REPRO_LEVEL=0: the level of the minifier is 1 "}}) {
+    const Ran refused = run(after, level);
+    CHECK(refused.status == 2);
+    CHECK(refused.out.empty());
+    CHECK_MESSAGE(refused.err.find(std::string("triage exec: ") + message) == 0, refused.err);
+    CHECK(refused.err.find('\n') == refused.err.size() - 1);  // once
   }
+  const Ran alone = run("", "4");
+  CHECK(alone.status == 0);
+  CHECK(alone.err ==
+        "triage: TRIAGE_REPRO_LEVEL does nothing without TRIAGE_REPRO_AFTER: set that to capture or aot\n");
 }

@@ -171,20 +171,43 @@ TEST_CASE("captures one graph as the host of the next test" * doctest::skip()) {
   triage::Runtime().load_source(source).run({at::ones({3, 2})});
 }
 
-TEST_CASE("D13: a host gets graph.dot, and starts no process that draws it") {
-  const std::filesystem::path root =
-      std::filesystem::temp_directory_path() / ("triage-diagram-" + std::to_string(::getpid()));
-  std::filesystem::create_directory(root);
-  const std::string host = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = "cd '" + root.string() + "' && TRIAGE_COMPILE_DEBUG=graph.svg '" + host +
-                              "' --no-skip -tc='captures one graph as the host of the next test' > out 2> log";
-  CHECK(std::system(command.c_str()) == 0);
+namespace {
+
+/// What that host leaves, with `variables` in its environment.
+struct HostRun {
+  int status;
   std::set<std::string> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) files.insert(entry.path().filename());
-  CHECK(files.contains("graph.dot"));
-  CHECK_FALSE(files.contains("graph.svg"));
-  std::ifstream log(root / "log");
-  const std::string text{std::istreambuf_iterator<char>(log), {}};
-  CHECK(text.find("this program is not `triage`, and starts no other") != std::string::npos);
-  std::filesystem::remove_all(root);
+  std::string log;
+
+  explicit HostRun(const std::string& variables) {
+    const std::filesystem::path root =
+        std::filesystem::temp_directory_path() / ("triage-host-" + std::to_string(::getpid()));
+    std::filesystem::create_directory(root);
+    const std::string host = std::filesystem::read_symlink("/proc/self/exe").string();
+    const std::string command = "cd '" + root.string() + "' && " + variables + " '" + host +
+                                "' --no-skip -tc='captures one graph as the host of the next test' > out 2> log";
+    status = std::system(command.c_str());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) files.insert(entry.path().filename());
+    std::ifstream text(root / "log");
+    log = {std::istreambuf_iterator<char>(text), {}};
+    std::filesystem::remove_all(root);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("D13: a host gets graph.dot, and starts no process that draws it") {
+  const HostRun host("TRIAGE_COMPILE_DEBUG=graph.svg");
+  CHECK(host.status == 0);
+  CHECK(host.files.contains("graph.dot"));
+  CHECK_FALSE(host.files.contains("graph.svg"));
+  CHECK(host.log.find("this program is not `triage`, and starts no other") != std::string::npos);
+}
+
+TEST_CASE("D05: what is wrong with the minifier's variables is a warning to a host, which goes on") {
+  const HostRun host("TRIAGE_REPRO_AFTER=capture TRIAGE_REPRO_LEVEL=7");
+  CHECK(host.status == 0);
+  CHECK_MESSAGE(host.log.find("TRIAGE_REPRO_LEVEL=7: the level of the minifier is 1 ") != std::string::npos, host.log);
+  CHECK(host.log.find("; nothing is written for the minifier") != std::string::npos);
+  CHECK_FALSE(host.files.contains("triage_repro"));
 }

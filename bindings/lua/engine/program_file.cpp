@@ -3,6 +3,9 @@
 #include "bindings/lua/state/protected.h"
 #include "runtime/files/disk.h"
 
+#include <fmt/format.h>
+#include <triage/error.h>
+
 #include <sstream>
 
 namespace triage::lua {
@@ -18,6 +21,15 @@ std::string preamble_of(const std::string& source, int line) {
     if (!in_header) preamble += text + "\n";
   }
   return preamble;
+}
+
+/// Whatever kind of error it is to a script, here it is one of the file that was given.
+[[noreturn]] void throw_unreadable(const std::string& path, const Error& error) {
+  throw InputError(
+      fmt::format("\"{}\" does not get as far as its graph: {}\nExpected a program that triage has written, "
+                  "or one like it, in one piece; have it written again, or mend that line",
+                  path, error.what()),
+      error.source());
 }
 
 }  // namespace
@@ -36,8 +48,10 @@ ProgramFile read_program_file(const std::string& path) {
       push_chunk(*file.state, source, "@" + path);
       lua_call(L, 0, 0);
     });
-  } catch (const Error&) {
+  } catch (const FileError&) {
     if (!find.found) throw;
+  } catch (const Error& error) {
+    if (!find.found) throw_unreadable(path, error);
   }
   if (!find.found)
     throw InputError("'" + path +

@@ -20,21 +20,15 @@ class Minifier {
   Minifier(const GraphProgram& program, const Backend& backend, const MinifierOptions& options)
       : options_(options), oracle_(program, backend, options), best_(program.clone()) {
     recorded_ = record_values(best_);
+    restart_steps();
   }
 
   Minified run() {
     say("fails: " + oracle_.failure());
-    bool smaller = true;
-    while (smaller && !oracle_.out_of_time()) {
-      smaller = drop_nodes();
-      smaller |= drop_outputs();
-      smaller |= merge_inputs();
-      smaller |= drop_gradients();
-      smaller |= drop_inputs();
-      smaller |= simplify_values();
-      smaller |= simplify_numbers();
-      smaller |= shrink_sizes();
-      smaller |= simplify_types();
+    bool again = true;
+    while (again && !oracle_.out_of_time()) {
+      again = make_smaller();
+      again |= !holds();
     }
     if (!oracle_.harmless()) {
       best_.isolated = options_.child.seconds;
@@ -45,6 +39,42 @@ class Minifier {
 
  private:
   void say(const std::string& text) { options_.say(text); }
+
+  bool make_smaller() {
+    bool smaller = drop_nodes();
+    smaller |= drop_outputs();
+    smaller |= merge_inputs();
+    smaller |= drop_gradients();
+    smaller |= drop_inputs();
+    smaller |= simplify_values();
+    smaller |= simplify_numbers();
+    smaller |= shrink_sizes();
+    smaller |= simplify_types();
+    return smaller;
+  }
+
+  void restart_steps() {
+    steps_.clear();
+    if (oracle_.must_confirm()) steps_.push_back(best_.clone());
+  }
+
+  /// Whether the smallest program so far fails with the full limit too. Else it becomes the last one that does.
+  bool holds() {
+    if (steps_.size() <= 1) return true;  // nothing is smaller than what was confirmed last
+    const bool confirmed = oracle_.confirm(best_);
+    if (!confirmed) {
+      size_t good = 0, bad = steps_.size() - 1;
+      while (bad - good > 1 && !oracle_.out_of_time()) {
+        const size_t middle = (good + bad) / 2;
+        (oracle_.confirm(steps_[middle]) ? good : bad) = middle;
+      }
+      best_ = std::move(steps_[good]);
+      recorded_ = record_values(best_);
+      say(fmt::format("smaller ones are only slow: back to {} nodes", best_.graph.nodes().size()));
+    }
+    restart_steps();
+    return confirmed;
+  }
 
   /// Takes the candidate where it fails the same.
   template <typename Make>
@@ -59,6 +89,7 @@ class Minifier {
     if (!oracle_.fails_the_same(candidate)) return false;
     best_ = std::move(candidate);
     recorded_ = record_values(best_);
+    if (!steps_.empty()) steps_.push_back(best_.clone());
     return true;
   }
 
@@ -217,6 +248,7 @@ class Minifier {
   Oracle oracle_;
   GraphProgram best_;
   std::vector<std::vector<ProgramInput>> recorded_;
+  std::vector<GraphProgram> steps_;  // to `best_`, from the one that was confirmed last; empty where none needs to be
 };
 
 }  // namespace

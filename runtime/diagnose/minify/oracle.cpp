@@ -39,7 +39,7 @@ std::string kind_of(const ProgramFailure& failure) {
 }  // namespace
 
 /// The child reports lines: whether eager fails, then the failure's kind and text, where there is one.
-Oracle::Verdict Oracle::judge(const GraphProgram& candidate) {
+Oracle::Verdict Oracle::judge(const GraphProgram& candidate, const ChildLimits& limits) {
   ++candidates_;
   const auto work = [&]() -> std::string {
     try {
@@ -54,9 +54,10 @@ Oracle::Verdict Oracle::judge(const GraphProgram& candidate) {
       return std::string("1inputs: ") + '\0' + error.what();
     }
   };
-  const ChildEnd end = run_in_child(work, limits_);
-  if (end.kind != ChildEnd::Kind::finished)
-    return {fmt::format("{} {}", static_cast<int>(end.kind), end.signal), describe(end, limits_), false, false,
+  const ChildEnd end = run_in_child(work, limits);
+  if (end.kind !=
+      ChildEnd::Kind::finished)  // the result is said to hang for the time that the user named: see `confirm`
+    return {fmt::format("{} {}", static_cast<int>(end.kind), end.signal), describe(end, options_.child), false, false,
             end.kind == ChildEnd::Kind::timed_out};
   Verdict verdict;
   if (end.output.empty()) return {"no report", "ends the process", false, false, false};
@@ -76,7 +77,7 @@ Oracle::Oracle(const GraphProgram& program, const Backend& backend, const Minifi
   const auto start = Clock::now();
   eager_fails_ = !runs_with_eager(program);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  const Verdict verdict = judge(program);
+  const Verdict verdict = judge(program, limits_);
   if (verdict.kind.empty())
     throw InputError(fmt::format("the program does not fail: backend `{}` runs the graph{}", program.backend,
                                  program.check == ProgramCheck::numbers
@@ -85,17 +86,25 @@ Oracle::Oracle(const GraphProgram& program, const Backend& backend, const Minifi
   kind_ = verdict.kind;
   harmless_ = verdict.reported && kind_ != of_memory;
   failure_ = verdict.text;
-  // A hang is waited for once in full; then by what a run takes.
+  // Candidates that hang are waited for by what a run takes, or the search would take minutes for each dozen of them.
   if (verdict.timed_out) limits_.seconds = std::min(limits_.seconds, std::max(1.0, 20 * seconds));
 }
 
 bool Oracle::fails_the_same(const GraphProgram& candidate) {
   if (out_of_time()) return false;
-  const Verdict verdict = judge(candidate);
+  const Verdict verdict = judge(candidate, limits_);
   if (verdict.kind != kind_ || (verdict.eager_fails && !eager_fails_)) return false;
   if (!verdict.reported && !eager_fails_ && !runs_with_eager(candidate)) return false;
   failure_ = verdict.text;
   return true;
+}
+
+bool Oracle::confirm(const GraphProgram& program) {
+  const auto start = Clock::now();
+  if (judge(program, options_.child).kind == kind_) return true;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  limits_.seconds = std::min(options_.child.seconds, std::max(limits_.seconds, 2 * seconds));
+  return false;
 }
 
 bool Oracle::runs_with_eager(const GraphProgram& program) const {

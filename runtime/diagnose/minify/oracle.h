@@ -14,6 +14,10 @@ class Oracle {
 
   /// A candidate for which `eager` fails is none, unless the program is one itself.
   bool fails_the_same(const GraphProgram& candidate);
+  /// Hangs are searched for with a shorter limit than `options.child` has, and what is only slow may look like one.
+  bool must_confirm() const { return limits_.seconds < options_.child.seconds; }
+  /// Whether it fails the same with the full limit; if not, candidates get more time from now on.
+  bool confirm(const GraphProgram& candidate);
   const std::string& failure() const { return failure_; }
   /// It fails with an error, and not by a crash, a hang, or too much memory.
   bool harmless() const { return harmless_; }
@@ -29,7 +33,7 @@ class Oracle {
     bool timed_out = false;
   };
   bool runs_with_eager(const GraphProgram& program) const;
-  Verdict judge(const GraphProgram& candidate);
+  Verdict judge(const GraphProgram& candidate, const ChildLimits& limits);
 
   const Backend& backend_;
   const MinifierOptions& options_;

@@ -80,3 +80,44 @@ test("T34: powers of float16 have the interpreter's bits in loops", function()
     eq(table.pack(triage.compile(fn, {backend = "fused", fullgraph = true})(x)), table.pack(fn(x)))
   end
 end)
+
+-- Kernels that lack float16 do not say so of 0 elements, but the graph of an empty batch runs on full ones too.
+local narrow_programs = {
+  cumsum = function(z) return z:cumsum(1) end,
+  cumprod = function(z) return z:cumprod(1) end,
+  softmax = function(z) return z:softmax(1) end,
+  log_softmax = function(z) return z:log_softmax(1) end,
+  matmul = function(z) return z:matmul(z:t()):sum(1) end,
+  several = function(z) return torch.cat({z, z:exp()}, 1):cumsum(0), z:mean(1), z:sum(0) end,
+  -- more elements in a row than are asked with
+  wide = function(z) return z:repeat_interleave(16384, 1):cumsum(1) end,
+  chosen = function(z) return z:index_select(0, torch.arange(z:size(0))):cumsum(1), z:sigmoid() end,
+}
+
+for _, backend in ipairs{"eager", "aot_eager", "fused"} do
+  test("T34: a graph of an empty float16 batch runs on full ones, " .. backend, function()
+    for name, program in pairs(narrow_programs) do
+      local fn = function(z) return flag_nan(z, "z"), program(z) end
+      local compiled = triage.compile(fn, {backend = backend})
+      for _, n in ipairs{0, 4, 1, 0, 33} do
+        local z = (torch.arange(n * 8):reshape({n, 8}) % 7 / 8 - 0.25):to(torch.float16)
+        local got, expected = table.pack(compiled(z)), table.pack(fn(z))
+        for i = 1, expected.n do
+          local what = ("%s: result %d of %d samples"):format(name, i, n)
+          eq({got[i].dtype, got[i].shape}, {expected[i].dtype, expected[i].shape}, what)
+          assert(torch.allclose(got[i]:float(), expected[i]:float(), 1e-2, 1e-2), what)
+        end
+      end
+    end
+  end)
+end
+
+test("T34: to ask an operator for float16 draws no random numbers and takes no notice of huge sizes", function()
+  local empty = torch.zeros({0, 8}, {dtype = torch.float16})
+  torch.manual_seed(3)
+  local expected = torch.rand({4})
+  torch.manual_seed(3)
+  empty:bernoulli(0.5)
+  eq(torch.rand({4}), expected)
+  eq(torch.zeros({0, 1 << 40}, {dtype = torch.float16}):cumsum(0).shape, {0, 1 << 40})
+end)
