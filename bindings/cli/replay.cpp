@@ -93,9 +93,10 @@ int run(const ReplayCommand& options) {
     for (const std::string& repro : repros) say("  repro     triage exec {}\n", repro);
   }
   if (options.must_minify && replayed.same && repros.empty())
-    throw UsageError(fmt::format("nothing to make smaller: the call of {} gives the same, and no graph of it fails; "
-                                 "`triage replay {} --backend NAME --minify` tries another backend",
-                                 options.capsule, options.capsule));
+    throw UsageError(
+        fmt::format("nothing to make smaller: the call of {} gives the same, and no graph of it fails; "
+                    "`triage replay {} --backend NAME --minify` tries another backend",
+                    options.capsule, options.capsule));
   return replayed.same ? 0 : 1;
 }
 

@@ -39,7 +39,8 @@ std::vector<std::string> notes_of_result(const Json& result) {
   if (const auto outputs = result.find("outputs"); outputs != result.end())
     for (const Json& output : *outputs)
       if (output.value("masked", false))
-        names += fmt::format("{}'{}'", names.empty() ? "" : ", ", messages::one_line(text(member(output, "name"), "name")));
+        names +=
+            fmt::format("{}'{}'", names.empty() ? "" : ", ", messages::one_line(text(member(output, "name"), "name")));
   if (names.empty()) return {};
   return {fmt::format("the values of {} were left out: only dtype and sizes are compared", names)};
 }

@@ -168,8 +168,11 @@ at::Tensor RestoredTensors::restore(const Json& layout, const std::vector<at::Te
   const auto sizes = integers(member(layout, "sizes"), "sizes"),
              strides = integers(member(layout, "strides"), "strides");
   const int64_t offset = layout["offset"].get<int64_t>();
-  if (!dtype) throw Malformed(fmt::format("it has a tensor of dtype `{}`, which there is not", messages::one_line(text(layout["dtype"], "dtype"))));
-  if (memory.scalar_type() != *dtype || memory.dim() != 1 || offset < 0 || reach(sizes, strides, offset) > memory.numel())
+  if (!dtype)
+    throw Malformed(fmt::format("it has a tensor of dtype `{}`, which there is not",
+                                messages::one_line(text(layout["dtype"], "dtype"))));
+  if (memory.scalar_type() != *dtype || memory.dim() != 1 || offset < 0 ||
+      reach(sizes, strides, offset) > memory.numel())
     throw Malformed("a tensor in it does not fit its memory");
   at::Tensor tensor = memory.as_strided(sizes, strides, offset);
   if (const std::string device = text(member(layout, "device"), "device"); device != "cpu") {

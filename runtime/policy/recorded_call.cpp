@@ -58,8 +58,7 @@ Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool
   const bool per_sample = rows && tensor.dim() > 0 && tensor.size(0) == rows->size(0);
   Json facts = {{"name", name}};
   facts["tensor"] = recording_.tensors().add(
-      per_sample ? tensor.index_select(0, rows->nonzero().flatten().to(tensor.device())) : tensor,
-      masked);
+      per_sample ? tensor.index_select(0, rows->nonzero().flatten().to(tensor.device())) : tensor, masked);
   if (masked) facts["masked"] = true;
   return facts;
 }

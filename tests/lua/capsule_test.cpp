@@ -215,9 +215,9 @@ TEST_CASE("D10: what was computed from masked values is not in a capsule either"
   quiet.log = [](const triage::LogRecord&) {};
   triage::Runtime runtime(quiet);
   runtime.define("seen", [](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{in[0] + 1}; });
-  const triage::Policy policy = load(
-      "return function(z, other) local f = flag_nan(z, 'z')\n return fix(z, f, 'z'), seen(z), other * 2, f end",
-      "derived.lua", runtime);
+  const triage::Policy policy =
+      load("return function(z, other) local f = flag_nan(z, 'z')\n return fix(z, f, 'z'), seen(z), other * 2, f end",
+           "derived.lua", runtime);
   const std::string file = (folder.path() / "derived.pt").string();
   triage::record(policy, {at::full({4, 2}, 42.0), at::ones({4, 2})}, {file, false, {"z"}});
   const triage::capsule::Capsule capsule = triage::capsule::load(file);
@@ -267,7 +267,7 @@ TEST_CASE("D10: damaged, cut and foreign files are errors, and none runs anythin
     } catch (const triage::Error&) {
     }
   }
-  CHECK(refused > 50);  // the rest are bits that no value depends on
+  CHECK(refused > 50);                                                     // the rest are bits that no value depends on
   for (const at::Tensor& memory : triage::capsule::load(file).memories) {  // of each tensor, bits of its values
     if (memory.nbytes() < 8) continue;
     const size_t at = bytes.find(std::string(static_cast<const char*>(memory.data_ptr()), memory.nbytes()));

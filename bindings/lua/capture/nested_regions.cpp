@@ -53,8 +53,10 @@ int call_region(lua_State* L) {
 /// core.region_name(fn) -> what the calls of a region are named after where the script gives no name
 int region_name(lua_State* L) {
   const Source where = definition_of(L, 1).where;
-  std::string name = lua_isfunction(L, 1) && where.line > 0 ? fmt::format("region_{}", where.line) : function_name(L, 1);
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  std::string name =
+      lua_isfunction(L, 1) && where.line > 0 ? fmt::format("region_{}", where.line) : function_name(L, 1);
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
   lua_pushlstring(L, name.data(), name.size());
   return 1;
 }

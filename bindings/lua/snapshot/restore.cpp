@@ -254,7 +254,8 @@ class Restorer {
       path.push_back(name.substr(begin, end - begin));
     }
     const int function = lua_gettop(L_) + 1;
-    if (!push_library_value(L_, path)) return push_lost(L_, fmt::format("`{}` is not there for scripts of this kind", name));
+    if (!push_library_value(L_, path))
+      return push_lost(L_, fmt::format("`{}` is not there for scripts of this kind", name));
     const Json& arguments = member(object, "arguments");
     if (arguments.size() > 8) throw Malformed("a call of the library in it has too many arguments");
     for (const Json& argument : arguments) push(argument, depth + 1);
