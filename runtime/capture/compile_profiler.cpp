@@ -58,7 +58,7 @@ class CompileProfiler::Counts final : public capture::CompileObserver {
     operations += graph.nodes().size();
   }
 
-  void met_break(const std::string& function, const capture::GraphBreak& met) override {
+  void met_break(const std::string& function, const capture::GraphBreak& met, size_t times) override {
     const std::lock_guard lock(mutex);
     std::string reason = fmt::format("{} ({})", met.what, capture::info(met.kind).id);
     const auto same = [&](const Break& known) {
@@ -70,7 +70,7 @@ class CompileProfiler::Counts final : public capture::CompileObserver {
       if (breaks.size() == most_entries) return;
       found = breaks.insert(breaks.end(), {function, std::move(reason), met.hint, met.where, 0});
     }
-    ++found->count;
+    found->count += times;
   }
 
   void recompiled(const std::string& function, const Source& definition, const std::string& why) override {

@@ -401,7 +401,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     if (options_.fullgraph && recorder.broken())
       throw recorder.broken()->error();  // the script turned the break into another error
     if (!OutsideBranches::aborted()) throw;
-    note_broken(*recorder.broken());
+    note_broken(*recorder.broken(), replayer ? &*replayer : nullptr);
     step->note("given up for a " + recorder.broken()->brief());
     return false;
   }
@@ -410,7 +410,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   if (recorder.broken()) {
     if (options_.fullgraph) throw recorder.broken()->error();
     if (replayer->raised()) throw replayer->raised()->error();
-    note_broken(*recorder.broken());
+    note_broken(*recorder.broken(), replayer ? &*replayer : nullptr);
     step->note(recorder.broken()->brief());
     step.reset();
     finish_replay(*replayer, results);
@@ -489,17 +489,18 @@ void Compiled::answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, c
   outputs = std::move(answer);
 }
 
-void Compiled::note_broken(const GraphBreak& graph_break) {
+/// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows does.
+void Compiled::note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer) {
   broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
   broken_.store(true, std::memory_order_relaxed);
-  note_break(graph_break);
+  note_break(graph_break, replayer && replayer->met(graph_break) ? 0 : 1);
 }
 
 /// After a call that was followed.
 void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs) {
   if (replayer.raised()) throw replayer.raised()->error();
   const std::string failure = replayer.finish(outputs, options_.fail_on_backend_error);
-  for (const GraphBreak* met : replayer.breaks()) note_break(*met);
+  for (const auto& met : replayer.breaks()) note_break(*met.graph_break, met.times);
   if (!failure.empty()) trace_failure(*script_, options_.backend, failure);
   if (!failure.empty() && options_.warn)
     options_.warn(named(script_->name(), script_->definition().where) +
@@ -509,12 +510,12 @@ void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> o
 }
 
 /// Following costs about as much as the calls of two operators. Other ways through the script, where more may be gained, are
-/// looked for now and then.
+/// looked for now and then. What is not followed meets no graph breaks, which a profiler counts.
 bool Compiled::is_worth_following() {
   constexpr uint64_t first_calls = 4;
   constexpr size_t fewest_spared = 2;
   const uint64_t call = calls_with_breaks_++;
-  if (call < first_calls) return true;
+  if (call < first_calls || options_.observer) return true;
   script_is_faster_ = options_.traces->spared_calls < fewest_spared;
   return !script_is_faster_ || call % follow_each == 0;
 }

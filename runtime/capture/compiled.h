@@ -280,7 +280,7 @@ class Compiled {
                    std::vector<at::Tensor>& outputs);
   bool is_debugged() const;
   bool is_worth_following();
-  void note_broken(const GraphBreak& graph_break);
+  void note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
                   bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
@@ -297,7 +297,8 @@ class Compiled {
   void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
   void finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs);
   void separate_outputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept = false);
-  void note_break(const GraphBreak& graph_break);
+  /// `times` in this call; 0 where it is counted elsewhere.
+  void note_break(const GraphBreak& graph_break, size_t times = 1);
   void warn_of(const GraphBreak& graph_break, bool always) const;
   void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                            std::vector<at::Tensor>& outputs);

@@ -15,8 +15,8 @@
 
 namespace triage::capture {
 
-void Compiled::note_break(const GraphBreak& graph_break) {
-  if (options_.observer) options_.observer->met_break(script_->name(), graph_break);
+void Compiled::note_break(const GraphBreak& graph_break, size_t times) {
+  if (options_.observer && times > 0) options_.observer->met_break(script_->name(), graph_break, times);
   const bool always = messages::logs(messages::Artefact::graph_breaks, messages::Detail::more);
   {
     std::lock_guard<std::mutex> lock(notes_mutex_);

@@ -26,6 +26,18 @@ test("D18: the profiler counts graph breaks by reason, with the line and what to
   eq(tostring(prof), report)
 end)
 
+test("D18: the profiler counts every graph break of every call, also where following gains nothing", function()
+  local prof = triage.CompileProfiler()
+  local noisy = triage.compile(function(x)
+    triage.graph_break("first")
+    for _ = 1, 2 do x = x + (x:sum():item() > 1e9 and 1 or 0) end
+    return x
+  end, {backend = prof, warn = false})
+  for _ = 1, 200 do noisy(torch.ones({2})) end
+  eq((count_of(prof:breaks(), "reason", "first")), 200)
+  eq((count_of(prof:breaks(), "reason", "`item` reads a value")), 400)
+end)
+
 test("D18: the profiler counts recompiles by guard, whatever the values were, and says what to change", function()
   local prof = triage.CompileProfiler()
   local rows = triage.compile(function(x)
