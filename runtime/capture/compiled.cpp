@@ -300,16 +300,6 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   if (!capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
 }
 
-std::optional<std::string> Compiled::limit_reached() const {
-  const CompilerConfig config = get_compiler_config();
-  const size_t limit = options_.recompile_limit.value_or(static_cast<size_t>(config.recompile_limit));
-  if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
-    return "the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all";
-  const Entry* const newest = newest_.load(std::memory_order_relaxed);  // those that were retired count above alone
-  if (newest && newest->chain >= limit) return "the limit of " + std::to_string(limit) + " captured graphs";
-  return std::nullopt;
-}
-
 void Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                                    std::vector<at::Tensor>& outputs) {
   const std::vector<std::string> names = input_names();

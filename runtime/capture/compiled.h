@@ -268,8 +268,12 @@ class Compiled {
   random::Sequence* numbers() const;
   const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
   /// Why no further graph may be made, where none may.
-  std::optional<std::string> limit_reached() const;
-  void run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+  struct Limit {
+    std::string text;     // "the limit of 8 captured graphs"
+    const char* setting;  // that raises it
+  };
+  std::optional<Limit> limit_reached() const;
+  void run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                       std::vector<at::Tensor>& outputs);
   void run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                    std::vector<at::Tensor>& outputs);

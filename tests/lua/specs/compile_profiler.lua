@@ -73,7 +73,23 @@ test("D18: what the limit keeps from being captured counts too, and the report n
   local limit = triage.config.recompile_limit
   for n = 1, limit + 4 do eq(f(torch.ones({n})):item(), n) end
   eq(prof:recompiles()[1].count, limit + 3)
-  assert(prof:report():find("The limit of " .. limit .. " graphs for a function was met", 1, true), prof:report())
+  local told = "reached the limit of " .. limit .. " captured graphs; calls that no graph fits run the script."
+  assert(prof:report():find(told, 1, true), prof:report())
+  assert(prof:report():find("set triage.config.recompile_limit to", 1, true), prof:report())
+end)
+
+test("D18: recompiles that met no limit are not told to have met one", function()
+  local prof = triage.CompileProfiler()
+  local f = triage.compile(function(x, k) return x * k end, {backend = prof, name = "f"})
+  for k = 1, 30 do f(torch.ones({2}), k) end
+  eq(prof:recompiles()[1].count, 29)
+  assert(not prof:report():find("limit", 1, true), prof:report())
+  local before = triage.config.accumulated_recompile_limit
+  triage.config.accumulated_recompile_limit = 30
+  f(torch.ones({2}), 31)
+  triage.config.accumulated_recompile_limit = before
+  assert(prof:report():find("reached the limit of 30 captured graphs in all", 1, true), prof:report())
+  assert(prof:report():find("set triage.config.accumulated_recompile_limit to", 1, true), prof:report())
 end)
 
 test("D18: the profiler observes only: results and gradients are those of eager", function()
