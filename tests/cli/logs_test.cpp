@@ -151,3 +151,18 @@ TEST_CASE("D11: TRIAGE_DEBUG_FUNCTION names the functions and policies that are 
     CHECK(has(ran.err, "graph `halved`") == captured);
   }
 }
+
+TEST_CASE("D11: a name that no function has is told at the end, with those that there were") {
+  const Scene scene;
+  const std::string told = "no function or policy that ran has the name";
+  {
+    const Variable only("TRIAGE_DEBUG_FUNCTION", "othr");
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CHECK(count_of(ran.err, told) == 1);
+    CHECK(has(ran.err,
+              told + " 'othr' (TRIAGE_DEBUG_FUNCTION), so none was captured; there were: halved (halved.lua:3)"));
+  }
+  const Variable only("TRIAGE_DEBUG_FUNCTION", "halved");
+  CHECK_FALSE(has(scene.run().err, told));
+}
