@@ -372,6 +372,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   if (!options_.dynamic)
     for (size_t i = 0; i < num_inputs; ++i)
       for (int64_t dim = 0; dim < traced[i].dim(); ++dim) recorder.read_size(traced[i], dim);
+  KindReads reads(traced);
   RetireIfWritten retire(*this);  // unless all of it is recorded
   const uint64_t writes = script_->writes();
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
@@ -458,7 +459,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.conditions = std::move(captured.conditions);
   guards.condition_lines = std::move(captured.condition_lines);
   entry->guards = std::move(guards);
-  log_guards(entry->guards, entry->graph->name(), names);
+  entry->guards.kind_lines = reads.take();
+  log_guards(entry->graph->name(), [&] { return guards_text(entry->guards, names); });
   entry->shape = shape_of(without_params(all, num_params));
   if (config_epoch() != epoch) return true;  // no guard could say what it was made for
   TRIAGE_ASSERT(entry->guards.hold(all, script_->variables()));

@@ -4,6 +4,7 @@
 #include <runtime/capture/cache/failed_sizes.h>
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/host_memory.h>
+#include <runtime/capture/kind_reads.h>
 #include <runtime/capture/size_condition.h>
 #include <runtime/capture/variables.h>
 #include <runtime/messages/log.h>
@@ -90,6 +91,7 @@ struct Guards {
   std::vector<Range> ranges;
   std::vector<Variable> variables;
   std::vector<Source> size_lines, same_size_lines, condition_lines;  // of the script, that made these guards
+  std::vector<KindLines> kind_lines;                                 // by input; may be none
   uint64_t included_keys, excluded_keys;                             // thread state: autocast, inference mode
   bool grad_mode;
   caffe2::TypeMeta default_dtype;
@@ -187,6 +189,8 @@ class Compiled {
     /// Why graphs of the others that count together do not fit this call: where the accumulated limit is met before a graph
     /// is made here.
     std::function<std::string()> last_reason;
+    /// What the graphs of this object hold for besides tensors, a line each; without it, nothing of the script may change.
+    std::function<std::string()> other_guards;
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
     std::shared_ptr<CompileClock> clock;             // when several share it
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
@@ -227,6 +231,8 @@ class Compiled {
 
   /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
   std::vector<const Entry*> entries() const;
+  /// All that the graph holds for, a line each. `names`: of the inputs and params. On the thread that runs the script.
+  std::string guards_text(const Guards& guards, const std::vector<std::string>& names) const;
   std::vector<GraphBreak> breaks() const;
   std::vector<std::string> graph_breaks() const;  // one line each
   /// Of a function with graph breaks: the graphs between them.

@@ -48,6 +48,12 @@ void Compiled::warn_of(const GraphBreak& graph_break, bool always) const {
                 "\n\nTRIAGE_LOGS=+capture shows each operation that is recorded before it.");
 }
 
+std::string Compiled::guards_text(const Guards& guards, const std::vector<std::string>& names) const {
+  const std::string text = guards.text(names);
+  if (options_.other_guards) return text + options_.other_guards();
+  return text + "variables of the script: it has not written to them outside of a capture\n";
+}
+
 std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
   const at::ArrayRef<at::Tensor> variables = script_->variables();
   if (entry.fell_back && entry.guards.hold(all, variables))

@@ -56,7 +56,7 @@ test("D18: the profiler counts recompiles by guard, whatever the values were, an
   assert(size.example:find("expected 3, actual 4", 1, true), size.example)
   assert(size.advice:find("whole batch", 1, true), size.advice)
   local times, argument = count_of(prof:recompiles(), "guard", "argument 2")
-  eq({times, argument.name, argument.example}, {4, "scaled", "argument 2 was 4, is now 5"})
+  eq({times, argument.name, argument.example}, {4, "scaled", "argument 2 ('k') was 4, is now 5"})
   local report = prof:report()
   assert(report:find("4x  'scaled'", 1, true) and report:find("pass a param", 1, true), report)
   assert(report:find("Graph breaks\n  none\n", 1, true), report)

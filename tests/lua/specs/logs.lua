@@ -262,3 +262,53 @@ test("D12, D05: triage.config has where debug folders and programs of the minifi
   eq(triage.config.repro_level, 4)
   triage.config.repro_level = 2
 end)
+
+test("D17: a recompile is told once for each guard that failed, with the number of graphs", function()
+  local text = log_of({recompiles = true}, function()
+    local f = triage.compile(function(a, rate) return a * rate end, {name = "rated"})
+    for k = 1, 4 do f(x, k) end
+    f(x:double(), 4)
+  end)
+  has(text, "- 2/0: argument 2 ('rate') was 3, is now 4 (the same guard failed for 2 older graphs)\n")
+  has_not(text, "was 1, is now 4")
+end)
+
+test("D17: recompiles name the variable, the field and the values", function()
+  -- luacheck: globals recompiled_global
+  local scale, cfg, step = 2, {k = 3, inner = {on = true}}, 1
+  local function apply(a) return a + step end
+  local text = log_of({recompiles = true}, function()
+    local f = triage.compile(function(a)
+      local y = apply(a) * scale + cfg.k + #recompiled_global
+      return cfg.inner.on and y or -y
+    end, {name = "f"})
+    recompiled_global = "a"
+    for _, change in ipairs({function() end, function() scale = 2.5 end, function() cfg.k = 4 end,
+      function() cfg.inner.on = false end, function() step = -1 end, function() recompiled_global = "bb" end,
+      function() cfg.other = 1 end}) do
+      change()
+      f(x)
+    end
+  end)
+  recompiled_global = nil
+  in_order(text, "upvalue 'scale' was 2, is now 2.5\n", "upvalue 'cfg.k' was 3, is now 4\n",
+    "upvalue 'cfg.inner.on' was true, is now false\n", "upvalue 'step' of upvalue 'apply' was 1, is now -1",
+    "global 'recompiled_global' was 'a', is now 'bb'\n", "upvalue 'cfg' changed")
+end)
+
+test("D01: the log of guards has arguments, variables, fields, and the lines that read dtype and rank", function()
+  local scale, cfg = 2, {k = 3}
+  local line = line_here() + 3
+  local text = log_of({guards = true}, function()
+    triage.compile(function(a, mode)
+      if a:dim() == 2 and a.dtype == torch.float32 and mode == "a" then a = a * scale + cfg.k end
+      return a
+    end, {name = "f"})(x, "a")
+  end)
+  local read = "%(read at [^ ]*specs/logs.lua:" .. line .. "%)"
+  assert(text:find("a: dtype float32 " .. read .. ", rank 2 " .. read .. "\n"), text)
+  for _, guard in ipairs({"mode: is 'a'", "upvalue 'scale' is int 2", "upvalue 'cfg.k' is int 3", "grad mode on",
+    "as in the capture: devices"}) do
+    has(text, guard)
+  end
+end)
