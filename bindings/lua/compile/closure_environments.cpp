@@ -1,5 +1,6 @@
 #include "bindings/lua/compile/closure_environments.h"
 
+#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/compile/differences.h"
 #include "bindings/lua/compile/environment_guards.h"
 #include "bindings/lua/state/userdata.h"
@@ -131,6 +132,27 @@ void tell_observers(lua_State* L, const CompiledFunction& function, const Closur
   if (traced) capture::trace_recompile(function.name, where, why);
 }
 
+/// Each of these recompiles meets no limit of its own, and there may be hundreds before the one for all of them is met.
+void warn_of_recompiles(lua_State* L, CompiledFunction& function, const ClosureEnvironment& newest,
+                        const ClosureEnvironment& now) {
+  constexpr size_t most_guards = 1000;
+  if (!function.options.warn || get_stance() != Stance::default_stance) return;
+  const CompilerConfig config = get_compiler_config();
+  const std::string guard = differing_guard(newest, now);
+  if (function.recompiles.size() == most_guards && function.recompiles.count(guard) == 0) return;
+  const int64_t times = ++function.recompiles[guard];
+  if (times < config.recompile_limit || !function.options.warned->limits.insert("recompiles").second) return;
+  const Source caller = user_code(L).where();
+  function.options.warn(
+      fmt::format("{} was captured again {} times, each time because of the same guard: {}{}. Hint: {}. "
+                  "TRIAGE_LOGS=recompiles shows every reason; after {} graphs "
+                  "(triage.config.accumulated_recompile_limit) the script runs.",
+                  capture::named(function.name, place_of(L, function.function, function.made_at).where), times,
+                  difference(L, function.function, newest, now),
+                  caller.file.empty() ? "" : fmt::format(" (called at {}:{})", caller.file, caller.line),
+                  capture::advice_for(guard), config.accumulated_recompile_limit));
+}
+
 void log_recompile(lua_State* L, const CompiledFunction& function, const std::vector<const CachePartition*>& partitions,
                    const ClosureEnvironment& now) {
   const Stance stance = get_stance();
@@ -152,6 +174,7 @@ void report_recompile(lua_State* L, CompiledFunction& function, const ClosureEnv
   const std::vector<const CachePartition*> partitions = partitions_in_order(function);
   if (partitions.empty()) return;
   tell_observers(L, function, partitions.back()->environment, now);
+  warn_of_recompiles(L, function, partitions.back()->environment, now);
   log_recompile(L, function, partitions, now);
 }
 
@@ -167,6 +190,7 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function.options.traces = new_traces(function);
   function.options.warned = std::make_shared<capture::Compiled::Warned>();
+  function.recompiles.clear();
   function.odd_argument.reset();
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.weak_references, LUA_NOREF));
 }

@@ -124,6 +124,7 @@ struct CompiledFunction {
   std::shared_ptr<CachePartition>
       beyond;  // for all environments: the accumulated limit was met, and the function runs as a script
   std::shared_ptr<CachePartition> last;       // of the last call, still right while the epoch has not moved
+  std::map<std::string, int64_t> recompiles;  // by guard (differing_guard)
   int broken_partitions = 0, too_large_environments = 0;
   uint64_t generation = 0;
   std::optional<capture::GraphBreak> odd_argument;  // that was met first: such calls run the script

@@ -263,6 +263,24 @@ test("D12, D05: triage.config has where debug folders and programs of the minifi
   triage.config.repro_level = 2
 end)
 
+test("D17: a guard that fails again and again is warned of once, with parameter, caller and what to do", function()
+  local line
+  local text = log_of({}, function()
+    local f = triage.compile(function(a, rate) return a * rate end, {name = "rated"})
+    for k = 1, 20 do
+      line = line_here() + 1
+      f(x, k / 4)
+    end
+  end)
+  has(text, "'rated' (")
+  in_order(text, "was captured again 8 times, each time because of the same guard: ",
+    "argument 2 ('rate') was 2.0, is now 2.25",
+    "specs/logs.lua:" .. line .. ")", "Hint: a plain argument is part of the graph: pass a param",
+    "TRIAGE_LOGS=recompiles")
+  local _, count = text:gsub("was captured again", "")
+  eq(count, 1)
+end)
+
 test("D17: a recompile is told once for each guard that failed, with the number of graphs", function()
   local text = log_of({recompiles = true}, function()
     local f = triage.compile(function(a, rate) return a * rate end, {name = "rated"})
